@@ -1,4 +1,4 @@
-"""The interface of converters: what turns the inputs of a shard into its records."""
+"""The interface of converters, which turn the inputs of a shard into its records."""
 
 from __future__ import annotations
 
@@ -16,12 +16,25 @@ from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
 
-# A serialised tf.train.Example, whole or in parts whose concatenation it is.
+# A serialised tf.train.Example, whole or in parts to be concatenated.
 Record: TypeAlias = bytes | Sequence[bytes]
-# An input of a shard and its bytes, or several by column and theirs, one after the other: as `Converter.read` yields them.
+# An input of a shard with its bytes, or a pack of inputs with their concatenated bytes, from `Converter.read`.
 Input: TypeAlias = tuple[Any, bytes]
 # Called with an input that is rejected, and the reason. It raises if the conversion fails on bad records.
 Reject: TypeAlias = Callable[[Reference, BadRecordError], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Features of the records that follow from the input.
+
+    Attributes:
+        several_labels: a record has any number of classes, as lists; otherwise it has one.
+        extra: schema of what `Reference.extra` holds: scalars.
+    """
+
+    several_labels: bool = False
+    extra: tuple[Feature, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +44,12 @@ class ShardContext:
     Attributes:
         labels: the classes.
         characters: all characters of the text, if the tokenizer is made of them; otherwise None.
+        columns: of the records, if only the pipeline finds them; otherwise None.
     """
 
     labels: Labels
     characters: str | None = None
+    columns: Columns | None = None
 
 
 class Summary(Protocol):
@@ -43,18 +58,23 @@ class Summary(Protocol):
     decoded_bytes: int
 
     def merge(self, other: Any) -> None:
-        """Add what another summary has counted."""
+        """Add another summary."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object; `converted`, if there, counts by reason the inputs that were stored in another encoding."""
 
 
 class Converter(abc.ABC):
-    """Converter of a shard's inputs to records. Subclasses are frozen dataclasses: their fields decide what they write."""
+    """Converter of a shard's inputs to records. Subclasses are frozen dataclasses, whose fields decide the records."""
+
+    @property
+    @abc.abstractmethod
+    def record_overhead(self) -> int:
+        """About how many bytes a record takes in a shard besides its content and its texts."""
 
     @abc.abstractmethod
     def new_summary(self) -> Any:
-        """Return a Summary that has counted nothing."""
+        """Return an empty Summary."""
 
     @abc.abstractmethod
     def summary_from_json(self, value: dict[str, Any]) -> Any:
@@ -69,23 +89,36 @@ class Converter(abc.ABC):
         """Yield the records of a shard, which may be more or fewer than its inputs.
 
         Args:
-            inputs: those of the shard, in order.
+            inputs: inputs of the shard, in order.
             context: facts about all inputs.
-            summary: counts the records.
-            reject: if it returns, the input is omitted.
+            summary: counter of the records.
+            reject: called with a rejected input and the reason; if it returns, the input is omitted.
         """
 
     @abc.abstractmethod
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Any, bytes | BadRecordError]]:
-        """Yield the inputs of packs in their order with their bytes; a Reference with the reason if it has none."""
+        """Yield the inputs of packs in order with their bytes; a Reference with its error if it cannot be read."""
+
+    def with_columns(self, columns: Columns) -> Converter:
+        """Return the converter for records of these columns.
+
+        Raises:
+            UsageError: it does not write such columns.
+        """
+        del columns
+        return self
+
+    def in_context(self, context: ShardContext) -> Converter:
+        """Return the converter of a run whose facts are known."""
+        return self if context.columns is None else self.with_columns(context.columns)
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
-        """Return what the manifest's options have in addition, once all inputs are known."""
+        """Return additional options for the manifest, once all inputs are known."""
         del context
         return {}
 
     def counts(self, summary: Any) -> dict[str, int]:
-        """Return what the manifest counts besides records."""
+        """Return further counts for the manifest."""
         del summary
         return {}
 
@@ -100,7 +133,7 @@ class Converter(abc.ABC):
 
 
 class InputConverter(Converter):
-    """Turns each input into one record."""
+    """Converter of each input to one record."""
 
     @abc.abstractmethod
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: Any) -> Record:
@@ -111,7 +144,7 @@ class InputConverter(Converter):
         """
 
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
-        """Yield the inputs, read one by one, many at once from an object store."""
+        """Yield the inputs, read sequentially from a disk, concurrently from an object store."""
         return read_references(itertools.chain.from_iterable(pack.references() for pack in packs))
 
     def records(self, inputs: Iterable[Input], context: ShardContext, summary: Any, reject: Reject) -> Iterator[Record]:
@@ -128,7 +161,7 @@ class InputConverter(Converter):
 
 
 def _check_size(reference: Reference, record: Record) -> None:
-    """Reject a record that no reader could parse: decoded pixels may be far larger than the image they come from."""
+    """Reject a record that is too large to parse: decoded pixels may be far larger than the image."""
     size = len(record) if isinstance(record, bytes) else sum(map(len, record))
     if size > MAX_EXAMPLE_BYTES:
         raise BadRecordError(

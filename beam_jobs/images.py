@@ -1,10 +1,11 @@
 """Converts images into a dataset: `python -m beam_jobs.images`, the same as `tpudata convert images`.
 
-Sources are in beam_jobs.sources, the steps in beam_jobs.pipeline, and what happens to an image in beam_jobs.image_records.rules.
+Sources are in beam_jobs.sources, the steps in beam_jobs.pipeline, and the rules for images in beam_jobs.image_records.rules.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Sequence
@@ -14,11 +15,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.command.reader_flag import add_reader_flag, apply_reader, check_reader
 from beam_jobs.command.run_conversion import check_output_is_writable, checked_places, parse_flags, run_conversion
+from beam_jobs.conversion import Conversion
+from beam_jobs.conversion_run import convert
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.estimate import estimate_ratio
 from beam_jobs.image_records.options import ImageOptions, add_image_flags, image_options
 from beam_jobs.options import ConvertOptions
-from beam_jobs.pipeline import Conversion
 from beam_jobs.sources import SourceOptions, add_source_flags, open_source, source_options
 from tpudata.console.flags import FlagParser
 from tpudata.console.process import run_command
@@ -35,7 +37,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
 
     Args:
         argv: flags, without the program's name.
-        prog: the command as the person typed it.
+        prog: name of the command, for messages.
 
     Returns:
         The exit code 0.
@@ -53,7 +55,9 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     options = checked_places(common_options(flags), beam_options, dry_run=flags.dry_run)
     check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
     conversion = image_conversion(options, source_options(flags), image_options(flags))
-    check_reader(flags.reader, conversion.source, flags.input)
+    check = functools.partial(check_reader, flags.reader, where=flags.input)
+    check(conversion.source)
+    conversion = dataclasses.replace(conversion, check=check)
     return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
 
 
@@ -66,20 +70,20 @@ def convert_images(
     """Convert images into a dataset; return when it is complete.
 
     Args:
-        options: what to convert, and how.
-        beam_options: where it runs.
-        said: what is said of the input beyond where it is.
-        images: how images are checked and stored.
+        options: options of the conversion.
+        beam_options: Beam's options, such as the runner.
+        said: options of the source.
+        images: rules for checking and storing images.
 
     Raises:
-        TpudataError: the input or the output is not as it should be, or a record was rejected.
+        TpudataError: the input or the output is invalid, or a record was rejected.
     """
     options = checked_places(options, beam_options)
-    image_conversion(options, said or SourceOptions(), images or ImageOptions()).run(beam_options)
+    convert(image_conversion(options, said or SourceOptions(), images or ImageOptions()), beam_options)
 
 
 def image_conversion(options: ConvertOptions, said: SourceOptions, images: ImageOptions) -> Conversion:
-    """Look at the input, and return the conversion of it, ready to be planned or run."""
+    """Inspect the input, and return its conversion, ready to be planned or run."""
     source = open_source(options, said)
     converter = ImageConverter(options.label_offset, images, source.several_labels, source.extra)
     return Conversion(
@@ -87,7 +91,6 @@ def image_conversion(options: ConvertOptions, said: SourceOptions, images: Image
         source=source,
         converter=converter,
         layout=images.layout,
-        overhead=converter.record_overhead,
         text_bytes=converter.text_bytes,
         estimate=functools.partial(estimate_ratio, converter),
         deciding={**options.deciding(), **said.deciding(), **images.deciding()},

@@ -17,7 +17,7 @@ from tpudata.errors import UsageError
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
-# Without bounds, 1e999999999 would be a number of as many digits.
+# Bounded: 1e999999999 would become a number with a billion digits.
 _NUMBER = re.compile(r"(\d{1,30}(\.\d{0,30})?|\.\d{1,30})(e[+-]?\d{1,3})?|\d{1,30}/\d{1,30}", re.ASCII | re.IGNORECASE)
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -36,17 +36,15 @@ class SplitShares:
         for name, share in self.shares.items():
             self.check_name(name)
             if share <= 0:
-                raise UsageError(f"split {name} has share {share}; give it more than 0")
+                raise UsageError(f"share of split {name}: out of range (got {share}, expected more than 0)")
         if sum(self.shares.values()) != 1:
-            raise UsageError(
-                f"the shares of the splits add up to {_short(sum(self.shares.values()))}; they must add up to 1"
-            )
+            raise UsageError(f"the shares of the splits do not add up to 1 (got {_short(sum(self.shares.values()))})")
 
     @staticmethod
     def check_name(name: Any) -> None:
         """Raise UsageError if a name cannot be a split's."""
         if not isinstance(name, str) or not _SPLIT_NAME.fullmatch(name):
-            raise UsageError(f"split name {name!r}: letters, digits and _ are allowed, a letter first")
+            raise UsageError(f"split name {name!r}: invalid (expected letters, digits and _, a letter first)")
 
     @classmethod
     def parse(cls, text: str) -> SplitShares:
@@ -61,14 +59,14 @@ class SplitShares:
             try:
                 value = _number(share)
             except (ValueError, ZeroDivisionError):
-                raise UsageError(f"{part!r} is not NAME=SHARE, such as train=0.9") from None
+                raise UsageError(f"{part!r}: not a share (expected NAME=SHARE, such as train=0.9)") from None
             if name.strip() in shares:
                 raise UsageError(f"split {name.strip()} is named twice")
             shares[name.strip()] = value
         return cls(shares)
 
     def split_of(self, digest: int) -> str:
-        """Return the split of a record: decided by the digest of its key alone, so that it never moves."""
+        """Return the split of a record, by the digest of its key alone, so it never moves."""
         return list(self.shares)[bisect_right(self._ends(), split_position(digest))]
 
     def splits_of(self, positions: npt.NDArray[np.uint64]) -> list[str]:
@@ -88,7 +86,7 @@ class SplitShares:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """Number of bad records that is tolerated.
+    """Limit of tolerated bad records.
 
     Attributes:
         count: at most this many, or None.
@@ -107,7 +105,7 @@ class Budget:
         except (ValueError, ZeroDivisionError):
             value = Fraction(-1)
         if value < 0 or (value > 100 if percent else value.denominator != 1):
-            raise UsageError(f"{text!r} is neither a count such as 100 nor a share such as 0.5%")
+            raise UsageError(f"{text!r}: not a limit (expected a count such as 100 or a share such as 0.5%)")
         return cls(share=value / 100) if percent else cls(count=int(value))
 
     def allows(self, rejected: int, records: int) -> bool:
@@ -127,10 +125,10 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
-        raise UsageError(f"{text!r} is not a size; write 100MB, 64MiB or a number of bytes")
+        raise UsageError(f"{text!r}: not a size (expected a number of bytes, or a size such as 100MB or 64MiB)")
     size = int(Fraction(match[1]) * unit)
     if size < 1:
-        raise UsageError(f"{text!r} is less than one byte")
+        raise UsageError(f"{text!r}: size out of range (expected 1 byte or more)")
     return size
 
 
@@ -138,12 +136,12 @@ DEFAULT_BUDGET = Budget(share=Fraction(1, 100))
 
 
 def _number(text: str) -> Fraction:
-    """Return a number that people may write as a share or a count; ValueError if it is none, ZeroDivisionError for 1/0."""
+    """Return the number in a share or a count; ValueError if it is not one, ZeroDivisionError for 1/0."""
     if not _NUMBER.fullmatch(text.strip()):
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return Fraction(text)
 
 
 def _short(value: Fraction | int) -> str:
-    """Return a number for a message; `1e400` is a number that people can write and float cannot hold."""
+    """Return a number for a message; `1e400` is valid input that does not fit a float."""
     return f"{float(value):g}" if value < Fraction(10**9) else "more than 10^9"

@@ -17,8 +17,8 @@ DEFAULT_SHARD_BYTES = 100_000_000
 DEFAULT_SPLIT = "train"
 FAIL, SKIP = "fail", "skip"
 LOCAL_REQUESTS = RequestLimits()
-# Engines start a process on each core of hundreds of machines: together they ask for more than a bucket gives at once. A shard
-# whose requests fail is done again from its start, so that waiting is cheaper.
+# Engines start a process on each core of hundreds of machines, whose requests together exceed the rate of a bucket. A shard whose
+# requests fail is converted again from its start, so waiting is cheaper.
 REMOTE_REQUESTS = RequestLimits(read_threads=16, retry_seconds=600.0)
 
 
@@ -27,25 +27,24 @@ class ConvertOptions:
     """Options of every conversion.
 
     Attributes:
-        input: the path to convert, local or gs://.
+        input: path to convert, local or gs://.
         output: folder of the dataset.
-        split: how records are dealt out; None leaves it to the input's own split folders, or puts all into `train`.
-        shard_bytes: size that shards aim at.
+        split: shares of splits; None takes the input's split folders, or puts all records into `train`.
+        shard_bytes: target size of shards, in bytes.
         num_shards: number of shards of every split; None lets shard_bytes decide.
-        shards_multiple_of: the number of shards of every split is a multiple of this.
-        on_bad_record: `"fail"`, or `"skip"` to write rejected records to `rejects/` and go on.
-        max_bad_records: how many may be skipped.
-        shuffle: records are ordered by a hash of their keys; otherwise as the input lists them.
-        seed: of the shuffled order.
+        shards_multiple_of: number of which the number of shards of every split is a multiple.
+        on_bad_record: `"fail"`, or `"skip"` to list rejected records in `rejects/` and continue.
+        max_bad_records: limit of skipped records.
+        shuffle: whether records are ordered by a hash of their keys; otherwise as the input lists them.
+        seed: seed of the shuffled order.
         label_offset: label of the first class.
-        compression: of the shards: None or `"gzip"`.
-        dali_index: shards get an index for NVIDIA DALI, too.
-        resume: an output that a killed run left is carried on.
-        overwrite: a complete dataset in the output is replaced.
-        append: what the input has that the complete dataset in the output has not is added to it.
-        read_threads: objects that a worker process reads at the same time; None takes the default of the engine.
-        retry_seconds: seconds after which a failing request to an object store is not tried again; None takes the default of
-            the engine.
+        compression: compression of the shards: None or `"gzip"`.
+        dali_index: whether shards get an index for NVIDIA DALI, too.
+        resume: whether to continue a killed run in the output.
+        overwrite: whether to replace a complete dataset in the output.
+        append: whether to add the new inputs to the complete dataset in the output.
+        read_threads: number of objects that a worker process reads at the same time; None takes the default of the engine.
+        retry_seconds: seconds for which a failing request to an object store is retried; None takes the default of the engine.
 
     Raises:
         UsageError: values that do not fit each other.
@@ -75,35 +74,33 @@ class ConvertOptions:
             path = getattr(self, name)
             if not path.strip():
                 raise UsageError(f"--{name} is empty")
-            # One spelling per folder, so that paths and values derived from them do not depend on a trailing slash.
+            # One spelling per folder: derived paths and values do not depend on a trailing slash.
             object.__setattr__(self, name, path.rstrip("/") or "/")
         if f"{_whole(self.output)}/".startswith(f"{_whole(self.input)}/"):
             raise UsageError(
-                f"--output {self.output} lies in the input {self.input}, so that the next run would read it. Name a folder outside."
+                f"--output {self.output} is inside the input {self.input}, so the next run would read it. Pass a folder outside."
             )
         said = [f"--{name}" for name in ("resume", "append", "overwrite") if getattr(self, name)]
         if len(said) > 1:
             raise UsageError(
-                f"{' and '.join(said)}: choose one; resume carries on a killed run, append adds what is new (and carries on a"
+                f"{' and '.join(said)}: choose one: resume continues a killed run, append adds new inputs (and continues a"
                 " killed append), overwrite starts again"
             )
         if not self.shuffle and self.seed:
-            raise UsageError(
-                "--seed is of the shuffled order, and --no-shuffle keeps that of the input. Leave one out."
-            )
+            raise UsageError("--seed sets the shuffled order, and --no-shuffle keeps that of the input. Omit one.")
         if self.num_shards and self.num_shards % self.shards_multiple_of:
             raise UsageError(
-                f"--num-shards is {self.num_shards}, which is no multiple of {self.shards_multiple_of} (--shards-multiple-of)"
+                f"--num-shards is {self.num_shards}, not a multiple of {self.shards_multiple_of} (--shards-multiple-of)"
             )
         if self.on_bad_record not in (FAIL, SKIP):
-            raise UsageError(f"--on-bad-record is {self.on_bad_record!r}; allowed are {FAIL} and {SKIP}")
+            raise UsageError(f"--on-bad-record: unknown value (got {self.on_bad_record!r}, expected {FAIL} or {SKIP})")
         if self.on_bad_record == FAIL and self.max_bad_records != DEFAULT_BUDGET:
             raise UsageError(
-                "--max-bad-records is for --on-bad-record=skip; without it the first bad record ends the run"
+                "--max-bad-records requires --on-bad-record=skip: without it, the first bad record ends the run"
             )
         if not 0 <= self.label_offset < 2**31:
             raise UsageError(
-                f"--label-offset is {self.label_offset}; it is 0, or 1 for readers that keep 0 for background"
+                f"--label-offset: out of range (got {self.label_offset}, expected 0, or 1 for readers that keep 0 for background)"
             )
         _ = self.request_limits
         check_compression(self.compression)
@@ -126,7 +123,7 @@ class ConvertOptions:
         return limits
 
     def for_engine(self, *, local: bool) -> ConvertOptions:
-        """Return the options with the limits of requests that hold on an engine: the local runner, or one of many workers."""
+        """Return the options with the limits of requests of an engine: the local runner, or one of many workers."""
         default = LOCAL_REQUESTS if local else REMOTE_REQUESTS
         return dataclasses.replace(
             self,
@@ -135,9 +132,9 @@ class ConvertOptions:
         )
 
     def deciding(self) -> dict[str, Any]:
-        """Return the options that decide what the shards hold, for the manifest; neither paths nor how the run is carried out."""
+        """Return the options that decide the content of the shards, for the manifest; neither paths nor options of the run."""
         names = [] if self.split is None else list(self.split.shares)
-        # The order of shares decides, too, and JSON sorts them.
+        # The order of shares matters, too, and JSON sorts them.
         order = {"split_order": names} if names != sorted(names) else {}
         return {
             **order,
@@ -153,5 +150,5 @@ class ConvertOptions:
 
 
 def _whole(path: str) -> str:
-    """Return a path as it can be compared: a local one without links and shortcuts."""
+    """Return a path for comparison: a local one resolved."""
     return path if "://" in path else str(Path(path).resolve()).rstrip("/")

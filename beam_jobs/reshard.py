@@ -1,6 +1,6 @@
 """Conversion of stored records to another dataset: `python -m beam_jobs.reshard`, the same as `tpudata reshard`.
 
-What the inputs are is in beam_jobs.stored_records, the steps in beam_jobs.pipeline.
+The inputs are in beam_jobs.stored_records, the steps in beam_jobs.pipeline.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.command.run_conversion import check_output_is_writable, parse_flags, run_conversion
+from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions
-from beam_jobs.pipeline import Conversion
 from beam_jobs.references.pack import Pack
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.stored_records.converter import DatasetConverter, ForeignConverter, estimate_ratio
@@ -27,14 +27,14 @@ from beam_jobs.stored_records.merged_datasets import MergedDatasets
 from beam_jobs.stored_records.options import RECORD, ReshardOptions, add_reshard_flags, reshard_options
 from beam_jobs.stored_records.source import StoredRecords
 from beam_jobs.stored_records.splits import Splitter
+from beam_jobs.stored_records.stored_files import StoredDataset
 from tpudata.console.flags import FlagParser
 from tpudata.console.process import run_command
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
-from tpudata.format.tfrecord.framing import FRAME_BYTES
 
-# What the records of images are known by: the name of the file that each was made from, so that splits are those of `convert`.
+# Feature with the name of the input file of an image, which keys its record, so that splits are those of `convert`.
 _FILE_NAME = "image/filename"
 _FORMS = """
 DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such: docs/dataset/reshard.md.
@@ -47,7 +47,7 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
 
     Args:
         argv: flags, without the program's name.
-        prog: the command as the person typed it.
+        prog: name of the command, for messages.
 
     Returns:
         The exit code 0.
@@ -56,7 +56,9 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
         TpudataError: the usage is wrong, or the job failed.
     """
     parser = FlagParser(prog, "Writes datasets or TFRecord files as one dataset with other shards or splits.", _FORMS)
-    parser.add_argument("inputs", metavar="DIR", nargs="+", help="what to read; several are merged")
+    parser.add_argument(
+        "inputs", metavar="DIR", nargs="+", help="datasets or TFRecord files to read; several are merged"
+    )
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the dataset; new or empty")
     add_common_flags(parser, paths=False, labels=False, stored=True)
     add_reshard_flags(parser)
@@ -78,28 +80,30 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
 def reshard_conversion(
     options: ConvertOptions, inputs: Sequence[str], stored: ReshardOptions, *, keeps_compression: bool = False
 ) -> Conversion:
-    """Look at the inputs, and return the conversion of them, ready to be planned or run.
+    """Inspect the inputs, and return their conversion, ready to be planned or run.
 
     Args:
-        options: where to write, and how to cut shards; `input` names the inputs for messages and the manifest.
+        options: options of the output and its shards; `input` names the inputs for messages and the manifest.
         inputs: datasets, or TFRecord files of other programs.
-        stored: what becomes of the records.
-        keeps_compression: whether shards are compressed as the datasets are, and not as the options say.
+        stored: options of the records.
+        keeps_compression: whether shards are compressed as the datasets are, instead of by the options.
 
     Raises:
-        SourceError: an input is not there or has no records.
+        SourceError: an input does not exist or has no records.
         DatasetError: the datasets do not fit each other.
         UsageError: the options do not fit the inputs.
     """
     check_apart(inputs, options.output)
     found = find_inputs(inputs, stored.take)
-    check_splits(found.files, stored.take, deals=options.split is not None)
+    check_splits(found.splits, stored.take, deals=options.split is not None)
     if found.datasets:
-        return _of_datasets(options, found, stored, keeps_compression)
-    return _of_files(options, found, stored)
+        return _of_datasets(options, inputs, found, stored, keeps_compression)
+    return _of_files(options, inputs, found, stored)
 
 
-def _of_datasets(options: ConvertOptions, found: Inputs, stored: ReshardOptions, keeps_compression: bool) -> Conversion:
+def _of_datasets(
+    options: ConvertOptions, inputs: Sequence[str], found: Inputs, stored: ReshardOptions, keeps_compression: bool
+) -> Conversion:
     for flag, value in (("--labels", stored.labels_file), ("--label", stored.label), ("--raw", stored.raw)):
         if value:
             raise UsageError(
@@ -136,11 +140,13 @@ def _of_datasets(options: ConvertOptions, found: Inputs, stored: ReshardOptions,
     ]
     ours = options.deciding()
     if options.split is None:
-        # How the records were dealt out before still holds.
+        # The earlier assignment to splits remains.
         ours = {name: value for name, value in ours.items() if name != "split" or name not in merged.options}
     return _conversion(
         options,
-        StoredRecords(found.files, found.datasets, splitter, merged.class_names),
+        StoredRecords(
+            tuple(inputs), stored.take, tuple(map(StoredDataset.of, found.datasets)), splitter, merged.class_names
+        ),
         converter,
         merged.layout,
         {**merged.options, **ours, "reshard": {**stored.deciding(), "inputs": origin}},
@@ -148,10 +154,10 @@ def _of_datasets(options: ConvertOptions, found: Inputs, stored: ReshardOptions,
     )
 
 
-def _of_files(options: ConvertOptions, found: Inputs, stored: ReshardOptions) -> Conversion:
+def _of_files(options: ConvertOptions, inputs: Sequence[str], found: Inputs, stored: ReshardOptions) -> Conversion:
     if stored.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
-    first = FirstRecords.of(found.files)
+    first = FirstRecords.of(found.first)
     raw = {raw.name for raw in stored.raw}
     label = None
     if stored.labels is not None:
@@ -167,7 +173,7 @@ def _of_files(options: ConvertOptions, found: Inputs, stored: ReshardOptions) ->
         label_offset=options.label_offset,
     )
     splitter = Splitter(stored.key or RECORD, stored.split_keys, options.split)
-    source = StoredRecords(found.files, (), splitter, stored.labels, skips_foreign=found.skips_foreign)
+    source = StoredRecords(tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=found.skips_foreign)
     deciding = {**options.deciding(), "reshard": stored.deciding()}
     return _conversion(options, source, converter, first.layout(raw), deciding, ())
 
@@ -185,8 +191,6 @@ def _conversion(
         source=source,
         converter=converter,
         layout=layout,
-        # A frame is a record with its overhead.
-        overhead=-FRAME_BYTES,
         text_bytes=_no_text_bytes,
         estimate=functools.partial(estimate_ratio, options.compression),
         deciding=deciding,
@@ -204,7 +208,7 @@ def _no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
 
 
 def _checked_places(inputs: Sequence[str], output: str, beam_options: PipelineOptions) -> tuple[list[str], str]:
-    """Return paths that the workers of the runner find; UsageError if there are none."""
+    """Return paths that are valid on the workers of the runner; UsageError if there are none."""
     check_places(beam_options, {**{f"DIR {n}": path for n, path in enumerate(inputs, 1)}, "--output": output})
     return [absolute_path(path, beam_options) for path in inputs], absolute_path(output, beam_options)
 

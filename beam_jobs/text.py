@@ -1,6 +1,6 @@
 """Converts text into a dataset: `python -m beam_jobs.text`, the same as `tpudata convert text`.
 
-What a document is stands in beam_jobs.text_files.documents, what becomes of it in beam_jobs.text_records.records, and the steps in
+Documents are found in beam_jobs.text_files.documents and converted in beam_jobs.text_records.records; the steps are in
 beam_jobs.pipeline.
 """
 
@@ -16,8 +16,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.command.run_conversion import check_output_is_writable, checked_places, parse_flags, run_conversion
 from beam_jobs.command.text_flags import add_text_flags, text_options
+from beam_jobs.conversion import Conversion
+from beam_jobs.conversion_run import convert
 from beam_jobs.options import ConvertOptions
-from beam_jobs.pipeline import Conversion
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.text import TextSource
 from beam_jobs.steps.duplicates.texts import LeaveOutDuplicates
@@ -46,7 +47,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
 
     Args:
         argv: flags, without the program's name.
-        prog: the command as the person typed it.
+        prog: name of the command, for messages.
 
     Returns:
         The exit code 0.
@@ -71,19 +72,19 @@ def convert_text(options: ConvertOptions, beam_options: PipelineOptions, text: T
     """Convert text into a dataset; return when it is complete.
 
     Args:
-        options: what to convert, and how.
-        beam_options: where it runs.
-        text: what a document is, and what becomes of it.
+        options: options of the conversion.
+        beam_options: Beam's options, such as the runner.
+        text: options of documents and their records.
 
     Raises:
-        TpudataError: the input or the output is not as it should be, or a record was rejected.
+        TpudataError: the input or the output is invalid, or a record was rejected.
     """
     options = checked_places(options, beam_options)
-    text_conversion(options, _with_absolute_tokenizer(text or TextOptions(), beam_options)).run(beam_options)
+    convert(text_conversion(options, _with_absolute_tokenizer(text or TextOptions(), beam_options)), beam_options)
 
 
 def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
-    """Return the options with a tokenizer whose file the workers find; UsageError if they do not."""
+    """Return the options with the tokenizer's path as the workers find it; UsageError if they cannot."""
     if text.tokenizer is None:
         return text
     check_places(beam_options, {"the file of --tokenizer,": text.tokenizer.path})
@@ -92,11 +93,11 @@ def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -
 
 
 def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
-    """Look at the input, and return the conversion of it, ready to be planned or run."""
+    """Inspect the input, and return its conversion, ready to be planned or run."""
     if text.dedup and options.append:
         raise UsageError(
             "--dedup and --append: what the dataset has is known by its names, not by its text. Convert everything again with"
-            " --overwrite, or leave out --dedup to add documents whatever their text."
+            " --overwrite, or omit --dedup to add documents regardless of their text."
         )
     text = _with_known_vocabulary(options, text)
     spec = text.tokenizer
@@ -108,7 +109,6 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
         source=TextSource.find(options, text),
         converter=converter,
         layout=text_layout(text),
-        overhead=converter.record_overhead,
         text_bytes=text_bytes,
         estimate=converter.estimate_ratio,
         deciding={**options.deciding(), **text.deciding(), "tokenizer": said},
@@ -120,7 +120,7 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
 
 
 def _with_known_vocabulary(options: ConvertOptions, text: TextOptions) -> TextOptions:
-    """Use the vocabulary of a present dataset instead of collecting its characters again."""
+    """Use the vocabulary of an existing dataset instead of collecting its characters again."""
     storage, spec = storage_for(options.output), text.tokenizer
     if spec is None or not spec.collects_characters or not (options.append or options.resume):
         return text

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 READERS = ROOT / "scripts" / "_conformance_readers.py"
 IMAGE = "image/encoded"
 KINDS = ("images", "text", "text_gzip", "tokens", "packed", "packed_int64")
-# What a record is known by.
+# Feature that identifies a record, by kind of dataset.
 KEYS = {"images": IMAGE, "text": "n", "text_gzip": "n", "tokens": "n", "packed": "text", "packed_int64": "text"}
 # Below the folder of a kind: TFDS looks for NAME/VERSION.
 VERSION = "1.0.0"
@@ -36,14 +36,14 @@ CONVERSIONS = {
     "packed_int64": ("text", [*_PACKED, "--int64-lists", *_SHARDS]),
 }
 
-# By reader: the package whose version is shown, and what pip installs into the reader's own environment.
+# By reader: the package whose version is shown, and the packages of the reader's environment.
 ENVIRONMENTS = {
     "tf_data": ("tensorflow", ["tensorflow>=2.20,<2.22"]),
     "tfds": ("tensorflow-datasets", ["tensorflow-datasets", "tensorflow>=2.20,<2.22"]),
     "beam": ("apache-beam", ["apache-beam", "google-crc32c", "tensorflow>=2.20,<2.22"]),
     "grain": ("grain", ["grain", "tensorflow>=2.20,<2.22"]),
     "tfrecord": ("tfrecord", ["tfrecord"]),
-    # The limit is SeqIO's need, which its own requirements do not say.
+    # The limit is missing in SeqIO's requirements.
     "seqio": ("seqio", ["seqio", "sentencepiece<0.2.1"]),
     "seqio_tfds": ("seqio", ["seqio", "sentencepiece<0.2.1"]),
     "dali": ("nvidia-dali-cuda120", ["nvidia-dali-cuda120"]),
@@ -51,7 +51,7 @@ ENVIRONMENTS = {
 }
 # Readers that use the environment of another one.
 SHARED = {"seqio_tfds": "seqio"}
-# Readers of some kinds only.
+# Readers that only read some kinds.
 _PLAIN = tuple(kind for kind in KINDS if kind != "text_gzip")
 KNOWS = {**dict.fromkeys(("tfds", "grain", "seqio", "seqio_tfds", "dali"), _PLAIN), "tf_models": ("images",)}
 # Pictures, or documents.
@@ -64,7 +64,7 @@ def main() -> int:
     parser.add_argument(
         "readers", nargs="*", metavar="READER", help=f"some of {', '.join(ENVIRONMENTS)} (default: all)"
     )
-    parser.add_argument("--venvs", help="keep the virtual environments in this folder, and use those that are there")
+    parser.add_argument("--venvs", help="keep the virtual environments in this folder, and use existing ones")
     flags = parser.parse_args()
     unknown = sorted({*flags.readers} - {*ENVIRONMENTS})
     if unknown:
@@ -169,7 +169,7 @@ def documents(record: Record) -> list[str]:
 
 
 def differences(records: list[Record], expected: dict[object, Record], key: str = IMAGE) -> list[str]:
-    """Describe the differences; a reader may support only some features, but always `key`."""
+    """Return a description of the differences; a reader may only support some features, but always `key`."""
     out = [f"unknown {key} {record[key]!r}" for record in records if record[key] not in expected]
     for value, due in expected.items():
         name = due.get("image/filename", repr(value))

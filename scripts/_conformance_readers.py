@@ -1,7 +1,7 @@
 """Reads a dataset with one library's own reader: `python _conformance_readers.py READER FOLDER KIND` prints a JSON object a record.
 
-Each function knows its library and nothing of tpudata, which need not be installed. A record is what the reader made of the
-features of the KIND of dataset: of `image/encoded` the SHA-256 of the bytes, others as numbers, text and lists of numbers.
+Each function only uses its library, not tpudata, which need not be installed. A record has the features of the KIND of dataset: the
+SHA-256 of `image/encoded`, and other features as numbers, text and lists of numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Record = dict[str, Any]
 
 
 def record_of(values: Mapping[str, Any]) -> Record:
-    """Return the compared part of a record, from bytes and integers by feature name, each alone or in a list."""
+    """Return the compared part of a record, from bytes and integers by feature name, single or in a list."""
     out: Record = {}
     for name, value in values.items():
         if hasattr(value, "tolist"):

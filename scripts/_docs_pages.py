@@ -1,4 +1,4 @@
-"""Pages of the site that are made when it is built: the flags of all commands, and the files at the root.
+"""Generated pages of the site: the flags of all commands, and the files at the root.
 
 A hook of MkDocs; mkdocs.yml names it.
 """
@@ -21,12 +21,12 @@ from tpudata.cli.convert import KINDS
 from tpudata.console.flags import FlagParser
 
 ROOT = Path(__file__).resolve().parent.parent
-# Files at the root that are pages of the site, by page.
+# Files at the root by the page of the site that they become.
 _AT_ROOT = {"reference/changelog.md": "CHANGELOG.md", "reference/contributing.md": "CONTRIBUTING.md"}
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the made pages to those of docs/."""
+    """Add the generated pages to those of docs/."""
     made = {page: _links_from(page, (ROOT / name).read_text(encoding="utf-8")) for page, name in _AT_ROOT.items()}
     made["reference/commands.md"] = commands_page()
     for page, text in made.items():
@@ -35,7 +35,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def commands_page() -> str:
-    """Return the reference of all commands: a section for each, with its flags as its parser has them."""
+    """Return the reference of all commands: a section for each, with the flags of its parser."""
     parts = [
         "# Commands and flags\n",
         "Made from the parsers of the commands. Names take dashes or underscores (`--use_tpu` is "
@@ -59,9 +59,9 @@ def _parsers() -> Iterator[tuple[tuple[str, ...], FlagParser]]:
 
 
 def _parser(module: str) -> FlagParser:
-    """Return the parser that a command prints the help of."""
+    """Return the parser of a command."""
     found: list[FlagParser] = []
-    # A function, not a bound method: patched into the class, it gets the parser.
+    # A function gets the parser when it is patched into the class.
     with (
         mock.patch.object(FlagParser, "print_help", lambda parser: found.append(parser)),
         contextlib.suppress(SystemExit),
@@ -101,14 +101,14 @@ def _escaped(text: str) -> str:
 
 
 def _as_prose(text: str) -> str:
-    """Return a help text with flags and patterns as code, so that Markdown reads no emphasis into them."""
+    """Return a help text with flags and patterns as code, which Markdown does not take for emphasis."""
     return re.sub(r"(?<![\w`])(--[\w-]+(?:=\w+)?|[^\s,;]*\*[^\s,;]*)", lambda found: f"`{found[0]}`", text).replace(
         "<", "&lt;"
     )
 
 
 def _links_from(page: str, text: str) -> str:
-    """Return a file's text with its links as they are from `page`."""
+    """Return a file's text with its links relative to `page`."""
     up = "../" * page.count("/")
     text = re.sub(r"\]\(docs/", f"]({up}", text)
     for name, other in ((name, other) for other, name in _AT_ROOT.items()):

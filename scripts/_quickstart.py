@@ -1,7 +1,7 @@
-"""The work of scripts/quickstart: digits to PNG files, to TFRecord shards, to a trained model, to predictions.
+"""The program of scripts/quickstart: digits to PNG files, TFRecord shards, a trained model, and predictions.
 
-Everything is made below one folder. Run again, each step keeps what is whole and does what is missing; nothing is deleted
-but pictures that are not what they should be, which are written again.
+Everything is made below one folder. In a second run, each step keeps complete results and makes missing ones; nothing is deleted,
+and only pictures with other content are written again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ASKED_ACCURACY = 0.97
 TRAIN_STEPS = 600
 PREDICTIONS = 8
-# How long a command may take to end after Ctrl-C before it is killed.
+# Seconds that a command may take to end after Ctrl-C before it is killed.
 GRACE_SECONDS = 10
 INTERRUPTED = 130
 
@@ -38,9 +38,7 @@ INTERRUPTED = 130
 def main() -> int:
     """Read the arguments and run the steps; return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/quickstart", description=__doc__)
-    parser.add_argument(
-        "folder", nargs="?", default="quickstart", help="where everything is made (default: %(default)s)"
-    )
+    parser.add_argument("folder", nargs="?", default="quickstart", help="folder of all results (default: %(default)s)")
     parser.add_argument(
         "--gcs",
         action="store_true",
@@ -55,7 +53,7 @@ def main() -> int:
                 return 1
             return run_on_gcs(folder, lock) if flags.gcs else run_steps(folder, lock)
     except KeyboardInterrupt:
-        print("\nquickstart: interrupted; run again to carry on", file=sys.stderr)
+        print("\nquickstart: interrupted; run again to continue", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -100,7 +98,7 @@ def run_steps(folder: Path, lock: int) -> int:
     """Run the steps and print the results; return 0 if the model is as accurate as expected.
 
     Args:
-        folder: where everything is made.
+        folder: folder of all results.
         lock: file descriptor of the folder's lock.
     """
     print(f"== Pictures: {folder / 'digits'}")
@@ -113,7 +111,7 @@ def run_steps_at(digits: str, dataset: str, model: str, lock: int) -> int:
     tpudata = os.path.relpath(Path(sys.executable).with_name("tpudata"))
     train = [tpudata, "train", "--model", "mnist_cnn", "--data", dataset, "--model-dir", model]
     convert = [tpudata, "convert", "images", "--input", digits, "--output", dataset]
-    # --resume: an interrupted conversion is carried on, and a complete one stays as it is.
+    # --resume continues an interrupted conversion, and does not change a complete one.
     convert += ["--split", "train=0.8,validation=0.2", "--resume"]
     commands = {
         "Convert": convert,
@@ -138,12 +136,12 @@ def run_steps_at(digits: str, dataset: str, model: str, lock: int) -> int:
 
 def run(command: Sequence[str], lock: int) -> int:
     """Run a command and return its exit code; Ctrl-C ends it and is raised once it has ended."""
-    # It inherits the lock: should this process be killed, the folder stays locked until the command has ended too.
+    # The command inherits the lock: if this process is killed, the folder stays locked until the command has ended.
     with subprocess.Popen(command, pass_fds=[lock]) as process:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            # The terminal has sent it to the command as well, which puts away what it has in hand.
+            # The terminal has sent Ctrl-C to the command, too, which is cleaning up.
             try:
                 process.wait(GRACE_SECONDS)
             except (subprocess.TimeoutExpired, KeyboardInterrupt):
@@ -157,7 +155,7 @@ def write_digits(folder: Path) -> int:
     Returns:
         How many were written.
     """
-    # Here, because it takes a second, in which Ctrl-C is to be understood too.
+    # Imported here, because it takes a second, in which Ctrl-C should work, too.
     from sklearn.datasets import load_digits
 
     data = load_digits()

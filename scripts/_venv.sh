@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: finds a Python that fits and keeps a virtual environment up to date.
+# Sourced by the scripts next to it: finds a suitable Python and keeps a virtual environment up to date.
 
 # The Python versions that setup.py allows.
 readonly PYTHON_FIRST=10 PYTHON_LAST=12
@@ -8,12 +8,12 @@ fail() {
   exit 1
 }
 
-# python_fits COMMAND: whether it runs and is of a version that fits. A command may be there and still not run (pyenv's shims).
+# python_fits COMMAND: whether it runs and has an allowed version. A command may exist without running (pyenv's shims).
 python_fits() {
   "$1" -c "import sys; sys.exit(not (3, $PYTHON_FIRST) <= sys.version_info[:2] <= (3, $PYTHON_LAST))" >/dev/null 2>&1
 }
 
-# Prints the Python to use: $PYTHON where it is set, else python3 or one with its version in its name.
+# Prints the Python to use: $PYTHON if it is set, else python3 or one with its version in its name.
 find_python() {
   local wanted="Python 3.$PYTHON_FIRST to 3.$PYTHON_LAST" candidate
   if [ -n "${PYTHON:-}" ]; then
@@ -32,13 +32,13 @@ find_python() {
   fail "$wanted is needed, and there is $found. Install one, or name it: PYTHON=/path/to/python3.12 $0"
 }
 
-# ensure_venv FOLDER EXTRAS: makes the virtual environment where it is missing, and installs this project with these extras where
-# what is to be installed changed since. The file tpudata-installed in it says what was, a line for each set of extras, and that
-# the environment was made here.
+# ensure_venv FOLDER EXTRAS: makes the virtual environment if it is missing, and installs this project with these extras if its
+# requirements have changed. The file tpudata-installed in it has a line for each installed set of extras, and marks the environment
+# as made here.
 ensure_venv() {
   local venv=$1 extras=$2 stamp="$1/tpudata-installed" python wanted
   if ! { python_fits "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1; }; then
-    # Only what this function has made, and what was interrupted or lost its Python since, is removed.
+    # Removes only an environment that this function has made, and that is incomplete or has lost its Python.
     if [ -e "$venv" ] && ! grep -qsx made "$stamp"; then
       fail "$venv is there, and is no virtual environment with Python 3.$PYTHON_FIRST to 3.$PYTHON_LAST and pip." \
         "Move it away, or choose another folder: VENV=/path/to/venv $0"

@@ -1,4 +1,4 @@
-"""Wraps the prose of Markdown files at the width that scripts/lint checks; what they say and how they render stays.
+"""Wraps the prose of Markdown files at the width that scripts/lint checks, without a change of their content or rendering.
 
     .venv/bin/python scripts/_wrap.py docs/feed/*.md
 
@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 WIDTH = 100
-# Lines that are kept: code, headings, tables, HTML, images and directives.
+# Lines that are not wrapped: code, headings, tables, HTML, images and directives.
 _KEPT = re.compile(r"(    |#|\s*\||<|!\[|:::)")
 _BULLET = re.compile(r"(\s*)([-*] |\d+\. )?")
 _CODE = re.compile(r"`[^`]*`")
-# The space before what would begin a list or a heading if it began a line, such as a minus.
+# Space before text that would begin a list or a heading at the start of a line, such as a minus.
 _MARKER = re.compile(r" (?=([-+*]|#+|\d+[.)])( |$))")
-# Spaces at which no line may end are kept out of textwrap's sight.
+# Replacement for spaces at which no line may end, which hides them from textwrap.
 _HIDDEN, _SHORT = "\0", 70
 
 
@@ -59,7 +59,7 @@ def _wrapped(lines: list[str]) -> Iterator[str]:
 
 
 def _continues(line: str, indent: str) -> bool:
-    """Return whether a line goes on with the paragraph before it."""
+    """Return whether a line continues the paragraph before it."""
     ends = not line.strip() or line.startswith("```") or re.match(r"\s*([-*] |\d+\. |\||#)", line)
     return not ends and line.startswith(indent)
 

@@ -1,12 +1,12 @@
-"""Converts ImageNet as it comes into TFRecord shards train-* and validation-*, for tensorflow/tpu's readers and this project's.
+"""Converts ImageNet's original files into TFRecord shards train-* and validation-*, for the readers of tensorflow/tpu and tpudata.
 
     python scripts/imagenet_to_gcs.py --raw_data_dir=IMAGENET --local_scratch_dir=OUT [any flag of Apache Beam]
     python scripts/imagenet_to_gcs.py --raw_data_dir=IMAGENET --gcs_output_path=gs://BUCKET/OUT
 
-IMAGENET holds ILSVRC2012_img_train.tar or train/SYNSET/*.JPEG, and ILSVRC2012_img_val.tar or validation/*.JPEG with
-synset_labels.txt beside it (either part alone will do). Each record has the nine image/* features of the original script, and
+IMAGENET contains ILSVRC2012_img_train.tar or train/SYNSET/*.JPEG, and ILSVRC2012_img_val.tar or validation/*.JPEG with
+synset_labels.txt next to it (one of the two parts suffices). Each record has the nine image/* features of the original script, and
 image/class/text. All images are JPEG, and labels count from 1, as tensorflow/tpu's readers expect; --label-offset=0 counts from 0,
---no-jpeg-only leaves PNGs as they are. The other flags are those of `tpudata convert images`.
+and --no-jpeg-only keeps PNGs. The other flags are those of `tpudata convert images`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from beam_jobs.command.run_conversion import check_output_is_writable, parse_fla
 from beam_jobs.image_records.options import add_image_flags, image_options
 from beam_jobs.images import image_conversion
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.imagenet import SYNSET_FILES, TRAIN_TAR, VALIDATION_TAR, ImageNet
+from beam_jobs.sources.folders.imagenet import SYNSET_FILES, TRAIN_TAR, VALIDATION_TAR, ImageNet
 from tpudata.console.flags import FlagParser
 from tpudata.console.process import run_command
 from tpudata.errors import UsageError
@@ -30,8 +30,8 @@ _PATHS = (
 )
 
 _DEFAULTS = """
-Unlike `tpudata convert images`, labels count from 1 (--label-offset=0 counts from 0) and PNGs become JPEG (--no-jpeg-only leaves
-them). Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
+Unlike in `tpudata convert images`, labels count from 1 (--label-offset=0 counts from 0) and PNGs become JPEG (--no-jpeg-only keeps
+them). Flags of Apache Beam are accepted, too, such as --runner=DataflowRunner --project=... (default: a local runner).
 """
 
 

@@ -87,7 +87,7 @@ def test_an_image_that_tensorflow_cannot_decode(name: str) -> None:
     assert len(str(found).splitlines()) == 1
     either = str(reader_error(caught.value, may_be_plain=True))
     assert either.startswith(str(found))
-    assert "Of files without a manifest, tpudata.format.read_records(FILE) yields (offset, record)" in either
+    assert "For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record)" in either
 
 
 def test_an_image_of_no_format_is_told_with_one_full_stop() -> None:
@@ -121,7 +121,7 @@ def test_an_integer_that_no_tpu_takes() -> None:
     found = reader_error(caught.value)
     assert isinstance(found, FeatureError)
     assert str(found) == (
-        "Feature some]/label: a value does not fit int32, which is what a TPU takes. Leave the feature out, or store smaller"
+        "Feature some]/label: a value does not fit int32, which is what a TPU takes. Omit the feature, or store smaller"
         " numbers."
     )
 

@@ -59,8 +59,8 @@ def test_messages_and_attributes() -> None:
     assert "pip install 'tpudata[tensorflow]'" in str(missing)
     bad = BadRecordError("a.tar", "no image", 512)
     assert isinstance(bad, SourceError)
-    assert str(bad) == "a.tar at byte 512: refused: no image"
-    assert str(BadRecordError("a.jpg", "no image")) == "a.jpg: refused: no image"
+    assert str(bad) == "a.tar at byte 512: rejected: no image"
+    assert str(BadRecordError("a.jpg", "no image")) == "a.jpg: rejected: no image"
     corrupt = CorruptionError("x", 7, "bad")
     assert isinstance(corrupt, DatasetError)
     assert (str(corrupt), corrupt.path, corrupt.offset, corrupt.reason) == ("x at byte 7: bad", "x", 7, "bad")

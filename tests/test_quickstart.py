@@ -143,6 +143,6 @@ def test_interrupted_it_says_how_to_carry_on(tmp_path: Path, moment: str) -> Non
         os.killpg(process.pid, signal.SIGINT)
         words = process.stderr.read()
         assert process.wait(30) == 130
-    assert words.splitlines()[-1] == "quickstart: interrupted; run again to carry on"
+    assert words.splitlines()[-1] == "quickstart: interrupted; run again to continue"
     assert "_quickstart.py" not in words
     assert not list(tmp_path.rglob(".*.png.*"))

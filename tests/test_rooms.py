@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.helpers.rooms import circles, import_graph, imports, modules_of
@@ -43,6 +45,7 @@ WITHOUT_TENSORFLOW = (
     "migrate",
     "report",
 )
+MOST_MODULES = 12
 TENSORFLOW = {"tensorflow", "tf_keras", "keras"}
 MODULES = modules_of("tpudata") | modules_of("beam_jobs")
 GRAPH = import_graph(MODULES)
@@ -87,3 +90,8 @@ def test_conversion_reaches_no_tensorflow() -> None:
         waiting = set().union(*(GRAPH[module] for module in waiting)) - reached
     names = {(module, item.name) for module in reached for item in imports(MODULES[module])}
     assert {(module, name) for module, name in names if name.partition(".")[0] in TENSORFLOW} == set()
+
+
+def test_rooms_are_small() -> None:
+    counts = Counter(path.parent for path in modules_of("tpudata").values() if path.stem != "__init__")
+    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}

@@ -57,7 +57,7 @@ raise ValueError(f"{mend} was refused")  # Left out.
     ]
 
 
-@pytest.mark.parametrize(("folder", "messages"), [("tpudata/report", True), ("tpudata/format", False)])
+@pytest.mark.parametrize(("folder", "messages"), [("tpudata/report", True), ("tpudata/other", False)])
 def test_messages_of_rooms(check: Callable[[str, str], list[str]], folder: str, messages: bool) -> None:
     found = check(f"{folder}/program.py", 'raise ValueError("refused")  # refused\n')
     assert found == [f"{folder}/program.py:1: 'refused': write reject"] * (1 + messages)

@@ -1,4 +1,4 @@
-"""tpudata: turns folders of files into TFRecord shards, and feeds TPUs from them.
+"""tpudata: converts folders of files into TFRecord shards, feeds them to TPUs, and trains models on them.
 
 Importing this package does not load TensorFlow; the first use of a name that needs it does.
 """
@@ -82,7 +82,7 @@ __all__ = [
     "tpu_system",
 ]
 
-# Names that are imported at their first use, and their modules: most load TensorFlow, `tpudata.source` loads Pillow.
+# Names that are imported at their first use, with their modules: most load TensorFlow, and `tpudata.source` loads Pillow.
 _LAZY = {
     "CentreCrop": "tpudata.input",
     "CutMix": "tpudata.input",

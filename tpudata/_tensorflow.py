@@ -1,4 +1,4 @@
-"""The one place that decides whether TensorFlow is there."""
+"""Check that TensorFlow is installed."""
 
 import importlib
 
@@ -6,10 +6,10 @@ from tpudata.errors import MissingExtraError
 
 
 def require_tensorflow(feature: str) -> None:
-    """Import TensorFlow, or say which extra brings it.
+    """Import TensorFlow, or raise an error that names the extra to install.
 
     Args:
-        feature: the public name that needs it, for instance "tpudata.estimator".
+        feature: the public name that needs it, such as "tpudata.estimator".
 
     Raises:
         MissingExtraError: TensorFlow is not installed. A TensorFlow that is installed but broken raises its own

@@ -1,7 +1,7 @@
-"""Errors of ours that met somebody else's framework: taken out of what it raised.
+"""Errors of tpudata, recovered from what Beam or TensorFlow raised.
 
-Beam's runners and TensorFlow's datasets call our code, and pass an error of it on as itself, as a cause, or only as the text of a
-traceback.
+Beam's runners and TensorFlow's datasets call this package, and pass its errors on as they are, as a cause, or only as the text of
+a traceback.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from tpudata.format.read_errors import Odd, odd_record_error, read_error
 
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
-# How BadRecordError and CorruptionError say where.
-_PLACED = re.compile(r"(?P<path>.*?)(?: at byte (?P<offset>\d+))?: (?P<reason>refused: .*|(?<=\d: ).*)", re.DOTALL)
-_REFUSED = "refused: "
-# What TensorFlow's decoders say of an image.
+# Place in the messages of BadRecordError and CorruptionError.
+_PLACED = re.compile(r"(?P<path>.*?)(?: at byte (?P<offset>\d+))?: (?P<reason>rejected: .*|(?<=\d: ).*)", re.DOTALL)
+_REJECTED = "rejected: "
+# Messages of TensorFlow's image decoders.
 _NO_IMAGE = re.compile(
     r"(Invalid (JPEG|PNG|GIF) data|Unknown image file format|Incomplete bmp|Input size should match \(header_size"
     r"|Failed to decode WebP)[^\n\[{]*"
 )
-# What its parser says of a record that is no Example.
+# Message of its parser for a record that is not an Example.
 _NO_EXAMPLE = "Could not parse example input"
-# And of one that is an Example of other features.
+# Messages for an Example of other features.
 _NO_FEATURE = re.compile(r"Name: <unknown>, Feature: ([^\n]*?) \(data type: \w+\) is required but could not be found")
 _ODD_COUNT = re.compile(
     r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +Number of \w+ values != expected\. +Values size: (\d+) but output shape:"
@@ -34,14 +34,14 @@ _ODD_COUNT = re.compile(
 _ODD_KIND = re.compile(r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +Data types don't match")
 _ODD_VALUES = re.compile(r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +Can't parse serialized Example")
 _ODD_IMAGE = re.compile(r"Shape of tensor \S*DecodeImage\S* (\[\S*\]) is not compatible with expected shape (\[\S*\])")
-# What the reader checks in TensorFlow's graph; see `tpudata.input.decode.parse`.
+# Messages of the checks in the reader's graph; see `tpudata.input.decode.parse`.
 _ODD_BYTES = re.compile(r"\[Feature ([^\n]*?): a record (does not have the \d+ bytes of [^\n]*? values)\.")
 _MISFIT = re.compile(r"\[(Feature [^\n]*?: a (?:value does not fit|record is) [^\n]*?\.)\]")
-_PLAIN = " Of files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
+_PLAIN = " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
 
 
 def own_error(error: BaseException) -> TpudataError | None:
-    """Return the error of ours that `error` is, was caused by, or has in its text, or None."""
+    """Return the TpudataError that `error` is, was caused by, or has in its text; None if there is none."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TpudataError):
@@ -55,16 +55,16 @@ def own_error(error: BaseException) -> TpudataError | None:
 
 
 def reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
-    """Do what `own_error` does; for a record that TensorFlow cannot parse or decode, return an error that names how to find it.
+    """Return `own_error`, or else an error that tells how to find a record that TensorFlow cannot parse or decode.
 
     Args:
-        error: what was raised.
-        may_be_plain: whether the records may stand in files without a manifest.
+        error: the raised error.
+        may_be_plain: whether the records may be in files without a manifest.
     """
     known = own_error(error)
     if known is not None:
         return known
-    # TensorFlow's message holds the record, and where that is no text Python cannot make one of it.
+    # TensorFlow's message contains the record, which Python cannot decode if it is not text.
     text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
     known = read_error(text)
     if known is not None:
@@ -87,7 +87,7 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
     if found is not None:
         return DatasetError(
             f"an encoded image does not decode: {found[0].strip().rstrip('.')}. TensorFlow does not say which: `tpudata verify DIR"
-            " --decode` names the file and the offset. Convert the dataset again with --check decode, which refuses such"
+            " --decode` names the file and the offset. Convert the dataset again with --check decode, which rejects such"
             f" images.{plain}"
         )
     found = _ODD_IMAGE.search(text)
@@ -102,7 +102,7 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
 
 
 def _odd_feature(text: str) -> tuple[str, str, Odd] | None:
-    """Return the feature that a record does not have as it should, what is wrong in words, and what that is."""
+    """Return the feature that does not fit, what is wrong with it in words, and the kind of the mistake."""
     found = _NO_FEATURE.search(text)
     if found is not None:
         return found[1], "is not in the record", "absent"
@@ -120,11 +120,11 @@ def _odd_feature(text: str) -> tuple[str, str, Odd] | None:
 
 
 def _rebuilt(kind: type[TpudataError], message: str) -> TpudataError:
-    """Rebuild an error from its class and its text: Beam adds to the text, and may pass on nothing else."""
+    """Rebuild an error from its class and its text, which may be all that Beam passes on."""
     placed = _PLACED.fullmatch(message)
-    if issubclass(kind, BadRecordError) and placed and placed["reason"].startswith(_REFUSED):
+    if issubclass(kind, BadRecordError) and placed and placed["reason"].startswith(_REJECTED):
         offset = None if placed["offset"] is None else int(placed["offset"])
-        return BadRecordError(placed["path"], placed["reason"].removeprefix(_REFUSED), offset)
+        return BadRecordError(placed["path"], placed["reason"].removeprefix(_REJECTED), offset)
     if issubclass(kind, CorruptionError) and placed and placed["offset"] is not None:
         return CorruptionError(placed["path"], int(placed["offset"]), placed["reason"])
     if issubclass(kind, (BadRecordError, CorruptionError, MissingExtraError)):

@@ -3,20 +3,21 @@
     TpudataError                  exit code 1: the data or the run failed
     ├── UsageError                exit code 2: the command or the call was wrong
     │   └── MissingExtraError     the feature needs an extra that is not installed
-    ├── SourceError               the input cannot be read as it was described
+    ├── SourceError               the input cannot be read as described
     │   └── BadRecordError        one input record was rejected
-    ├── OutputError               the output cannot be written where it was asked for
+    ├── OutputError               the output cannot be written
     ├── StorageError              a file or object could not be read, listed or written
-    │   └── StorageUnavailableError   no answer of the store, none that proves to be its own, or no permission
+    │   └── StorageUnavailableError   the store did not answer, or denied permission
     └── DatasetError              a dataset on disk is not what it should be
         ├── CorruptionError       bytes differ from what was written; names file and offset
         └── FeatureError          a feature's dtype, shape or name does not fit; names the feature
 
-Six more stand in `tpudata.estimator`, below TpudataError: TPUConnectionError, ClusterError and RehearsalError, and three of other
-kinds too, CheckpointError (a ValueError), ModelFnError (a TypeError or ValueError) and NonFiniteError (one of TensorFlow's).
+`tpudata.estimator` has six more below TpudataError: TPUConnectionError, ClusterError, RehearsalError, and three that are also of
+another class: CheckpointError (ValueError), ModelFnError (TypeError or ValueError) and NonFiniteError (TensorFlow's
+NanLossDuringTrainingError).
 
-Every message says what was got, what is allowed, where, and what to do next. Wrong arguments to the
-estimator stay ValueError and TypeError, as the original TPUEstimator raises them.
+A message has the form `WHERE: WHAT (got X, expected Y). FIX.` Wrong arguments to the estimator raise ValueError and TypeError, as
+in the original TPUEstimator.
 """
 
 import re
@@ -30,7 +31,7 @@ class TpudataError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        # A message may hold a file name that is not UTF-8, and runners cannot send such text from a worker.
+        # A message may contain a file name that is not UTF-8, which runners cannot send from a worker.
         return super().__str__().encode(errors="backslashreplace").decode()
 
 
@@ -55,7 +56,7 @@ class MissingExtraError(UsageError, ImportError):
 
 
 class SourceError(TpudataError):
-    """The input cannot be read as it was described: nothing found, an unknown layout, duplicate keys."""
+    """The input cannot be read as described: nothing found, an unknown layout, duplicate keys."""
 
 
 class BadRecordError(SourceError):
@@ -63,12 +64,12 @@ class BadRecordError(SourceError):
 
     Attributes:
         source: path of the file (and member) that holds the record.
-        reason: why it was rejected; completes `refused: `.
+        reason: why it was rejected; completes `rejected: `.
         offset: byte offset of the record in `source`, or None if the whole file is the record.
-        key: the record's stable name where `source` and `offset` may move (a row of a list), or None.
+        key: the record's stable name if `source` and `offset` may move (a row of a list), or None.
 
     Args:
-        source: as the attribute. Without a reason, it is the whole message: Beam rebuilds errors from it.
+        source: as the attribute. Without a reason, it is the whole message, from which Beam rebuilds errors.
         reason: as the attribute.
         offset: as the attribute.
         key: as the attribute.
@@ -79,12 +80,12 @@ class BadRecordError(SourceError):
     ) -> None:
         if reason is None:
             message = source
-            source, _, reason = message.partition(": refused: ")
+            source, _, reason = message.partition(": rejected: ")
             placed = _PLACED.fullmatch(source)
             if placed:
                 source, offset = placed[1], int(placed[2])
         else:
-            message = f"{source if offset is None else f'{source} at byte {offset}'}: refused: {reason}"
+            message = f"{source if offset is None else f'{source} at byte {offset}'}: rejected: {reason}"
         super().__init__(message)
         self.source = source
         self.reason = reason
@@ -92,12 +93,12 @@ class BadRecordError(SourceError):
         self.key = key
 
     def __reduce__(self) -> tuple[type, tuple[str, str, int | None, str | None]]:
-        # Errors are sent between processes; the default rebuilds from the message alone.
+        # Errors are sent between processes, and the default rebuilds them from the message alone.
         return type(self), (self.source, self.reason, self.offset, self.key)
 
 
 class OutputError(TpudataError):
-    """The output cannot be written where it was asked for: not empty, no space, no permission."""
+    """The output cannot be written to the requested place: it is not empty, or there is no space or permission."""
 
 
 class StorageError(TpudataError):
@@ -105,14 +106,14 @@ class StorageError(TpudataError):
 
 
 class StorageUnavailableError(StorageError):
-    """The store gave no answer that proves to be its own until the retries ended, or gave no permission.
+    """The store gave no valid answer until the retries ended, or denied permission.
 
-    It says nothing about the file or object, so it ends a job and never counts as a bad record.
+    This is no fact about the file or object, so it ends a job and never counts as a bad record.
     """
 
 
 class DatasetError(TpudataError):
-    """A dataset on disk is not what it should be: no manifest, an unknown version, a missing shard."""
+    """A dataset on disk is incomplete or unknown: no manifest, an unknown version, a missing shard."""
 
 
 class CorruptionError(DatasetError):
@@ -121,7 +122,7 @@ class CorruptionError(DatasetError):
     Attributes:
         path: the file.
         offset: byte offset in the file at which the damage was noticed.
-        reason: what does not fit.
+        reason: what is wrong there.
     """
 
     def __init__(self, path: str, offset: int, reason: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.output.folder import refuse_other_options
+from beam_jobs.output.folder import reject_other_options
 from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.tally import Tally, joined_fingerprint
 from beam_jobs.references.labels import Labels, check_classes
@@ -36,36 +36,24 @@ class Base:
         manifest: what is in it.
         labels: its class names, or None.
         labels_file: the file that fixes the classes, or None.
-        integer_labels: whether the input's classes are whole numbers that are the labels themselves.
     """
 
     output: str
     manifest: Manifest
     labels: tuple[str, ...] | None
     labels_file: str | None = None
-    integer_labels: bool = False
 
     @classmethod
-    def open(
-        cls,
-        output: str,
-        deciding: Mapping[str, Any],
-        features: tuple[Feature, ...],
-        *,
-        layout: str,
-        integer_labels: bool,
-    ) -> Base:
+    def open(cls, output: str, deciding: Mapping[str, Any], *, layout: str) -> Base:
         """Open a complete dataset.
 
         Args:
             output: its folder.
             deciding: the options that would decide what the new shards hold.
-            features: the schema that new records would have, their shapes not yet known.
-            layout: their feature layout.
-            integer_labels: whether the input's classes are whole numbers that are the labels themselves.
+            layout: the feature layout that new records would have.
 
         Raises:
-            OutputError: it was made with other options or features, or by a job that keeps no keys; says which.
+            OutputError: it was made with other options, or by a job that keeps no keys; says which.
         """
         dataset = open_dataset(output)
         manifest = dataset.manifest
@@ -79,14 +67,17 @@ class Base:
                 " wrote it. Pass --overwrite to convert everything again, or name another folder."
             )
         skipped = {*_OF_ONE_RUN}
-        refuse_other_options(
+        reject_other_options(
             output,
             {name: value for name, value in manifest.options.items() if name not in skipped},
             {name: value for name, value in deciding.items() if name not in skipped},
             "--append",
         )
-        _refuse_other_features(output, manifest.features, features)
-        return cls(output, manifest, dataset.labels(), deciding.get("labels_file"), integer_labels)
+        return cls(output, manifest, dataset.labels(), deciding.get("labels_file"))
+
+    def check_features(self, features: tuple[Feature, ...]) -> None:
+        """Raise OutputError if new records would have other features; their shapes may differ."""
+        _reject_other_features(self.output, self.manifest.features, features)
 
     @property
     def dataset(self) -> Dataset:
@@ -103,8 +94,12 @@ class Base:
         """Return the file names of the shards that are there and of those to be added."""
         return self.manifest.shard_names() | plan.shard_names(self.number)
 
-    def extended(self, found: Labels) -> Labels:
+    def extended(self, found: Labels, integer_labels: bool) -> Labels:
         """Return the classes of the dataset in their order, and after them those that are new.
+
+        Args:
+            found: the classes of the input.
+            integer_labels: whether they are whole numbers that are the labels themselves.
 
         Raises:
             OutputError: labels of records that are there would have to change.
@@ -126,12 +121,12 @@ class Base:
                 f"--append: the classes of {self.output} are whole numbers, which are labels themselves, and the input has the"
                 f" class {name!r}. Write its number, or name another folder."
             )
-        if self.integer_labels and names != _whole_numbers(len(names)):
+        if integer_labels and names != _whole_numbers(len(names)):
             raise OutputError(
                 f"--append: the classes of the input are whole numbers, which are labels themselves, and those of {self.output}"
                 f" have names, such as {old[0]!r}. Write names, or name another folder."
             )
-        if self.integer_labels:
+        if integer_labels:
             check_classes(len(names) - 1, len(old), f"--append to {self.output}")
         return Labels(names)
 
@@ -208,7 +203,7 @@ def _joined(old: Split | None, new: Split | None) -> Split:
     return Split(shards, sum(split.decoded_bytes for split in parts))
 
 
-def _refuse_other_features(output: str, old: tuple[Feature, ...], new: tuple[Feature, ...]) -> None:
+def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Feature, ...]) -> None:
     """Raise OutputError if two schemas differ in more than sizes and the number of classes."""
     olds, news = ({feature.name: _fixed(feature) for feature in features} for features in (old, new))
     for name in [*olds, *news]:

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.append.known_keys import Standing, line_entry, sought_words, standing
-from beam_jobs.output.rejects import listed_refusals
+from beam_jobs.output.rejects import listed_rejections
 from beam_jobs.references.reference import HASH_BITS, Reference
 from tpudata.errors import BadRecordError, OutputError, StorageError
 from tpudata.format import Dataset, Shard
@@ -223,8 +223,8 @@ def _entries(dataset: Dataset) -> Iterator[Entries]:
     with ThreadPoolExecutor(_READERS) as pool:
         while some := list(itertools.islice(shards, 4 * _READERS)):
             yield from pool.map(functools.partial(_shard_entries, dataset), some)
-    refused = _refused(dataset)
-    while lines := list(itertools.islice(refused, _BUCKET_ENTRIES)):
+    rejected = _rejected(dataset)
+    while lines := list(itertools.islice(rejected, _BUCKET_ENTRIES)):
         yield np.array(lines, ENTRY)
 
 
@@ -241,6 +241,6 @@ def _shard_entries(dataset: Dataset, shard: Shard) -> Entries:
     return keys.entries
 
 
-def _refused(dataset: Dataset) -> Iterable[bytes]:
-    for line, entry in listed_refusals(dataset.path, dataset.manifest.rejects):
+def _rejected(dataset: Dataset) -> Iterable[bytes]:
+    for line, entry in listed_rejections(dataset.path, dataset.manifest.rejects):
         yield entry or line_entry(line)

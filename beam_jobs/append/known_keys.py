@@ -16,7 +16,7 @@ from beam_jobs.output.rejects import reject_line
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import HASH_BITS, Reference, key_digests
 from tpudata.errors import BadRecordError
-from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, KEY_BYTES, RECORD, REFUSED, Entries
+from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, KEY_BYTES, RECORD, REJECTED, Entries
 
 _HASH_BYTES = ENTRY_BYTES - len(RECORD)
 # A product with it, modulo 2**64, and a shift of its high half to the low one spread what is known of an input over 64 bits.
@@ -34,12 +34,12 @@ class Standing(enum.Enum):
     CHANGED = enum.auto()
 
 
-def entry(reference: Reference, refused: bool = False) -> bytes:
+def entry(reference: Reference, rejected: bool = False) -> bytes:
     """Return the entry of an input: its key, what is known of it without reading it, and whether it was rejected."""
     described = _described(reference.split, reference.labels, reference.form, reference.extra)
     state: int = _state(described, reference.size)
     head = (reference.digest >> HASH_BITS).to_bytes(KEY_BYTES, "big")
-    return head + state.to_bytes(KEY_BYTES, "big")[: _HASH_BYTES - KEY_BYTES] + (REFUSED if refused else RECORD)
+    return head + state.to_bytes(KEY_BYTES, "big")[: _HASH_BYTES - KEY_BYTES] + (REJECTED if rejected else RECORD)
 
 
 def known_entries(packs: Iterable[Pack]) -> Entries:
@@ -58,9 +58,9 @@ def known_entries(packs: Iterable[Pack]) -> Entries:
     return entries.reshape(-1).view(ENTRY)
 
 
-def mark_refused(entries: Entries, rows: Sequence[int]) -> None:
+def mark_rejected(entries: Entries, rows: Sequence[int]) -> None:
     """Make the entries in some rows those of rejected inputs."""
-    entries.view(np.uint8).reshape(-1, ENTRY_BYTES)[rows, -1] = REFUSED[0]
+    entries.view(np.uint8).reshape(-1, ENTRY_BYTES)[rows, -1] = REJECTED[0]
 
 
 def line_entry(line: bytes) -> bytes:
@@ -68,7 +68,7 @@ def line_entry(line: bytes) -> bytes:
     value = json.loads(line)
     if "key" in value:
         line = repr((value["key"], value["reason"])).encode()
-    return hashlib.blake2b(line, digest_size=_HASH_BYTES).digest() + REFUSED
+    return hashlib.blake2b(line, digest_size=_HASH_BYTES).digest() + REJECTED
 
 
 def sought_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:

@@ -15,7 +15,9 @@ from beam_jobs.append.known_file import known_in
 from beam_jobs.append.known_keys import Standing
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
-from beam_jobs.sources import Refuse, Source, raise_refusal
+from beam_jobs.references.repeated_keys import Repeat
+from beam_jobs.sources import Reject, Source, raise_rejection
+from beam_jobs.sources.source import Scan, ScannedSource
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 
@@ -52,7 +54,9 @@ class NewInputs:
     @property
     def labels(self) -> Labels | None:
         """The classes of the dataset, then those that the source adds, if it knows them before listing."""
-        return None if self.source.labels is None else self.base.extended(self.source.labels)
+        return (
+            None if self.source.labels is None else self.base.extended(self.source.labels, self.source.integer_labels)
+        )
 
     @property
     def integer_labels(self) -> bool:
@@ -77,13 +81,13 @@ class NewInputs:
         """
         return ((self.base.number, unit) for unit in self.source.units(part, ignored))
 
-    def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to each new record of a unit, and pass on the rejections that the dataset does not list.
 
         Args:
             unit: one of `units`.
             ignored: gets the path of each file that is skipped by its name.
-            refuse: called with a new rejection.
+            reject: called with a new rejection.
 
         Raises:
             SourceError: an input that the dataset has a record of is not what it was.
@@ -95,16 +99,16 @@ class NewInputs:
             held.append(reference)
             size += len(reference.data)
             if len(held) >= _HELD_INPUTS or size >= _HELD_BYTES:
-                yield from self._new(held, refuse)
+                yield from self._new(held, reject)
                 held.clear()
                 size = 0
-        yield from self._new(held, refuse)
+        yield from self._new(held, reject)
 
-    def _new(self, inputs: Sequence[Reference | BadRecordError], refuse: Refuse) -> Iterator[Reference]:
+    def _new(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
         count = 0
         for one, standing in zip(inputs, known_in(self.path).standings(inputs), strict=True):
             if standing is Standing.NEW and isinstance(one, BadRecordError):
-                refuse(one)
+                reject(one)
             elif standing is Standing.NEW and isinstance(one, Reference):
                 yield one
             elif standing is Standing.CHANGED and isinstance(one, Reference):
@@ -115,6 +119,33 @@ class NewInputs:
                 )
             count += standing is Standing.RECORD
         Metrics.counter("tpudata", _KNOWN).inc(count)
+
+
+class NewScannedInputs(NewInputs):
+    """The new records of a ScannedSource: one itself."""
+
+    source: ScannedSource
+
+    def no_facts(self) -> Any:
+        """Do what the source does."""
+        return self.source.no_facts()
+
+    def scan(self, number: int, part: Any) -> Scan:
+        """Do what the source does."""
+        return self.source.scan(number, part)
+
+    def scanned(self, facts: Any, parts: Iterable[Any] | None = None) -> NewInputs:
+        """Return the new records of the source with its schema."""
+        return NewInputs(self.source.scanned(facts, parts), self.base, self.path)
+
+    def repeated(self, repeat: Repeat, facts: Any) -> SourceError:
+        """Do what the source does."""
+        return self.source.repeated(repeat, facts)
+
+
+def new_inputs(source: Source, base: Base, path: str) -> NewInputs:
+    """Return the new records of a source; see `NewInputs`."""
+    return (NewScannedInputs if isinstance(source, ScannedSource) else NewInputs)(source, base, path)
 
 
 def known_count(result: PipelineResult) -> int | None:

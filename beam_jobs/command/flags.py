@@ -1,4 +1,4 @@
-"""The flags that every conversion has."""
+"""The flags of every conversion."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
     """Add the flags that `common_options` reads.
 
     Args:
-        parser: gets them.
-        paths: also `--input` and `--output`; False if the caller has other names for these two.
-        labels: also `--label-offset`; False if records have no labels.
-        stored: for inputs that are TFRecords already: they keep order and compression by default, and nothing is appended.
+        parser: parser that gets them.
+        paths: whether to add `--input` and `--output`; False if the caller has other names for these two.
+        labels: whether to add `--label-offset`; False if records have no labels.
+        stored: whether inputs are stored records: they keep order and compression by default, and have no `--append`.
     """
     add = parser.add_argument
     known_by = "key" if stored else "path"
     if paths:
-        add("--input", required=True, metavar="SRC", help="what to convert")
+        add("--input", required=True, metavar="SRC", help="path of the input, local or gs://")
         add("--output", required=True, metavar="DIR", help="folder of the dataset; new or empty")
     add(
         "--split",
         type=flag_type("split", SplitShares.parse),
         metavar="NAME=SHARE,...",
-        help=f"deal records out to splits by a stable hash of their {known_by}, such as train=0.9,validation=0.1",
+        help=f"assign records to splits by a stable hash of their {known_by}, such as train=0.9,validation=0.1",
     )
     add(
         "--shard-size",
         type=flag_type("size", parse_size),
         default=DEFAULT_SHARD_BYTES,
         metavar="SIZE",
-        help="size that shards aim at (default 100MB; MB is 10^6 bytes, MiB 2^20)",
+        help="target size of shards (default 100MB; MB is 10^6 bytes, MiB 2^20)",
     )
-    add("--num-shards", type=positive_int, metavar="N", help="number of shards of every split, in place of a size")
+    add("--num-shards", type=positive_int, metavar="N", help="number of shards of every split, instead of a size")
     add(
         "--shards-multiple-of",
         type=positive_int,
@@ -51,7 +51,7 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         "--on-bad-record",
         choices=(FAIL, SKIP),
         default=FAIL,
-        help="fail names the first bad input and ends; skip lists them in rejects/ and goes on (default fail)",
+        help="fail ends with the first bad input; skip lists bad inputs in rejects/ and continues (default fail)",
     )
     add(
         "--max-bad-records",
@@ -63,8 +63,8 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
     parser.add_switch(
         "--shuffle",
         default=not stored,
-        help=f"order records by a hash of their {'file and number' if stored else 'path'}, or as the input lists them"
-        f" (default {'the latter' if stored else 'the former'})",
+        help=f"order records by a hash of their {'file and number' if stored else 'path'}; --no-shuffle keeps the order of the"
+        f" input (default {'false' if stored else 'true'})",
     )
     add("--seed", type=int, default=0, metavar="N", help="seed of the shuffled order (default 0)")
     if labels:
@@ -75,15 +75,17 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         "--compression",
         choices=(_NONE, GZIP),
         default=None if stored else _NONE,
-        help="of the shards; gzip is for text and numbers, images gain nothing; TFDS, Grain and DALI do not read it (default"
-        f" {'as the datasets have it' if stored else 'none'})",
+        help="compression of the shards; gzip is for text and numbers, not for images; TFDS, Grain and DALI do not read it"
+        f" (default {'that of the datasets' if stored else 'none'})",
     )
     parser.add_switch(
         "--dali-index", default=False, help="also write index/*.idx, which NVIDIA DALI and the tfrecord package read"
     )
-    parser.add_switch("--resume", default=False, help="carry on a killed run: keep its finished shards, write the rest")
+    parser.add_switch("--resume", default=False, help="continue a killed run: keep its finished shards, write the rest")
     parser.add_switch(
-        "--overwrite", default=False, help="replace the dataset in the output: removes what its manifest lists"
+        "--overwrite",
+        default=False,
+        help="replace the dataset in the output: removes the files that its manifest lists",
     )
     if stored:
         parser.set_defaults(append=False)
@@ -91,14 +93,14 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         parser.add_switch(
             "--append",
             default=False,
-            help="add what is new in the input to the dataset in the output, as separate shards; options that are not passed"
-            " are the dataset's",
+            help="add new inputs to the dataset in the output, as separate shards; options that are not passed are those of"
+            " the dataset",
         )
     parser.add_switch("--dry-run", default=False, help="print the plan, write nothing")
     parser.add_switch(
         "--detach",
         default=False,
-        help="submit the job and return; for runners whose jobs go on without this process, such as DataflowRunner",
+        help="submit the job and return; for runners whose jobs outlive this process, such as DataflowRunner",
     )
     add(
         "--read-threads",
@@ -111,7 +113,7 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         "--retry-seconds",
         type=float,
         metavar="S",
-        help="try a failing request to gs:// again for S seconds (default"
+        help="retry a failing request to gs:// for S seconds (default"
         f" {LOCAL_REQUESTS.retry_seconds:g}; {REMOTE_REQUESTS.retry_seconds:g} on runners of many machines)",
     )
     add("--workers", type=positive_int, default=1, metavar="N", help="processes of the local runner (default 1)")

@@ -13,8 +13,7 @@ from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
 
-# Flags whose name and value are those of the manifest's option. The number of shards is not among them: new inputs are
-# fewer, and would not fill as many.
+# Flags with the name and value of the manifest's option. The number of shards is not inherited: there are fewer new inputs.
 _SAME = (
     "label_offset",
     "seed",
@@ -41,7 +40,7 @@ _SAME = (
     "eos",
     "replace_unknown",
 )
-# Others: the option, the flag, and the flag's value for the option's.
+# Other flags: the option, the flag, and a function from the option's value to the flag's.
 _OTHERS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("compression", "compression", lambda value: value or "none"),
     ("shard_bytes", "shard_size", lambda value: value),
@@ -53,10 +52,10 @@ _OTHERS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
 
 
 def inherited_flags(flags: argparse.Namespace) -> dict[str, Any]:
-    """Return defaults of flags, by dest, as the dataset in `--output` was made; none if it holds no complete one.
+    """Return defaults of flags, by dest, from the manifest of the dataset in `--output`; none without a complete dataset.
 
     Args:
-        flags: the flags as passed, which say what else there is.
+        flags: the flags that were passed.
 
     Raises:
         DatasetError: the manifest is damaged.
@@ -72,7 +71,7 @@ def inherited_flags(flags: argparse.Namespace) -> dict[str, Any]:
     if isinstance(options.get("tokenizer"), Mapping):
         found["tokenizer"] = _tokenizer(flags.output, options["tokenizer"])
     if getattr(flags, "field", None):
-        found.pop("field", None)  # argparse would add the fields that are passed to these.
+        found.pop("field", None)  # argparse would append passed fields to the default.
     return {name: value for name, value in found.items() if hasattr(flags, name)}
 
 
@@ -82,7 +81,7 @@ def _split(options: Mapping[str, Any]) -> SplitShares:
 
 
 def _tokenizer(output: str, identity: Mapping[str, Any]) -> str:
-    """Return the tokenizer as --tokenizer takes it; its file is the one next to the shards."""
+    """Return the tokenizer in the notation of --tokenizer, with its file next to the shards."""
     if not identity.get("file"):
         return str(identity["name"])
     return f"{identity['name']}:{storage_for(output).join(output, identity['file'])}"

@@ -1,4 +1,4 @@
-"""Standard error of a command, without the tracebacks that Beam's workers and threads print of an error that is shown anyway."""
+"""Standard error of a command without the tracebacks that Beam's workers and threads print: the error itself is shown once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _THREADS_OF_BEAM = "apache_beam/runners/"
 
 
 class _WithoutTracebacks:
-    """A stream that passes everything on but Beam's tracebacks, each of which comes in one piece."""
+    """A stream without Beam's tracebacks, each of which is one write."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -29,7 +29,7 @@ class _WithoutTracebacks:
         if text.startswith(_BEGIN) and _OF_BEAM in text:
             self._skips_end = True
             return len(text)
-        # The end of the line, which print writes separately.
+        # The line break, which print writes separately.
         skipped, self._skips_end = self._skips_end and text == "\n", False
         return len(text) if skipped else self._stream.write(text)
 
@@ -39,9 +39,9 @@ class _WithoutTracebacks:
 
 @contextlib.contextmanager
 def without_worker_tracebacks() -> Iterator[None]:
-    """Keep Beam's workers and threads in this process from printing tracebacks; for commands, whose process is theirs.
+    """Suppress tracebacks of Beam's workers and threads in this process; only for commands, which own their process.
 
-    In a process that ends with an error this lasts to its end: steps still at work fail as their engine and files go.
+    After an error this lasts to the end of the process: running steps fail when their engine and files disappear.
     """
     stream, hook, logger = sys.stderr, threading.excepthook, logging.getLogger("apache_beam")
     level = logger.level

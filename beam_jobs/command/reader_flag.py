@@ -1,4 +1,4 @@
-"""`--for READER`: what another project's reader needs of a dataset, set by one flag."""
+"""`--for READER`: one flag for all requirements of another project's reader."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tpudata.console.flags import FlagParser
 from tpudata.errors import UsageError
 
 TENSORFLOW_TPU = "tensorflow-tpu"
-# Its reader (imagenet_input.py) takes 1 off each label, decodes JPEG alone, and reads image/encoded and image/class/label of plain
-# TFRecord files train-* and validation-*.
+# Its reader (imagenet_input.py) subtracts 1 from each label, decodes only JPEG, and reads image/encoded and image/class/label from
+# plain TFRecord files train-* and validation-*.
 _NEEDS: dict[str, dict[str, Any]] = {
     TENSORFLOW_TPU: {"label_offset": 1, "jpeg_only": True, "layout": IMAGENET, "compression": "none"}
 }
@@ -20,7 +20,7 @@ _SPLITS = ("train", "validation")
 
 
 def add_reader_flag(parser: FlagParser) -> None:
-    """Add the flag that `apply_reader` reads; the flags that it sets must be there."""
+    """Add the flag that `apply_reader` reads, after the flags that it sets."""
     parser.add_argument(
         "--for",
         dest="reader",
@@ -56,7 +56,7 @@ def apply_reader(flags: argparse.Namespace) -> None:
 
 
 def check_reader(reader: str | None, source: Source, where: str) -> None:
-    """Raise UsageError if the records of a source are not what the reader takes; `where` is the input."""
+    """Raise UsageError if the reader cannot read the records of a source; `where` is the input."""
     if reader is not None and (source.several_labels or not source.has_classes):
         found = "any number of labels" if source.several_labels else "no labels"
         raise UsageError(f"{where}: --for={reader} reads one label of each image (got {found}). Omit --for.")

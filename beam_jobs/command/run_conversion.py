@@ -1,4 +1,4 @@
-"""The command line of a conversion: its flags and Beam's, and what it prints of the run."""
+"""The command line of a conversion: its flags, Beam's flags, and the run with its output."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_jobs.command.inherited_flags import inherited_flags
 from beam_jobs.command.quiet_stderr import without_worker_tracebacks
 from beam_jobs.command.tables import added_table, plan_table, result_table
+from beam_jobs.conversion import Conversion
+from beam_jobs.conversion_run import convert, plan_conversion
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.folder import end_run
-from beam_jobs.pipeline import Conversion
 from beam_jobs.run.launch import Launch
 from beam_jobs.run.lifetime import check_detachable
 from beam_jobs.run.local_workers import end_workers
@@ -32,17 +33,17 @@ from tpudata.storage import storage_for
 
 
 def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:
-    """Parse a command line. With `--append`, what is not passed is as the dataset in `--output` was made.
+    """Parse a command line. With `--append`, defaults are the options of the dataset in `--output`.
 
     Args:
-        parser: has the flags of `add_common_flags`, and others.
+        parser: parser with the flags of `add_common_flags` and others.
         argv: flags, without the program's name.
 
     Returns:
         The parser's flags, and Beam's.
 
     Raises:
-        UsageError: a flag is known to neither, or a value does not fit.
+        UsageError: a flag is unknown to both, or a value is invalid.
         DatasetError: the manifest of the dataset to append to is damaged.
     """
     flags, rest = parser.parse_with_rest(argv, beam_flag_names())
@@ -50,19 +51,19 @@ def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Names
         parser.set_defaults(**inherited_flags(flags))
         flags, rest = parser.parse_with_rest(argv, beam_flag_names())
     beam_options, unknown = pipeline_options(rest, flags.workers)
-    parser.refuse_unknown(unknown, beam_flag_names())
+    parser.reject_unknown(unknown, beam_flag_names())
     if flags.detach:
         check_detachable(beam_options)
     return flags, beam_options
 
 
 def checked_places(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool = False) -> ConvertOptions:
-    """Return the options with paths that the workers of the runner find.
+    """Return the options with paths that are valid on the workers of the runner.
 
     Raises:
-        UsageError: they do not, as the paths are on this machine and the workers are not.
+        UsageError: the paths are on this machine and the workers are on others.
     """
-    if dry_run:  # It is planned here.
+    if dry_run:  # The plan is made on this machine.
         return options
     check_places(beam_options, {"--input": options.input, "--output": options.output})
     source, output = absolute_path(options.input, beam_options), absolute_path(options.output, beam_options)
@@ -70,7 +71,7 @@ def checked_places(options: ConvertOptions, beam_options: PipelineOptions, *, dr
 
 
 def check_output_is_writable(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool) -> None:
-    """Raise StorageError if this process is to write to the output and cannot, before the input is listed."""
+    """Raise StorageError, before the input is listed, if this process has to write to the output and cannot."""
     # Workers on other machines have other accounts.
     if is_local(beam_options) and not dry_run:
         storage_for(options.output).check_writable(options.output)
@@ -78,8 +79,8 @@ def check_output_is_writable(options: ConvertOptions, beam_options: PipelineOpti
 
 @contextlib.contextmanager
 def _frozen_modules() -> Iterator[None]:
-    """Keep garbage collections from going through Beam's modules again and again: a tenth of a conversion otherwise."""
-    if gc.get_freeze_count():  # A program that has frozen its own objects calls this.
+    """Freeze existing objects: garbage collection scans of Beam's modules otherwise take a tenth of a conversion."""
+    if gc.get_freeze_count():  # The calling program may have frozen objects already.
         yield
         return
     gc.freeze()
@@ -92,11 +93,11 @@ def _frozen_modules() -> Iterator[None]:
 def run_conversion(
     conversion: Conversion, beam_options: PipelineOptions, *, dry_run: bool, detach: bool = False
 ) -> int:
-    """Run a conversion and print what came of it.
+    """Run a conversion and print its result.
 
     Args:
-        conversion: what to do.
-        beam_options: where it runs.
+        conversion: the conversion.
+        beam_options: Beam's options, such as the runner.
         dry_run: whether to print the plan instead.
         detach: whether to return when the job is submitted.
 
@@ -104,15 +105,15 @@ def run_conversion(
         The exit code 0.
     """
     if dry_run:
-        print(plan_table(conversion.plan(), conversion.unit))
+        print(plan_table(plan_conversion(conversion), conversion.unit))
         if conversion.leave_out is not None:
-            print("with duplicates: which documents --dedup leaves out, the run finds when it has read them all")
+            print("including duplicates: --dedup finds them when it has read all documents")
         return 0
     started = time.monotonic()
     output, launch = conversion.options.output, Launch(_report, shows_progress=True, detach=detach)
     end = functools.partial(end_run, output)
     with _frozen_modules(), without_worker_tracebacks(), interruptible(end_workers, end):
-        added = conversion.run(beam_options, launch)
+        added = convert(conversion, beam_options, launch)
     if detach:
         print(f"{output}: complete when it has a {MANIFEST_NAME}; `tpudata inspect {output}` then shows the dataset")
         return 0

@@ -15,7 +15,7 @@ _NUMBERS = (1, 2, 3, 4)
 
 
 def plan_table(plan: Plan, unit: str = "file") -> str:
-    """Return the shards of a plan, a line for every split; `unit` is the word for an input."""
+    """Return the shards of a plan as text, a line for every split; `unit` is the word for an input."""
     if not plan.splits:
         return "nothing new: 0 records would be added"
     rows = [("split", "records" if unit == "file" else f"{unit}s", "shards", "bytes", "about each")]
@@ -35,13 +35,13 @@ def plan_table(plan: Plan, unit: str = "file") -> str:
 
 
 def result_table(manifest: Manifest, output: str, seconds: float, ignored: str = "") -> str:
-    """Return what was written, a line for every split, how fast, and what became of inputs that were not just taken over.
+    """Return the result as text: a line for every split, the speed, and the rejected, ignored and re-encoded inputs.
 
     Args:
-        manifest: of the dataset.
-        output: its folder.
-        seconds: that the run took.
-        ignored: why files were ignored, after their number; by default their names.
+        manifest: manifest of the dataset.
+        output: folder of the dataset.
+        seconds: duration of the run.
+        ignored: reason for ignored files, printed after their number; by default their names.
     """
     rate = f"{counted(round(manifest.records / seconds), 'record')}/s, {bytes_text(int(manifest.source.bytes / seconds))}/s"
     head = f"{output}: {counted(manifest.records, 'record')}{_classes(manifest.labels)} in {seconds:.1f} s ({rate})"
@@ -52,7 +52,7 @@ def result_table(manifest: Manifest, output: str, seconds: float, ignored: str =
 
 
 def added_table(added: Added, output: str, seconds: float) -> str:
-    """Return what an append has added, a line for every split, what it met, and what the input no longer has."""
+    """Return the result of an append as text: a line for every split, and records that are no longer in the input."""
     before, after = added.before, added.after
     new = {
         name: split.shards[len(before.splits[name].shards) if name in before.splits else 0 :]
@@ -90,7 +90,7 @@ def _classes(labels: int | None) -> str:
 def _counts(
     output: str, rejected: Mapping[str, int], ignored: int, converted: Mapping[str, int], why_ignored: str = ""
 ) -> list[str]:
-    """Return the lines for rejected, ignored and re-encoded inputs, without those that count none."""
+    """Return the lines for rejected, ignored and re-encoded inputs, if there are any."""
     lines = []
     if rejected:
         lines.append(f"rejected    {_by_reason(rejected)}; listed in {output}/{REJECTS_FOLDER}/")
@@ -103,14 +103,14 @@ def _counts(
 
 
 def _text_counts(counts: Mapping[str, int]) -> list[str]:
-    """Return lines for documents, tokens and records in quarantine; none if nothing of the kind was counted."""
+    """Return the lines for documents, tokens and records in quarantine, if there are any."""
     lines = []
     if counts.get("quarantined"):
         lines.append(f"omitted     {counted(counts['quarantined'], 'record')} in quarantine")
     if "documents" in counts:
         doubles = counts.get("duplicates", 0)
-        left_out = f"; {counted(doubles, 'duplicate')} left out" if doubles else ""
-        lines.append(f"documents   {count_text(counts['documents'])}{left_out}")
+        omitted = f"; {counted(doubles, 'duplicate')} omitted" if doubles else ""
+        lines.append(f"documents   {count_text(counts['documents'])}{omitted}")
     if "tokens" in counts:
         tokens, padding = counts["tokens"], counts.get("padding", 0)
         share = f", {tokens / (tokens + padding):.2%} of all places; the rest is padding" if padding else ""

@@ -19,8 +19,8 @@ def add_text_flags(parser: FlagParser) -> None:
     add(
         "--form",
         default=AUTO,
-        help="what a document is: lines, paragraphs, files, or a row of jsonl, csv, tsv or parquet (default auto: rows"
-        " where a file's name or content says so, else lines)",
+        help="unit of a document: lines, paragraphs, files, or rows of jsonl, csv, tsv or parquet (default auto: rows if"
+        " a file's name or content shows them, else lines)",
     )
     add(
         "--field",
@@ -43,15 +43,13 @@ def add_text_flags(parser: FlagParser) -> None:
         metavar="SIZE",
         help="reject longer documents (default 64MiB)",
     )
-    parser.add_switch("--dedup", default=False, help="of documents with equal text keep one")
+    parser.add_switch("--dedup", default=False, help="keep one of several documents with equal text")
     add(
         "--tokenizer",
         metavar="KIND[:FILE]",
         help="bytes, chars, chars:FILE, sentencepiece:FILE or hf:FILE (default: store text)",
     )
-    parser.add_switch(
-        "--replace-unknown", default=False, help="chars:FILE: an id of its own for characters it does not have"
-    )
+    parser.add_switch("--replace-unknown", default=False, help="chars:FILE: a separate id for unknown characters")
     add(
         "--sequence-length", type=positive_int, metavar="N", help="records of N tokens, cut from the documents in order"
     )
@@ -64,28 +62,28 @@ def add_text_flags(parser: FlagParser) -> None:
         default=SPLIT,
         help="with --pack: split documents longer than a sequence, or cut them off (default split)",
     )
-    add("--eos", metavar="TOKEN", help="token that ends a document (default: the tokenizer's own)")
-    add("--no-eos", action="store_true", help="put no end behind the documents in a sequence")
+    add("--eos", metavar="TOKEN", help="token that ends a document (default: that of the tokenizer)")
+    add("--no-eos", action="store_true", help="put no end token after the documents in a sequence")
     parser.add_switch(
-        "--int64-lists", default=False, help="store sequences as lists of int64, for readers that take nothing else"
+        "--int64-lists", default=False, help="store sequences as lists of int64, for readers that take no other form"
     )
 
 
 def text_options(flags: argparse.Namespace) -> TextOptions:
-    """Return the options that the flags of `add_text_flags` say; UsageError if they do not fit each other."""
+    """Return the options that the flags of `add_text_flags` set; UsageError if they do not fit each other."""
     spec = None
     if flags.tokenizer is not None:
         spec = TokenizerSpec.parse(flags.tokenizer, flags.eos, replace_unknown=flags.replace_unknown)
     else:
         for name in ("eos", "replace_unknown"):
             if getattr(flags, name):
-                raise UsageError(f"--{name.replace('_', '-')} is of a tokenizer: say --tokenizer, or leave it out")
+                raise UsageError(f"--{name.replace('_', '-')} requires --tokenizer. Pass it, or omit the flag")
     if flags.sequence_length is None and flags.no_eos:
-        raise UsageError("--no-eos is for sequences: say --sequence-length, or leave it out")
+        raise UsageError("--no-eos requires --sequence-length. Pass it, or omit the flag")
     if flags.no_eos and flags.eos is not None:
-        raise UsageError(f"--no-eos and --eos {flags.eos}: choose one")
+        raise UsageError(f"--no-eos and --eos {flags.eos} exclude each other. Omit one")
     if flags.long_documents != SPLIT and not flags.pack:
-        raise UsageError("--long-documents is for --pack; a stream of documents is cut wherever a sequence is full")
+        raise UsageError("--long-documents requires --pack: a stream of documents is cut at the end of each sequence")
     return TextOptions(
         form=flags.form,
         fields=tuple(flags.field) if flags.field else TextOptions.fields,

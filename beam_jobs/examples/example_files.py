@@ -1,7 +1,7 @@
-"""Spooling of examples: each is encoded once and written aside, so that only references to it travel further.
+"""Spooling of examples: each is encoded once and written to a temporary file, so that only references travel further.
 
-A bundle of examples becomes one temporary file of the output folder, its records one after the other. References to them are
-grouped and cut into shards like those of any source; the last step removes the files.
+A bundle of examples becomes one temporary file of records in the output folder. References to them are grouped and cut into shards
+like those of any source; the last step removes the files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tpudata.storage.claims.claim import Claim
 from tpudata.storage.claims.hold import drop_pipeline_claim
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
-# Names of the outputs next to the packs: a TallyPart of each pack, and the ExampleSummary of each bundle.
+# Names of the additional outputs: a TallyPart of each pack, and the ExampleSummary of each bundle.
 TALLY, SCHEMA = "tally", "schema"
 _HELD_REFERENCES = 4096
 _DIGEST_BYTES = 16
@@ -39,11 +39,11 @@ _SHOWN = 80
 
 
 class SpoolExamples(beam.DoFn):  # type: ignore[misc]
-    """DoFn that writes examples aside, and yields packs of references to them and the outputs named above.
+    """DoFn that writes examples to temporary files, and yields packs of references to them and the additional outputs.
 
     Args:
-        options: of the conversion.
-        rules: how examples become records.
+        options: options of the conversion.
+        rules: rules for turning examples into records.
     """
 
     def __init__(self, options: ConvertOptions, rules: ExampleRules) -> None:
@@ -55,19 +55,19 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
         self._summary = ExampleSummary()
 
     def start_bundle(self) -> None:
-        """Begin a bundle; discard the leftovers of a failed one."""
+        """Begin a bundle; discard the remains of a failed one."""
         self.teardown()
         self._held = []
         self._summary = ExampleSummary()
 
     def process(self, element: Any, claim: Claim | None = None) -> Iterator[Any]:
-        """Write one example, or the example of a pair of its key and it, aside, once the output is claimed."""
+        """Write one example, or that of a (key, example) pair, once the output is claimed."""
         try:
             self._held.append(self._spooled(element))
         except BaseException as error:
             self.teardown()
             if isinstance(error, TpudataError):
-                # No other attempt will do better.
+                # Another attempt would fail, too.
                 drop_pipeline_claim(self._options.output, claim)
             raise
         if len(self._held) >= _HELD_REFERENCES:
@@ -75,7 +75,7 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
             yield from self._packed(held)
 
     def finish_bundle(self) -> Iterator[Any]:
-        """End the spool file, and yield what is held back."""
+        """End the spool file, and yield the rest."""
         if self._spool is not None:
             self._spool.finish()
             self._spool = None
@@ -91,7 +91,7 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
         yield TaggedOutput(SCHEMA, windowed(self._summary))
 
     def teardown(self) -> None:
-        """Discard the spool file of a bundle that did not end."""
+        """Discard the spool file of an unfinished bundle."""
         if self._spool is not None:
             self._spool.discard()
             self._spool = None
@@ -109,7 +109,7 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
         except FeatureError as error:
             raise FeatureError(f"{error} Example: {source}.") from None
         digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
-        # An example without a key is known by what it holds. With a key, the form tells a resumed run that the content changed.
+        # Without a key, the content identifies an example. With a key, the form shows a resumed run that the content changed.
         form = digest if key else ""
         if not key:
             both = hashlib.blake2b(f"{digest}{features}".encode(), digest_size=_DIGEST_BYTES)
@@ -129,12 +129,12 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
             key, example = element
             if self._rules.key is not None:
                 raise UsageError(
-                    f"WriteTFRecordShards has key=, and got the pair of {_shown(key)} and an example. Pass one of them."
+                    f"WriteTFRecordShards: key= and a pair with key {_shown(key)} exclude each other. Pass one of them."
                 )
         if not isinstance(example, Mapping):
             raise SourceError(
-                f"WriteTFRecordShards got {_shown(element)} ({type(element).__name__}); an element is a dict of features by"
-                " name, or a pair (key, dict)."
+                f"WriteTFRecordShards: invalid element (got {_shown(element)}, {type(element).__name__}, expected a dict of"
+                " features by name, or a pair (key, dict))."
             )
         if self._rules.key is not None:
             key = self._rules.key(example)
@@ -151,10 +151,10 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
 
 
 class _SpoolFile:
-    """The records of one bundle, one after the other, in a file that appears under its name once it is finished.
+    """The records of one bundle, in a file that appears under its name when it is finished.
 
     Args:
-        folder: of the dataset.
+        folder: folder of the dataset.
     """
 
     def __init__(self, folder: str) -> None:
@@ -165,7 +165,7 @@ class _SpoolFile:
         self._size = 0
 
     def append(self, data: bytes) -> int:
-        """Append a record, and return where it stands."""
+        """Append a record, and return its offset."""
         offset = self._size
         self._file.write(data)
         self._size += len(data)
@@ -176,13 +176,13 @@ class _SpoolFile:
         self._stack.close()
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the file."""
         with contextlib.suppress(_DiscardedError), self._stack:
             raise _DiscardedError
 
 
 class _DiscardedError(Exception):
-    """Tells a file that is being written that it is not wanted."""
+    """Signal that a file is to be discarded."""
 
 
 def _key_text(key: Any) -> str:
@@ -191,12 +191,14 @@ def _key_text(key: Any) -> str:
     elif hasattr(key, "__index__") and not isinstance(key, bool):
         key = str(int(key))
     if not isinstance(key, str) or not key:
-        raise SourceError(f"WriteTFRecordShards got the key {key!r}; a key is a str, bytes or an int, and not empty.")
+        raise SourceError(
+            f"WriteTFRecordShards: invalid key (got {key!r}, expected a str, bytes or int that is not empty)."
+        )
     # Surrogates stand for bytes that are not UTF-8; a lone one from elsewhere could not be hashed.
     try:
         key_bytes(key)
     except UnicodeEncodeError:
-        raise SourceError(f"WriteTFRecordShards got the key {key!r}, which UTF-8 cannot encode.") from None
+        raise SourceError(f"WriteTFRecordShards: UTF-8 cannot encode the key {key!r}. Pass bytes.") from None
     return key
 
 

@@ -18,10 +18,10 @@ class ExampleRules:
     """Rules for turning examples into records.
 
     Attributes:
-        key: from an example to its key; None where examples come as (key, example) pairs, or have no key.
-        split_of: from an example to its split; None leaves it to the options.
+        key: function from an example to its key; None if elements are (key, example) pairs or have no key.
+        split_of: function from an example to its split; None takes the split of the options.
         schema: the features, or None to infer them.
-        label: name of the feature that holds the class.
+        label: name of the feature with the class.
         classes: class names, or None without classes.
     """
 
@@ -36,16 +36,16 @@ class ExampleRules:
 
         Args:
             example: values by feature name.
-            source: what a person knows it by, for messages.
+            source: name of the example for people, for messages.
 
         Raises:
-            BadRecordError: its class is not known.
-            FeatureError: a value is of no kind that is stored, or does not fit the schema.
+            BadRecordError: its class is unknown.
+            FeatureError: a value is of an unsupported kind, or does not fit the schema.
         """
         values = dict(example)
         for name in values:
             if not isinstance(name, str) or not is_utf8(name):
-                raise FeatureError(f"The feature name {name!r} is no str, or not UTF-8. Name features by text.")
+                raise FeatureError(f"The feature name {name!r} is not text in UTF-8. Pass a str.")
         if self.classes is not None:
             values[self.label] = self._label(values, source)
         if self.schema is None:
@@ -53,21 +53,21 @@ class ExampleRules:
         else:
             wanted = {feature.name: feature for feature in self.schema}
             for name in sorted(wanted.keys() ^ values.keys()):
-                where = "is in the schema and not in the example" if name in wanted else "is not in the schema"
-                raise FeatureError(f"Feature {name!r}: it {where}. Every example has the features of the schema.")
+                where = "is in the schema but not in the example" if name in wanted else "is not in the schema"
+                raise FeatureError(f"Feature {name!r}: it {where}. Give every example the features of the schema.")
             pairs = {name: fit(wanted[name], value) for name, value in values.items()}
         if self.classes is not None and self.schema is None:
             label, value = pairs[self.label]
             pairs[self.label] = dataclasses.replace(label, num_classes=len(self.classes)), value
         if not pairs:
-            raise FeatureError("The example has no features; a record holds one at least.")
+            raise FeatureError("The example has no features (expected 1 or more). Filter such examples.")
         data = encode_example({name: value for name, (_, value) in pairs.items()})
         return data, signature(feature for feature, _ in pairs.values())
 
     def _label(self, values: dict[str, Any], source: str) -> int:
         classes = self.classes or ()
         if self.label not in values:
-            raise BadRecordError(source, f"no feature {self.label!r}, which holds the class")
+            raise BadRecordError(source, f"no feature {self.label!r} with the class")
         value = values[self.label]
         if isinstance(value, (bytes, bytearray)):
             value = value.decode("utf-8", "surrogateescape")

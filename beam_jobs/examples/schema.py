@@ -1,4 +1,4 @@
-"""The schema of a user's examples: what all records have in common, merged from what each of them is."""
+"""The schema of a user's examples, merged from the features of all records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpudata.format import Feature
 
 
 def signature(features: Iterable[Feature]) -> str:
-    """Return what a record's features are, as a string that travels with its reference; equal features give equal strings."""
+    """Return the features of a record as a string that travels with its reference; equal features give equal strings."""
     return _signature(tuple(sorted(features, key=lambda feature: feature.name)))
 
 
@@ -33,10 +33,10 @@ def _from_signature(text: str) -> tuple[Feature, ...]:
 
 @dataclasses.dataclass
 class ExampleSummary:
-    """The schema of some records; those of two shards can be merged, in any order.
+    """The schema of some records, which can be merged with that of others in any order.
 
     Attributes:
-        decoded_bytes: of all records as tensors; a record with strings counts with its own size for these.
+        decoded_bytes: size of all records as tensors; strings count with the size of their record.
         features: by name, the merged feature and the key of a record that has it.
     """
 
@@ -48,12 +48,12 @@ class ExampleSummary:
         """Count one record.
 
         Args:
-            text: its signature.
-            key: its key.
-            size: its bytes.
+            text: signature of the record.
+            key: key of the record.
+            size: size of the record in bytes.
 
         Raises:
-            FeatureError: its features do not go with those of the records before.
+            FeatureError: its features do not fit those of earlier records.
         """
         found = _from_signature(text)
         sizes = [decoded_size(feature) for feature in found]
@@ -63,7 +63,7 @@ class ExampleSummary:
             self._last = text
 
     def merge(self, other: ExampleSummary) -> None:
-        """Add what another summary has counted; FeatureError as in `add`."""
+        """Add another summary; FeatureError as in `add`."""
         self.decoded_bytes += other.decoded_bytes
         if other.features:
             self._merge(other.features)
@@ -105,16 +105,21 @@ class ExampleSummary:
 
 @dataclasses.dataclass(frozen=True)
 class ExampleConverter(InputConverter):
-    """Passes on records that are encoded already, and keeps their schema.
+    """Converter that passes on encoded records, and keeps their schema.
 
     Attributes:
-        schema: the features where they were given; None where they are inferred.
+        schema: the features if they were passed; None if they are inferred.
     """
 
     schema: tuple[Feature, ...] | None = None
 
+    @property
+    def record_overhead(self) -> int:
+        """Nothing: what is read is the record."""
+        return 0
+
     def new_summary(self) -> ExampleSummary:
-        """Return a summary that has counted nothing."""
+        """Return an empty summary."""
         return ExampleSummary()
 
     def summary_from_json(self, value: dict[str, Any]) -> ExampleSummary:
@@ -131,11 +136,11 @@ class ExampleConverter(InputConverter):
         """Return the schema of a dataset.
 
         Args:
-            summary: of all records.
-            labels: the classes; the features know their number already.
+            summary: summary of all records.
+            labels: the classes, whose number the features have already.
 
         Raises:
-            FeatureError: the schema is inferred, and a feature has no value in any record or varies in several dimensions.
+            FeatureError: the schema is inferred, and a feature is empty in all records or varies in several dimensions.
         """
         del labels
         if self.schema is not None:
@@ -144,24 +149,24 @@ class ExampleConverter(InputConverter):
         for feature in found:
             if _is_empty(feature) and feature.kind == "bytes":
                 raise FeatureError(
-                    f"Feature {feature.name!r}: it is empty in every record, which tells no kind. Leave it out, or pass features=."
+                    f"Feature {feature.name!r}: it is empty in every record, so its kind is unknown. Omit it, or pass features=."
                 )
             if feature.shape.count(None) > 1:
                 raise FeatureError(
                     f"Feature {feature.name!r}: shape {feature.shape} varies (None) in more than one dimension, and a record"
-                    " holds a flat list, from which such shapes cannot be told. Store it flat, and its shape as a feature"
-                    " beside it."
+                    " has a flat list, which does not determine such shapes. Store it flat, with its shape as another"
+                    " feature."
                 )
         return found
 
 
 def _is_empty(feature: Feature) -> bool:
-    # On disk a list without values has no kind, so such a value goes with lists of every kind.
+    # On disk a list without values has no kind, so it fits lists of every kind.
     return feature.shape == (0,) and feature.encoding != "raw"
 
 
 def _merged(one: Feature, other: Feature) -> Feature | None:
-    """Return the feature that both are, or None."""
+    """Return the feature that fits both, or None."""
     if len(one.shape) != len(other.shape):
         return None
     shape = tuple(a if a == b else None for a, b in zip(one.shape, other.shape, strict=True))
@@ -175,7 +180,7 @@ def _merged(one: Feature, other: Feature) -> Feature | None:
     if "raw" in (one.encoding, other.encoding):
         return None
     if _is_empty(one) or _is_empty(other):
-        # A list of bytes is what an empty list counts as, so any other kind says more.
+        # An empty list counts as bytes, so any other kind is more precise.
         known = [feature for feature in (one, other) if not _is_empty(feature)] or [one, other]
         kept = max(known, key=lambda feature: (feature.kind, feature.encoding or ""))
         return dataclasses.replace(kept, shape=shape)

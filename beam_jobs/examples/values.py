@@ -1,4 +1,4 @@
-"""Values of a user's examples: what feature each is, and what of it stands in the record.
+"""Values of a user's examples: the feature of each, and its value in the record.
 
     value                                       feature
     bytes, bytearray, memoryview of bytes       bytes, dtype string, shape ()
@@ -11,10 +11,10 @@
     numpy array of bytes or str                 bytes, dtype string, the array's shape
     numpy array of uint8 of rank 1 or more      bytes, encoding raw, dtype uint8, the array's shape: a byte a value
 
-float32 rounds, but a float that it would store as another number is an error: 1234567890123.0 may be an id. numpy.float32, or a
+float32 rounds, but a float that would become another number is an error: 1234567890123.0 may be an id. numpy.float32, or a
 schema with float32, rounds all. numpy drops zero bytes at the end of each value of an array of bytes; lists of bytes keep them.
 
-A `tf.train.Example` keeps lists flat; the shape stands in the schema.
+A `tf.train.Example` has flat lists; the shape is in the schema.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _ALLOWED = "bytes, str, int, bool, float, sequences of one of them, and numpy ar
 
 
 def infer(name: str, value: Any) -> tuple[Feature, Any]:
-    """Return the feature that a value is by itself, and what `encode_example` is to store for it.
+    """Return the feature of a value without a schema, and the value for `encode_example`.
 
     Raises:
-        FeatureError: the value is of a type that no feature has.
+        FeatureError: the value is of an unsupported type.
     """
     value = _with_bytes(name, value)
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (bytes, str)):
@@ -53,9 +53,9 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
             _check_floats(name, np.asarray(value))
         return _feature(name, type(value), ()), value
     if not isinstance(value, Sequence):
-        raise FeatureError(f"Feature {name!r}: {type(value).__name__}; allowed are {_ALLOWED}.")
+        raise FeatureError(f"Feature {name!r}: unsupported type (got {type(value).__name__}, expected {_ALLOWED}).")
     kinds = {type(item) for item in value}
-    # An empty list has no kind; it counts as one of bytes until a record says otherwise.
+    # An empty list has no kind; it counts as bytes until another record has values.
     kind = kinds.pop() if len(kinds) == 1 else _common_kind(kinds)
     feature = _feature(name, kind, (len(value),))
     if feature.kind == "float":
@@ -64,7 +64,7 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
 
 
 def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
-    """Return the same for a feature that the schema names: the feature with the value's own shape, and what is to be stored.
+    """Return the same for a feature of the schema: the feature with the shape of the value, and the value for `encode_example`.
 
     Raises:
         FeatureError: the value does not fit the feature.
@@ -80,7 +80,10 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
     found, stored = infer(feature.name, value)
     empty = found.shape == (0,) and found.encoding != "raw"
     if (found.kind != feature.kind and not empty) or found.encoding == "raw":
-        raise FeatureError(f"Feature {feature.name!r}: {describe(found)}, where the schema has {describe(feature)}.")
+        raise FeatureError(
+            f"Feature {feature.name!r}: it does not fit the schema (got {describe(found)}, expected"
+            f" {describe(feature)})."
+        )
     if feature.encoding == "image":
         _check_shape(feature, found.shape, ())
         return feature, stored
@@ -95,16 +98,16 @@ def describe(feature: Feature) -> str:
 
 
 def decoded_size(feature: Feature) -> int | None:
-    """Return the bytes of a record's feature as a tensor, or None if its schema leaves them open."""
+    """Return the bytes of a record's feature as a tensor, or None if its schema does not determine them."""
     if feature.dtype == "string" or not feature.is_static:
         return None
-    # The reader turns int64 into int32.
+    # The reader yields int64 as int32.
     size = 4 if feature.dtype == "int64" else np.dtype(feature.dtype).itemsize
     return size * math.prod(size for size in feature.shape if size is not None)
 
 
 def _with_bytes(name: str, value: Any) -> Any:
-    """Return a value with bytes in place of bytearrays and memoryviews, alone or in a list."""
+    """Return a value or a list with bytes in place of bytearrays and memoryviews."""
     if isinstance(value, _BYTES_LIKE):
         return plain_bytes(name, value)
     if isinstance(value, (list, tuple)) and any(isinstance(item, _BYTES_LIKE) for item in value):
@@ -130,7 +133,10 @@ def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
         return Feature(name, "bytes", "uint8", array.shape, "raw"), array.tobytes()
     kinds: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}
     if array.dtype.kind not in kinds:
-        raise FeatureError(f"Feature {name!r}: numpy dtype {array.dtype} is not bool, integer, float, bytes or str.")
+        raise FeatureError(
+            f"Feature {name!r}: unsupported numpy dtype (got {array.dtype}, expected bool, integer,"
+            " float, bytes or str)."
+        )
     return _feature(name, kinds[array.dtype.kind], array.shape), array
 
 
@@ -143,11 +149,11 @@ def _feature(name: str, kind: type, shape: tuple[int, ...]) -> Feature:
         return Feature(name, "int64", "int64", shape)
     if issubclass(kind, (float, np.floating)):
         return Feature(name, "float", "float32", shape)
-    raise FeatureError(f"Feature {name!r}: a sequence of {kind.__name__}; allowed are {_ALLOWED}.")
+    raise FeatureError(f"Feature {name!r}: unsupported type (got a sequence of {kind.__name__}, expected {_ALLOWED}).")
 
 
 def _common_kind(kinds: set[type]) -> type:
-    """Return a type for mixed items that `encode_example` takes together; it rejects the other mixtures by name."""
+    """Return a type for mixed items that `encode_example` accepts; it rejects other mixtures."""
     for common in ((int, np.integer, np.bool_), (float, np.floating)):
         if kinds and all(issubclass(kind, common) for kind in kinds):
             return common[0]
@@ -160,7 +166,8 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
         size = decoded_size(feature)
         if size is None or len(value) != size:
             raise FeatureError(
-                f"Feature {feature.name!r}: {len(value)} bytes, where the schema has {describe(feature)}. Pass an array."
+                f"Feature {feature.name!r}: it does not fit the schema (got {len(value)} bytes, expected"
+                f" {describe(feature)}). Pass an array."
             )
         return feature, value
     array = _as_kind(feature, value, dtype, "biuf" if dtype.kind == "f" else "biu")
@@ -169,13 +176,13 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
 
 
 def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray[Any, Any]:
-    """Return a value as an array of `dtype`; its own dtype must be one of `kinds`, and integers keep their value."""
+    """Return a value as an array of `dtype`; the kind of its dtype must be one of `kinds`, and integers keep their value."""
     array = np.asarray(value)
     if array.size == 0:
         return array.astype(dtype)
     if array.dtype.kind not in kinds:
         raise FeatureError(
-            f"Feature {feature.name!r}: values of dtype {array.dtype}, where the schema has {describe(feature)}."
+            f"Feature {feature.name!r}: it does not fit the schema (got dtype {array.dtype}, expected {describe(feature)})."
         )
     with np.errstate(over="ignore"):
         converted = array.astype(dtype)
@@ -189,10 +196,14 @@ def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray
     else:
         fits = np.array_equal(converted, array)
     if not fits:
-        raise FeatureError(f"Feature {feature.name!r}: values that do not fit {feature.dtype}, which the schema has.")
+        raise FeatureError(
+            f"Feature {feature.name!r}: values that do not fit {feature.dtype}, the dtype of the schema."
+        )
     return converted
 
 
 def _check_shape(feature: Feature, found: tuple[int | None, ...], wanted: tuple[int | None, ...]) -> None:
     if len(found) != len(wanted) or any(want not in (None, got) for got, want in zip(found, wanted, strict=True)):
-        raise FeatureError(f"Feature {feature.name!r}: shape {found}, where the schema has {describe(feature)}.")
+        raise FeatureError(
+            f"Feature {feature.name!r}: it does not fit the schema (got shape {found}, expected {describe(feature)})."
+        )

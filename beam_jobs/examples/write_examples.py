@@ -1,6 +1,6 @@
 """`WriteTFRecordShards`: writes the examples of any pipeline as a dataset.
 
-The steps are those of every conversion; only the first, which writes the examples aside, is its own.
+The steps are those of every conversion, except the first, which writes the examples to temporary files.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from beam_jobs.output.folder import (
     check_has_dali_index,
     give_up,
     look_at_output,
-    refuse_another_dataset,
-    refuse_foreign_metadata,
-    refuse_strays,
+    reject_another_dataset,
+    reject_foreign_metadata,
+    reject_strays,
     remove_dataset,
     suffix_for,
 )
@@ -41,13 +41,13 @@ from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.errors import SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest.manifest import MANIFEST_NAME
-from tpudata.storage import storage_for
+from tpudata.storage import request_limits, storage_for
 from tpudata.storage.claims.claim import JOB, PIPELINE, Claim
 from tpudata.storage.claims.hold import check_claim, take_claim
 from tpudata.storage.claims.liveness import check_unclaimed
 
 LAYOUT = "examples"
-# What the manifest says of the input: a pipeline has no path.
+# The input in the manifest: a pipeline has no path.
 _INPUT = "beam://PCollection"
 
 
@@ -55,46 +55,46 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
     """Transform that writes a bounded PCollection of examples as a dataset: shards, index, schema, TFDS metadata and manifest.
 
     An example is a dict of values by feature name, or a pair of its key and such a dict. Its key decides its split and its place
-    in the shuffled order, so that the same examples give the same bytes in every shard, in whatever order they come and
-    however many workers there are. Without a key, what an example holds is its key: equal examples then go to the same split, one
-    after the other, and all are kept. With keys, two examples of one key are an error.
+    in the shuffled order, so the same examples give the same bytes in every shard, in any order and with any number of
+    workers. Without a key, the content of an example is its key: equal examples are neighbours in the same split, and all are kept.
+    With keys, two examples of one key are an error.
 
     Values are bytes, str, int, bool, float, lists of one of these, and numpy arrays, whose shape is kept in the schema.
-    beam_jobs.examples.values says what each becomes; arrays of uint8 are stored a byte a value.
+    beam_jobs.examples.values lists the feature of each; arrays of uint8 are stored as one byte a value.
 
-    The result is a PCollection of one element, the `tpudata.format.Manifest` of the dataset, there once it is complete.
+    The result is a PCollection of one element, the `tpudata.format.Manifest` of the dataset, once it is complete.
 
-    Each example is encoded once and written aside in the output folder, which needs room for all of them twice while the job
-    runs; what is grouped and sorted is references to them. Messages name arguments as the flags of `tpudata convert`.
+    Each example is encoded once and written to a temporary file in the output folder, which needs room for all of them twice during
+    the job; only references to them are grouped and sorted. Messages name arguments as the flags of `tpudata convert`.
 
     Args:
         output: folder of the dataset; new or empty.
-        key: from an example to its key (str, bytes or int), in place of pairs.
+        key: function from an example to its key (str, bytes or int), instead of pairs.
         features: the schema. By default it is inferred: a feature's kind and rank are the same in every record, and a dimension
             that varies becomes None.
-        labels: class names; the label of a class is its place among them. Feature `label` then holds a class name or
-            its number, and is stored as the number.
-        label: name of the feature that holds the class. `tpudata.make_input_fn` feeds `label` and `image/class/label` as labels.
+        labels: class names; the label of a class is its place among them. Feature `label` is then a class name or its number,
+            and is stored as the number.
+        label: name of the feature with the class. `tpudata.make_input_fn` feeds `label` and `image/class/label` as labels.
         split: shares such as `"train=0.9,validation=0.1"`, the name of one split, or a function from an example to its split.
-            Shares are dealt out by a stable hash of the key. By default all is `train`.
-        shard_size: size that shards aim at: bytes, or text such as `"100MB"`.
-        num_shards: number of shards of every split, in place of a size.
-        shards_multiple_of: the number of shards of every split is a multiple of this.
-        seed: of the shuffled order.
-        compression: of the shards: None or `"gzip"`.
-        dali_index: shards get an index for NVIDIA DALI, too.
-        resume: carry on a killed run: keep its finished shards, write the rest.
-        overwrite: replace the dataset in the output; what its manifest lists is removed when the pipeline runs.
+            Shares apply to a stable hash of the key. By default all examples are in `train`.
+        shard_size: target size of shards: bytes, or text such as `"100MB"`.
+        num_shards: number of shards of every split, instead of a size.
+        shards_multiple_of: number of which the number of shards of every split is a multiple.
+        seed: seed of the shuffled order.
+        compression: compression of the shards: None or `"gzip"`.
+        dali_index: whether shards get an index for NVIDIA DALI, too.
+        resume: whether to continue a killed run: keep its finished shards, write the rest.
+        overwrite: whether to replace the dataset in the output; the files of its manifest are removed when the pipeline runs.
 
     Raises:
-        UsageError: an argument is not allowed, or two do not fit each other.
+        UsageError: an argument is invalid, or two do not fit each other.
 
     The pipeline, when it is built or run, raises:
-        UsageError: the PCollection is unbounded, or there are too few examples for the shards asked for.
+        UsageError: the PCollection is unbounded, or there are too few examples for the requested shards.
         OutputError: the output folder is not empty.
-        SourceError: there are no examples, an element is none, a key is there twice, or a label is unknown (BadRecordError).
-        FeatureError: a value is of no kind that is stored, does not fit `features`, or two records do not fit each other; names
-            the feature.
+        SourceError: there are no examples, an element is not one, a key is repeated, or a label is unknown (BadRecordError).
+        FeatureError: a value is of an unsupported kind, does not fit `features`, or two records do not fit each other; names the
+            feature.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         for name, number in (("num_shards", num_shards), ("shards_multiple_of", shards_multiple_of)):
             if number is not None and (not _is_int(number) or number < 1):
-                raise UsageError(f"{name} is {number!r}; it is a whole number of 1 or more")
+                raise UsageError(f"{name}: out of range (got {number!r}, expected a whole number of 1 or more)")
         if not _is_int(seed):
-            raise UsageError(f"seed is {seed!r}; it is a whole number")
+            raise UsageError(f"seed: not a whole number (got {seed!r})")
         self._options = ConvertOptions(
             input=_INPUT,
             output=os.fspath(output),
@@ -135,10 +135,10 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             overwrite=overwrite,
         )
         if not isinstance(label, str) or not label:
-            raise UsageError(f"label is {label!r}; it is the name of a feature")
+            raise UsageError(f"label: not the name of a feature (got {label!r})")
         for name, function in (("key", key), ("split", None if isinstance(split, str) else split)):
             if function is not None and not callable(function):
-                raise UsageError(f"{name} is {function!r}; it is a function of an example")
+                raise UsageError(f"{name}: not a function of an example (got {function!r})")
         classes = None if labels is None else _classes(labels)
         schema = None if features is None else _schema(features, label, classes)
         self._rules = ExampleRules(key, None if isinstance(split, str) else split, schema, label, classes)
@@ -147,10 +147,10 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         """Apply the transform."""
         if not examples.is_bounded:
             raise UsageError(
-                "WriteTFRecordShards takes a bounded PCollection: the number of shards follows from all of it."
+                "WriteTFRecordShards needs a bounded PCollection, since the number of shards depends on all examples."
             )
-        options = self._options
         pipeline = examples.pipeline
+        options = _with_limits(self._options, local=is_in_process(type(pipeline.runner).__name__))
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
         # Found here, it costs nobody the time that their pipeline takes. Nothing is changed before the plan is made.
         check_unclaimed(options.output)
@@ -168,7 +168,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         context = pipeline | "Context" >> beam.Create([ShardContext(names)])
         counts = pipeline | "Counts" >> beam.Create([InputCounts()])
         tally = spooled[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
-        # Not taken as it is: Beam's BundleBasedDirectRunner mixes up outputs of one step where one is a side input (2.77).
+        # Not used directly: Beam's BundleBasedDirectRunner confuses outputs of one step if one is a side input (2.77).
         schemas = AsList(spooled[SCHEMA] | "Schemas" >> beam.Map(lambda summary: summary))
         plan = tally | "Plan" >> beam.Map(_planned, schemas, options, converter, names, claim)
         spec = DatasetSpec(
@@ -183,8 +183,16 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         return spooled.packs | WriteDataset(spec, plan, context, counts)
 
 
+def _with_limits(options: ConvertOptions, *, local: bool) -> ConvertOptions:
+    """Return the options with limits of requests: in the process of the program those that hold there."""
+    if not local:
+        return options.for_engine(local=False)
+    limits = request_limits()
+    return dataclasses.replace(options, read_threads=limits.read_threads, retry_seconds=limits.retry_seconds)
+
+
 def _claimed(output: str, claim: Claim) -> Claim:
-    """Take the claim on the output, when the pipeline runs."""
+    """Take the claim on the output when the pipeline runs."""
     take_claim(output, claim)
     return claim
 
@@ -197,14 +205,17 @@ def _planned(
     labels: Labels,
     claim: Claim,
 ) -> Plan:
-    """Return the plan. What is wrong with the examples comes out here, before an old dataset goes and the first shard is written.
+    """Return the plan. Errors of the examples are found here, before an old dataset is removed and the first shard is written.
 
-    A runner may take this step again: then the old dataset is gone, and shards that the plan names may be there.
+    A runner may repeat this step: then the old dataset is gone, and shards of the plan may exist.
     """
     try:
         check_claim(options.output, claim)
         if not tally.splits:
-            raise SourceError(f"WriteTFRecordShards({options.output!r}) got no examples: its PCollection is empty.")
+            raise SourceError(
+                f"WriteTFRecordShards({options.output!r}): no examples, the PCollection is empty. Check"
+                " the steps before."
+            )
         summary = ExampleSummary()
         for part in parts:
             summary.merge(part)
@@ -213,17 +224,17 @@ def _planned(
         storage = storage_for(options.output)
         if storage.stat(storage.join(options.output, MANIFEST_NAME)) is not None:
             if options.overwrite:
-                refuse_foreign_metadata(options.output, options.compression, features, labelled=bool(labels.names))
+                reject_foreign_metadata(options.output, options.compression, features, labelled=bool(labels.names))
                 remove_dataset(options.output)
             else:
-                refuse_another_dataset(options.output, options.deciding(), plan.fingerprint)
+                reject_another_dataset(options.output, options.deciding(), plan.fingerprint)
                 check_has_dali_index(options)
-        refuse_strays(options.output, plan.shard_names())
+        reject_strays(options.output, plan.shard_names())
     except StorageError:
-        # Another attempt may do better.
+        # Another attempt may succeed.
         raise
     except TpudataError:
-        # None will, and what was written aside is as large as the dataset.
+        # No attempt will succeed, and the temporary files are as large as the dataset.
         give_up(options.output, claim)
         raise
     return plan
@@ -235,7 +246,7 @@ def _is_int(value: Any) -> bool:
 
 def _size(size: int | str) -> int:
     if not isinstance(size, str) and not _is_int(size):
-        raise UsageError(f"shard_size is {size!r}; it is a number of bytes, or text such as '100MB'")
+        raise UsageError(f"shard_size: not a size (got {size!r}, expected a number of bytes, or text such as '100MB')")
     return parse_size(str(size))
 
 
@@ -245,23 +256,25 @@ def _shares(split: str) -> SplitShares:
 
 def _classes(labels: Sequence[str]) -> tuple[str, ...]:
     if isinstance(labels, str) or not all(isinstance(name, str) and name.splitlines() == [name] for name in labels):
-        raise UsageError(f"labels is {labels!r}; it is a sequence of class names, each a str of one line")
+        raise UsageError(f"labels: not class names (got {labels!r}, expected a sequence of str of one line each)")
     if not labels or len(set(labels)) != len(labels):
-        raise UsageError(f"labels is {list(labels)!r}; every class is named once, and there is one at least")
+        raise UsageError(
+            f"labels: classes are missing or repeated (got {list(labels)!r}, expected 1 or more distinct names)"
+        )
     return tuple(labels)
 
 
 def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:
-    """Return the given features, the label's with its number of classes."""
+    """Return the given features, the label with its number of classes."""
     schema = {}
     for feature in features:
         if not isinstance(feature, Feature):
-            raise UsageError(f"features has {feature!r}; each is a tpudata.format.Feature")
+            raise UsageError(f"features: not a tpudata.format.Feature (got {feature!r})")
         if feature.name in schema:
-            raise UsageError(f"features names {feature.name!r} twice")
+            raise UsageError(f"features: {feature.name!r} appears twice")
         schema[feature.name] = feature
     if not schema:
-        raise UsageError("features is empty; leave it out to infer the features")
+        raise UsageError("features is empty. Omit it to infer the features")
     if classes is not None:
         due = Feature(label, "int64", "int64", num_classes=len(classes))
         if schema.get(label) not in (due, Feature(label, "int64", "int64")):

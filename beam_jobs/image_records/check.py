@@ -10,19 +10,19 @@ from beam_jobs.image_records.codecs.pixels import check_decodes
 from tpudata.format import Feature, Manifest
 from tpudata.format.example.wire import Value
 
-# A conversion reads them and writes others; no TensorFlow decodes them.
+# Formats that a conversion reads but never writes; TensorFlow does not decode them.
 _NOT_FED = (AVIF, HEIC, JPEG_2000, PPM, TIFF)
 
 
 def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:
-    """Yield what does not fit in a record's encoded images, in words.
+    """Yield the problems of a record's encoded images, in words.
 
-    Every feature that the manifest calls an image is looked at: its header must be whole, and say the height, width, channels and
-    format that stand in the features next to it (`image/height` and so on for `image/encoded`), and the height and width of the
-    manifest, where all images have one. No pixel is decoded.
+    The header of every image feature of the manifest must be complete, and match the height, width, channels and format in the
+    features next to it (`image/height` and so on for `image/encoded`), and the manifest's height and width if all images share
+    them. No pixel is decoded.
 
     Args:
-        manifest: of the dataset.
+        manifest: manifest of the dataset.
         example: a decoded record.
     """
     for feature, data in _images(manifest, example):
@@ -30,13 +30,13 @@ def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator
 
 
 def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:
-    """Yield what `image_problems` does, and which images do not decode: all pixels of those whose header is whole.
+    """Yield the problems of `image_problems`, and images with a complete header whose pixels do not decode.
 
-    Of JPEGs and PNGs, which are all that a conversion writes, it rejects what a conversion with `--check decode` does; of other
-    formats, which user-made datasets may hold, those that are broken or that TensorFlow does not know.
+    For JPEG and PNG, the formats that a conversion writes, the rules are those of a conversion with `--check decode`; images of
+    other formats, which datasets of users may contain, are problems if they are broken or unknown to TensorFlow.
 
     Args:
-        manifest: of the dataset.
+        manifest: manifest of the dataset.
         example: a decoded record.
     """
     for feature, data in _images(manifest, example):
@@ -46,7 +46,7 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
             if name in (JPEG, PNG):
                 read_header(data, name)
         except ValueError:
-            continue  # Said already.
+            continue  # Reported already.
         if name in _NOT_FED:
             yield f"feature {feature.name!r} is a {name}, which TensorFlow does not decode; convert it to JPEG or PNG"
             continue
@@ -60,7 +60,7 @@ def _images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[tuple[
     for feature in manifest.features:
         if feature.encoding == "image":
             values = example.get(feature.name)
-            # One that is missing or of another kind is a matter of the schema.
+            # The schema's check reports a missing one or one of another kind.
             if values and isinstance(values[0], bytes):
                 yield feature, values[0]
 
@@ -82,8 +82,8 @@ def _problems(feature: Feature, data: bytes, example: Mapping[str, Value]) -> It
     channels = (header.components, header.components + 1) if header.alpha else (header.components,)
     found = (("height", (header.height,)), ("width", (header.width,)), ("channels", channels))
     for (part, allowed), size in zip(found, (*feature.shape[:2], None), strict=True):
-        beside = example.get(f"{folder}/{part}") if slash else None
-        if beside and beside[0] not in allowed:
-            yield f"feature '{folder}/{part}' is {beside[0]!r}; the image's header says {allowed[0]}"
+        neighbour = example.get(f"{folder}/{part}") if slash else None
+        if neighbour and neighbour[0] not in allowed:
+            yield f"feature '{folder}/{part}' is {neighbour[0]!r}; the image's header says {allowed[0]}"
         if size is not None and size not in allowed:
             yield f"feature {feature.name!r} has {part} {allowed[0]}; the manifest says {size}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.converter import InputConverter
+from beam_jobs.converter import Columns, InputConverter
 from beam_jobs.image_records.layouts import LAYOUTS, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.schema import image_schema
@@ -24,16 +24,16 @@ from tpudata.format import Feature, encode_example_parts
 
 @dataclasses.dataclass(frozen=True)
 class ImageConverter(InputConverter):
-    """Turns images into records.
+    """Conversion of images to records.
 
     Attributes:
         label_offset: label of the first class.
-        options: how images are checked and stored.
-        several_labels: a record has any number of classes, as lists; otherwise it has one.
-        extra: schema of what `Reference.extra` holds: scalars.
+        options: rules for checking and storing images.
+        several_labels: whether a record has any number of classes, as lists, instead of exactly one.
+        extra: schema of `Reference.extra`: scalars.
 
     Raises:
-        UsageError: an extra feature is no scalar, or has a name that the layout uses.
+        UsageError: an extra feature is not a scalar, or has a name that the layout uses.
     """
 
     label_offset: int = 0
@@ -58,11 +58,15 @@ class ImageConverter(InputConverter):
 
     @property
     def record_overhead(self) -> int:
-        """About how many bytes a record takes besides its image and its texts: keys, tags, and small values."""
+        """Approximate bytes of a record without its image and its texts: keys, tags, and small values."""
         return self._layout.overhead + sum(len(feature.name) + 14 for feature in self.extra)
 
+    def with_columns(self, columns: Columns) -> ImageConverter:
+        """Return the converter for records of these columns; UsageError as in the constructor."""
+        return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.extra)
+
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
-        """Return about how many bytes each record of a pack takes for names and extra features: int64 [n]."""
+        """Return the approximate bytes of names and extra features in each record of a pack: int64 [n]."""
         has_texts = self._layout.has_texts
         described = [
             len(extra.encode(errors="replace")) + (sum(map(len, labels)) if has_texts else 0)
@@ -72,7 +76,7 @@ class ImageConverter(InputConverter):
         return texts + np.array([len(key_bytes(key)) for key in pack.keys], np.int64) if has_texts else texts
 
     def new_summary(self) -> ImageSummary:
-        """Return a summary that has counted nothing."""
+        """Return an empty summary."""
         return ImageSummary()
 
     def summary_from_json(self, value: dict[str, Any]) -> ImageSummary:
@@ -87,21 +91,21 @@ class ImageConverter(InputConverter):
             raise BadRecordError(reference.origin, str(error)) from None
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: ImageSummary) -> list[bytes]:
-        """Return the record of one image, in parts whose concatenation it is: the image itself is not copied.
+        """Return the record of one image, in parts to be concatenated: the image is not copied.
 
         Args:
-            reference: where the image comes from.
-            labels: the classes of the dataset.
-            data: the image's bytes.
-            summary: counts the image.
+            reference: reference to the image.
+            labels: classes of the dataset.
+            data: bytes of the image.
+            summary: counter of images.
 
         Raises:
-            BadRecordError: the bytes are not an image that is read, or its label or an extra value does not fit; names the file.
-            SourceError: layout raw, and the size is not that of the image before.
+            BadRecordError: the bytes are not a supported image, or its label or an extra value is invalid; names the file.
+            SourceError: the layout is raw, and the size differs from that of earlier images.
         """
         try:
             label = self._label(reference, labels)
-            # First, since what is rejected does not count.
+            # First, since rejected images do not count.
             extra = self._extra(reference) if self.extra else {}
             values = self._layout.values(reference, label, data, self.options, summary) | extra
         except ValueError as error:
@@ -112,11 +116,11 @@ class ImageConverter(InputConverter):
         """Return the schema of a dataset whose images `summary` has counted.
 
         Args:
-            summary: of all images.
-            labels: the classes; without any, the schema has no labels.
+            summary: summary of all images.
+            labels: classes; without any, the schema has no labels.
 
         Raises:
-            SourceError: layout raw, and the images are not all of one size.
+            SourceError: the layout is raw, and the images differ in size.
         """
         return image_schema(
             self._layout,
@@ -128,7 +132,7 @@ class ImageConverter(InputConverter):
         )
 
     def _label(self, reference: Reference, labels: Labels) -> Label:
-        """Return the label or labels of a record; None if the dataset has no classes. ValueError if they do not fit."""
+        """Return the label or labels of a record; None if the dataset has no classes. ValueError if they are invalid."""
         if not labels.names and not reference.labels:
             return None
         if self.several_labels:
@@ -140,7 +144,7 @@ class ImageConverter(InputConverter):
         return labels.number(reference.labels[0]) + self.label_offset
 
     def _extra(self, reference: Reference) -> dict[str, Any]:
-        """Return the extra features of a record; ValueError if one does not fit."""
+        """Return the extra features of a record; ValueError if one is invalid."""
         values = json.loads(reference.extra) if reference.extra else {}
         return {feature.name: _extra_value(feature, values.get(feature.name)) for feature in self.extra}
 

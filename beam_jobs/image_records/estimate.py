@@ -13,17 +13,17 @@ Read = Callable[[Iterable[Reference]], Iterator[tuple[Reference, bytes | BadReco
 
 
 def estimate_ratio(converter: ImageConverter, references: Iterable[Reference], read: Read = read_references) -> float:
-    """Estimate bytes of stored images over bytes of input.
+    """Estimate the ratio of bytes of stored images to bytes of input.
 
-    Rejected images are skipped here; whoever writes the shards reports them.
+    Rejected images are skipped here; writing the shards reports them.
 
     Args:
-        converter: makes the records.
-        references: a fair sample of all images.
-        read: gives each reference, in order, and its bytes or why they could not be read.
+        converter: converter of images to records.
+        references: a sample of all images.
+        read: yields each reference, in order, with its bytes or its error.
 
     Returns:
-        The ratio; 1.0 where the sample holds nothing that can be converted.
+        The ratio; 1.0 if no image of the sample can be converted.
     """
     before = after = 0
     for reference, data in read(references):

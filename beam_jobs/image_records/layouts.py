@@ -37,10 +37,10 @@ class ImageLayout(abc.ABC):
     """Features of an image's record.
 
     Attributes:
-        names: of its features.
-        overhead: about how many bytes a record takes besides its image and its texts: keys, tags, and small values.
-        label: the feature of the label.
-        has_texts: whether records hold the names of files and classes.
+        names: names of its features.
+        overhead: approximate bytes of a record without its image and its texts: keys, tags, and small values.
+        label: feature of the label.
+        has_texts: whether records contain the names of files and classes.
     """
 
     names: frozenset[str]
@@ -64,7 +64,7 @@ class ImageLayout(abc.ABC):
 
         Raises:
             ValueError: the image is rejected.
-            SourceError: the layout cannot hold it together with the images before.
+            SourceError: the layout does not allow it together with earlier images.
         """
 
     @abc.abstractmethod
@@ -72,16 +72,16 @@ class ImageLayout(abc.ABC):
         """Return the schema.
 
         Args:
-            summary: of all images.
-            classes: the features of classes; none in a dataset without them.
+            summary: summary of all images.
+            classes: features of classes; none in a dataset without them.
 
         Raises:
-            SourceError: the layout cannot hold the images together.
+            SourceError: the layout does not allow these images together.
         """
 
 
 class ImagenetLayout(ImageLayout):
-    """Encoded images, and what their headers say."""
+    """Encoded images, and their headers."""
 
     names = frozenset(
         {
@@ -133,7 +133,7 @@ class ImagenetLayout(ImageLayout):
 
 
 class RawLayout(ImageLayout):
-    """Pixels of one size."""
+    """Pixels of images of one size."""
 
     names = frozenset({"image_raw", "label"})
     overhead = 45

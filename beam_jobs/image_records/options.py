@@ -13,7 +13,7 @@ IMAGENET, RAW = "imagenet", "raw"
 _LAYOUTS = (IMAGENET, RAW)
 HEADER, DECODE = "header", "decode"
 CHECKS = (HEADER, DECODE)
-# What tf.io.encode_jpeg uses too.
+# Also the default of tf.io.encode_jpeg.
 DEFAULT_QUALITY = 95
 
 
@@ -22,15 +22,15 @@ class ImageOptions:
     """Rules for checking and storing images; docs/convert/image_rules.md lists each kind of image.
 
     Attributes:
-        layout: `"imagenet"` stores encoded images and what their headers say, `"raw"` uint8 pixels of one size.
-        check: `"header"` reads the header and the end of an image that is stored as it is, `"decode"` decodes it all.
-        resize_shorter: images whose shorter side has more pixels than this are shrunk to it; None leaves sizes as they are.
-        quality: of the JPEGs that are written, 1 to 100. Where it is given, every image that must be re-encoded becomes a
-            JPEG; where it is None, lossless ones become PNG and the others JPEG of quality 95.
-        jpeg_only: store PNGs as JPEG too, for readers whose operations take nothing else.
+        layout: `"imagenet"` stores encoded images and the values in their headers, `"raw"` uint8 pixels of one size.
+        check: `"header"` reads the header and the end of an image that is stored unchanged, `"decode"` decodes it fully.
+        resize_shorter: largest shorter side in pixels, to which larger images are shrunk; None keeps all sizes.
+        quality: quality of the JPEGs that are written, 1 to 100, for every image that has to be re-encoded. If None, lossless
+            images become PNG and the others JPEG of quality 95.
+        jpeg_only: whether PNGs are stored as JPEG, too, for readers of JPEG only.
 
     Raises:
-        UsageError: a value is not allowed, or two do not fit each other.
+        UsageError: a value is invalid, or two do not fit each other.
     """
 
     layout: str = IMAGENET
@@ -42,20 +42,18 @@ class ImageOptions:
     def __post_init__(self) -> None:
         for name, value, allowed in (("layout", self.layout, _LAYOUTS), ("check", self.check, CHECKS)):
             if value not in allowed:
-                raise UsageError(f"--{name} is {value!r}; allowed are {' and '.join(allowed)}")
+                raise UsageError(f"--{name}: unknown value (got {value!r}, expected {' or '.join(allowed)})")
         if self.resize_shorter is not None and self.resize_shorter < 1:
-            raise UsageError(f"--resize-shorter is {self.resize_shorter}; it is a number of pixels, 1 or more")
+            raise UsageError(f"--resize-shorter: out of range (got {self.resize_shorter}, expected 1 pixel or more)")
         if self.quality is not None and not 1 <= self.quality <= 100:
-            raise UsageError(f"--quality is {self.quality}; a JPEG's quality is 1 to 100")
+            raise UsageError(f"--quality: out of range (got {self.quality}, expected 1 to 100)")
         if self.layout == RAW:
             for name, given in (("quality", self.quality is not None), ("jpeg-only", self.jpeg_only)):
                 if given:
-                    raise UsageError(
-                        f"--{name} says how JPEGs are written, but layout raw stores pixels. Leave one out."
-                    )
+                    raise UsageError(f"--{name} is for JPEGs, but layout raw stores pixels. Omit one.")
 
     def deciding(self) -> dict[str, Any]:
-        """Return the options, for the manifest: all of them decide what the shards hold."""
+        """Return the options for the manifest: all of them decide the content of the shards."""
         return dataclasses.asdict(self)
 
 
@@ -77,11 +75,11 @@ def add_image_flags(parser: FlagParser) -> None:
         help="write every image that must be re-encoded as a JPEG of this quality, 1 to 100"
         f" (default: lossless images as PNG, others as JPEG of {DEFAULT_QUALITY})",
     )
-    parser.add_switch("--jpeg-only", default=False, help="store PNGs as JPEG, for readers that decode nothing else")
+    parser.add_switch("--jpeg-only", default=False, help="store PNGs as JPEG, for readers that decode only JPEG")
 
 
 def image_options(flags: argparse.Namespace) -> ImageOptions:
-    """Return the options that the flags of `add_image_flags` say; UsageError if they are not allowed."""
+    """Return the options that the flags of `add_image_flags` set; UsageError if one is invalid."""
     return ImageOptions(
         layout=IMAGENET if flags.layout is None else flags.layout,
         check=flags.check,

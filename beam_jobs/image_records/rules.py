@@ -1,4 +1,4 @@
-"""Decision about an image by its content: stored unchanged, re-encoded, or rejected. docs/convert/image_rules.md has the table."""
+"""Decision on an image by its content: stored unchanged, re-encoded, or rejected. docs/convert/image_rules.md has the table."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class StoredImage(NamedTuple):
 
     Attributes:
         data: the bytes.
-        format: of the bytes: `"JPEG"` or `"PNG"`.
+        format: format of the bytes: `"JPEG"` or `"PNG"`.
         height: pixels.
         width: pixels.
         channels: 1 or 3.
-        reason: why it was re-encoded, in a few words; empty where the bytes are those of the input.
+        reason: reason for re-encoding, in a few words; empty if the bytes are those of the input.
     """
 
     data: bytes
@@ -52,10 +52,10 @@ def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
     Args:
         data: the input's bytes.
         form: `Reference.form`: `idx:HxW` or `idx:HxWxC` for bare uint8 pixels; empty or `crc32:...` for an encoded image.
-        options: how images are checked and stored.
+        options: rules for checking and storing images.
 
     Raises:
-        ValueError: rejected; the message completes `refused: `.
+        ValueError: rejected; the message completes `rejected: `.
     """
     if _is_pixels(form):
         image, name, reason, lossless = _idx_image(data, form, options), IDX, "IDX pixels", True
@@ -85,13 +85,13 @@ def image_pixels(data: bytes, form: str, options: ImageOptions) -> tuple[bytes, 
     Args:
         data: the input's bytes.
         form: as in `stored_image`.
-        options: how images are checked and stored.
+        options: rules for checking and storing images.
 
     Returns:
         uint8 values in C order, and (height, width, channels) with 1 or 3 channels.
 
     Raises:
-        ValueError: rejected; the message completes `refused: `.
+        ValueError: rejected; the message completes `rejected: `.
     """
     if _is_pixels(form):
         image = _idx_image(data, form, options)
@@ -106,7 +106,7 @@ def _is_pixels(form: str) -> bool:
 
 
 def _why(header: ImageHeader, options: ImageOptions) -> str:
-    """Return why a JPEG or PNG is re-encoded; empty if it is stored unchanged."""
+    """Return the reason for re-encoding a JPEG or PNG; an empty string if it is stored unchanged."""
     if header.components == 4:
         return "CMYK"
     if header.bits == 16:

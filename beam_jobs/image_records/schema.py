@@ -1,4 +1,4 @@
-"""The features of a dataset of images, from what was counted of them."""
+"""The features of a dataset of images, from their summary."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def image_schema(
     """Return the schema of a dataset.
 
     Args:
-        layout: of its records.
-        summary: of all images.
-        labels: the classes; without any, the schema has no labels.
-        several_labels: a record has any number of classes.
+        layout: layout of its records.
+        summary: summary of all images.
+        labels: classes; without any, the schema has no labels.
+        several_labels: whether a record has any number of classes.
         label_offset: label of the first class.
         extra: further features, which end the schema.
 
     Raises:
-        SourceError: layout raw, and the images are not all of one size.
+        SourceError: the layout is raw, and the images differ in size.
     """
     if not labels.names:
         return (*layout.features(summary, ()), *extra)
-    # A list of labels is no TFDS ClassLabel, so it does without their number, which the manifest has too.
+    # A list of labels is not a TFDS ClassLabel, so the feature omits the number of classes, which the manifest has, too.
     number = None if several_labels else len(labels.names)
     shape: tuple[int | None, ...] = (None,) if several_labels else ()
     offset = 0 if several_labels else label_offset

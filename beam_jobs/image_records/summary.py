@@ -11,12 +11,13 @@ Shape = tuple[int, int, int]
 
 @dataclasses.dataclass
 class ImageSummary:
-    """Counts and extremes; those of two shards can be merged, and the order of merging matters to `examples` alone.
+    """Counts and extremes, which can be merged; the order of merging affects only `examples`.
 
     Attributes:
-        decoded_bytes: of all images as uint8.
-        heights, widths: smallest and largest, in pixels.
-        channels: smallest and largest.
+        decoded_bytes: size of all images as uint8.
+        heights: smallest and largest height, in pixels.
+        widths: smallest and largest width, in pixels.
+        channels: smallest and largest number of channels.
         converted: number of re-encoded images by reason; an image counts once, under the first reason that fits.
         examples: up to two different shapes (height, width, channels), each with the first image that has it.
     """
@@ -27,7 +28,7 @@ class ImageSummary:
     channels: tuple[int, int] | None = None
     converted: dict[str, int] = dataclasses.field(default_factory=dict)
     examples: list[tuple[Shape, str]] = dataclasses.field(default_factory=list)
-    # Bytes of an image by its shape, for those that have been counted in.
+    # Bytes of an image by its shape, for the shapes that were counted.
     _sizes: dict[Shape, int] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def add(self, shape: Shape, source: str, reason: str = "") -> None:
@@ -35,8 +36,8 @@ class ImageSummary:
 
         Args:
             shape: (height, width, channels).
-            source: what a person knows the image by.
-            reason: why it was re-encoded; empty where it was not.
+            source: name of the image for people.
+            reason: reason for re-encoding; empty if it was not re-encoded.
         """
         size = self._sizes.get(shape)
         if size is None:
@@ -47,11 +48,11 @@ class ImageSummary:
 
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
-        """Height, width and channels: None for a side that differs, and as many channels as any image has."""
+        """Height, width and channels: None for a side that differs, and the largest number of channels."""
         return _single(self.heights), _single(self.widths), (self.channels or (3, 3))[1]
 
     def merge(self, other: ImageSummary) -> None:
-        """Add what another summary has counted."""
+        """Add another summary."""
         self.decoded_bytes += other.decoded_bytes
         self.heights = _span(self.heights, other.heights)
         self.widths = _span(self.widths, other.widths)
@@ -73,7 +74,7 @@ class ImageSummary:
         return cls(value["decoded_bytes"], **spans, converted=dict(value["converted"]), examples=examples)
 
     def _add_shape(self, shape: Shape, source: str) -> int:
-        """Count in the sizes of an image of a shape that there was none of; return its bytes."""
+        """Count the sizes of an image of a new shape; return its bytes."""
         height, width, channels = shape
         self.heights = _span(self.heights, (height, height))
         self.widths = _span(self.widths, (width, width))

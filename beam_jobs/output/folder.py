@@ -110,12 +110,12 @@ def _is_compressed_shard(entry: Entry) -> bool:
     return is_shard_name(entry.name) and storage_for(entry.path).read_range(entry.path, 0, len(HEADER)) == HEADER
 
 
-def refuse_another_dataset(
+def reject_another_dataset(
     output: str, options: Mapping[str, Any], fingerprint: str, *, can_append: bool = False
 ) -> None:
     """Raise OutputError if the complete dataset in a folder was made with other options or from another input."""
     manifest = _manifest(output)
-    refuse_other_options(output, manifest.options, options, "--resume")
+    reject_other_options(output, manifest.options, options, "--resume")
     if manifest.source.fingerprint != fingerprint:
         raise OutputError(
             f"--resume: {output} holds a complete dataset, and the input has changed since. Pass --overwrite to replace"
@@ -132,7 +132,7 @@ def check_has_dali_index(options: ConvertOptions) -> None:
         )
 
 
-def refuse_other_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
+def reject_other_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
     """Raise OutputError, naming each difference, if the dataset in a folder was made with other options than those of now."""
     others = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if others:
@@ -143,7 +143,7 @@ def refuse_other_options(output: str, before: Mapping[str, Any], now: Mapping[st
         )
 
 
-def refuse_strays(output: str, names: Collection[str]) -> None:
+def reject_strays(output: str, names: Collection[str]) -> None:
     """Raise OutputError if the folder has shards besides those of these names, left by a run with another plan."""
     storage = storage_for(output)
     if storage.stat(output) is None:
@@ -156,7 +156,7 @@ def refuse_strays(output: str, names: Collection[str]) -> None:
         )
 
 
-def refuse_foreign_metadata(
+def reject_foreign_metadata(
     output: str, compression: str | None, features: Iterable[Feature], *, labelled: bool, files: Collection[str] = ()
 ) -> None:
     """Raise OutputError if a new dataset would replace a file that does not belong to the dataset in the folder.
@@ -222,10 +222,10 @@ def remove_temporary_files(output: str) -> None:
                 storage.delete(entry.path)
 
 
-def refuse_another_run(output: str, manifest: Manifest) -> None:
+def reject_another_run(output: str, manifest: Manifest) -> None:
     """Raise OutputError if another run has completed a dataset in a folder since this one began, but the same."""
     storage = storage_for(output)
-    refuse_strays(output, manifest.shard_names())
+    reject_strays(output, manifest.shard_names())
     if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
         return
     found = _manifest(output)

@@ -1,4 +1,4 @@
-"""Counts of a conversion's inputs besides those that are planned."""
+"""Counts of a conversion's inputs that get no record."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import apache_beam as beam
 
 @dataclasses.dataclass(frozen=True)
 class InputCounts:
-    """Inputs that get no record, of a part of the input or of all of it.
+    """Counts of inputs that get no record, in a part of the input or in all of it.
 
     Attributes:
         ignored: files that were skipped by their names.
-        rejected: records that were rejected before there was a plan, by kind.
-        duplicates: inputs that were planned and then omitted, by split: how many, and their bytes.
+        rejected: records that were rejected before the plan, by kind.
+        duplicates: inputs that were planned and then omitted, by split: their number and bytes.
     """
 
     ignored: int = 0
@@ -37,18 +37,18 @@ class InputCounts:
 
 
 class SumInputCounts(beam.CombineFn):  # type: ignore[misc]
-    """Combines InputCounts into one."""
+    """Combination of InputCounts into one."""
 
     def create_accumulator(self) -> InputCounts:
-        """Return counts of nothing."""
+        """Return zero counts."""
         return InputCounts()
 
     def add_input(self, total: InputCounts, part: InputCounts) -> InputCounts:
-        """Return both together."""
+        """Return the sum of both."""
         return InputCounts.sum([total, part])
 
     def merge_accumulators(self, parts: Iterable[InputCounts]) -> InputCounts:
-        """Return all together."""
+        """Return the sum."""
         return InputCounts.sum(parts)
 
     def extract_output(self, total: InputCounts) -> InputCounts:

@@ -1,9 +1,9 @@
-"""The shard plan: how many shards, and which records go into which.
+"""The shard plan: the number of shards, and the assignment of records to them.
 
 Records are placed by their position in the order (see beam_jobs.references.record_order). Cutting its range into equal parts
 would give shards of unequal size, so a first pass adds up the bytes of narrow parts (see beam_jobs.planning.tally), and the
-shards are cut between these where the bytes add up. That pass does not depend on who makes it, and with it the number and
-the names of all shards are known before the first is written.
+shards are cut between these. That pass gives the same result on any worker, and determines the number and the names of all shards
+before the first one is written.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tpudata.format import shard_name
 from tpudata.format.layout import PLAIN_SUFFIX, shard_prefix
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 
-# A cut is off by half a bucket at most: 3 % of a shard of so many.
+# Buckets of a shard: a cut is off by half a bucket at most, which is 3 %.
 _SHARD_BUCKETS = 16
-# Shuffled records lie evenly in a bucket, so that cutting within one leaves shards of so many records within some 6 %.
+# Shuffled records are spread evenly in a bucket, so cutting within one leaves shards of this many records within 6 %.
 _EVEN_RECORDS = 256
 _BUCKETS = 1 << BUCKET_BITS
 _GROUP_SHARDS = 64
@@ -40,8 +40,8 @@ class SplitPlan:
     """The shards of one split.
 
     Attributes:
-        records: how many records were planned.
-        estimated_bytes: what the shards are expected to take together.
+        records: number of planned records.
+        estimated_bytes: estimated total size of the shards, in bytes.
         starts: first position of each shard but the first, ascending.
     """
 
@@ -73,9 +73,9 @@ class Plan:
     """The plan of a whole conversion.
 
     Attributes:
-        splits: by name.
+        splits: plans of the splits by name.
         files: number of input records.
-        bytes: their size.
+        bytes: total size of the input records.
         fingerprint: digest of all keys and sizes, in any order.
         suffix: ending of the shards' names.
     """
@@ -96,10 +96,10 @@ class Plan:
 
 
 class SumTallies(beam.CombineFn):  # type: ignore[misc]
-    """Combines TallyParts into one Tally."""
+    """Combination of TallyParts into one Tally."""
 
     def create_accumulator(self) -> Tally:
-        """Return an empty count."""
+        """Return an empty tally."""
         return Tally()
 
     def add_input(self, tally: Tally, part: TallyPart) -> Tally:
@@ -129,25 +129,25 @@ def make_plan(
     """Cut the shards.
 
     Args:
-        tally: of all references.
+        tally: tally of all references.
         ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 if a split is not named.
-        options: size or number of shards.
-        overhead: bytes that a record takes in a shard besides its content and its texts.
-        left_out: by split, how many of the records are omitted, and their bytes in the input.
+        options: options with the size or number of shards.
+        overhead: bytes of a record in a shard in addition to its content and its texts.
+        left_out: by split, number of omitted records, and their bytes in the input.
 
     Raises:
         SourceError: there is nothing to convert.
         UsageError: the requested number of shards cannot be made.
     """
     if not tally.splits:
-        raise SourceError(f"{options.input} has no files to convert, or there is nothing in them.")
+        raise SourceError(f"{options.input}: no files to convert, or only empty ones. Check the path.")
     splits = {split: tally.buckets(split) for split in tally.splits}
     files = sum(int(buckets.records.sum()) for buckets in splits.values())
     empty = set(options.split.shares if options.split else ()) - set(splits)
     if empty:
         raise SourceError(
             f"--split: no record falls into {', '.join(sorted(empty))}; the input has {files}. Give it a larger share, or"
-            " bring more records."
+            " add records."
         )
     plans = {}
     for split, buckets in splits.items():
@@ -155,7 +155,7 @@ def make_plan(
         content = np.rint(buckets.bytes * ratios.get(split, 1.0)).astype(np.int64)
         sizes = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
         if left_out and split in left_out:
-            # Which ones is not known here; they are spread like the others.
+            # Their places are unknown here; assume that they are spread like the others.
             count, left = left_out[split]
             share = (left * ratios.get(split, 1.0) + count * (overhead + FRAME_BYTES)) / int(sizes.sum())
             sizes = np.rint(sizes * max(0.0, 1 - share)).astype(np.int64)
@@ -171,7 +171,7 @@ def make_plan(
 
 
 def _shard_count(size: int, options: ConvertOptions) -> int:
-    """Return the number of shards, a multiple as asked for, that makes each nearest to the target."""
+    """Return the number of shards, a multiple of the required one, with sizes nearest to the target."""
     multiple = options.shards_multiple_of
     return max(1, round(size / options.shard_bytes / multiple)) * multiple
 
@@ -219,7 +219,7 @@ def cut(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp]:
 
     Args:
         sizes: int64 [buckets], bytes of each, more than 0.
-        count: number of runs wanted; fewer if there are fewer buckets.
+        count: number of runs; fewer are returned if there are fewer buckets.
 
     Returns:
         The first bucket of each run but the first, ascending.

@@ -1,4 +1,4 @@
-"""A fair sample of the references of each split: those whose keys have the smallest digests, so the same in any order."""
+"""A sample of the references of each split: those whose keys have the smallest digests, so it does not depend on the order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import apache_beam as beam
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import Reference, key_digest
 
-# Of images whose ratios spread by a half of their mean, 200 give the mean to some 4 %.
+# For images whose ratios vary by half of their mean, 200 determine the mean within 4 %.
 SAMPLE_SIZE = 200
 
 
@@ -34,13 +34,13 @@ class Sample:
                 kept[:] = _smallest(kept)
 
     def merge(self, other: Sample) -> None:
-        """Add what another sample has kept."""
+        """Add the references of another sample."""
         for split, theirs in other._kept.items():
             self._kept[split] = _smallest([*self._kept.get(split, ()), *theirs])
 
 
 class MergeSamples(beam.CombineFn):  # type: ignore[misc]
-    """Combines packs of sampled references into one Sample."""
+    """Combination of packs of sampled references into one Sample."""
 
     def create_accumulator(self) -> Sample:
         """Return an empty sample."""
@@ -52,7 +52,7 @@ class MergeSamples(beam.CombineFn):  # type: ignore[misc]
         return sample
 
     def merge_accumulators(self, samples: Iterable[Sample]) -> Sample:
-        """Add samples up."""
+        """Merge samples."""
         total = Sample()
         for sample in samples:
             total.merge(sample)

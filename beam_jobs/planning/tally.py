@@ -1,10 +1,10 @@
 """Sums of the first pass: bytes by place in the order, and a fingerprint of the input.
 
 The order of records is a range of 64-bit positions. A tally adds up the bytes of narrow parts of it ("buckets"), between which
-shards can then be cut: a small table, the same in whatever order it is made.
+shards can be cut: a small table that does not depend on the order of adding.
 
-Shuffled, positions fill the range evenly, and a bucket is one of its 2**18 equal parts. Unshuffled, a bucket is some neighbouring
-records: 16 at most, and about 1 MB, or a single one if a unit has few.
+Shuffled positions fill the range evenly, and a bucket is one of its 2**18 equal parts. Without a shuffle, a bucket is some
+neighbouring records: 16 at most, and about 1 MB, or a single one if a unit has few.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from beam_jobs.references.pack import Pack
 from beam_jobs.references.record_order import Positions
 from beam_jobs.references.reference import HASH_BITS, Digests
 
-# At 10,000 shards (1 TB) a shard is still 26 buckets, so that a cut is off by 2 % of it at most.
+# With 10,000 shards (1 TB) a shard still has 26 buckets, so a cut is off by at most 2 % of it.
 BUCKET_BITS = 18
 _BUCKET_SHIFT = np.uint64(HASH_BITS - BUCKET_BITS)
 _INSIDE_BUCKET = (np.uint64(1) << _BUCKET_SHIFT) - np.uint64(1)
 _FEW_RECORDS, _RUN_RECORDS = 256, 16
 _RUN_BYTES_SHIFT = 20
-# Buckets are added up whenever this many have come together.
+# Buckets are added up when this many are collected.
 _PENDING = 1 << 18
 _HASH_MASK = (1 << HASH_BITS) - 1
 
@@ -37,10 +37,10 @@ class Buckets:
     """Buckets in ascending order.
 
     Attributes:
-        starts: uint64 [n]: the first position of each, as far as records are concerned.
-        bytes: int64 [n]: of the records in each, as in the input.
-        records: int64 [n].
-        texts: int64 [n]: bytes of the texts that the records hold besides their content.
+        starts: uint64 [n]: position of the first record of each.
+        bytes: int64 [n]: bytes of the records in each, as in the input.
+        records: int64 [n]: number of records in each.
+        texts: int64 [n]: bytes of the texts of the records in addition to their content.
     """
 
     starts: Positions
@@ -57,10 +57,10 @@ class Buckets:
 
     @classmethod
     def added(cls, parts: Iterable[Buckets]) -> Buckets:
-        """Return the sum of tables whose buckets may be the same, in any order."""
+        """Return the sum of tables with common buckets, in any order."""
         parts = list(parts)
         starts, rows = np.unique(np.concatenate([part.starts for part in parts]), return_inverse=True)
-        # Not by np.bincount, whose weights are floats: beyond 2**53 bytes these are not exact.
+        # Not np.bincount: its weights are floats, which are inexact beyond 2**53 bytes.
         sums = np.zeros((3, len(starts)), np.int64)
         for name, column in zip(("bytes", "records", "texts"), sums, strict=True):
             np.add.at(column, rows, np.concatenate([getattr(part, name) for part in parts]))
@@ -77,10 +77,10 @@ class TallyPart:
     """Sums for one pack of references, small enough to pass on.
 
     Attributes:
-        splits: by split, its buckets, perhaps some of them more than once.
-        bytes: of all records.
-        fingerprint: the sums of the two halves of all keys' digests, each digest multiplied by an odd number that its record's size
-            makes, modulo 2**64.
+        splits: buckets by split, some of them possibly repeated.
+        bytes: total bytes of the records.
+        fingerprint: sums of the two halves of all keys' digests, each digest multiplied by an odd number from its record's size,
+            modulo 2**64.
     """
 
     splits: dict[str, Buckets]
@@ -94,10 +94,10 @@ class TallyPart:
         """Count the references of a pack.
 
         Args:
-            pack: unshuffled, neighbours in the order, as a source lists them.
-            digests: of its keys.
-            shuffled: how its positions were made.
-            texts: int64 [n]: bytes of the texts that each record will hold besides its content; None for none.
+            pack: the pack; without a shuffle, neighbours in the source's order.
+            digests: digests of its keys.
+            shuffled: whether its positions are shuffled.
+            texts: int64 [n]: bytes of the texts of each record in addition to its content; None for none.
         """
         buckets = _equal_parts if shuffled else _runs
         if texts is None:
@@ -134,24 +134,24 @@ class Tally:
         return "".join(f"{half:016x}" for half in self._fingerprint)
 
     def buckets(self, split: str) -> Buckets:
-        """Return the buckets of a split, each once."""
+        """Return the buckets of a split, without repetitions."""
         self._parts[split] = [Buckets.added(self._parts[split])]
         self._pending[split] = 0
         return self._parts[split][0]
 
     def add(self, part: TallyPart) -> None:
-        """Add the references of a part."""
+        """Add a part."""
         for split, buckets in part.splits.items():
             self._add(split, [buckets])
         self._add_sums(part.bytes, part.fingerprint)
 
     def merge(self, other: Tally) -> None:
-        """Add what another tally has counted."""
+        """Add another tally."""
         for split, parts in other._parts.items():
             if split in self._parts:
                 self._add(split, parts)
             else:
-                # A sum of many parts stays one: with each further one, it would be made again.
+                # The sum of many parts is not added up again for each further part.
                 self._parts[split], self._pending[split] = list(parts), other._pending[split]
         self._add_sums(other.bytes, other._fingerprint)
 
@@ -168,7 +168,7 @@ class Tally:
 
 
 def joined_fingerprint(one: str, other: str) -> str:
-    """Return the fingerprint of two sets of inputs together, from those of each: it is a sum over the inputs."""
+    """Return the fingerprint of the union of two sets of inputs, from those of each: it is a sum over the inputs."""
     halves = [[int(text[:16], 16), int(text[16:], 16)] for text in (one, other)]
     return "".join(f"{sum(pair) & _HASH_MASK:016x}" for pair in zip(*halves, strict=True))
 

@@ -1,1 +1,1 @@
-"""References to records: what travels through the pipeline in place of their bytes."""
+"""References to records, which travel through the pipeline instead of their bytes."""

@@ -1,4 +1,4 @@
-"""Columns of a table in memory: lists in which one value may stand for all, and integers in as few bytes as they fit."""
+"""Columns of a table in memory: lists in which one value may stand for all, and integers of the narrowest type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def spread(column: list[Any], count: int) -> Iterable[Any]:
 
 
 def joined_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
-    """Return the columns of tables of so many rows each, one after the other; as one value if that stands for all."""
+    """Return the concatenated columns of tables with these numbers of rows; one value if it stands for all."""
     first = columns[0]
     if all(len(column) == 1 and column[0] == first[0] for column in columns):
         return first
@@ -29,7 +29,7 @@ def joined_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list
 
 
 def narrow(numbers: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
-    """Return the numbers, one at least, in as few bytes each as they fit; signed, as numpy makes floats of uint64 and int64."""
+    """Return the numbers, at least one, in the narrowest type; signed, since numpy combines uint64 and int64 to floats."""
     array = np.asarray(numbers, np.int64)
     low, high = array.min(), array.max()
     for dtype in (np.int8, np.int16, np.int32):

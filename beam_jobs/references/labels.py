@@ -11,7 +11,7 @@ import apache_beam as beam
 from tpudata.console.tables import counted
 from tpudata.errors import SourceError
 
-# From so many classes on, one label for so many classes must occur; the largest known sets of classes have 21,841.
+# With this many classes or more, at least one of this many must occur; the largest known sets have 21,841 classes.
 _MANY_CLASSES = 10_000
 _CLASSES_PER_LABEL = 100
 
@@ -46,29 +46,28 @@ class Labels:
 
 
 def integer_labels(names: Iterable[str]) -> Labels:
-    """Return the classes 0 to the largest of labels that are whole numbers."""
+    """Return the classes from 0 to the largest of labels that are whole numbers."""
     return Labels(tuple(map(str, range(max(map(int, names), default=0) + 1))))
 
 
 def check_classes(largest: int, occurring: int, where: str) -> None:
-    """Raise SourceError if whole numbers as labels make many classes that are almost all empty: one is a year or an id.
+    """Raise SourceError if whole numbers as labels give many classes that are almost all empty, as a year or an id would.
 
     Args:
         largest: the largest label.
-        occurring: how many different ones there are.
+        occurring: number of different labels.
         where: file and line of the largest, or the input.
     """
     if largest >= _MANY_CLASSES and occurring * _CLASSES_PER_LABEL <= largest:
         raise SourceError(
             f"{where}: label {largest} makes {counted(largest + 1, 'class', 'classes')}, as whole numbers are labels"
-            f" themselves, but {occurring:,} different labels occur. Correct the label, pass --labels FILE"
-            " with a name for each class, or pass"
-            " --label-type str to number the labels that occur."
+            f" themselves, but {occurring:,} different labels occur. Correct the label, pass --labels FILE with a name"
+            " for each class, or pass --label-type str to number the labels that occur."
         )
 
 
 def is_utf8(name: str) -> bool:
-    """Return whether UTF-8 can encode a text; it cannot if the text has surrogate escapes."""
+    """Return whether UTF-8 can encode a text: it has no surrogate escapes."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -77,11 +76,11 @@ def is_utf8(name: str) -> bool:
 
 
 class CollectLabels(beam.CombineFn):  # type: ignore[misc]
-    """Combines sets of class names into Labels, in sorted order.
+    """Combination of sets of class names into Labels, in sorted order.
 
     Args:
-        integers: the names are whole numbers that are the labels themselves; then the classes are 0 to the largest.
-        are_all: they are all labels of the dataset, so that a large one that makes many empty classes is an error.
+        integers: whether the names are whole numbers that are the labels themselves; then the classes are 0 to the largest.
+        are_all: whether these are all labels of the dataset, so that a large label with many empty classes is an error.
     """
 
     def __init__(self, integers: bool, *, are_all: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""References as a source lists them, by column, with the bytes of those that have no address."""
+"""References from a source, by column, with the bytes of those without an address."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ListedPack(NamedTuple):
     """Some references of a unit.
 
     Attributes:
-        pack: the references; their positions are not known yet.
-        digests: of their keys.
-        buffers: hold the bytes of references without an address.
+        pack: the references, without positions.
+        digests: digests of their keys.
+        buffers: bytes of references without an address.
         rows: integers [n], the buffer of each reference.
         starts: int64 [n], place of the first byte of each in its buffer, or NOT_HELD if it is read from its file.
     """
@@ -39,14 +39,14 @@ class ListedPack(NamedTuple):
         return ListedPack(self.pack.take(rows), self.digests[rows], self.buffers, self.rows[rows], self.starts[rows])
 
     def held(self) -> bytes:
-        """Return the bytes of the references without an address, one after the other."""
+        """Return the concatenated bytes of the references without an address."""
         sizes = self.pack.sizes.tolist()
         places = zip(self.rows.tolist(), self.starts.tolist(), sizes, strict=True)
         buffers = self.buffers
         return b"".join([buffers[row][start : start + size] for row, start, size in places if start >= 0])
 
     def written_aside(self, path: str, begin: int) -> Pack:
-        """Return the references, those without an address pointing into a file that has `held` from byte `begin` on."""
+        """Return the references; those without an address point into a file that has `held` from byte `begin` on."""
         pack, is_held = self.pack, self.starts >= 0
         if not is_held.any():
             return pack

@@ -1,9 +1,9 @@
 """References in packs: many of them as one element of a PCollection.
 
-A runner pays for every element, in time and, if it keeps elements in memory, in space. Millions of references therefore travel
-in packs of a few thousand, held by column: what is done to all of them is done by numpy, and a column of one value (the split, the
-class of a folder) takes no more than that value. On their way packs are bytes, some 15 to 40 a reference: the pickled columns,
-compressed. They live only between the steps of one run, so their form is nobody else's business.
+A runner takes time, and perhaps memory, for every element. Millions of references therefore travel in packs of a few thousand,
+stored by column: numpy handles all of them at once, and a column of one value (the split, the class of a folder) takes only that
+value. In transit, packs are bytes, some 15 to 40 a reference: the pickled columns, compressed. They exist only between the steps of
+one run, so their form may change.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def packs(references: Iterable[Reference], order: Order, unit: int) -> Iterator[
     """Yield the references that a unit lists in packs of at most 4,096, each with the digests of its keys.
 
     Args:
-        references: of the whole unit, one after the other.
-        order: says their positions.
-        unit: the unit's number.
+        references: references of the whole unit, in order.
+        order: order of the records.
+        unit: number of the unit.
     """
     rest, first = iter(references), 0
     while batch := list(itertools.islice(rest, PACK_REFERENCES)):
@@ -48,13 +48,13 @@ class Pack:
     """One or more references, by column.
 
     Attributes:
-        positions: uint64 [n]: of each in the order, see beam_jobs.references.record_order.
-        sizes: integers [n].
-        offsets: integers [n], or [1] if one value holds for all.
-        keys: of n.
-        root: what precedes the key in every path; empty if paths are not so.
-        others: the paths (empty where `root` says them), splits, labels, forms, extras and spools: each a list of n, or of one
-            value that stands for all.
+        positions: uint64 [n]: positions in the order, see beam_jobs.references.record_order.
+        sizes: integers [n]: sizes in bytes.
+        offsets: integers [n], or [1] if one value stands for all.
+        keys: keys of the references.
+        root: prefix of the key in every path; empty without a common one.
+        others: paths (empty with a `root`), splits, labels, forms, extras and spools: each a list of n, or of one value that
+            stands for all.
     """
 
     positions: Positions
@@ -80,7 +80,7 @@ class Pack:
         offsets: npt.NDArray[np.int64],
         others: tuple[list[Any], ...],
     ) -> Pack:
-        """Return the pack of some columns, see `Pack`; positions are 0."""
+        """Return a pack of these columns, see `Pack`; positions are 0."""
         same = offsets[:1] if (offsets == offsets[0]).all() else offsets
         paths, *rest = others
         root = _root(paths, keys.heads) if keys.numbers is None and len(paths) == len(keys) else ""
@@ -89,7 +89,7 @@ class Pack:
 
     @classmethod
     def joined(cls, packs: Sequence[Pack]) -> Pack:
-        """Return the references of packs, one after the other."""
+        """Return the concatenated references of packs."""
         if len(packs) == 1:
             return packs[0]
         one_root = len({pack.root for pack in packs}) == 1
@@ -122,10 +122,10 @@ class Pack:
         """Yield the `count` references of each split whose keys have the smallest digests: the same in any order.
 
         Args:
-            digests: of the keys.
-            count: references of each split.
-            bounds: by split, the largest high half among the `count` smallest digests of some pack before, after which no
-                reference counts; updated.
+            digests: digests of the keys.
+            count: number of references of each split.
+            bounds: by split, the largest high half among the `count` smallest digests of an earlier pack, above which no reference
+                counts; updated.
         """
         highs = digests[:, 0]
         for split, rows in self.split_rows():
@@ -139,7 +139,7 @@ class Pack:
                 yield self.take(rows)
 
     def without_contents(self) -> Pack:
-        """Return the same keys, and where each is; all else is empty, and takes a byte or two a reference."""
+        """Return the same keys and places; the other columns are empty, and take a byte or two a reference."""
         paths, empty = self.others[0], np.zeros(len(self.keys), np.uint8)
         return Pack(
             empty.astype(np.uint64), empty, self.offsets, self.keys, self.root, (paths, [""], [()], [""], [""], [""])
@@ -160,11 +160,11 @@ class Pack:
             yield split, self if len(rows) == len(self.keys) else self.take(rows)
 
     def grouped(self, groups: npt.NDArray[np.intp]) -> Iterator[tuple[int, Pack]]:
-        """Yield each of the numbers in `groups` [n], ascending, and the references that have it, in their order."""
+        """Yield each distinct number in `groups` [n], ascending, and its references, in order."""
         order = np.argsort(groups, kind="stable")
         first = np.flatnonzero(np.diff(groups[order], prepend=-1))
         if len(first) == 1:
-            # Of a shard of millions, a copy would be as large again.
+            # No copy: a shard may have millions.
             yield int(groups[0]), self
             return
         for rows in np.split(order, first[1:]):
@@ -211,7 +211,7 @@ class Pack:
 
     def to_bytes(self) -> bytes:
         """Return the pack as an element of a PCollection."""
-        # Positions are as random as can be, so that trying to compress them only costs time; other numbers are narrow already.
+        # Random positions do not compress, and other numbers are narrow already.
         keys = self.keys
         texts = zlib.compress(pickle.dumps((keys.heads, self.root, self.others), protocol=5), _LEVEL)
         return pickle.dumps((self.positions, self.sizes, self.offsets, keys.numbers, texts), protocol=5)

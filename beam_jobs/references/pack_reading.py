@@ -1,8 +1,8 @@
 """Reading of the bytes of a shard's references, many with one read.
 
-A shard of text may have a million inputs of a hundred bytes each. They stand in a few files, and those of one file in the order of
-the shard, run behind run (see beam_jobs.sources.text). Neighbours are read together, a piece of the file at a time, and a piece is
-kept until all its inputs were given out. So memory holds a piece of each run: 32 MB in all, or 16 kB each where that is more.
+A shard of text may have a million inputs of a hundred bytes each. They are in a few files, and in each file they form runs in the
+order of the shard (see beam_jobs.sources.text). Neighbours are read together, a piece of the file at a time, and a piece is kept
+until all its inputs were yielded. So memory holds a piece of each run: 32 MB in all, or 16 kB each if that is more.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tpudata.storage import is_remote, request_limits, storage_for
 
 _HELD_BYTES = 1 << 25
 _LEAST_BYTES, _MOST_BYTES = 1 << 14, 1 << 22
-# Bytes that are read in advance from an object store, next to one larger piece.
+# Bytes of read-ahead from an object store, in addition to one larger piece.
 _AHEAD_BYTES = 1 << 26
-# Of references that are passed on together, unless one is larger.
+# Bytes of references that are yielded together, unless one is larger.
 _BLOCK_BYTES = 1 << 23
 
 
@@ -34,10 +34,10 @@ class _Piece(NamedTuple):
     """Range that is read at once.
 
     Attributes:
-        path: the file.
+        path: path of the file.
         start: first byte, or WHOLE_FILE.
-        size: bytes.
-        inputs: how many inputs are in it.
+        size: size in bytes.
+        inputs: number of inputs in it.
     """
 
     path: str
@@ -47,7 +47,7 @@ class _Piece(NamedTuple):
 
 
 class _Unread(NamedTuple):
-    """Why a piece is not there."""
+    """The reason why a piece is missing."""
 
     reason: str
 
@@ -55,11 +55,11 @@ class _Unread(NamedTuple):
 def read_packs(
     packs: Sequence[Pack], *, is_checked: bool = False
 ) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
-    """Yield every reference of packs, in their order, with its bytes or why they could not be read.
+    """Yield every reference of packs, in order, with its bytes or the error of reading.
 
     Args:
-        packs: of references.
-        is_checked: as of `Storage.read_range`: whether the caller compares the bytes with a checksum.
+        packs: packs of references.
+        is_checked: as for `Storage.read_range`: whether the caller compares the bytes with a checksum.
     """
     for some, data in read_blocks(packs, is_checked=is_checked):
         if isinstance(data, BadRecordError):
@@ -70,14 +70,14 @@ def read_packs(
 
 
 def read_blocks(packs: Sequence[Pack], *, is_checked: bool = False) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Yield the references of packs, in their order, some at a time.
+    """Yield the references of packs in groups, in order.
 
     Args:
-        packs: of references.
-        is_checked: as of `read_packs`.
+        packs: packs of references.
+        is_checked: as for `read_packs`.
 
     Yields:
-        References, and their bytes one after the other; or a single one, and why it could not be read.
+        References with their concatenated bytes; or a single one with the error of reading.
     """
     pieces, piece_of = _pieces(packs)
     read_piece = functools.partial(_read, is_checked=is_checked)
@@ -104,7 +104,7 @@ def read_blocks(packs: Sequence[Pack], *, is_checked: bool = False) -> Iterator[
 
 
 def _blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
-    """Yield the rows of neighbours of 8 MiB together, or of one that is larger."""
+    """Yield the rows of neighbours of up to 8 MiB, or of one larger reference."""
     ends = np.cumsum(sizes, dtype=np.int64)
     first = 0
     while first < len(ends):
@@ -117,7 +117,7 @@ def _blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp
 def _cut(
     pack: Pack, numbers: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], held: Mapping[int, bytes | _Unread]
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Yield references and their bytes, cut out of the pieces that have these numbers from these places on."""
+    """Yield references and their bytes, cut from these pieces at these places."""
     places = list(zip(numbers.tolist(), starts.tolist(), pack.sizes.tolist(), strict=True))
     read = {number: piece for number, piece in held.items() if not isinstance(piece, _Unread)}
     if all(number in read for number in set(numbers.tolist())):
@@ -125,7 +125,7 @@ def _cut(
         if len(data) == int(pack.sizes.sum(dtype=np.int64)):
             yield pack, data
             return
-    # Something is missing: one by one.
+    # A piece is missing: yield one by one.
     for row, (number, start, size) in enumerate(places):
         one, piece = pack.take(np.array([row])), held[number]
         (reference,) = one.references()
@@ -139,15 +139,15 @@ def _cut(
 
 
 def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
-    """Return the pieces, in the order in which they are needed, and the number of the piece of each input."""
+    """Return the pieces in the order of use, and the number of the piece of each input."""
     paths: dict[str, int] = {}
     files = np.concatenate([_files(pack, paths) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
-    # By file and place. Of millions of inputs every array counts: these are as narrow as they can be.
+    # By file and place. With millions of inputs every array matters, so types are narrow.
     order = np.lexsort((offsets, files)).astype(np.int32)
     files, offsets = files[order], offsets[order]
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
-    # A run ends where the next input is of another file, not its neighbour, or needed before.
+    # A run ends if the next input is in another file, not a neighbour, or used earlier.
     breaks = np.ones(len(order), np.bool_)
     breaks[1:] = (
         (files[1:] != files[:-1])
@@ -156,7 +156,7 @@ def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]
         | (offsets[1:] == WHOLE_FILE)
     )
     most = min(_MOST_BYTES, max(_LEAST_BYTES, _HELD_BYTES // int(breaks.sum())))
-    # Within a run, a piece ends where another multiple of `most` bytes has come together.
+    # Within a run, a piece ends at each multiple of `most` bytes.
     first = np.flatnonzero(breaks)
     parts = offsets - np.repeat(offsets[first].astype(np.int64), np.diff(first, append=len(order)))
     parts //= most
@@ -182,7 +182,7 @@ def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]
 
 
 def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
-    """Return the number of the file of each input, by which `paths` lists it."""
+    """Return the number of the file of each input in `paths`."""
     *_, spools = pack.others
     count = len(pack.keys)
     originals = pack.paths()
@@ -194,7 +194,7 @@ def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
 
 
 def _read_ahead(pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _Unread]) -> Iterator[bytes | _Unread]:
-    """Yield the pieces, read by many threads some way ahead."""
+    """Yield the pieces, which many threads read ahead."""
     pending: collections.deque[tuple[int, Future[bytes | _Unread]]] = collections.deque()
     # A part of an object is read twice, at the same time, and compared.
     ahead, threads = 0, max(1, request_limits().read_threads // 2)

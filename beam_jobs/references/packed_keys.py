@@ -1,8 +1,8 @@
 """The keys of a pack of references, in few bytes.
 
-Of a million lines of a file the keys are `a.txt:0`, `a.txt:35`, ... A Python string of each would take 60 bytes, and there are
-as many at once as a shard has lines. Where all keys of a pack end with a number, they are kept as heads and numbers, and a string
-is made of one when it is asked for. Other keys are kept as strings.
+The keys of a million lines of a file are `a.txt:0`, `a.txt:35`, ... A Python string for each would take 60 bytes, and memory holds
+as many as a shard has lines. If all keys of a pack end with a number, they are stored as heads and numbers, and a string is made
+on access. Other keys are stored as strings.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MOST_DIGITS = 18
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackedKeys:
-    """The keys of some references, in order; iterating over it makes a string of each.
+    """The keys of some references, in order; iteration makes a string of each.
 
     Attributes:
-        heads: of each key what is before its number, or the whole key if there are no numbers: a list of n, or next to numbers
-            of one value that stands for all.
+        heads: part of each key before its number, or the whole key without numbers: a list of n, or with numbers a list of one
+            value that stands for all.
         numbers: integers [n], or None.
     """
 
@@ -38,23 +38,23 @@ class PackedKeys:
 
     @classmethod
     def of(cls, keys: Sequence[str]) -> PackedKeys:
-        """Pack keys, one at least."""
+        """Pack keys, at least one."""
         tails = [key.rpartition(":")[2] for key in keys]
         try:
             numbers = list(map(int, tails))
         except ValueError:
             return cls(list(keys), None)
-        # What int takes is not always written as str writes it: " 7", "007", "1_000".
+        # int accepts more than str writes: " 7", "007", "1_000".
         if list(map(str, numbers)) != tails or max(map(len, tails)) > _MOST_DIGITS:
             return cls(list(keys), None)
-        # One string for all that are equal.
+        # Equal heads share one string.
         known: dict[str, str] = {}
         heads = [key[: len(key) - len(tail)] for key, tail in zip(keys, tails, strict=True)]
         return cls(shortest([known.setdefault(head, head) for head in heads]), narrow(numbers))
 
     @classmethod
     def joined(cls, parts: Sequence[PackedKeys]) -> PackedKeys:
-        """Return the keys of all parts, one after the other."""
+        """Return the concatenated keys of all parts."""
         numbers = [part.numbers for part in parts if part.numbers is not None]
         if len(numbers) < len(parts):
             return cls(list(itertools.chain.from_iterable(parts)), None)
@@ -64,7 +64,7 @@ class PackedKeys:
         """Return the digests of the keys, see `key_digests`."""
         if self.numbers is None:
             return key_digests(self.heads)
-        # Each head is hashed once: half the time.
+        # Each head is hashed once, which halves the time.
         hashed = {head: hashlib.blake2b(key_bytes(head), digest_size=DIGEST_BYTES) for head in set(self.heads)}
         found = []
         for head, number in zip(spread(self.heads, len(self.numbers)), self.numbers.tolist(), strict=True):

@@ -11,7 +11,7 @@ _BUFFER_BYTES = 1 << 13
 
 
 class _RangedFile(io.RawIOBase):
-    """Unbuffered; see `open_ranged`."""
+    """Unbuffered file of ranged reads; see `open_ranged`."""
 
     def __init__(self, path: str, size: int) -> None:
         super().__init__()
@@ -45,6 +45,6 @@ class _RangedFile(io.RawIOBase):
 def open_ranged(path: str, size: int) -> io.BufferedReader:
     """Open a file of `size` bytes so that seeking costs nothing and a small read costs one ranged read.
 
-    `Storage.open` is for reading from start to end, and promises no seeking.
+    `Storage.open` is for reading from start to end, without seeking.
     """
     return io.BufferedReader(_RangedFile(path, size), _BUFFER_BYTES)

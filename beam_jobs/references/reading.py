@@ -12,9 +12,9 @@ from beam_jobs.references.reference import CRC32_FORM, WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
 
-# Read-ahead limit, not counting requests under way for larger records.
+# Limit of read-ahead, without requests in flight for larger records.
 _AHEAD_BYTES = 64 << 20
-# An input and the record made of it are in memory together, and no reader of records takes 2 GiB.
+# An input and its record are in memory together, and readers reject records of 2 GiB.
 MOST_INPUT_BYTES = 1 << 30
 
 
@@ -22,12 +22,12 @@ def read_reference(reference: Reference) -> bytes:
     """Return the bytes that a reference points to.
 
     Raises:
-        BadRecordError: they cannot be read, are too many, not as many as listed, or not those of the listed CRC-32.
-        StorageUnavailableError: the store cannot be asked.
+        BadRecordError: they cannot be read, are too many, or differ from the listed size or CRC-32.
+        StorageUnavailableError: the store does not answer.
     """
     if reference.data:
         return reference.data
-    # What was written aside has been in memory already.
+    # Spooled bytes have been in memory already.
     if reference.size > MOST_INPUT_BYTES and not reference.spool:
         raise too_large(reference.origin, reference.size, None if reference.offset == WHOLE_FILE else reference.offset)
     path = reference.spool or reference.path
@@ -49,7 +49,7 @@ def read_reference(reference: Reference) -> bytes:
 
 
 def too_large(source: str, size: int, offset: int | None = None) -> BadRecordError:
-    """Return the error of an input of more bytes than are read."""
+    """Return the error of an input that is too large."""
     return BadRecordError(source, f"too large: {size} bytes; an input has {MOST_INPUT_BYTES} at most", offset)
 
 
@@ -61,7 +61,7 @@ def _check_crc32(reference: Reference, data: bytes) -> None:
 
 
 def _whole_file(reference: Reference, data: bytes) -> bytes:
-    """Return the bytes of a file; what was counted, and what --append knows the file by, is its size when it was listed."""
+    """Return the bytes of a file, which must have its listed size: the plan and --append depend on it."""
     if len(data) != reference.size:
         raise BadRecordError(
             reference.origin, f"changed during the run: {len(data)} bytes, {reference.size} when it was listed"
@@ -70,10 +70,10 @@ def _whole_file(reference: Reference, data: bytes) -> bytes:
 
 
 def read_references(references: Iterable[Reference]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
-    """Yield each reference, in order, and what `read_reference` returns or raises as a BadRecordError.
+    """Yield each reference, in order, with its bytes or the BadRecordError of `read_reference`.
 
-    If the first one points to an object store, `RequestLimits.read_threads` are read at the same time; what was read in advance
-    takes 64 MB at most, or one file.
+    If the first one points to an object store, `RequestLimits.read_threads` are read at the same time; read-ahead takes at most
+    64 MB, or one file.
     """
     rest = iter(references)
     first = next(rest, None)

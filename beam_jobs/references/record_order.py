@@ -1,8 +1,8 @@
-"""The order of records: a 64-bit position for each, by which shards are cut and records stand in them.
+"""The order of records: a 64-bit position for each, by which shards are cut and sorted.
 
-Shuffled, a position depends on the record's key and the seed alone, so that records mix globally, and a record keeps its place
-among the others whatever else the input holds. Unshuffled, records stand as the source lists them: its units in their order, and
-the records of each as they are listed.
+With a shuffle, a position depends only on the record's key and the seed, so records mix globally, and the order of two records does
+not depend on the rest of the input. Without a shuffle, records are in the order of the source: by units, and within a unit as
+listed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 Positions: TypeAlias = npt.NDArray[np.uint64]
 
-# Unshuffled, a position is a unit's number and a record's number in it.
+# Without a shuffle, a position is the number of the unit and of the record in it.
 _UNIT_SHIFT = 40
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
@@ -25,23 +25,23 @@ class Order:
     """Order of records.
 
     Attributes:
-        shuffle: by a hash of their keys, or as the source lists them.
-        seed: of the hash.
+        shuffle: whether the order is by a hash of the keys, instead of that of the source.
+        seed: seed of the hash.
     """
 
     shuffle: bool
     seed: int
 
     def positions(self, digests: Positions, unit: int, first: int) -> Positions:
-        """Return the positions of records that were listed one after the other.
+        """Return the positions of consecutively listed records.
 
         Args:
             digests: uint64 [n]: 64 bits of the digest of each record's key.
-            unit: number of the unit that lists them.
-            first: number of the first of them among the unit's records.
+            unit: number of the unit.
+            first: number of the first record in the unit.
 
         Returns:
-            uint64 [n], as distinct as the digests are. Shuffled, the finaliser of splitmix64 (Steele, Lea and Flood, "Fast
+            uint64 [n], as distinct as the digests. With a shuffle, the finaliser of splitmix64 (Steele, Lea and Flood, "Fast
             Splittable Pseudorandom Number Generators", 2014) over the digest moved by the seed: a bijection for every seed.
         """
         if not self.shuffle:

@@ -1,4 +1,4 @@
-"""References: what travels through the pipeline in place of the bytes."""
+"""References, which travel through the pipeline instead of the bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 WHOLE_FILE = -1
-# Begins the form of a record whose source knows the CRC-32 of its bytes; eight hexadecimal digits follow.
+# Prefix of the form of a record with a CRC-32 from its source; eight hexadecimal digits follow.
 CRC32_FORM = "crc32:"
 HASH_BITS = 64
 DIGEST_BYTES = 16
-# [n, 2]: of each digest the high half and the low one.
+# uint64 [n, 2]: high and low half of each digest.
 Digests: TypeAlias = npt.NDArray[np.uint64]
 
 
@@ -25,15 +25,14 @@ class Reference(NamedTuple):
         key: the record's stable name, unique in the input: the path below the input, with `/`.
         split: name of the split.
         labels: names of its classes; one for most inputs, none without classes.
-        path: the file that holds it.
+        path: path of the file that contains it.
         offset: byte offset in the file, or WHOLE_FILE.
-        size: bytes of the record in the file.
-        form: how its bytes are to be read; `crc32:` and eight digits if they must have this CRC-32; empty for a file that says
-            so itself.
+        size: size of the record in the file, in bytes.
+        form: form of its bytes; `crc32:` and eight digits if they must have this CRC-32; empty for a self-describing file.
         extra: a JSON object of further features, or empty.
-        data: the bytes themselves if the file has no addressable members (a compressed stream); otherwise empty. Only between
-            a source and the listing step, which writes them aside.
-        spool: the file they were written to; offset and size are those in it.
+        data: the bytes themselves if the file has no addressable members (a compressed stream); otherwise empty. Only between a
+            source and the listing step, which spools them.
+        spool: the file they were spooled to; offset and size are those in it.
     """
 
     key: str
@@ -59,7 +58,7 @@ class Reference(NamedTuple):
 
 
 def key_bytes(key: str) -> bytes:
-    """Return the bytes of a key; file names that are not UTF-8 keep the bytes they have on disk."""
+    """Return the bytes of a key; file names that are not UTF-8 keep their bytes on disk."""
     return key.encode("utf-8", "surrogateescape")
 
 
@@ -79,7 +78,7 @@ def as_digests(digests: Iterable[bytes]) -> Digests:
 
 
 def split_position(digest: int) -> int:
-    """Return the position of a record when splits are dealt out: 64 bits of its digest, which no seed changes."""
+    """Return the position of a record among the splits: 64 bits of its digest, independent of the seed."""
     return digest >> HASH_BITS
 
 

@@ -42,7 +42,7 @@ def job_identity(result: PipelineResult, runner: str, options: PipelineOptions) 
         place = {"id": result.job_id(), "project": cloud.project, "region": cloud.region}
         return {"runner": runner, **place, "where": _CONSOLE.format(**place), "endpoint": cloud.dataflow_endpoint or ""}
     endpoint = options.view_as(PortableOptions).job_endpoint or ""
-    # Portable results have no public name for it.
+    # Portable results have no public name for it; a test fails if Beam renames it.
     name = str(getattr(result, "_job_id", "") or "without a name")
     return {"runner": runner, "id": name, "where": endpoint or runner, "endpoint": endpoint}
 

@@ -14,11 +14,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import GrpcWorkerHandler, WorkerHandler
 from apache_beam.runners.runner import PipelineResult
@@ -26,6 +26,7 @@ from apache_beam.transforms.environments import Environment, python_sdk_capabili
 from google.protobuf import json_format, text_format
 
 from beam_jobs.run import worker
+from tpudata.errors import TpudataError
 
 _URN = "tpudata:env:local_workers:v1"
 # For the worker to end what it does, and then for the system to end it.
@@ -110,8 +111,8 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
         self._is_stopping = threading.Event()
         # A stream that breaks off is reported by `_watch`, and not by a traceback of the thread that reads it.
         control, data = self.control_conn, self.data_conn
-        control._read_thread = threading.Thread(target=_quietly, args=(control._read,), daemon=True)
-        data._read_inputs = functools.partial(_quietly, data._read_inputs)
+        control.set_input = functools.partial(_read_quietly, control.set_input)
+        data.set_inputs = functools.partial(_read_quietly, data.set_inputs)
 
     def start_worker(self) -> None:
         """Start the process, which connects when it is ready."""
@@ -145,18 +146,22 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
         """Fail what the process was to do once it has ended too early: Beam would wait for its answer without end."""
         code = self._process.wait()
         ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
-        error = (
-            f"tpudata.errors.TpudataError: worker process {self._process.pid} {ended}. If memory ran out, use fewer --workers; run"
-            " again with --resume to convert the rest."
+        error = TpudataError(
+            f"worker process {self._process.pid} {ended}. If memory ran out, use fewer --workers; run again with --resume to"
+            " convert the rest."
         )
         # Requests that are still to come fail, too.
         while not self._is_stopping.wait(_FAIL_EVERY_SECONDS):
-            waiting = self.control_conn._futures_by_id
-            for number in list(waiting):
-                with contextlib.suppress(KeyError):
-                    waiting.pop(number).set(beam_fn_api_pb2.InstructionResponse(instruction_id=number, error=error))
+            # Another thread may add a request meanwhile; the next round then finds it.
+            with contextlib.suppress(RuntimeError):
+                self.control_conn.abort(error)
 
 
-def _quietly(read: Callable[..., None], *args: Any) -> None:
-    with contextlib.suppress(Exception):
-        read(*args)
+def _read_quietly(set_stream: Callable[[Iterable[Any]], None], stream: Iterable[Any]) -> None:
+    """Have a connection read a stream that may break off: it then ends."""
+    set_stream(_until_broken(stream))
+
+
+def _until_broken(stream: Iterable[Any]) -> Iterator[Any]:
+    with contextlib.suppress(grpc.RpcError):
+        yield from stream

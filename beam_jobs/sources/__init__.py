@@ -2,15 +2,15 @@
 
 from beam_jobs.sources.open_source import open_source
 from beam_jobs.sources.options import SourceOptions, add_source_flags, source_options
-from beam_jobs.sources.source import Refuse, Source, make_reference, raise_refusal
+from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection
 
 __all__ = [
-    "Refuse",
+    "Reject",
     "Source",
     "SourceOptions",
     "add_source_flags",
     "make_reference",
     "open_source",
-    "raise_refusal",
+    "raise_rejection",
     "source_options",
 ]

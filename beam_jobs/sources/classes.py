@@ -126,26 +126,26 @@ def read_labels(path: str) -> Labels:
         SourceError: the file is not there or has none, or a line of it is empty or comes twice.
     """
 
-    def refuse(reason: str) -> NoReturn:
+    def reject(reason: str) -> NoReturn:
         raise SourceError(
             f"--labels {path}: {reason}. It holds the class names, a line each, in the order of their labels."
         )
 
     found = storage_for(path).stat(path)
     if found is None or found.is_folder:
-        refuse("there is no such file" if found is None else "it is a folder")
+        reject("there is no such file" if found is None else "it is a folder")
     try:
         text = storage_for(path).read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        refuse(f"byte {error.start} is not UTF-8")
+        reject(f"byte {error.start} is not UTF-8")
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         name = line.strip()
         if not name:
-            refuse(f"line {number} is empty")
+            reject(f"line {number} is empty")
         if name in seen:
-            refuse(f"{name!r} is on line {seen[name]} and on line {number}")
+            reject(f"{name!r} is on line {seen[name]} and on line {number}")
         seen[name] = number
     return Labels(tuple(seen))
 

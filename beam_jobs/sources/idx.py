@@ -26,8 +26,8 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
-from beam_jobs.sources.options import SourceOptions, refuse_split_flag
-from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.sources.options import SourceOptions, reject_split_flag
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import file_size, first_bytes, open_packed, packing
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
@@ -104,7 +104,7 @@ class IdxPairs:
         # Of MNIST alone there are two pairs, and --split would mix what has been apart for decades; one pair may be dealt out.
         splits = sorted({split for _, _, _, split in pairs if split})
         if len(splits) > 1:
-            refuse_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
+            reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
         runs: list[IdxUnit] = []
         for images, labels, name, split in sorted(set(pairs)):
             runs.extend(_runs(images, labels, name, "" if options.split else split))
@@ -129,7 +129,7 @@ class IdxPairs:
         del ignored
         return (part,)
 
-    def references(self, unit: IdxUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: IdxUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to every image of a run; its `form` is `idx:HEIGHTxWIDTH[xCHANNELS]`."""
         del ignored
         size = math.prod(unit.shape)
@@ -144,7 +144,7 @@ class IdxPairs:
                 try:
                     name = self.classes.name(str(label), f"{unit.labels}, label {number}")
                 except BadRecordError as error:
-                    refuse(with_key(error, key))
+                    reject(with_key(error, key))
                     continue
                 yield make_reference(
                     self.options,
@@ -158,7 +158,7 @@ class IdxPairs:
                     data=data,
                 )
             if images is not None:
-                _refuse_more(images, unit.images)
+                _reject_more(images, unit.images)
 
 
 def _partners(path: str) -> tuple[str, str, str, str]:
@@ -230,7 +230,7 @@ def _label_bytes(unit: IdxUnit) -> bytes:
     with open_packed(unit.labels) as file:
         file.seek(start)
         labels = _exactly(file, unit.length, unit.labels)
-        _refuse_more(file, unit.labels)
+        _reject_more(file, unit.labels)
         return labels
 
 
@@ -241,6 +241,6 @@ def _exactly(file: BinaryIO, size: int, path: str) -> bytes:
     return data
 
 
-def _refuse_more(file: BinaryIO, path: str) -> None:
+def _reject_more(file: BinaryIO, path: str) -> None:
     if file.read(1):
         raise CorruptionError(path, file.tell() - 1, "there are bytes after the last record that the header counts")

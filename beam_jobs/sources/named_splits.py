@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.sources.names import folder_split
-from beam_jobs.sources.options import refuse_split_flag
+from beam_jobs.sources.options import reject_split_flag
 from tpudata.errors import SourceError
 
 # Names that say whether they are splits. There may be a hundred million.
@@ -70,7 +70,7 @@ class NamedSplits:
                 " pattern."
             )
         if are_splits and (len(found) > 1 or found != {"train"}):
-            refuse_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(found))})")
+            reject_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(found))})")
         elif options.split:
             are_splits = False
         return cls(options.input, are_splits, found, len(splits) <= LOOKED_AT, split_of)

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 
 from beam_jobs.image_records.codecs.image_format import BMP, PPM, image_format
 from beam_jobs.options import ConvertOptions
-from beam_jobs.sources.class_folders import ClassFolders
+from beam_jobs.sources.folders.class_folders import ClassFolders
+from beam_jobs.sources.folders.imagenet import ImageNet
+from beam_jobs.sources.folders.matched_images import MatchedImages
 from beam_jobs.sources.idx import IdxPairs, is_idx_name
-from beam_jobs.sources.imagenet import ImageNet
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.lists.rows import UTF16_BOMS
-from beam_jobs.sources.matched_images import MatchedImages
 from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet_images import PARQUET_MAGIC, ParquetImages
@@ -89,7 +89,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
 def _named(options: ConvertOptions, said: SourceOptions, name: str) -> Source:
     if name in SOURCES:
         if name not in ("list", "parquet"):
-            said.refuse_list_flags(f"--source is {name}")
+            said.reject_list_flags(f"--source is {name}")
         if said.unlabelled and name in ("folders", "imagenet"):
             raise UsageError(
                 f"--unlabelled: --source={name} takes classes from folders. Use --source=files, or omit the flag."
@@ -116,7 +116,7 @@ def _open_folder(options: ConvertOptions, said: SourceOptions) -> Source:
     source = _open_parquet_or_zips(options, said, entries)
     if source is not None:
         return source
-    said.refuse_list_flags(f"{options.input} is a folder")
+    said.reject_list_flags(f"{options.input} is a folder")
     imagenet = ImageNet.find(options, said) if not said.unlabelled else None
     if imagenet is not None:
         return imagenet
@@ -146,7 +146,7 @@ def _open_pattern(options: ConvertOptions, said: SourceOptions) -> Source:
     if storage_for(folder).stat(folder) is None:
         raise SourceError(f"{options.input}: there is no folder {folder}.")
     if _matched_form(options.input) == _IMAGE:
-        said.refuse_list_flags(f"{options.input} matches images")
+        said.reject_list_flags(f"{options.input} matches images")
         return MatchedImages.find(options, said, *split_pattern(options.input))
     first, _ = next(_matched_files(options.input))
     return _open_files(options, said, first.path)
@@ -201,10 +201,10 @@ def _open_files(options: ConvertOptions, said: SourceOptions, first: str) -> Sou
         raise SourceError(f"{first} is one image. Name {_FORMS}.")
     files = InputFiles(options.input)
     if form == _LIST:
-        return Lists.find(options, said, [path for path, _ in files])
+        return Lists.find(options, said, files)
     if form == _PARQUET:
         return ParquetImages.find(options, said, InputFiles(options.input, omits_notes=True))
-    said.refuse_list_flags(f"{first} is {form}")
+    said.reject_list_flags(f"{first} is {form}")
     if form == _IDX:
         return IdxPairs.find(options, said, [path for path, _ in files])
     if form == _ZIP:

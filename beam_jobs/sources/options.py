@@ -81,7 +81,7 @@ class SourceOptions:
                 raise UsageError(f"--column-types: {column}={text}: {error}") from None
         return kinds
 
-    def refuse_list_flags(self, what: str) -> None:
+    def reject_list_flags(self, what: str) -> None:
         """Raise UsageError if something is said that only a list has; `what` is what the input is instead."""
         for name in ("path_column", "label_column", "split_column", "label_separator", "column_types"):
             if getattr(self, name):
@@ -142,7 +142,7 @@ def source_options(flags: argparse.Namespace) -> SourceOptions:
     )
 
 
-def refuse_split_flag(options: ConvertOptions, what: str) -> None:
+def reject_split_flag(options: ConvertOptions, what: str) -> None:
     """Raise UsageError if --split deals out records whose split the input says; `what` is what says it."""
     if options.split:
         raise UsageError(f"--split: {what}. Leave the flag out.")

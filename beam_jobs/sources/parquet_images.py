@@ -26,7 +26,7 @@ from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits
 from beam_jobs.sources.names import folder_split
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import file_size
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 from tpudata.format import Feature
@@ -180,7 +180,9 @@ class ParquetImages:
             yield ParquetUnit(part.path, size, part.name, split, group, row)
             row += count
 
-    def references(self, unit: ParquetUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(
+        self, unit: ParquetUnit, ignored: list[str], reject: Reject = raise_rejection
+    ) -> Iterator[Reference]:
         """Yield a reference, with its bytes, to the image of each row of a row group."""
         del ignored
         columns = [self.columns.image, *([] if self.columns.label is None else [self.columns.label])]
@@ -203,7 +205,7 @@ class ParquetImages:
                             data=data,
                         )
                     except BadRecordError as error:
-                        refuse(with_key(error, key))
+                        reject(with_key(error, key))
                     number += 1
 
     def _name(self, value: Any, where: str) -> str:

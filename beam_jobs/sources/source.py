@@ -9,13 +9,14 @@ from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.listed_pack import ListedPack
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digest
-from tpudata.errors import BadRecordError
+from beam_jobs.references.repeated_keys import KeyRows, Repeat
+from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 
-Refuse: TypeAlias = Callable[[BadRecordError], None]
+Reject: TypeAlias = Callable[[BadRecordError], None]
 
 
-def raise_refusal(error: BadRecordError) -> None:
+def raise_rejection(error: BadRecordError) -> None:
     """Raise the error of a rejected record: the first one ends the listing."""
     raise error
 
@@ -59,13 +60,13 @@ class Source(Protocol):
             ignored: gets the path of each file that is skipped by its name here.
         """
 
-    def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to each record of a unit.
 
         Args:
             unit: one of `units`.
             ignored: gets the path of what is ignored by its name.
-            refuse: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
+            reject: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
                 label, an image without its label). It may raise; where it returns, the listing goes on without the record.
         """
 
@@ -74,8 +75,58 @@ class Source(Protocol):
 class PackSource(Source, Protocol):
     """A source that lists references by column: for records so small that an object for each would cost more than they."""
 
-    def packs(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[ListedPack]:
+    def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the records of a unit in packs of at most 4,096, the same as `references` does and in the same order."""
+
+
+class Scan(Protocol):
+    """One part of a ScannedSource that is read.
+
+    Attributes:
+        facts: about what was read so far; all of it once `parts` has ended. Has `merge`, which adds those of another part.
+    """
+
+    facts: Any
+
+    @property
+    def held(self) -> int:
+        """How many rows `take_rows` would return."""
+
+    def parts(self) -> Iterator[Any]:
+        """Read the part from start to end, and yield what `Source.units` takes in place of it, in order."""
+
+    def take_rows(self) -> KeyRows:
+        """Return the rows since the last call."""
+
+
+@runtime_checkable
+class ScannedSource(Source, Protocol):
+    """A source whose schema follows from all of its input: parts are scanned before any unit is listed.
+
+    Before that, `several_labels`, `labels`, `integer_labels` and `extra` are those of an input without rows.
+    """
+
+    def no_facts(self) -> Any:
+        """Return the facts about no part."""
+
+    def scan(self, number: int, part: Any) -> Scan:
+        """Return the scan of a part. Called on any worker.
+
+        Args:
+            number: of the part among all.
+            part: one of `parts()`.
+        """
+
+    def scanned(self, facts: Any, parts: Iterable[Any] | None = None) -> Source:
+        """Return the source with its schema.
+
+        Args:
+            facts: about all parts.
+            parts: what the scans of all parts yielded, if the source is to have them.
+        """
+
+    def repeated(self, repeat: Repeat, facts: Any) -> SourceError:
+        """Return the error of two rows that have one key."""
 
 
 def make_reference(

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.sources.class_folders import ClassFolders
+from beam_jobs.sources.folders.class_folders import ClassFolders
+from beam_jobs.sources.folders.imagenet import ImageNet
+from beam_jobs.sources.folders.matched_images import MatchedImages
 from beam_jobs.sources.idx import IdxPairs, is_idx_name
-from beam_jobs.sources.imagenet import ImageNet
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.lists import Lists
-from beam_jobs.sources.matched_images import MatchedImages
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet_images import ParquetImages
 from beam_jobs.sources.source import Source
@@ -62,7 +62,7 @@ def _imagenet(options: ConvertOptions, said: SourceOptions) -> Source:
 
 
 def _lists(options: ConvertOptions, said: SourceOptions) -> Source:
-    return Lists.find(options, said, [path for path, _ in InputFiles(options.input)])
+    return Lists.find(options, said, InputFiles(options.input))
 
 
 def _tars(options: ConvertOptions, said: SourceOptions) -> Source:

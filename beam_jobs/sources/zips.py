@@ -23,8 +23,8 @@ from beam_jobs.references.reference import CRC32_FORM, Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.names import class_and_split, folder_split, is_left_behind
-from beam_jobs.sources.options import SourceOptions, refuse_split_flag
-from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.sources.options import SourceOptions, reject_split_flag
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import file_size
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Feature
@@ -88,7 +88,7 @@ class Zips:
         del ignored
         return (part,)
 
-    def references(self, unit: ZipUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: ZipUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to every image of an archive.
 
         Raises:
@@ -106,7 +106,7 @@ class Zips:
                 try:
                     yield self._reference(unit, member, key, file, archive)
                 except BadRecordError as error:
-                    refuse(with_key(error, key))
+                    reject(with_key(error, key))
 
     def _reference(
         self, unit: ZipUnit, member: zipfile.ZipInfo, key: str, file: BinaryIO, archive: zipfile.ZipFile
@@ -127,7 +127,7 @@ class Zips:
         elif folders:
             split = folder_split(folders[0])
         if split:
-            refuse_split_flag(self.options, f"{unit.path} has split folders already ({split})")
+            reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
         offset, data = member.header_offset, b""
         if offset < 0:
             raise CorruptionError(

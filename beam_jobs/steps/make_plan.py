@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from beam_jobs.append.base import Base, plan_append
 from beam_jobs.options import SKIP, ConvertOptions
-from beam_jobs.output.folder import refuse_strays, suffix_for
+from beam_jobs.output.folder import reject_strays, suffix_for
 from beam_jobs.output.rejects import listing_rejects
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan, make_plan
@@ -16,9 +16,9 @@ from beam_jobs.planning.tally import Tally, TallyPart
 from beam_jobs.references.pack import packs
 from beam_jobs.references.reference import Reference
 from beam_jobs.run.progress import ProgressReport
-from beam_jobs.sources import Source, raise_refusal
-from beam_jobs.steps.list_references import TextBytes
-from beam_jobs.steps.list_units import numbered_units
+from beam_jobs.sources import Source, raise_rejection
+from beam_jobs.steps.listing.list_references import TextBytes
+from beam_jobs.steps.listing.list_units import numbered_units
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format.layout import REJECTS_FOLDER
 
@@ -47,7 +47,7 @@ def plan_here(
     Raises:
         BadRecordError: as in a run that does not skip bad records.
     """
-    refuse = _ignore_rejection if options.on_bad_record == SKIP else raise_refusal
+    reject = _ignore_rejection if options.on_bad_record == SKIP else raise_rejection
     tally, sample = Tally(), Sample()
 
     def sampled(references: Iterable[Reference]) -> Iterator[Reference]:
@@ -57,7 +57,7 @@ def plan_here(
             yield reference._replace(data=b"") if reference.data else reference
 
     for number, unit in numbered_units(source, []):
-        listed = sampled(source.references(unit, [], refuse))
+        listed = sampled(source.references(unit, [], reject))
         for pack, digests in packs(listed, options.order, number):
             tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
     return _plan(tally, estimated(sample, estimate), options, overhead, base)
@@ -84,7 +84,7 @@ def planned(
             " again with --resume."
         )
     plan = _plan(tally, ratios, options, overhead, base, inputs.duplicates)
-    refuse_strays(options.output, plan.shard_names() if base is None else base.all_shard_names(plan))
+    reject_strays(options.output, plan.shard_names() if base is None else base.all_shard_names(plan))
     progress.total(plan.files, plan.bytes)
     return plan
 

@@ -11,7 +11,7 @@ from beam_jobs.references.pack_reading import read_packs
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import readable_texts
 from beam_jobs.tokenizers import CharacterSet
-from tpudata.storage import RequestLimits, set_request_limits
+from tpudata.storage import RequestLimits, held_request_limits
 
 
 class CollectCharacters(beam.PTransform):  # type: ignore[misc]
@@ -55,11 +55,11 @@ class _Merge(beam.CombineFn):  # type: ignore[misc]
 
 
 def _characters(data: bytes, options: TextOptions, limits: RequestLimits) -> Iterator[str]:
-    set_request_limits(limits)
     seen = CharacterSet()
-    for texts in readable_texts(read_packs([Pack.from_bytes(data)]), options):
-        for text in texts or ():
-            seen.add(text)
+    with held_request_limits(limits):
+        for texts in readable_texts(read_packs([Pack.from_bytes(data)]), options):
+            for text in texts or ():
+                seen.add(text)
     yield seen.characters
 
 

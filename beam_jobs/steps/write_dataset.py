@@ -13,9 +13,9 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.steps.dataset_spec import DatasetSpec
-from beam_jobs.steps.group_by_shard import GroupByShard
+from beam_jobs.steps.shards.group_by_shard import GroupByShard
+from beam_jobs.steps.shards.write_shards import WriteShards
 from beam_jobs.steps.write_metadata import WriteMetadata
-from beam_jobs.steps.write_shards import WriteShards
 from tpudata.format import Manifest
 
 

@@ -8,16 +8,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import apache_beam as beam
-
 from beam_jobs.converter import ShardContext
-from beam_jobs.output.folder import refuse_another_run, remove_temporary_files
+from beam_jobs.output.folder import reject_another_run, remove_temporary_files
 from beam_jobs.output.rejects import listing_rejects
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan
 from beam_jobs.references.labels import Labels
 from beam_jobs.steps.dataset_spec import DatasetSpec
-from beam_jobs.steps.write_shards import ShardResult
+from beam_jobs.steps.limited_step import LimitedStep
+from beam_jobs.steps.shards.write_shards import ShardResult
 from tpudata._version import __version__
 from tpudata.console.tables import counted
 from tpudata.errors import OutputError, SourceError
@@ -25,12 +24,12 @@ from tpudata.format import Manifest, Shard, Source, Split, open_dataset, write_m
 from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.format.written_files import WrittenFile
-from tpudata.storage import set_request_limits, storage_for
+from tpudata.storage import storage_for
 from tpudata.storage.claims.claim import PROCESS, has_claim
 from tpudata.storage.claims.hold import check_claim, drop_claim
 
 
-class WriteMetadata(beam.DoFn):  # type: ignore[misc]
+class WriteMetadata(LimitedStep):
     """Step that writes the files next to the shards, the manifest last, from the list of all ShardResults.
 
     Runs inside the pipeline, so that a dataset is completed even if the process that started the job has ended.
@@ -40,16 +39,11 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
     """
 
     def __init__(self, spec: DatasetSpec) -> None:
-        super().__init__()
+        super().__init__(spec.options.request_limits)
         self._spec = spec
         self._claim = spec.claim
         self._options = spec.options
-        self._converter = spec.converter
         self._base = spec.base
-
-    def setup(self) -> None:
-        """Take the limits of requests in this worker process."""
-        set_request_limits(self._options.request_limits)
 
     def process(
         self, results: Iterable[tuple[Any, ...]], plan: Plan, context: ShardContext, inputs: InputCounts
@@ -62,24 +56,24 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             context: what the converter knew of all inputs.
             inputs: those that have no record.
         """
-        labels = context.labels
-        total = self._converter.new_summary()
+        labels, converter = context.labels, self._spec.converter.in_context(context)
+        total = converter.new_summary()
         decoded = dict.fromkeys(plan.splits, 0)
         shards: dict[str, list[Shard]] = {name: [] for name in plan.splits}
         rejected = Counter(inputs.rejected)
-        converted = Counter(self._converter.converted())
+        converted = Counter(converter.converted())
         written: list[WrittenFile] = []
         for result in (ShardResult(*fields) for fields in sorted(results, key=lambda fields: str(fields[1]))):
             written += (WrittenFile(*file) for file in result.files)
             said = json.loads(result.summary)
-            summary = self._converter.summary_from_json(said)
+            summary = converter.summary_from_json(said)
             total.merge(summary)
             decoded[result.split] += summary.decoded_bytes
             rejected.update(result.rejected)
             converted.update(said.get("converted", {}))
             if result.records:
                 shards[result.split].append(Shard(result.name, result.records, result.bytes, result.crc32c))
-        self._check_refused(rejected, plan.files + sum(inputs.rejected.values()))
+        self._check_rejected(rejected, plan.files + sum(inputs.rejected.values()))
         if self._base is not None and not any(shards.values()):
             # Classes come with records.
             labels = Labels(self._base.labels or ())
@@ -87,19 +81,19 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             raise SourceError(
                 f"{self._options.input}: no record in {counted(plan.files, 'input')}. Pass an input that holds text."
             )
-        counts = self._converter.counts(total)
+        counts = converter.counts(total)
         if duplicates := sum(count for count, _ in inputs.duplicates.values()):
             counts["duplicates"] = duplicates
         manifest = Manifest(
             layout=self._spec.layout,
             compression=self._options.compression,
             splits={name: Split(tuple(shards[name]), decoded[name]) for name in sorted(shards) if shards[name]},
-            features=self._converter.features(total, labels),
+            features=converter.features(total, labels),
             source=Source(self._options.input, plan.files, plan.bytes, plan.fingerprint, inputs.ignored),
             created_by=f"tpudata {__version__}",
             labels=len(labels.names) if self._spec.has_classes else None,
             rejected=dict(sorted(rejected.items())),
-            options={**self._spec.deciding, **self._converter.manifest_options(context)},
+            options={**self._spec.deciding, **converter.manifest_options(context)},
             rejects=listing_rejects(self._options.output),
             keys=self._spec.keys,
             converted=dict(sorted(converted.items())),
@@ -120,10 +114,10 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
                 self._drop_claim()
                 yield manifest
                 return
-            self._refuse_another_append(self._base.manifest, manifest)
+            self._reject_another_append(self._base.manifest, manifest)
         else:
-            refuse_another_run(self._options.output, manifest)
-        written += self._write_files(self._converter.files(context))
+            reject_another_run(self._options.output, manifest)
+        written += self._write_files(converter.files(context))
         if self._base is not None:
             shards_before = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
             written += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in shards_before)
@@ -156,7 +150,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
                 file.write(data)
         return [WrittenFile.of(*file) for file in files.items()]
 
-    def _refuse_another_append(self, before: Manifest, after: Manifest) -> None:
+    def _reject_another_append(self, before: Manifest, after: Manifest) -> None:
         """Raise OutputError if the manifest that is there is neither the one that was found, nor what a retry finds."""
         found = open_dataset(self._options.output).manifest
         if dataclasses.replace(found, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (before, after):
@@ -165,19 +159,19 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
                 " same names. `tpudata verify` says whether it is whole. Run one job at a time."
             )
 
-    def _check_refused(self, rejected: Counter[str], records: int) -> None:
+    def _check_rejected(self, rejected: Counter[str], records: int) -> None:
         """Raise SourceError if more inputs were rejected than allowed, or all of a dataset's."""
-        options, refused = self._options, rejected.total()
-        kinds = ", ".join(f"{count} {kind}" for kind, count in rejected.most_common(3))
+        options, count = self._options, rejected.total()
+        kinds = ", ".join(f"{number} {kind}" for kind, number in rejected.most_common(3))
         where = f"They are listed in {options.output}/{REJECTS_FOLDER}/."
         again = "--append" if options.append else "--resume"
-        if not options.max_bad_records.allows(refused, records):
+        if not options.max_bad_records.allows(count, records):
             raise SourceError(
-                f"{refused} of {counted(records, 'input')} rejected ({kinds}), more than"
+                f"{count} of {counted(records, 'input')} rejected ({kinds}), more than"
                 f" --max-bad-records={options.max_bad_records}. {where} Fix them or allow more, and run again with {again}."
             )
-        if refused == records and self._base is None:
+        if count == records and self._base is None:
             raise SourceError(
-                f"{options.input}: {refused} of {counted(records, 'input')} rejected ({kinds}); a dataset has at least one record."
+                f"{options.input}: {count} of {counted(records, 'input')} rejected ({kinds}); a dataset has at least one record."
                 f" {where} Fix them, and run again with {again}."
             )

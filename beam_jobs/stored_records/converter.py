@@ -20,6 +20,7 @@ from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Feature, decode_example, encode_example
 from tpudata.format.example.wire import Value
 from tpudata.format.shards.index import BLOCK_RECORDS
+from tpudata.format.tfrecord.framing import FRAME_BYTES
 from tpudata.format.tfrecord.gzip_blocks import packed_size
 from tpudata.storage import storage_for
 
@@ -53,6 +54,11 @@ class StoredSummary:
 @dataclasses.dataclass(frozen=True)
 class FrameConverter(InputConverter):
     """Base of the converters of stored records."""
+
+    @property
+    def record_overhead(self) -> int:
+        """Nothing: what is read is the frame, which a plan would add."""
+        return -FRAME_BYTES
 
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
         """Yield the frames of packs, many neighbours with one read."""

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from beam_jobs.stored_records.inferred_features import holds_image
-from beam_jobs.stored_records.source import StoredFile, file_kind
+from beam_jobs.stored_records.source import file_kind
+from beam_jobs.stored_records.stored_files import StoredFile
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import decode_example, read_records
@@ -16,8 +17,6 @@ from tpudata.format.example.wire import Value
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, LABELS
 
 _RECORDS = 100
-# Files whose first bytes are looked at.
-_FILES = 100
 _EXAMPLES = "examples"
 
 
@@ -41,7 +40,7 @@ class FirstRecords(NamedTuple):
         Raises:
             SourceError: there is no such file among the first ones, or its first record is no `tf.train.Example`.
         """
-        for file in itertools.islice(files, _FILES):
+        for file in files:
             kind = file_kind(file.path, file.size)
             examples = [] if kind is None else list(_examples(file.path, kind or None))
             if examples:

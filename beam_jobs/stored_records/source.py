@@ -1,7 +1,7 @@
 """The records of datasets and of other TFRecord files: a Source whose references lead to frames.
 
 Records of uncompressed files are referred to where they are. Those of compressed files have no address, so that they are unpacked
-once and written aside (see beam_jobs.steps.list_references).
+once and written aside (see beam_jobs.steps.listing.list_references).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
-from beam_jobs.sources.source import Refuse, raise_refusal
+from beam_jobs.sources.source import Reject, raise_rejection
 from beam_jobs.stored_records.frames import framed, read_frames, read_packed_frames, unframed
 from beam_jobs.stored_records.splits import Splitter
+from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, stored_files
 from tpudata.errors import BadRecordError, CorruptionError
-from tpudata.format import Dataset, Feature, Shard, read_records
+from tpudata.format import Feature, Shard, read_records
 from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, scan_frames
 from tpudata.format.tfrecord.framing import HEADER_BYTES, masked_crc32c
 from tpudata.format.tfrecord.gzip_blocks import GZIP
@@ -40,46 +40,23 @@ _NAMES, _LOOKS = 5, 100
 Runs = Sequence[tuple[int, int]]
 
 
-class StoredFile(NamedTuple):
-    """One file of records: what one worker lists.
-
-    Attributes:
-        path: of the file.
-        size: bytes.
-        name: what the keys of its records begin with.
-        split: that its records have in the input.
-        dataset: number of the dataset that it belongs to; None for a foreign file.
-        shard: as the dataset's manifest has it; None for a foreign file.
-    """
-
-    path: str
-    size: int
-    name: str
-    split: str
-    dataset: int | None = None
-    shard: Shard | None = None
-
-    @property
-    def origin(self) -> str:
-        """Name of the records' origin for converters: the dataset and the split, or nothing."""
-        return "" if self.dataset is None else f"{self.dataset}/{self.split}"
-
-
 @dataclasses.dataclass(frozen=True)
 class StoredRecords:
-    """The records of some files, in order.
+    """The records of datasets or of files, in order: a Source whose parts and units are files.
 
     Attributes:
-        files: in order.
-        datasets: those that files belong to; empty for foreign files.
+        paths: of the inputs.
+        take: the splits that are read, or None for all.
+        datasets: those that the inputs are; empty for files of other programs.
         splitter: gives each record its split.
         class_names: of the output, or None without classes.
         skips_foreign: whether files that hold no TFRecords are ignored, unless their name is that of TFRecords; otherwise they are
             an error.
     """
 
-    files: tuple[StoredFile, ...]
-    datasets: tuple[Dataset, ...]
+    paths: tuple[str, ...]
+    take: tuple[str, ...] | None
+    datasets: tuple[StoredDataset, ...]
     splitter: Splitter
     class_names: tuple[str, ...] | None
     skips_foreign: bool = False
@@ -99,61 +76,61 @@ class StoredRecords:
 
     def why_ignored(self) -> str:
         """Return why files were ignored, with the first names, to stand after their number."""
-        others = (file for file in self.files if not file.size or is_named_otherwise(file.name))
+        others = (file for file in self.parts() if not file.size or is_named_otherwise(file.name))
         found = (file.name for file in itertools.islice(others, _LOOKS) if file_kind(file.path, file.size) is None)
         names = list(itertools.islice(found, _NAMES + 1))
         more = ", ..." if len(names) > _NAMES else ""
         return f"without TFRecords{': ' if names else ''}{', '.join(names[:_NAMES])}{more}"
 
-    def parts(self) -> Sequence[StoredFile]:
-        """Return the files."""
-        return self.files
+    def parts(self) -> Iterator[StoredFile]:
+        """Yield the files; raise as `stored_files`."""
+        return stored_files(self.paths, [dataset.opened() for dataset in self.datasets], self.take)
 
-    def units(self, part: StoredFile, ignored: list[str]) -> Sequence[StoredFile]:
-        """Return a file."""
+    def units(self, part: StoredFile, ignored: list[str]) -> tuple[StoredFile]:
+        """Return a file, which is listed at once; nothing is ignored here."""
         del ignored
         return (part,)
 
-    def references(self, unit: StoredFile, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: StoredFile, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to each record of a file that is not in quarantine.
 
         Args:
             unit: the file.
             ignored: gets the path of an ignored file without TFRecords.
-            refuse: called with the error of damage, after which the records that can be found are listed.
+            reject: called with the error of damage, after which the records that can be found are listed.
         """
         if unit.shard is not None:
-            yield from self._of_shard(unit, unit.shard, refuse)
+            yield from self._of_shard(unit, unit.shard, reject)
             return
         kind = file_kind(unit.path, unit.size)
         if kind is None:
             if unit.size and not (self.skips_foreign and is_named_otherwise(unit.name)):
-                refuse(_not_records(unit))
+                reject(_not_records(unit))
             else:
                 ignored.append(unit.path)
         elif kind == GZIP:
-            yield from self._unpacked(unit, _unpacked_frames(unit.path, refuse), refuse)
+            yield from self._unpacked(unit, _unpacked_frames(unit.path, reject), reject)
         else:
-            offsets = _offsets(unit, refuse)
-            yield from self._listed(unit, offsets, [(0, len(offsets) - 1)], "", refuse)
+            offsets = _offsets(unit, reject)
+            yield from self._listed(unit, offsets, [(0, len(offsets) - 1)], "", reject)
 
-    def _of_shard(self, unit: StoredFile, shard: Shard, refuse: Refuse) -> Iterator[Reference]:
+    def _of_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[Reference]:
         assert unit.dataset is not None
-        dataset = self.datasets[unit.dataset]
+        dataset = self.datasets[unit.dataset].opened()
         index = dataset.index(shard)
         runs = [(first, last) for first, last in dataset.kept_runs(shard).tolist()]
         if index.compression is None:
-            yield from self._listed(unit, index.offsets.astype(np.int64), runs, f"{shard.crc32c:08x}", refuse)
+            yield from self._listed(unit, index.offsets.astype(np.int64), runs, f"{shard.crc32c:08x}", reject)
             return
         numbered = (
             (number, frame)
             for first, last in runs
             for number, frame in enumerate(read_packed_frames(unit.path, index, first, last), first)
         )
-        yield from self._unpacked(unit, numbered, refuse, f"{shard.crc32c:08x}")
+        yield from self._unpacked(unit, numbered, reject, f"{shard.crc32c:08x}")
 
     def _listed(
-        self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, form: str, refuse: Refuse
+        self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, form: str, reject: Reject
     ) -> Iterator[Reference]:
         """Yield references to records of an uncompressed file, which is read only if that decides their splits."""
         for first, last in runs:
@@ -168,13 +145,13 @@ class StoredRecords:
                 try:
                     known_by = self.splitter.key_of(unframed(frame, unit.path, begin), unit.path, begin)
                 except BadRecordError as error:
-                    refuse(error)
+                    reject(error)
                     continue
                 split, key = self.splitter.split(unit.split, known_by), f"{unit.name}:{number}"
                 yield Reference(key, split, (), unit.path, begin, len(frame), form, unit.origin)
 
     def _unpacked(
-        self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], refuse: Refuse, form: str = ""
+        self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject, form: str = ""
     ) -> Iterator[Reference]:
         """Yield references that carry their frames."""
         for number, frame in frames:
@@ -186,7 +163,7 @@ class StoredRecords:
                 if self.splitter.reads_records:
                     known_by = self.splitter.key_of(unframed(frame, unit.path, 0), f"{key} in {unit.path}", 0)
             except BadRecordError as error:
-                refuse(error)
+                reject(error)
                 continue
             split = self.splitter.split(unit.split, known_by)
             yield Reference(key, split, (), unit.path, 0, len(frame), form, unit.origin, frame)
@@ -231,19 +208,19 @@ def _not_records(unit: StoredFile) -> BadRecordError:
     )
 
 
-def _offsets(unit: StoredFile, refuse: Refuse) -> npt.NDArray[np.int64]:
+def _offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
     """Return where the records of a foreign file begin, and the end of the last one that can be found."""
     starts = array("q")
     try:
         end = scan_frames(Entry(unit.path, unit.name, unit.size, False), starts)
     except CorruptionError as error:
-        refuse(BadRecordError(unit.path, error.reason, error.offset))
+        reject(BadRecordError(unit.path, error.reason, error.offset))
         end = error.offset
     starts.append(end)
     return np.frombuffer(starts, np.int64)
 
 
-def _unpacked_frames(path: str, refuse: Refuse) -> Iterator[tuple[int, bytes]]:
+def _unpacked_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
         for _, data in read_records(path, GZIP):
@@ -251,4 +228,4 @@ def _unpacked_frames(path: str, refuse: Refuse) -> Iterator[tuple[int, bytes]]:
             number += 1
     except CorruptionError as error:
         reason = f"{error.reason}; no record after it can be read"
-        refuse(BadRecordError(path, reason, error.offset))
+        reject(BadRecordError(path, reason, error.offset))

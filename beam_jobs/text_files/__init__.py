@@ -1,1 +1,1 @@
-"""Files of text: how they are compressed, where their documents lie, and the values of these."""
+"""Text files: their compression, the places of their documents, and the values of these."""

@@ -1,6 +1,6 @@
 """Documents of a file in blocks: arrays of places and sizes, without a Python object for each document.
 
-A line of 28 bytes is found in a tenth of a microsecond so; as an object it takes several.
+This finds a line of 28 bytes in a tenth of a microsecond; an object takes several.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from beam_jobs.text_files.lines import BOM, Span
 from beam_jobs.text_files.streams import plain_chunks
 
 Numbers = npt.NDArray[np.int64]
-# Spans that are gathered into one block, at most.
+# Most spans that are gathered into one block.
 _BLOCK_DOCUMENTS, _BLOCK_BYTES = 1 << 12, 1 << 22
 _LF, _CR = 0x0A, 0x0D
-# By byte: whether it is anything but whitespace, as bytes.isspace has it.
+# By byte: whether it is not whitespace, as in bytes.isspace.
 _IS_TEXT = np.array([not bytes([octet]).isspace() for octet in range(256)])
 
 
@@ -27,7 +27,7 @@ class SpanBlock(NamedTuple):
     """Spans of a file, in order.
 
     Attributes:
-        data: bytes that hold them.
+        data: bytes that contain them.
         starts: int64 [n], place of the first byte of each in `data`; 0 if the span is longer than the limit and has no data there.
         sizes: int64 [n], bytes of each.
         offsets: int64 [n], place of each in the file.
@@ -51,7 +51,7 @@ class SpanBlock(NamedTuple):
 
 
 def gathered(spans: Iterable[Span]) -> Iterator[SpanBlock]:
-    """Yield spans in blocks of at most 4,096, and of 4 MiB or one span more."""
+    """Yield spans in blocks of at most 4,096 spans that end at 4 MiB."""
     held: list[Span] = []
     size = 0
     for span in spans:
@@ -67,14 +67,14 @@ def gathered(spans: Iterable[Span]) -> Iterator[SpanBlock]:
 def line_blocks(
     chunks: Iterable[bytes], offset: int, limit: int, stop: int | None = None, *, inside: bool = False
 ) -> Iterator[SpanBlock]:
-    """Yield the lines that are not blank, without line end and byte order mark, those of a chunk together.
+    """Yield the lines that are not blank, without line end and byte order mark, a block for each chunk.
 
     Args:
-        chunks: the bytes of a file.
-        offset: place of the first of them in the file.
-        limit: bytes of the longest line; a longer one has no data.
-        stop: lines that begin at this byte or after it are omitted; None takes all.
-        inside: whether the bytes up to the first LF belong to a line that began before, and are skipped.
+        chunks: bytes of a file.
+        offset: offset of the first chunk in the file.
+        limit: bytes of the longest line; longer ones have no data.
+        stop: offset from which on no line begins; None takes all.
+        inside: whether to skip the bytes up to the first LF, which belong to a line that began earlier.
     """
     rest = iter(chunks)
     if inside:
@@ -84,7 +84,7 @@ def line_blocks(
             if end:
                 rest = itertools.chain([chunk[end:]], rest)
                 break
-    # The begin of a line that has not ended yet; nothing of it is kept once it is too long.
+    # The beginning of an unfinished line; it is dropped once it is too long.
     held: list[bytes] = []
     size = 0
     for chunk in rest:
@@ -116,7 +116,7 @@ def line_blocks_in_range(path: str, start: int, stop: int, limit: int) -> Iterat
     """Yield the lines of a file that begin in the range from byte `start` to before `stop`, see `lines`."""
     if start <= 0:
         return line_blocks(plain_chunks(path, 0, stop), 0, limit, stop)
-    # One byte before: then a line that begins at `start` comes after an LF.
+    # One byte earlier, so that a line that begins at `start` follows an LF.
     return line_blocks(plain_chunks(path, start - 1, stop), start - 1, limit, stop, inside=True)
 
 
@@ -125,7 +125,7 @@ def _too_long(offset: int, size: int) -> SpanBlock:
 
 
 def _lines(data: bytes, offset: int, limit: int, stop: int | None) -> Iterator[SpanBlock]:
-    """Yield the lines of whole lines, each with its LF, in a block."""
+    """Yield a block of the lines in bytes that consist of whole lines with LF."""
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets == _LF)
     starts = np.zeros_like(ends)
@@ -138,14 +138,14 @@ def _lines(data: bytes, offset: int, limit: int, stop: int | None) -> Iterator[S
     is_long = ends - starts > limit
     if offset == 0 and not is_long[0] and data.startswith(BOM):
         starts[0] = len(BOM)
-    # A line that begins with text is not blank; the others, mostly few, are looked at.
+    # A line that begins with text is not blank; the few others are checked.
     kept = is_long | _IS_TEXT[octets[starts]]
     for row in np.flatnonzero(~kept).tolist():
         line = data[starts[row] : ends[row]]
         kept[row] = bool(line) and not line.isspace()
     starts, ends, is_long = starts[kept], ends[kept], is_long[kept]
     sizes = ends - starts
-    # A line that is kept has a byte, so that the one before its end is its own.
+    # Kept lines are not empty, so the byte before the end belongs to the line.
     sizes -= (octets[ends - 1] == _CR) & ~is_long
     if len(starts):
         yield SpanBlock(data, starts, sizes, starts + offset)

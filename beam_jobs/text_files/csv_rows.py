@@ -4,8 +4,8 @@ CSV follows RFC 4180: a cell that begins with a double quote ends with one, has 
 delimiters and line ends; a quote inside a cell that does not begin with one is an ordinary character. The end of a row depends
 on all quotes before it, so a CSV file is read from its beginning, not in ranges.
 
-TSV has no quoting: a line is a row, and a tab always ends a cell. It is read in ranges, as lines are; a line with nothing but tabs
-and blanks is a blank one.
+TSV has no quoting: a line is a row, and a tab always ends a cell. It is read in ranges, as lines are; a line of only tabs and
+spaces is blank.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> I
 
     Args:
         spans: every line of the file, from `line_spans`.
-        delimiter: between two cells; one ASCII character.
-        limit: a longer row is read past, and has no data.
-        path: the file, for messages.
+        delimiter: delimiter of cells, one ASCII character.
+        limit: bytes of the longest row; longer ones have no data.
+        path: path of the file, for messages.
 
     Raises:
-        SourceError: a line is longer than `limit`, so that nobody knows which quotes are open behind it.
+        SourceError: a line is longer than `limit`, so it is unknown which quotes are open after it.
     """
     cut = delimiter.encode()
     held: list[bytes] = []
@@ -38,8 +38,8 @@ def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> I
     for span in spans:
         if span.size > limit:
             raise SourceError(
-                f"{path} at byte {span.offset}: a line of {span.size:,} bytes, more than the {limit:,} that a row may have. Say"
-                " --form where it is no CSV, or allow more with --document-bytes."
+                f"{path} at byte {span.offset}: a line is too long (got {span.size:,} bytes, expected at most {limit:,}). Pass"
+                " --form if it is not CSV, or a larger --document-bytes."
             )
         line = span
         if not span.offset and span.data.startswith(BOM):
@@ -65,7 +65,7 @@ def cells(row: str, delimiter: str) -> list[str]:
     """Return the cells of a row of CSV.
 
     Raises:
-        ValueError: a quote is not closed, or something stands behind a closing one.
+        ValueError: a quote is not closed, or a closing quote is not followed by a delimiter.
     """
     if '"' not in row:
         return row.split(delimiter)
@@ -77,7 +77,7 @@ def cells(row: str, delimiter: str) -> list[str]:
             found.append(row[position + 1 : end].replace('""', '"'))
             position = end + 1
             if position < len(row) and row[position] != delimiter:
-                raise ValueError(f"{row[position]!r} behind the closing quote of cell {len(found)}")
+                raise ValueError(f"{row[position]!r} after the closing quote of cell {len(found)}")
         else:
             end = row.find(delimiter, position)
             end = len(row) if end < 0 else end

@@ -22,9 +22,9 @@ class TextFile(NamedTuple):
     """A file of the input.
 
     Attributes:
-        path: where it is.
-        name: its path below the input, with `/`.
-        size: bytes.
+        path: full path.
+        name: path below the input, with `/`.
+        size: size in bytes.
     """
 
     path: str
@@ -37,8 +37,9 @@ class TextPart(NamedTuple):
 
     Attributes:
         file: the file.
-        form: what it is; None where nobody has looked yet, which the worker does then.
-        start, stop: documents that begin in this range of bytes; in a Parquet file, these row groups.
+        form: form of the file; None if unknown, to be found by the worker.
+        start: first byte at which a document of the part may begin, or first row group of a Parquet file.
+        stop: byte or row group after the part.
     """
 
     file: TextFile
@@ -51,12 +52,12 @@ class Document(NamedTuple):
     """One document.
 
     Attributes:
-        key: its name, unique in the input.
-        offset: where it begins in the file, or WHOLE_FILE; of a compressed file, in what it unpacks to; in Parquet, its row.
-        size: bytes.
-        form: how its bytes are read.
-        data: its bytes; empty for a whole file that is not compressed, which is not read for this.
-        is_addressed: whether `size` bytes from `offset` of the file are the document, so that a reference can do without data.
+        key: unique key in the input.
+        offset: offset in the file, or WHOLE_FILE; before compression for a compressed file; row number for Parquet.
+        size: size in bytes.
+        form: rules for reading the bytes.
+        data: its bytes; empty for a whole file that is not compressed, which is not read here.
+        is_addressed: whether `size` bytes from `offset` of the file are the document, so that a reference needs no data.
     """
 
     key: str
@@ -71,9 +72,9 @@ class DocumentBlock(NamedTuple):
     """Documents of one file, in order.
 
     Attributes:
-        name: name of the file; a document's key is this and its offset, see `Document`.
-        form: how their bytes are read.
-        spans: where they are; without data for whole files that are not compressed.
+        name: name of the file, which begins the keys of its documents.
+        form: rules for reading the bytes.
+        spans: places of the documents; without data for whole files that are not compressed.
         is_addressed: as in `Document`.
     """
 
@@ -84,7 +85,7 @@ class DocumentBlock(NamedTuple):
 
     @property
     def is_whole_file(self) -> bool:
-        """Whether the file is one document, whose key is the file's name alone."""
+        """Whether the file is one document, whose key is the name of the file."""
         return int(self.spans.offsets[0]) == WHOLE_FILE
 
     def keys(self) -> PackedKeys:

@@ -19,7 +19,7 @@ from beam_jobs.text_files.streams import plain_chunks, unpacked_chunks
 from beam_jobs.text_files.values import RowForm
 from tpudata.errors import BadRecordError, SourceError
 
-# One huge file of 10 GB is 150 parts, which keeps as many workers busy.
+# A file of 10 GB has 150 parts, for as many workers.
 RANGE_BYTES = 1 << 26
 
 
@@ -27,9 +27,9 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
     """Cut files into parts; read only files larger than a part.
 
     Args:
-        files: of the input.
-        options: what a document is.
-        range_bytes: size that parts aim at.
+        files: files of the input.
+        options: options of the form.
+        range_bytes: target size of a part.
     """
     for file in files:
         if file.size <= range_bytes:
@@ -48,24 +48,24 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
 
 
 def documents(part: TextPart, options: TextOptions, reject: Reject) -> Iterator[Document]:
-    """Yield the documents of a part, as `document_blocks` does, one by one."""
+    """Yield the documents of a part one by one; see `document_blocks`."""
     for block in document_blocks(part, options, reject):
         yield from block.documents()
 
 
 def document_blocks(part: TextPart, options: TextOptions, reject: Reject) -> Iterator[DocumentBlock]:
-    """Yield the documents of a part in blocks, in the order in which they stand.
+    """Yield the documents of a part in blocks, in the order of the file.
 
     Args:
-        part: one of `text_parts`.
-        options: what a document is.
+        part: a part of `text_parts`.
+        options: options of the form.
         reject: called with the error of a document that is too large, or of a file of an unknown format. If it returns, the
-            listing goes on.
+            listing continues.
 
     Raises:
         SourceError: a row of CSV is too long, or a column of Parquet of another type.
-        CorruptionError: it is compressed or Parquet, and damaged.
-        UsageError: the options do not fit what it is.
+        CorruptionError: the file is compressed or Parquet, and damaged.
+        UsageError: the options do not fit the file.
     """
     file = part.file
     try:
@@ -76,7 +76,7 @@ def document_blocks(part: TextPart, options: TextOptions, reject: Reject) -> Ite
         )
         return
     if form.kind == PARQUET:
-        # A file that nobody has looked at is one part, with all its row groups.
+        # A file of unknown form is one part, with all its row groups.
         found = gathered(_rows(part._replace(stop=part.stop if part.form else -1), options))
     elif form.kind == FILES:
         found = gathered(_whole(file, form, options.document_bytes))
@@ -99,13 +99,13 @@ def _of_allowed_size(
         return block
     for row in np.flatnonzero(~allowed).tolist():
         offset = int(block.spans.offsets[row])
-        # The offset of a row of Parquet is its number.
+        # The offset of a row in Parquet is its number.
         is_row = form.kind == PARQUET
         reject(
             BadRecordError(
                 f"{block.name}:{offset} in {file.path}" if is_row else file.path,
-                f"larger than --document-bytes: {int(block.spans.sizes[row]):,} bytes, where {options.document_bytes:,} are"
-                " allowed. Say what ends a document with --form, or allow more",
+                f"larger than --document-bytes (got {int(block.spans.sizes[row]):,} bytes, expected at most"
+                f" {options.document_bytes:,}). Pass the --form of the file, or a larger --document-bytes",
                 None if is_row or offset == WHOLE_FILE else offset,
             )
         )
@@ -137,7 +137,7 @@ def _found(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
 
 def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
     if not form.packed:
-        # A byte order mark alone is nothing.
+        # A byte order mark alone is not a document.
         if file.size and not (file.size == len(BOM) and has_mark(file.path)):
             yield Span(WHOLE_FILE, file.size, b"")
         return

@@ -1,4 +1,4 @@
-"""The formats of text: what a document is in each, and how its bytes are found.
+"""The formats of text: the unit of a document in each, and functions that find its bytes.
 
 A format of lines or rows is one entry of the table; docs/convert/extending.md has a recipe. Whole files
 and Parquet have separate readers in beam_jobs.text_files.documents.
@@ -16,9 +16,9 @@ from beam_jobs.text_files.lines import Span, line_spans, paragraphs, paragraphs_
 from beam_jobs.text_files.options import CSV, FILES, JSON_ARRAY, JSONL, LINES, PARAGRAPHS, PARQUET, TSV
 from beam_jobs.text_files.values import CSV_ROW, FILE, JSON_ROW, PLAIN, TSV_ROW
 
-# From the path of a file, the first byte of a range, the byte after it and --document-bytes to the documents that begin there.
+# (path, first byte of a range, byte after it, --document-bytes) -> the documents that begin in the range.
 FindInRange: TypeAlias = Callable[[str, int, int, int], Iterator[Span]]
-# From the unpacked bytes of a file, the delimiter of its rows, --document-bytes and its path to its documents.
+# (unpacked bytes of a file, delimiter of its rows, --document-bytes, path) -> its documents.
 FindInStream: TypeAlias = Callable[[Iterable[bytes], str, int, str], Iterator[Span]]
 
 
@@ -26,12 +26,12 @@ class TextFormat(NamedTuple):
     """Form of a document in a file.
 
     Attributes:
-        row: how the bytes of a document are read, see `RowForm.kind`.
+        row: rules for reading a document, see `RowForm.kind`.
         has_fields: whether documents have named fields.
-        suffixes: of the names of such files.
-        in_range: finds the documents of a range of bytes; None if a file is only read from its start.
+        suffixes: suffixes of the names of such files.
+        in_range: finds the documents of a range of bytes; None if a file can only be read from its start.
         in_stream: finds the documents of a whole file; None if the format has a separate reader.
-        is_lines: whether documents are lines, which are found many at a time, without the two functions.
+        is_lines: whether documents are lines, which are found in blocks, without these two functions.
     """
 
     row: str
@@ -43,7 +43,7 @@ class TextFormat(NamedTuple):
 
     @property
     def has_ranges(self) -> bool:
-        """Whether a range of a file can be read alone."""
+        """Whether a range of a file can be read by itself."""
         return self.is_lines or self.in_range is not None
 
 

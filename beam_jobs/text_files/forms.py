@@ -1,9 +1,8 @@
-"""Form of a text file: its compression, and what a document in it is.
+"""Form of a text file: its compression, and the unit of a document.
 
 Compression and Parquet are found by content. Rows of JSONL, CSV and TSV are found by the file's name (`.jsonl`, `.ndjson`,
 `.json`, `.csv`, `.tsv`, with or without `.gz`, `.bz2`, `.zst` or `.xz` after it), because a text may begin like any of them;
-`--form` says otherwise.
-JSON whose first character is a bracket is one array of rows.
+`--form` overrides this. JSON whose first character is a bracket is one array of rows.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from tpudata.storage import storage_for
 
 _HEAD_BYTES = 1 << 16
 _PARQUET_MAGIC = b"PAR1"
-# Forms that people do have, with what to do about them.
+# Common forms that are not supported, with the fix.
 _OTHER = {
-    b"PK\x03\x04": "a zip archive. Unpack it, and name the folder",
-    b"7z\xbc\xaf": "a 7z archive. Unpack it, and name the folder",
+    b"PK\x03\x04": "a zip archive. Unpack it, and pass the folder",
+    b"7z\xbc\xaf": "a 7z archive. Unpack it, and pass the folder",
 }
-# Those of UTF-32 before those of UTF-16 that they begin with.
+# UTF-32 first: its marks begin with those of UTF-16.
 _OTHER_MARKS = {
     b"\xff\xfe\0\0": "UTF-32",
     b"\0\0\xfe\xff": "UTF-32",
@@ -43,7 +42,7 @@ class TextForm(NamedTuple):
         kind: `"lines"`, `"paragraphs"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"` or `"parquet"`.
         packed: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing.
         columns: names of the cells of a row of CSV or TSV.
-        delimiter: between two cells.
+        delimiter: delimiter of cells.
     """
 
     kind: str
@@ -53,12 +52,12 @@ class TextForm(NamedTuple):
 
     @property
     def has_ranges(self) -> bool:
-        """Whether a range of bytes can be read alone."""
+        """Whether a range of bytes can be read by itself."""
         return not self.packed and TEXT_FORMATS[self.kind].has_ranges
 
 
 def document_key(name: str) -> str:
-    """Return a file's part of its documents' keys: its path below the input without `.gz` and the like."""
+    """Return the file's part of the keys of its documents: its path below the input, without `.gz` and the like."""
     for suffix in PACKED_SUFFIXES:
         if name.endswith(suffix):
             return name.removesuffix(suffix)
@@ -66,12 +65,12 @@ def document_key(name: str) -> str:
 
 
 def look_at(path: str, options: TextOptions) -> TextForm:
-    """Return what a file is, from its name and its first 64 kB.
+    """Return the form of a file, from its name and its first 64 kB.
 
     Raises:
-        SourceError: it is nothing that is read: another archive, UTF-16, no text; or it has not the fields that are asked for.
-        CorruptionError: it is compressed, and damaged.
-        UsageError: the options do not fit what it is.
+        SourceError: the form is not supported: another archive, UTF-16, not text; or a requested field is missing.
+        CorruptionError: the file is compressed, and damaged.
+        UsageError: the options do not fit the file.
     """
     head = storage_for(path).read_range(path, 0, _HEAD_BYTES)
     for magic, what in _OTHER.items():
@@ -87,13 +86,13 @@ def look_at(path: str, options: TextOptions) -> TextForm:
         if head.startswith(mark):
             raise SourceError(f"{path} is {encoding}. Save it as UTF-8: iconv -f {encoding} -t UTF-8 {path} > NEW")
     if b"\0" in head:
-        raise SourceError(f"{path} is no text: byte {head.index(0)} is zero, and it begins with {head[:8].hex(' ')}.")
+        raise SourceError(f"{path} is not text: byte {head.index(0)} is zero, and it begins with {head[:8].hex(' ')}.")
     if kind == JSONL and is_json_array(head):
         kind = JSON_ARRAY
     if not TEXT_FORMATS[kind].has_fields and len(options.fields) > 1:
         raise UsageError(
-            f"{path} is read by {kind}, which have no fields, and --field names {len(options.fields)}. Say --form where it has"
-            " rows, or leave the flag out."
+            f"{path} is read by {kind}, which have no fields, but --field names {len(options.fields)}. Pass --form if it has"
+            " rows, or omit --field."
         )
     if kind in (CSV, TSV):
         return _with_columns(path, kind, packed, head, options)
@@ -109,17 +108,15 @@ def _kind(path: str, head: bytes, packed: str, options: TextOptions) -> str:
     kind = options.form if options.form != AUTO else PARQUET if is_parquet else named
     if (kind == PARQUET) != is_parquet:
         if is_parquet:
-            raise UsageError(
-                f"--form is {kind}, and {path} is a Parquet file. Leave the flag out, or name other files."
-            )
-        raise SourceError(f"{path} is no Parquet file: it begins with {head[:8].hex(' ') or 'nothing'}.")
+            raise UsageError(f"--form is {kind}, but {path} is a Parquet file. Omit --form, or pass other files.")
+        raise SourceError(f"{path} is not a Parquet file: it begins with {head[:8].hex(' ') or 'nothing'}.")
     if is_parquet and packed:
         raise SourceError(f"{path} is a Parquet file compressed with {packed}. Unpack it; Parquet compresses itself.")
     return kind
 
 
 def _with_columns(path: str, kind: str, packed: str, head: bytes, options: TextOptions) -> TextForm:
-    """Return a CSV or TSV form, with the columns that the first row names."""
+    """Return a CSV or TSV form with the columns from the first row."""
     names = [field.name for field in options.fields]
     first: tuple[str, ...] = ()
     wrong: SourceError | None = None
@@ -127,23 +124,21 @@ def _with_columns(path: str, kind: str, packed: str, head: bytes, options: TextO
         try:
             columns = _first_row(path, kind, head, delimiter)
         except SourceError as error:
-            # Quotes may be right with the next delimiter.
+            # Quotes may be valid with the next delimiter.
             wrong = wrong or error
             continue
         first = first or columns
         if all(name in columns for name in names):
             doubled = sorted({name for name in columns if columns.count(name) > 1})
             if doubled:
-                raise SourceError(
-                    f"{path}: column {doubled[0]!r} comes twice in the first row. Give each its own name."
-                )
+                raise SourceError(f"{path}: column {doubled[0]!r} appears twice in the first row. Rename one.")
             return TextForm(kind, packed, columns, delimiter)
     if wrong is not None:
         raise wrong
     missing = next(name for name in names if name not in first)
     raise SourceError(
-        f"{path} has no column {missing!r}; its first row names {', '.join(map(repr, first)) or 'nothing'}"
-        f"{suggestion(missing, first)}. Name columns with --field."
+        f"{path} has no column {missing!r}; its first row has {', '.join(map(repr, first)) or 'nothing'}"
+        f"{suggestion(missing, first)}. Pass its columns with --field."
     )
 
 
@@ -153,12 +148,12 @@ def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, 
     if row is None:
         return ()
     if b"\r" in row.data and b"\n" not in head:
-        raise SourceError(f"{path}: its lines end with CR alone. Save it with LF or CRLF as line ends.")
+        raise SourceError(f"{path}: its lines end with CR alone. Save it with LF or CRLF line ends.")
     if row.offset + row.size >= _HEAD_BYTES:
-        raise SourceError(f"{path}: the first row, which names the columns, is longer than {_HEAD_BYTES} bytes.")
+        raise SourceError(f"{path}: the first row, with the names of columns, is longer than {_HEAD_BYTES} bytes.")
     try:
         text = row.data.decode()
         found = cells(text, delimiter) if kind == CSV else text.split(delimiter)
     except ValueError as error:
-        raise SourceError(f"{path}: the first row, which names the columns, cannot be read: {error}.") from None
+        raise SourceError(f"{path}: the first row, with the names of columns, cannot be read: {error}.") from None
     return tuple(cell.strip() for cell in found)

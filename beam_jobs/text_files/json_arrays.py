@@ -1,7 +1,7 @@
 """Elements of a JSON file that is one array, such as `[{"text": ...}, {"text": ...}]`.
 
-The file is read as a stream: what is in memory is one element, not the array. Only brackets, quotes and commas are looked at; each
-element is parsed when its document is read.
+The file is read as a stream: memory holds one element, not the array. Only brackets, quotes and commas are examined; each element
+is parsed when its document is read.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
     """Yield the elements of a JSON array, without the whitespace around them.
 
     Args:
-        chunks: the bytes of the file, from its begin.
-        limit: a longer element is read past, and has no data.
-        path: the file, for messages.
+        chunks: bytes of the file, from its start.
+        limit: bytes of the longest element; longer ones have no data.
+        path: path of the file, for messages.
 
     Raises:
         SourceError: the array has no end, has something after its end, or lacks an element next to a comma; names the byte.
@@ -38,7 +38,7 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
     offset = depth = 0
     quoted = escaped = False
     for chunk in chunks:
-        # From `taken` on, the bytes belong to an element that has not ended.
+        # From `taken` on, the bytes belong to an unfinished element.
         taken = place = 0
         while place < len(chunk):
             if escaped:
@@ -60,7 +60,7 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
             elif token in b"}]":
                 depth -= 1
                 if depth < 0 or (depth == 0 and token == b"}"):
-                    raise SourceError(f"{path} at byte {offset + at}: not a JSON array: this bracket closes none.")
+                    raise SourceError(f"{path} at byte {offset + at}: not a JSON array: this bracket closes no other.")
                 if depth == 0:
                     element.add(chunk[taken:at], offset + taken)
                     yield from element.ended(offset + at, is_last=True)
@@ -85,7 +85,7 @@ def _after_end(path: str, at: int) -> SourceError:
 
 
 class _Element:
-    """The bytes of an element as they come."""
+    """The bytes of the current element."""
 
     def __init__(self, limit: int, path: str) -> None:
         self._limit = limit

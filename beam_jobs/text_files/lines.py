@@ -1,10 +1,10 @@
-"""Lines and paragraphs, and which of them belong to a range of a file.
+"""Lines and paragraphs of a file, or of a range of it.
 
-A record belongs to the range in which it begins: whatever the ranges, each record is in exactly one of them, and whole. A range
-therefore begins with the first record that begins in it, and is read on behind its end until its last record has ended.
+A record belongs to the range in which it begins, so for any ranges each record is in exactly one of them, and whole. A range
+therefore starts at the first record that begins in it, and reading continues after its end until its last record ends.
 
-A line ends with LF or CRLF, or with the file. Blank lines, with nothing but whitespace, are no records; between them are
-paragraphs, which keep their line ends inside. A byte order mark at the begin of a file belongs to no record.
+A line ends with LF or CRLF, or with the file. Blank lines, of only whitespace, are not records; between them are paragraphs, which
+keep their inner line ends. A byte order mark at the start of a file belongs to no record.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Span(NamedTuple):
     """A run of bytes of a file.
 
     Attributes:
-        offset: where it begins.
-        size: how many bytes it has.
-        data: these bytes; empty where they are more than was allowed.
+        offset: offset in the file.
+        size: number of bytes.
+        data: these bytes; empty if they exceed the limit.
     """
 
     offset: int
@@ -34,17 +34,17 @@ class Span(NamedTuple):
 
     @property
     def is_blank(self) -> bool:
-        """Whether it has nothing but whitespace."""
+        """Whether it is only whitespace."""
         return not self.size or (bool(self.data) and self.data.isspace())
 
 
 def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Span]:
-    """Yield every line, blank ones too, without LF, and with a CR where it has one.
+    """Yield every line, including blank ones, without LF, but with a CR if it has one.
 
     Args:
-        chunks: the bytes of a file.
-        offset: of the first of them.
-        limit: a longer line is read past, and has no data.
+        chunks: bytes of a file.
+        offset: offset of the first chunk.
+        limit: bytes of the longest line; longer ones have no data.
     """
     held: list[bytes] = []
     size = 0
@@ -73,7 +73,7 @@ def lines(spans: Iterable[Span], stop: int | None = None) -> Iterator[Span]:
 
     Args:
         spans: every line, from `line_spans`.
-        stop: lines that begin here or later are skipped; None takes all.
+        stop: offset from which on no line begins; None takes all.
     """
     for span in spans:
         if stop is not None and span.offset >= stop:
@@ -88,9 +88,9 @@ def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, in
 
     Args:
         spans: every line, from `line_spans`.
-        limit: a longer paragraph is read past, and has no data.
-        stop: paragraphs that begin here or later are skipped; None takes all.
-        inside: the lines before the first blank one belong to a paragraph that began before.
+        limit: bytes of the longest paragraph; longer ones have no data.
+        stop: offset from which on no paragraph begins; None takes all.
+        inside: whether the lines before the first blank one belong to a paragraph that began earlier.
     """
     held: list[bytes] = []
     begin: Span | None = None
@@ -117,7 +117,7 @@ def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, in
 def paragraphs_in_range(path: str, start: int, stop: int, limit: int) -> Iterator[Span]:
     """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`."""
     if start <= len(BOM):
-        # A byte order mark would be cut: from the begin it is few bytes more.
+        # Not inside a byte order mark: start a few bytes earlier.
         for span in paragraphs(line_spans(plain_chunks(path, 0, stop), 0, limit), limit, stop):
             begin = 0 if span.offset == len(BOM) and has_mark(path) else span.offset
             if begin >= start:

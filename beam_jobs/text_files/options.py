@@ -24,9 +24,9 @@ _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20
 INPUT_IDS = "input_ids"
-# What becomes of documents that are longer than a sequence.
+# Treatment of documents that are longer than a sequence.
 SPLIT, CUT = "split", "cut"
-# A worker holds a few documents of this size; a limit also keeps a file without line ends from being one.
+# A worker holds a few documents of this size; the limit also rejects a file without line ends.
 DEFAULT_DOCUMENT_BYTES = 1 << 26
 
 
@@ -35,10 +35,10 @@ class TextField:
     """A field of the input that goes into the records.
 
     Attributes:
-        name: of the field, and of the feature.
-        kind: `"text"` is what is tokenized if there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds)
-            are stored as they are.
-        missing: what a missing value is stored as; None rejects its document.
+        name: name of the field, and of the feature.
+        kind: `"text"` is tokenized if there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds) are stored
+            unchanged.
+        missing: value that is stored for a missing one; None rejects its document.
 
     Raises:
         UsageError: the name is empty or not UTF-8, or there is no such kind.
@@ -50,11 +50,13 @@ class TextField:
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise UsageError("--field has no name; write --field text or --field label:int")
+            raise UsageError("--field has no name (expected NAME or NAME:KIND, such as label:int)")
         if self.name.encode(errors="ignore").decode() != self.name:
-            raise UsageError(f"--field {self.name!r} is not UTF-8, as names of features are; rename the field")
+            raise UsageError(f"--field {self.name!r}: names of features must be UTF-8. Rename the field")
         if self.kind not in FIELD_KINDS:
-            raise UsageError(f"--field {self.name}: kind {self.kind!r}; allowed are {', '.join(FIELD_KINDS)}")
+            raise UsageError(
+                f"--field {self.name}: unknown kind (got {self.kind!r}, expected {', '.join(FIELD_KINDS)})"
+            )
 
     @classmethod
     def parse(cls, text: str) -> TextField:
@@ -74,21 +76,21 @@ class TextOptions:
     """Options for reading text and for its records.
 
     Attributes:
-        form: what a document is: `"lines"`, `"paragraphs"` (between blank lines), `"files"`, a row of `"jsonl"`, `"csv"`, `"tsv"`
-            or `"parquet"`; `"auto"` takes rows where the file's name or content says so, else lines.
-        fields: what goes into the records. Documents without fields, such as lines, give the one text field.
-        replace_invalid: bytes that are not UTF-8 become U+FFFD; otherwise their document is rejected.
-        document_bytes: a document of more bytes is rejected.
+        form: unit of a document: `"lines"`, `"paragraphs"` (between blank lines), `"files"`, a row of `"jsonl"`, `"csv"`, `"tsv"`
+            or `"parquet"`; `"auto"` takes rows if the file's name or content shows them, else lines.
+        fields: fields of the records. Documents without fields, such as lines, have one text field.
+        replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their document is rejected.
+        document_bytes: size of the largest document in bytes; larger ones are rejected.
         tokenizer: None stores text.
         sequence_length: tokens of every record, 1 to 1,048,576; None makes a record of each document.
-        pack: sequences are packed from whole documents; otherwise they are cut from the stream of documents.
-        long_documents: `"split"` or `"cut"`, what packing does with documents longer than a sequence.
-        end_documents: in sequences, the tokenizer's end of document stands behind each document.
-        int64_lists: the ids of sequences are stored as lists of int64, and not as bytes of int32.
-        dedup: of documents with equal text one is kept.
+        pack: whether sequences are packed from whole documents; otherwise they are cut from the stream of documents.
+        long_documents: `"split"` or `"cut"`, treatment by packing of documents longer than a sequence.
+        end_documents: whether sequences have the tokenizer's end of document after each document.
+        int64_lists: whether the ids of sequences are stored as lists of int64 instead of bytes of int32.
+        dedup: whether one of several documents with equal text is kept.
 
     Raises:
-        UsageError: a value is not allowed, or two do not fit each other.
+        UsageError: a value is invalid, or two do not fit each other.
     """
 
     form: str = AUTO
@@ -105,20 +107,22 @@ class TextOptions:
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
-            raise UsageError(f"--form is {self.form!r}; allowed are {', '.join(FORMS)}{suggestion(self.form, FORMS)}")
+            raise UsageError(
+                f"--form: unknown value (got {self.form!r}, expected {', '.join(FORMS)}){suggestion(self.form, FORMS)}"
+            )
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
-            raise UsageError(f"--field names one of {', '.join(names)} twice")
+            raise UsageError(f"--field: one of {', '.join(names)} appears twice")
         if not self.text_fields:
-            raise UsageError(f"--field: none of {', '.join(names)} is text; write one without a kind")
+            raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")
         if self.form in (LINES, PARAGRAPHS, FILES) and len(names) > 1:
             raise UsageError(f"--field {' --field '.join(names)}: documents of --form {self.form} have no fields")
         if not 1 <= self.document_bytes <= MOST_INPUT_BYTES:
-            raise UsageError(
-                f"--document-bytes is {self.document_bytes:,}; it is 1 or more, and an input has 1 GiB at most"
-            )
+            raise UsageError(f"--document-bytes: out of range (got {self.document_bytes:,}, expected 1 to 1 GiB)")
         if self.long_documents not in (SPLIT, CUT):
-            raise UsageError(f"--long-documents is {self.long_documents!r}; allowed are {SPLIT} and {CUT}")
+            raise UsageError(
+                f"--long-documents: unknown value (got {self.long_documents!r}, expected {SPLIT} or {CUT})"
+            )
         self._check_ids()
         self._check_sequences(names)
 
@@ -131,26 +135,29 @@ class TextOptions:
             if field.kind != TEXT and field.name in ids:
                 raise UsageError(
                     f"--field {field.name}:{field.kind}: {field.name} is the name of the ids of {ids[field.name]} in the records."
-                    " Rename the field in the input, or leave it out"
+                    " Rename the field in the input, or omit it"
                 )
 
     def _check_sequences(self, names: list[str]) -> None:
         if self.sequence_length is None:
             if self.pack:
-                raise UsageError("--pack needs --sequence-length, the number of tokens of a sequence")
+                raise UsageError("--pack requires --sequence-length, the number of tokens of a sequence")
             if self.int64_lists:
                 raise UsageError(
-                    "--int64-lists is for sequences of --sequence-length tokens; others are stored as lists of int64 anyway"
+                    "--int64-lists requires --sequence-length: other ids are stored as lists of int64 anyway"
                 )
             return
         if self.tokenizer is None:
-            raise UsageError("--sequence-length counts tokens: say --tokenizer, such as --tokenizer bytes")
+            raise UsageError("--sequence-length counts tokens, so it requires --tokenizer, such as --tokenizer bytes")
         if not 1 <= self.sequence_length <= MOST_SEQUENCE_TOKENS:
-            raise UsageError(f"--sequence-length is {self.sequence_length:,}; it is 1 to {MOST_SEQUENCE_TOKENS:,}")
+            raise UsageError(
+                f"--sequence-length: out of range (got {self.sequence_length:,}, expected 1 to"
+                f" {MOST_SEQUENCE_TOKENS:,})"
+            )
         if len(names) > 1:
             raise UsageError(
-                f"--sequence-length: a sequence holds several documents, or parts of one, so only one text field can go into"
-                f" it, and --field names {', '.join(names)}"
+                f"--sequence-length: a sequence joins documents, so it needs exactly one text field (got"
+                f" {', '.join(names)})"
             )
 
     @property
@@ -163,7 +170,7 @@ class TextOptions:
         return INPUT_IDS if len(self.text_fields) == 1 else f"{name}_ids"
 
     def deciding(self) -> dict[str, Any]:
-        """Return the options that decide what the shards hold, for the manifest; not the tokenizer's path: its identity counts."""
+        """Return the options that decide the content of the shards, for the manifest; of the tokenizer, only its kind."""
         values = dataclasses.asdict(self)
         values["fields"] = {field.name: str(ColumnKind(field.kind, field.missing)) for field in self.fields}
         values["tokenizer"] = None if self.tokenizer is None else self.tokenizer.kind

@@ -1,4 +1,4 @@
-"""Rows of Parquet files; row groups are what is read at once.
+"""Rows of Parquet files, which are read by row groups.
 
 A row has no contiguous bytes in the file, so its fields travel as a JSON object.
 """
@@ -18,7 +18,7 @@ from beam_jobs.text_files.options import TextOptions
 from tpudata.console.nearest import suggestion
 from tpudata.errors import CorruptionError, SourceError, UsageError
 
-# Rows that are in memory at once, besides the pages of the row group.
+# Rows that are in memory at the same time, in addition to the pages of the row group.
 _BATCH_ROWS = 256
 
 
@@ -27,7 +27,7 @@ class RowGroups(NamedTuple):
 
     Attributes:
         rows: number of rows of each.
-        bytes: of each, as they lie in the file.
+        bytes: size of each in the file.
     """
 
     rows: tuple[int, ...]
@@ -38,14 +38,14 @@ def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
     """Read the footer of a Parquet file.
 
     Args:
-        path: the file.
-        size: bytes of it.
-        options: the fields that it must have.
+        path: path of the file.
+        size: size of the file in bytes.
+        options: options with the required fields.
 
     Raises:
         CorruptionError: the file is cut or damaged.
-        SourceError: it has such a field twice.
-        UsageError: it has no such field.
+        SourceError: a required field appears twice.
+        UsageError: a required field is missing.
     """
     with _opened(path, size) as file:
         names = file.schema_arrow.names
@@ -56,7 +56,7 @@ def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
                     f"{suggestion(field.name, names)}. Name columns with --field."
                 )
             if names.count(field.name) > 1:
-                raise SourceError(f"{path}: column {field.name!r} comes twice. Give each its own name.")
+                raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         sizes = tuple(sum(group.column(n).total_compressed_size for n in range(group.num_columns)) for group in groups)
         return RowGroups(tuple(group.num_rows for group in groups), sizes)
@@ -66,15 +66,15 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
     """Yield the rows of one row group, each as a JSON object of `options.fields`.
 
     Args:
-        path: the file.
-        size: bytes of it.
+        path: path of the file.
+        size: size of the file in bytes.
         group: number of the row group.
         first: number of its first row in the file, for messages.
-        options: the fields.
+        options: options with the fields.
 
     Raises:
-        CorruptionError: the file is cut or damaged; names the column, if it is in one.
-        SourceError: a value is of a type that is not read; names column and row.
+        CorruptionError: the file is cut or damaged; names the column, if known.
+        SourceError: a value is of an unsupported type; names column and row.
     """
     names = [field.name for field in options.fields]
     with _opened(path, size) as file:
@@ -101,7 +101,7 @@ def _opened(path: str, size: int) -> Iterator[Any]:
 
 
 class _UnreadableError(TypeError):
-    """A value of a type that is not read."""
+    """A value of an unsupported type."""
 
 
 class _DamagedColumnError(ValueError):
@@ -139,7 +139,7 @@ def _value(scalar: Any, name: str, row: int) -> Any:
     try:
         return scalar.as_py()
     except (ValueError, OverflowError) as error:
-        # Such as a point in time that Python's have no place for.
+        # Such as a time that does not fit Python's types.
         raise _UnreadableError(
             f"column {name!r}, row {row}: a value cannot be read: {_one_line(error)}. Store it as a string or number."
         ) from None
@@ -162,5 +162,5 @@ def _default(value: Any) -> Any:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            raise _UnreadableError("it holds bytes that are not UTF-8. Store it as strings.") from None
-    raise _UnreadableError(f"it holds a {type(value).__name__}; strings and numbers are read.")
+            raise _UnreadableError("its bytes are not UTF-8. Store it as strings.") from None
+    raise _UnreadableError(f"unsupported type (got {type(value).__name__}, expected strings or numbers).")

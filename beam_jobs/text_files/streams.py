@@ -1,4 +1,4 @@
-"""The bytes of a file in chunks: from some byte on, or unpacked from start to end.
+"""The bytes of a file in chunks: from an offset on, or unpacked from start to end.
 
 Streams are unpacked one after the other with the decompressors of zlib, bz2 and zstandard, not with these packages' file objects:
 `bz2.BZ2File` ignores a damaged second stream, and zstandard's `stream_reader` ends without an error in a cut frame.
@@ -19,25 +19,25 @@ from tpudata.errors import CorruptionError
 from tpudata.storage import storage_for
 
 CHUNK_BYTES = 1 << 22
-# What follows a range is read in small steps: a record that began in it ends soon.
+# Bytes after a range are read in small steps, since the last record of the range ends soon.
 _BEHIND_BYTES = 1 << 16
-# Few enough that what they unpack to stays small: a zstd block of 4 bytes may stand for 128 kB.
+# Few enough that their unpacked bytes stay few: a zstd block of 4 bytes may unpack to 128 kB.
 _PACKED_BYTES = 1 << 11
 GZIP, BZIP2, ZSTD, XZ = "gzip", "bzip2", "zstd", "xz"
-# How compressed files are called, after the name of what is in them.
+# Suffixes of compressed files, after the name of the content.
 PACKED_SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
 
 
 def compression(head: bytes) -> str:
-    """Return how a file is compressed, by its first 16 bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing."""
+    """Return the compression of a file, by its first 16 bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string."""
     if head.startswith(b"\x1f\x8b"):
         return GZIP
-    # Text may begin with BZh; the magic of the first block, or of the end of an empty stream, stands behind.
+    # Text may begin with BZh; the magic of a block, or of the end of an empty stream, follows in bzip2.
     if head.startswith(b"BZh") and head[4:10] in (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"):
         return BZIP2
     if head.startswith(b"\xfd7zXZ\0"):
         return XZ
-    # A frame, or one that is to be skipped.
+    # A frame, or a skippable one.
     if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5):
         return ZSTD
     return ""
@@ -57,10 +57,10 @@ def plain_chunks(path: str, start: int, stop: int) -> Iterator[bytes]:
 
 
 def unpacked_chunks(path: str, packed: str) -> Iterator[bytes]:
-    """Yield what a compressed file holds, from start to end; several streams in one file follow each other.
+    """Yield the content of a compressed file from start to end; it may consist of several streams.
 
     Args:
-        path: the file.
+        path: path of the file.
         packed: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
 
     Raises:
@@ -83,7 +83,7 @@ def _unpacked(file: BinaryIO, packed: str) -> Iterator[bytes]:
     held: list[bytes] = []
     size = 0
     while data := file.read(_PACKED_BYTES):
-        # gzip may be filled up with zeros after a stream, as on tapes, and xz with multiples of four.
+        # Zeros may follow a gzip stream, as on tapes, and in multiples of four an xz stream.
         while data := data.lstrip(b"\0") if unpacker is None and packed in (GZIP, XZ) else data:
             unpacker = unpacker or _unpacker(packed)
             piece = unpacker.decompress(data)
@@ -111,8 +111,8 @@ class UnpackedFile(io.RawIOBase):
     """Decompressed content of a file, read from start to end; it seeks forward only.
 
     Args:
-        path: the file.
-        packed: how it is compressed, as of `unpacked_chunks`; reading raises what that raises.
+        path: path of the file.
+        packed: compression, as for `unpacked_chunks`, whose errors reading raises.
     """
 
     def __init__(self, path: str, packed: str) -> None:
@@ -126,11 +126,11 @@ class UnpackedFile(io.RawIOBase):
         return True
 
     def seekable(self) -> bool:
-        """Return True; `seek` takes no place before the one that was reached."""
+        """Return True; `seek` only moves forward."""
         return True
 
     def tell(self) -> int:
-        """Return the offset in what was unpacked."""
+        """Return the offset in the unpacked content."""
         return self._offset
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -142,13 +142,13 @@ class UnpackedFile(io.RawIOBase):
         return self._offset
 
     def readinto(self, buffer: Any) -> int:
-        """Read what is at hand, at most as many bytes as the buffer has; 0 at the end."""
+        """Read available bytes into the buffer, and return their number; 0 at the end."""
         data = self._take(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def _take(self, length: int) -> bytes:
-        """Return some bytes, one at least unless the end is reached."""
+        """Return at least one byte, or none at the end."""
         while self._place == len(self._held):
             chunk = next(self._chunks, None)
             if chunk is None:

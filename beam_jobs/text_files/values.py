@@ -19,12 +19,12 @@ from tpudata.errors import BadRecordError
 
 Value: TypeAlias = "str | int | float"
 
-# A JSON string may hold half of a surrogate pair, which is no character.
+# A JSON string may contain half of a surrogate pair, which is not a character.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class DocumentError(ValueError):
-    """A document has not what is due; `at` is the byte of it where that is, or None."""
+    """A document is invalid; `at` is the offset of the problem in it, or None."""
 
     def __init__(self, reason: str, at: int | None = None) -> None:
         super().__init__(reason)
@@ -35,9 +35,9 @@ class RowForm(NamedTuple):
     """Rules for reading a document's bytes, from `Reference.form`.
 
     Attributes:
-        kind: `"plain"` for text as it stands, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"` for cells.
-        delimiter: between two cells.
-        columns: their names.
+        kind: `"plain"` for unchanged text, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"` for cells.
+        delimiter: delimiter of cells.
+        columns: names of the cells.
     """
 
     kind: str
@@ -64,14 +64,14 @@ def document_values(data: bytes, form: RowForm, options: TextOptions) -> list[Va
     """Return the values of `options.fields`, in their order.
 
     Args:
-        data: the bytes of one document.
-        form: how they are read.
-        options: the fields, and what becomes of bytes that are not UTF-8.
+        data: bytes of one document.
+        form: rules for reading them.
+        options: the fields, and the treatment of bytes that are not UTF-8.
 
     Raises:
-        DocumentError: the bytes are not UTF-8, no such row, or a field is missing or of another kind.
+        DocumentError: the bytes are not UTF-8, not such a row, or a field is missing or of another kind.
     """
-    # A file that is one document has its byte order mark still; elsewhere it is a character like any other.
+    # A file that is one document still has its byte order mark; elsewhere the mark is an ordinary character.
     mark = len(BOM) if form.kind == FILE and data.startswith(BOM) else 0
     text = _decoded(data[mark:], mark, options.replace_invalid)
     if form.kind in (PLAIN, FILE):
@@ -113,7 +113,7 @@ def _json_values(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise DocumentError(f"not JSON: {error}") from None
     if not isinstance(values, dict):
-        raise DocumentError(f'a JSON {type(values).__name__}; each row is an object, such as {{"text": ...}}')
+        raise DocumentError(f'not a JSON object (got {type(values).__name__}, expected a row such as {{"text": ...}})')
     return values
 
 
@@ -121,15 +121,14 @@ def _cell_values(text: str, form: RowForm) -> dict[str, str]:
     try:
         found = cells(text, form.delimiter) if form.kind == CSV_ROW else text.split(form.delimiter)
     except ValueError as error:
-        # A quote too many takes all lines up to the next one, or to the end of the file, with it.
+        # A surplus quote joins all lines up to the next quote, or to the end of the file.
         lines = text.count("\n") + 1
         many = f" (a row of {counted(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
         raise DocumentError(f"not CSV: {error}{many}") from None
     if len(found) != len(form.columns):
         raise DocumentError(
-            f"not as many cells as columns: {counted(len(found), 'cell')}, where the first row names"
-            f" {counted(len(form.columns), 'column')}"
-            f" ({_listed(form.columns)})"
+            f"wrong number of cells (got {counted(len(found), 'cell')}, expected {counted(len(form.columns), 'column')}"
+            f" as in the first row: {_listed(form.columns)})"
         )
     return dict(zip(form.columns, found, strict=True))
 
@@ -141,7 +140,7 @@ def _value(field: TextField, values: dict[str, Any]) -> Value:
         if field.missing is not None:
             return field.missing
         if field.name not in values:
-            raise DocumentError(f"no field {field.name!r}: it has {_listed(values) or 'none'}")
+            raise DocumentError(f"no field {field.name!r}: the row has {_listed(values) or 'none'}")
         example = "=" if not is_number else "=0" if field.kind == INT else "=nan"
         raise DocumentError(
             f"field {field.name!r} has no value: {shown_json(value)}; to store another one there, pass --field"
@@ -150,14 +149,14 @@ def _value(field: TextField, values: dict[str, Any]) -> Value:
     if is_number:
         return _number(field, value)
     if not isinstance(value, str):
-        raise DocumentError(f"field {field.name!r} is no string: {shown_json(value)}")
+        raise DocumentError(f"field {field.name!r} is not a string: {shown_json(value)}")
     if not value.isascii() and _SURROGATE.search(value):
-        raise DocumentError(f"field {field.name!r} has half of a surrogate pair, which is no character")
+        raise DocumentError(f"field {field.name!r} has half of a surrogate pair, which is not a character")
     return value
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return some names, the first ten: a row may have thousands, and each of its rejections would list them."""
+    """Return the first ten names: a row may have thousands, and each rejection lists them."""
     every = list(names)
     return ", ".join(map(repr, every[:10])) + (f" and {len(every) - 10} more" if len(every) > 10 else "")
 
@@ -171,9 +170,9 @@ def _number(field: TextField, value: Any) -> int | float:
     if field.kind == INT:
         if isinstance(number, int) and fits_int64(number):
             return int(number)
-        raise DocumentError(f"field {field.name!r} is no whole number that fits int64: {shown_json(value)}")
+        raise DocumentError(f"field {field.name!r} is not a whole number that fits int64: {shown_json(value)}")
     if number is None:
-        raise DocumentError(f"field {field.name!r} is no number that fits float32: {shown_json(value)}")
+        raise DocumentError(f"field {field.name!r} is not a number that fits float32: {shown_json(value)}")
     problem = float32_problem(number, rounds=field.kind == FLOAT32)
     if problem:
         fix = (
@@ -181,12 +180,14 @@ def _number(field: TextField, value: Any) -> int | float:
             if problem.endswith("large for float32")
             else f"; store it as {field.name}:str, or round with {field.name}:float32"
         )
-        raise DocumentError(f"field {field.name!r} is no number that fits float32: {shown_json(value)} {problem}{fix}")
+        raise DocumentError(
+            f"field {field.name!r} is not a number that fits float32: {shown_json(value)} {problem}{fix}"
+        )
     return float(number)
 
 
 def _whole(text: str) -> int | None:
-    """Return the whole number that a text is, or None; Python's `1_000` is none."""
+    """Return the whole number in a text, or None; `1_000` is not one."""
     try:
         return None if "_" in text else int(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Bin packing: which documents go together into a row."""
+"""Bin packing of documents into rows."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy.typing as npt
 def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDArray[np.int64]:
     """Pack items into bins: the largest first, each into the fullest bin with room for it, or else into a new one.
 
-    At most 11/9 of the fewest possible bins, and 6/9 of one (Johnson et al., "Worst-Case Performance Bounds for Simple
-    One-Dimensional Packing Algorithms", 1974); with many items of mixed sizes next to nothing is left free.
+    This takes at most 11/9 of the fewest possible bins plus 6/9 of one (Johnson et al., "Worst-Case Performance Bounds for Simple
+    One-Dimensional Packing Algorithms", 1974); with many items of mixed sizes, almost no room is left.
 
     Args:
         sizes: int64 [items], each from 1 to `capacity`.
-        capacity: of a bin.
+        capacity: capacity of a bin.
 
     Returns:
         int64 [items], the bin of each, counted from 0. Items of equal size are taken in order.
     """
-    # Bins by their free room, and one bit for each room of which there is a bin: the smallest room that is enough is the lowest
-    # bit from there on, whatever the number of bins. Items of equal size are placed together: a bin that takes one of them is
-    # the fullest for the next one, too, until it is full.
+    # Bins by free room, with a bit for each room that a bin has: the smallest sufficient room is the lowest bit from there on,
+    # for any number of bins. Items of equal size are placed together: a bin that takes one of them is also the fullest for the
+    # next, until it is full.
     bins: list[list[int]] = [[] for _ in range(capacity + 1)]
     rooms = 0
     count = 0
@@ -46,7 +46,7 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
             taken = min(rest, used * each)
             placed += chosen if each == 1 else np.repeat(chosen, each)[:taken].tolist()
             rest -= taken
-            # The last one may have room for more of this size. A full bin takes nothing more, since no item has size 0.
+            # The last one may have room for more of this size. A full bin takes no item, since no size is 0.
             last = room - size * (taken - (used - 1) * each)
             for free, numbers in ((left, chosen[:-1]), (last, chosen[-1:])):
                 if free and numbers:

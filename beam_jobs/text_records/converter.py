@@ -1,4 +1,4 @@
-"""The converter of text: opens the tokenizer on a worker, makes a shard's records, and says what is kept of it all."""
+"""The converter of text: opens the tokenizer on a worker, makes a shard's records, and describes them for the manifest."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from tpudata.errors import BadRecordError
 from tpudata.format import Feature, encode_example
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 
-# Packing leaves about so much free.
+# Share of padding that packing leaves, about.
 _FREE = 0.005
 
 
 @dataclasses.dataclass(frozen=True)
 class TextConverter(Converter):
-    """Converter of a shard's documents to its records; its fields decide what it writes.
+    """Converter of a shard's documents to its records.
 
     Attributes:
         options: fields and layout.
-        tokenizer: the identity of the tokenizer; None without one, and where its vocabulary is collected from the data.
+        tokenizer: identity of the tokenizer; None without one, or if its vocabulary is collected from the data.
 
     Raises:
-        UsageError: the tokenizer has no end of document, and one is due.
+        UsageError: the tokenizer lacks an end of document that is needed.
     """
 
     options: TextOptions
@@ -50,7 +50,7 @@ class TextConverter(Converter):
             TextRecords(self.options, self.tokenizer)
 
     def new_summary(self) -> TextSummary:
-        """Return a summary that has counted nothing."""
+        """Return an empty summary."""
         return TextSummary()
 
     def summary_from_json(self, value: dict[str, Any]) -> TextSummary:
@@ -58,25 +58,25 @@ class TextConverter(Converter):
         return TextSummary.from_json(value)
 
     def features(self, summary: TextSummary, labels: Labels) -> tuple[Feature, ...]:
-        """Return the schema, which no document changes."""
+        """Return the schema, which does not depend on the documents."""
         del summary, labels
         return text_features(self.options)
 
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Pack | Reference, bytes | BadRecordError]]:
-        """Yield the documents, some at a time; neighbours in a file are read together."""
+        """Yield the documents in groups; neighbours in a file are read together."""
         for pack, data in read_blocks(packs):
             yield (pack.reference(0) if isinstance(data, BadRecordError) else pack), data
 
     def records(
         self, inputs: Iterable[Block], context: ShardContext, summary: TextSummary, reject: Reject
     ) -> Iterator[bytes]:
-        """Yield the records of a shard; `inputs` are packs of documents, each with their bytes."""
+        """Yield the records of a shard; `inputs` are packs of documents with their bytes."""
         tokenizer = self._tokenizer(context.characters)
         records = TextRecords(self.options, None if tokenizer is None else tokenizer.identity)
         return records.records(inputs, tokenizer, summary, reject)
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
-        """Return the tokenizer's identity if it was not known before."""
+        """Return the tokenizer's identity if it was collected from the data."""
         tokenizer = self._tokenizer(context.characters) if context.characters is not None else None
         return {} if tokenizer is None else {"tokenizer": tokenizer.identity.to_json()}
 
@@ -100,7 +100,7 @@ class TextConverter(Converter):
 
     @property
     def record_overhead(self) -> int:
-        """About how many bytes a document takes in a shard besides its text or tokens, and besides its frame if it is a record."""
+        """Approximate bytes of a document in a shard without its text or tokens, and without its frame if it is a record."""
         if self.options.sequence_length is None:
             return _record_bytes(self.options)
         # Sequences have frames, documents none.
@@ -110,22 +110,22 @@ class TextConverter(Converter):
         """Estimate the ratio of shard bytes (without `record_overhead`) to document bytes; 1.0 if no document can be read.
 
         Args:
-            references: a fair sample of all documents.
+            references: a sample of all documents.
         """
         read = [(one, data) for one, data in read_references(references) if not isinstance(data, BadRecordError)]
         tokenizer = self._sample_tokenizer(read)
         if tokenizer is None and self.options.tokenizer is not None:
             return 1.0
-        # Each document for itself, as text or as a list of ids.
+        # Each document by itself, as text or as a list of ids.
         options = dataclasses.replace(self.options, sequence_length=None, pack=False, int64_lists=False)
         records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
-        summary, left_out = self.new_summary(), set()
+        summary, skipped = self.new_summary(), set()
         blocks = [(Pack.of([one], np.zeros(1, np.uint64)), data) for one, data in read]
-        made = list(records.records(blocks, tokenizer, summary, lambda reference, _: left_out.add(reference.key)))
-        before = sum(reference.size for reference, _ in read if reference.key not in left_out)
+        made = list(records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key)))
+        before = sum(reference.size for reference, _ in read if reference.key not in skipped)
         if not before:
             return 1.0
-        # Of ids this is what their varints take, and little else.
+        # For ids these are mostly their varints.
         content = sum(map(len, made)) - len(made) * _record_bytes(options)
         if self.options.sequence_length is None:
             return content / before
@@ -146,9 +146,9 @@ class TextConverter(Converter):
         return open_tokenizer(self.options.tokenizer, seen.characters) if seen.characters else None
 
     def _token_bytes(self, varint: float) -> float:
-        """Return what a token in a sequence takes of its record, frame and all, if its id as a varint takes so much."""
+        """Return the bytes of a token in a sequence, including its share of the record, given those of its id as a varint."""
         length, features = self.options.sequence_length or 1, len(text_features(self.options))
-        # A position below 128 takes one byte as a varint, any other two or so; a segment takes one.
+        # As varints, a position below 128 takes one byte, others about two, and a segment one.
         positions = 1 + max(0, length - 128) / length
         lists = varint + (1 + positions if self.options.pack else 0)
         fixed = (_record_bytes(self.options) + FRAME_BYTES) / length
@@ -156,7 +156,7 @@ class TextConverter(Converter):
 
 
 def text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
-    """Return no extra bytes: a document takes no more than its text or tokens."""
+    """Return no extra bytes: a document has only its text or tokens."""
     return np.zeros(len(pack.keys), np.int64)
 
 

@@ -16,18 +16,18 @@ import numpy.typing as npt
 
 from tpudata.format import encode_entry, encode_example
 
-# Values encoded at once: their intermediate arrays stay in a processor's cache.
+# Values that are encoded at once: their intermediate arrays fit a CPU's cache.
 _BLOCK = 1 << 15
-# The same of rows that are copied into their places.
+# The same for rows that are copied into their places.
 _BLOCK_BYTES = 1 << 18
 
 
 class IntLists(NamedTuple):
-    """The integers that one feature has in many records.
+    """The integers of one feature in many records.
 
     Attributes:
-        values: integers [values], those of all records one after the other.
-        ends: where those of each record end, after a first 0; ascending.
+        values: integers [values] of all records, concatenated.
+        ends: end of each record's values, after an initial 0; ascending.
     """
 
     values: npt.NDArray[np.integer]
@@ -35,12 +35,12 @@ class IntLists(NamedTuple):
 
     @classmethod
     def of_rows(cls, rows: npt.NDArray[np.integer]) -> IntLists:
-        """Return a row [records, length] for each record."""
+        """Return the lists of an array with a row for each record, [records, length]."""
         return cls(rows.ravel(), range(0, rows.size + 1, rows.shape[1]))
 
     @classmethod
     def of_sizes(cls, values: npt.NDArray[np.integer], sizes: npt.NDArray[np.int64]) -> IntLists:
-        """Return the values [values] of all records, and how many of them each has, int64 [records]."""
+        """Return the lists of the concatenated values [values] and their number in each record, int64 [records]."""
         return cls(values, [0, *np.cumsum(sizes).tolist()])
 
 
@@ -48,7 +48,7 @@ def encode_int_examples(features: Mapping[str, IntLists]) -> list[bytes]:
     """Serialise records whose features are integers.
 
     Args:
-        features: by name; all have as many records.
+        features: lists by name, all of the same number of records.
     """
     columns = [(_key(name), encode_varints(*features[name])) for name in sorted(features)]
     keys = [key for key, _ in columns]
@@ -59,7 +59,7 @@ def encode_row_examples(features: Mapping[str, npt.NDArray[np.int32]]) -> Iterat
     """Serialise records whose features are the bytes of little-endian int32.
 
     Args:
-        features: by name, int32 [records, length]; all of one shape.
+        features: arrays by name, int32 [records, length]; all of one shape.
     """
     count, length = next(iter(features.values())).shape
     empty = bytes(4 * length)
@@ -85,7 +85,7 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
 
     Args:
         values: integers [values] that fit int64; negative ones take 10 bytes each, as in protobuf.
-        ends: where each run ends, after a first 0; ascending.
+        ends: end of each run, after an initial 0; ascending.
     """
     if not values.size:
         return [b""] * (len(ends) - 1)
@@ -95,18 +95,18 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
         return [data[start:end] for start, end in itertools.pairwise(ends)]
     unsigned = np.uint32 if values.min() >= 0 and largest < 1 << 32 else np.uint64
     parts: list[bytes] = []
-    # Bytes of each value, and by their sum where each begins; the first begins at 0.
+    # Bytes of each value; their sums are the places of the values.
     starts = np.ones(len(values) + 1, np.int64)
     starts[0] = 0
     for start in range(0, len(values), _BLOCK):
-        # A negative number becomes the unsigned one of its 64 bits.
+        # A negative number is encoded as the unsigned number of its 64 bits.
         block = values[start : start + _BLOCK].astype(unsigned)
         width = max(1, -(-int(block.max()).bit_length() // 7))
         octets = np.empty((len(block), width), np.uint8)
         present = np.ones((len(block), width), np.bool_)
         octets[:, 0] = block & 0x7F
         for place in range(1, width):
-            # A byte is there where it or one behind it has bits; then the one before says that it goes on.
+            # A byte is present if it or a later one has bits; then the byte before has the continuation flag.
             np.greater_equal(block, unsigned(1 << 7 * place), out=present[:, place])
             octets[:, place] = (block >> unsigned(7 * place)) & unsigned(0x7F)
             octets[:, place - 1] |= present[:, place].view(np.uint8) << 7
@@ -125,11 +125,11 @@ def _example(keys: Sequence[bytes], lists: Sequence[bytes]) -> bytes:
 
 @functools.lru_cache(maxsize=8192)
 def _head(key: bytes, size: int) -> bytes:
-    """Return what stands before the varints in the map entry of a feature. Kept, because sizes recur from record to record."""
+    """Return the map entry of a feature up to its varints; cached, because sizes recur from record to record."""
     if not size:
-        # A feature with no list.
+        # A feature without a list.
         return b"\x0a" + _varint(len(key) + 2) + key + b"\x12\x00"
-    # From the values outwards: each level is a tag, the length of what is inside, and the inside.
+    # From the values outwards: each level is a tag, a length, and the next inner level.
     head = b"\x0a" + _varint(size)
     head = b"\x1a" + _varint(len(head) + size) + head
     head = key + b"\x12" + _varint(len(head) + size) + head

@@ -1,15 +1,15 @@
 """Conversion of documents to records, in one of four layouts.
 
     text        the fields under their own names: text and str as strings, int as int64, float as float32
-    tokens      input_ids [tokens] of the text field, or NAME_ids of each where there are several; other fields as above
+    tokens      input_ids [tokens] of the text field, or NAME_ids of each if there are several; other fields as above
     sequences   input_ids [length], cut from the stream of documents; only the last record of a shard has padding
     packed      input_ids, segment_ids and positions [length], from whole documents
 
-Ids of one length are stored as bytes of int32, which a reader takes as they are; as lists of int64, where the options say so, the
-reader decodes a varint for each.
+Ids of one length are stored as bytes of int32, which a reader uses directly; if the options ask for lists of int64, a reader
+decodes a varint for each.
 
-A shard's documents are taken in its order, in windows of some 16,000, so that memory is bounded and the same documents give the
-same records.
+A shard's documents are processed in its order, in windows of some 16,000, so memory is bounded and the same documents give the same
+records.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import encode_example
 
-# Neighbours of a shard, and their bytes one after the other.
+# Neighbours in a shard, and their concatenated bytes.
 Block: TypeAlias = tuple[Pack, bytes]
 Reject: TypeAlias = Callable[[Reference, BadRecordError], None]
 
 
 class _Batch(NamedTuple):
-    """Some documents.
+    """A batch of documents.
 
     Attributes:
-        documents: how many.
-        values: of each field, in the order of the options.
-        tokens: of each text field.
+        documents: number of documents.
+        values: values of each field, in the order of the options.
+        tokens: tokens of each text field.
     """
 
     documents: int
@@ -58,14 +58,14 @@ class _Batch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TextRecords:
-    """Turns documents into records; its fields decide what it writes.
+    """Conversion of documents to records.
 
     Attributes:
         options: fields and layout.
-        tokenizer: the identity of the tokenizer, or None for layout text.
+        tokenizer: identity of the tokenizer, or None for layout text.
 
     Raises:
-        UsageError: the tokenizer is missing or one too many, or it has no end of document and one is due.
+        UsageError: the tokenizer is missing or surplus, or lacks an end of document that is needed.
     """
 
     options: TextOptions
@@ -73,11 +73,11 @@ class TextRecords:
 
     def __post_init__(self) -> None:
         if (self.tokenizer is None) != (self.options.tokenizer is None):
-            raise UsageError("a tokenizer and its identity go together")
+            raise UsageError("a tokenizer requires its identity, and an identity a tokenizer")
         if self._ends_documents and self.tokenizer is not None and self.tokenizer.eos_id is None:
             raise UsageError(
-                f"the tokenizer {self.tokenizer.name} has no end of document, or several that may be."
-                " Name one of its tokens with --eos, or say --no-eos."
+                f"the tokenizer {self.tokenizer.name} has no end of document, or several candidates. Pass one of its"
+                " tokens with --eos, or --no-eos."
             )
 
     @property
@@ -90,14 +90,14 @@ class TextRecords:
         """Yield the records of a shard.
 
         Args:
-            blocks: the shard's documents, in order.
-            tokenizer: of the identity that the converter has, or None for layout text.
-            summary: counts documents and tokens.
+            blocks: documents of the shard, in order.
+            tokenizer: tokenizer with the converter's identity, or None for layout text.
+            summary: counter of documents and tokens.
             reject: called with a document that cannot be read and its error. If it returns, the document is omitted.
 
         Raises:
-            FeatureError: the tokenizer gives an id that its vocabulary does not have.
-            UsageError: the tokenizer is another one.
+            FeatureError: the tokenizer gives an id that is not in its vocabulary.
+            UsageError: the tokenizer is a different one.
         """
         if tokenizer is None or self.tokenizer is None:
             return self._text_records(blocks, summary, reject)
@@ -120,7 +120,7 @@ class TextRecords:
         for block in blocks:
             _, columns = self._read(block, reject)
             for values in zip(*columns, strict=True):
-                # As bytes, a value takes the encoder's short way.
+                # The encoder is faster for bytes.
                 stored = [value.encode() if isinstance(value, str) else value for value in values]
                 record = encode_example(dict(zip(names, stored, strict=True)))
                 summary.documents += 1
@@ -128,11 +128,11 @@ class TextRecords:
                 yield record
 
     def _read(self, block: Block, reject: Reject) -> tuple[list[int], list[list[Value]]]:
-        """Return the rows of the documents that can be read, and of each field their values."""
+        """Return the rows of the readable documents, and their values by field."""
         pack, _ = block
         texts = _documents(block)
         if pack.forms() == [PLAIN]:
-            # Most text, and nothing is to be done for each document but this.
+            # Most text is plain UTF-8, which needs no other work.
             with contextlib.suppress(UnicodeDecodeError):
                 return list(range(len(texts))), [[text.decode() for text in texts]]
         rows, found = [], []
@@ -148,7 +148,7 @@ class TextRecords:
     def _tokenized(
         self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: Reject
     ) -> Iterator[_Batch]:
-        """Yield some documents at a time, never none, and count unknown tokens."""
+        """Yield batches of documents, which are not empty, and count unknown tokens."""
         for block in blocks:
             batch = self._utf8_batch(block, tokenizer) or self._batch(block, tokenizer, reject)
             if batch is None:
@@ -160,7 +160,7 @@ class TextRecords:
             yield batch
 
     def _utf8_batch(self, block: Block, tokenizer: Tokenizer) -> _Batch | None:
-        """Return the tokens of plain text, all documents at once; None if that cannot be done."""
+        """Return the tokens of plain text, all documents at once; None if that is impossible."""
         pack, data = block
         is_plain = pack.forms() == [PLAIN] and [field.kind for field in self.options.fields] == [TEXT]
         if not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _is_utf8(data, pack.sizes):
@@ -168,7 +168,7 @@ class TextRecords:
         return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))])
 
     def _batch(self, block: Block, tokenizer: Tokenizer, reject: Reject) -> _Batch | None:
-        """Return the tokens of documents, one by one; None if there are none that can be read."""
+        """Return the tokens of documents, one by one; None if none is readable."""
         rows, values = self._read(block, reject)
         if not rows:
             return None
@@ -177,7 +177,7 @@ class TextRecords:
         try:
             columns = list(map(tokenizer.encode_batch, texts))
         except ValueError:
-            # One of them cannot be encoded: one by one, it is found.
+            # One of them cannot be encoded: encode one by one to find it.
             references = [block[0].reference(row) for row in rows]
             rows, columns = _one_by_one(references, texts, tokenizer, reject)
             if not rows:
@@ -209,7 +209,7 @@ class TextRecords:
                 yield encode_example({**record, **{name: column[row] for name, column in others.items()}})
 
     def _counted(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
-        """Yield the tokens of some documents, each with its end if that is asked for."""
+        """Yield the tokens of documents, each with its end token if requested."""
         eos_id = self.tokenizer.eos_id if self._ends_documents and self.tokenizer is not None else None
         for count, _, (documents,) in batches:
             summary.documents += count
@@ -237,7 +237,7 @@ def _documents(block: Block) -> list[bytes]:
 
 
 def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
-    """Return whether each of some documents is UTF-8: all together are, and none begins inside a character."""
+    """Return whether each document is UTF-8: their concatenation is, and none begins inside a character."""
     if data.isascii():
         return True
     try:
@@ -252,7 +252,7 @@ def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
 def _one_by_one(
     references: Sequence[Reference], texts: Sequence[Sequence[str]], tokenizer: Tokenizer, reject: Reject
 ) -> tuple[list[int], list[list[Ids]]]:
-    """Return the rows of the documents that can be encoded, and of each text field their ids."""
+    """Return the rows of the documents that can be encoded, and their ids by text field."""
     rows: list[int] = []
     columns: list[list[Ids]] = [[] for _ in texts]
     for row, reference in enumerate(references):
@@ -268,7 +268,7 @@ def _one_by_one(
 
 
 def _rejection(reference: Reference, reason: str, at: int | None = None) -> BadRecordError:
-    """Return the error of a document: with the byte of its file, if it was read from there."""
+    """Return the error of a document, with the offset in its file if it was read from there."""
     if reference.spool:
         return BadRecordError(reference.origin, reason if at is None else f"{reason} (byte {at} of the document)")
     start = max(0, reference.offset) if reference.offset != WHOLE_FILE else 0

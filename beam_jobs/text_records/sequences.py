@@ -1,10 +1,10 @@
-"""Sequences of one length from documents of any: cut from a stream, or packed from whole documents.
+"""Sequences of one length from documents of any length: cut from a stream, or packed from whole documents.
 
 Both take the tokens of documents in order and give rows of `length` tokens; equal documents in equal order give equal rows.
 
-stream   the documents one after the other, cut every `length` tokens wherever that falls; only the last row has padding
-packed   whole documents side by side in a row, with `segment_ids` (1, 2, ... for the documents of a row, 0 for padding) and
-         `positions` (0, 1, ... in each document, 0 for padding), so that a model can keep them apart
+stream   the concatenated documents, cut every `length` tokens; only the last row has padding
+packed   several whole documents in a row, with `segment_ids` (1, 2, ... for the documents of a row, 0 for padding) and
+         `positions` (0, 1, ... in each document, 0 for padding), so that a model can separate them
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from beam_jobs.text_files.options import CUT, SPLIT
 from beam_jobs.text_records.bin_packing import best_fit_decreasing
 from beam_jobs.tokenizers import Ids
 
-# Documents that are packed together, unless their tokens are as many as the second number before.
+# A window of documents that are packed together ends at this many documents or tokens.
 WINDOW_DOCUMENTS = 1 << 14
 WINDOW_TOKENS = 1 << 21
-# Tokens that are put in place at once: the arrays for that stay small.
+# Tokens that are copied at once, so that index arrays stay small.
 _BLOCK_TOKENS = 1 << 16
 
 
 class Documents(NamedTuple):
-    """The tokens of some documents, one after the other: a Python object for each would cost more than its tokens.
+    """Concatenated tokens of documents: a Python object for each would cost more than its tokens.
 
     Attributes:
         tokens: int32 [tokens of all].
@@ -45,25 +45,25 @@ class Documents(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Documents]) -> Documents:
-        """Return the documents of all parts, one after the other; at least one part."""
+        """Return the concatenated documents of all parts, at least one."""
         if len(parts) == 1:
             return parts[0]
         return cls(np.concatenate([part.tokens for part in parts]), np.concatenate([part.sizes for part in parts]))
 
     def ended(self, eos_id: int) -> Documents:
-        """Return the documents, each with its end after it."""
+        """Return the documents, each followed by the end token."""
         return Documents(np.insert(self.tokens, np.cumsum(self.sizes), eos_id), self.sizes + 1)
 
 
 class Rows(NamedTuple):
-    """Some rows.
+    """A batch of rows.
 
     Attributes:
         input_ids: int32 [rows, length].
-        segment_ids: int32 [rows, length], or None for those of a stream.
-        positions: int32 [rows, length], or None for those of a stream.
-        real: how many of the tokens are no padding.
-        dropped: how many tokens were dropped from documents longer than `length`.
+        segment_ids: int32 [rows, length], or None for rows of a stream.
+        positions: int32 [rows, length], or None for rows of a stream.
+        real: number of tokens that are not padding.
+        dropped: number of tokens that were dropped from documents longer than `length`.
     """
 
     input_ids: Ids
@@ -77,9 +77,9 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
     """Cut a stream of documents into rows.
 
     Args:
-        windows: documents, some at a time.
-        length: tokens of a row.
-        pad_id: fills up the last row.
+        windows: windows of documents.
+        length: number of tokens of a row.
+        pad_id: padding of the last row.
     """
     rest: Ids = np.zeros(0, np.int32)
     for documents in windows:
@@ -98,11 +98,11 @@ def packed_rows(windows: Iterable[Documents], length: int, pad_id: int, long_doc
     """Pack documents into rows, those of each window together.
 
     Args:
-        windows: documents, some at a time. An empty one takes no place.
-        length: tokens of a row.
-        pad_id: fills up rows.
-        long_documents: what happens to a document longer than a row: `"split"` makes documents of `length` tokens and a rest of
-            it, each with positions from 0, `"cut"` drops what is behind the first `length` tokens.
+        windows: windows of documents. Empty documents take no place.
+        length: number of tokens of a row.
+        pad_id: padding of rows.
+        long_documents: treatment of documents longer than a row: `"split"` divides them into documents of `length` tokens and a
+            rest, each with positions from 0, `"cut"` drops all tokens after the first `length`.
     """
     for tokens, sizes in windows:
         if len(tokens):
@@ -115,7 +115,7 @@ def windows(
 ) -> Iterator[Documents]:
     """Yield documents in order, in windows limited by documents or tokens; the last document may exceed the token limit.
 
-    How the documents are dealt out to batches does not matter.
+    The result does not depend on the batches of documents.
     """
     held: list[Documents] = []
     documents = tokens = 0
@@ -123,7 +123,7 @@ def windows(
         ends = np.cumsum(batch.sizes)
         first = begin = 0
         while first < len(ends):
-            # The document with which the window has its tokens is the last of it.
+            # The document that reaches the number of tokens is the last of the window.
             full = int(np.searchsorted(ends, begin + most_tokens - tokens)) + 1
             stop = min(full, first + most_documents - documents, len(ends))
             end = int(ends[stop - 1])
@@ -140,7 +140,7 @@ def windows(
 def _pieces(
     sizes: npt.NDArray[np.int64], length: int, long_documents: str
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the begins and lengths of the pieces of at most `length` tokens in the tokens of all documents."""
+    """Return starts and lengths of the pieces of at most `length` tokens in the tokens of all documents."""
     begins = np.cumsum(sizes) - sizes
     if long_documents == CUT:
         starts, pieces = begins, np.minimum(sizes, length)
@@ -157,7 +157,7 @@ def _pieces(
 def _placed(pieces: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
     """Return the row of each piece.
 
-    Rows stand in the order in which the longest document of each came: so packing leaves a shuffled order shuffled.
+    Rows are in the order of their longest documents, so packing keeps a shuffled order shuffled.
     """
     bins = best_fit_decreasing(pieces, length)
     longest = np.argsort(-pieces, kind="stable")
@@ -175,13 +175,13 @@ def _filled(
     length: int,
     pad_id: int,
 ) -> Rows:
-    """Copy the pieces of `tokens` into their rows, those of a row in their order."""
+    """Copy the pieces of `tokens` into their rows, in order within a row."""
     order = np.argsort(rows, kind="stable")
     counts = np.bincount(rows)
     heads = np.cumsum(counts) - counts
     starts, pieces = starts[order], pieces[order]
     segments = np.arange(1, len(pieces) + 1) - np.repeat(heads, counts)
-    # Each row ends with a piece of padding, of segment 0: then all pieces stand one behind the other, with nothing between.
+    # Each row ends with a piece of padding, of segment 0, so that all pieces are contiguous.
     real = np.add.reduceat(pieces, heads)
     ends = heads + counts
     starts, pieces, segments = (
@@ -190,7 +190,7 @@ def _filled(
     ends = np.cumsum(counts + 1)
     count = len(counts)
     ids, numbers, positions = (np.empty(count * length, np.int32) for _ in range(3))
-    # Some rows at a time: the arrays of their places stay small.
+    # A few rows at a time, so that index arrays stay small.
     block = max(1, _BLOCK_TOKENS // length)
     for row in range(0, count, block):
         stop = min(row + block, count)
@@ -200,7 +200,7 @@ def _filled(
         places = np.cumsum(sizes) - sizes
         flat = np.arange((stop - row) * length)
         np.subtract(flat, np.repeat(places, sizes), out=positions[out], casting="same_kind")
-        # What this finds for padding is no matter.
+        # The values for padding are overwritten.
         np.take(tokens, flat + np.repeat(starts[some] - places, sizes), out=ids[out], mode="clip")
         numbers[out] = np.repeat(segments[some].astype(np.int32), sizes)
     padded = np.flatnonzero(numbers == 0)

@@ -11,12 +11,12 @@ class TextSummary:
     """Counts of documents and tokens.
 
     Attributes:
-        documents: that went into records.
-        decoded_bytes: what the records take as tensors: 4 bytes a token or number, and the bytes of text.
-        tokens: in records, without padding.
-        padding: tokens of padding in records.
-        dropped: tokens of documents that were cut.
-        unknown: tokens of documents that stand for text that the tokenizer does not know.
+        documents: number of documents in records.
+        decoded_bytes: size of the records as tensors: 4 bytes a token or number, and the bytes of text.
+        tokens: number of tokens in records, without padding.
+        padding: number of padding tokens in records.
+        dropped: number of tokens that were cut off documents.
+        unknown: number of tokens for text that the tokenizer does not know.
     """
 
     documents: int = 0
@@ -27,7 +27,7 @@ class TextSummary:
     unknown: int = 0
 
     def merge(self, other: TextSummary) -> None:
-        """Add what another summary has counted."""
+        """Add another summary."""
         for field in dataclasses.fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 

@@ -1,4 +1,4 @@
-"""Tokenizers: text to ids and back, and an identity that tells whether two are the same."""
+"""Tokenizers: text to ids and back, and an identity by which two are compared."""
 
 from beam_jobs.tokenizers.bytes import ByteTokenizer
 from beam_jobs.tokenizers.chars import CharacterSet, CharTokenizer

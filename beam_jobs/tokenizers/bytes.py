@@ -1,4 +1,4 @@
-"""Bytes of UTF-8 as tokens: no file, no training, any language, and every text comes back as it was."""
+"""Bytes of UTF-8 as tokens: no file, no training, any language, and lossless."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ EOS_ID, PAD_ID = 256, 257
 
 
 class ByteTokenizer:
-    """Ids 0 to 255 are the bytes of UTF-8, 256 ends a document, 257 fills up a sequence.
+    """Tokenizer whose ids 0 to 255 are the bytes of UTF-8; 256 ends a document, 257 is padding.
 
     Args:
         eos: None, or the name `<eos>`.
 
     Raises:
-        UsageError: another end of document is named.
+        UsageError: `eos` names another end of document.
     """
 
     file_bytes = b""
@@ -42,5 +42,5 @@ class ByteTokenizer:
         return np.frombuffer(data, np.uint8).astype(np.int32)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids; where a sequence begins or ends inside a character, its bytes become U+FFFD."""
+        """Return the text of ids; the bytes of an incomplete character at either end become U+FFFD."""
         return content_ids(ids, self.identity).astype(np.uint8).tobytes().decode("utf-8", "replace")

@@ -1,8 +1,8 @@
-"""Characters as tokens, with a vocabulary of those that the data has.
+"""Characters as tokens, with a vocabulary of the characters of the data.
 
 The vocabulary is vocab.json, a JSON object `{"kind": "chars", "characters": ["\\n", " ", "!", ...]}`: id i is the character at i,
-and characters stand in the order of their code points. Behind these n ids, n ends a document, n + 1 fills up a sequence, and n + 2
-stands for a character that the vocabulary does not have, where that is allowed.
+and characters are in the order of their code points. After these n ids, n ends a document, n + 1 is padding, and n + 2, if allowed,
+stands for an unknown character.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CODE_POINTS = 0x110000
 
 
 class CharTokenizer:
-    """Characters by their place in a vocabulary; see the module's docstring.
+    """Tokenizer of characters by their place in a vocabulary; see the module's docstring.
 
     Args:
         characters: each once, in the order of their code points.
@@ -33,23 +33,21 @@ class CharTokenizer:
         replace_unknown: a character that is not in the vocabulary becomes its last id; otherwise its text is rejected.
 
     Raises:
-        UsageError: another end of document is named.
-        SourceError: the characters are not in order, or none.
+        UsageError: `eos` names another end of document.
+        SourceError: the characters are not in order, or there are none.
     """
 
     def __init__(self, characters: str, eos: str | None = None, *, replace_unknown: bool = False) -> None:
         reject_eos(eos, NAME)
         if not characters or any(one >= two for one, two in itertools.pairwise(characters)):
-            raise SourceError(
-                "a vocabulary of characters has each once, in the order of code points, and one at least."
-            )
+            raise SourceError("the vocabulary is not a list of distinct characters in the order of code points.")
         self.characters = characters
         self._replace = replace_unknown
         self.file_bytes = vocabulary_bytes(characters)
         count = len(characters)
         self.identity = TokenizerIdentity(NAME, count + 3, count, count + 1, FILE, sha256(self.file_bytes))
         self._codes = _code_points(characters)
-        # The last place is for all code points beyond.
+        # The last place is for all other code points.
         self._ids = np.full(int(self._codes[-1]) + 2, count + 2, np.int32)
         self._ids[self._codes] = np.arange(count)
 
@@ -61,48 +59,48 @@ class CharTokenizer:
 
         Args:
             data: content of the file.
-            path: the file, for messages.
+            path: path of the file, for messages.
             eos: None, or the name `<eos>`.
-            replace_unknown: as above.
+            replace_unknown: as for the class.
 
         Raises:
-            SourceError: it is no vocabulary of characters.
+            SourceError: it is not a vocabulary of characters.
         """
         try:
             characters = parse_json(data)["characters"]
             if not all(isinstance(one, str) and len(one) == 1 for one in characters):
-                raise ValueError("a character is a string of one")
+                raise ValueError("each character must be a string of one")
             return cls("".join(characters), eos, replace_unknown=replace_unknown)
         except (ValueError, TypeError, KeyError, SourceError) as error:
             raise SourceError(
-                f"{path} is no vocabulary of characters, such as a conversion with chars writes as {FILE}: {error}"
+                f"{path} is not a vocabulary of characters, which a conversion with chars writes as {FILE}: {error}"
             ) from None
 
     @property
     def unknown_id(self) -> int | None:
-        """The last id, if characters that the vocabulary does not have are replaced."""
+        """The last id if unknown characters are replaced, else None."""
         return self.identity.vocab_size - 1 if self._replace else None
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the characters of each text; ValueError for one that is not in the vocabulary, unless these are replaced."""
+        """Return the ids of each text; ValueError for an unknown character, unless these are replaced."""
         codes = _code_points("".join(texts))
         ids = self._ids[np.minimum(codes, len(self._ids) - 1)]
         if not self._replace and (unknown := np.flatnonzero(ids == self.identity.vocab_size - 1)).size:
             character = chr(codes[unknown[0]])
             raise ValueError(
-                f"a character that is not in the vocabulary of {len(self.characters)}: {character!r}, U+{ord(character):04X}"
+                f"a character is not in the vocabulary of {len(self.characters)}: {character!r}, U+{ord(character):04X}"
             )
         ends = list(itertools.accumulate(map(len, texts), initial=0))
         return [ids[start:end] for start, end in itertools.pairwise(ends)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids; the last id of the vocabulary is U+FFFD."""
+        """Return the text of ids; the id of unknown characters becomes U+FFFD."""
         codes = np.append(self._codes, [0, 0, ord(UNKNOWN)]).astype("<u4")
         return codes[content_ids(ids, self.identity)].tobytes().decode("utf-32-le")
 
 
 class CharacterSet:
-    """Collector of a dataset's characters, in any order and in any number of parts."""
+    """Collector of a dataset's characters, in any order and number of parts."""
 
     def __init__(self) -> None:
         self._seen = np.zeros(_CODE_POINTS, np.bool_)
@@ -112,7 +110,7 @@ class CharacterSet:
         self._seen[_code_points(text)] = True
 
     def merge(self, characters: str) -> None:
-        """Add what another set has collected."""
+        """Add another set."""
         self.add(characters)
 
     @property

@@ -14,7 +14,7 @@ from tpudata.errors import MissingExtraError, SourceError, UsageError
 
 NAME = "hf"
 FILE = "tokenizer.json"
-# The file does not say which of its tokens ends a document; these are what models call it.
+# The file does not name the token that ends a document; these are usual names.
 _USUAL_EOS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "[SEP]")
 _USUAL_PAD = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>")
 
@@ -24,17 +24,17 @@ class HuggingFaceTokenizer:
     name of a special token in a text becomes that token, as always with this package.
 
     The end of document is the token that `eos` names, or else the one among `</s>`, `<|endoftext|>`, `<|end_of_text|>`, `<eos>`
-    and `[SEP]` that it has, and none where it has several of them. A sequence is filled up with `<pad>`, `[PAD]`, `<|pad|>` or
+    and `[SEP]` that it has, and none if it has several of them. Padding is `<pad>`, `[PAD]`, `<|pad|>` or
     `<|padding|>`, or else the end of document, or else 0.
 
     Args:
         data: content of the file.
-        path: the file, for messages.
-        eos: the token that ends a document, or None.
+        path: path of the file, for messages.
+        eos: token that ends a document, or None.
 
     Raises:
         MissingExtraError: the package is not installed.
-        SourceError: it is no tokenizer.json.
+        SourceError: it is not a tokenizer.json.
         UsageError: it has no token `eos`.
     """
 
@@ -50,14 +50,14 @@ class HuggingFaceTokenizer:
         pads = [number for token in _USUAL_PAD if (number := self._tokenizer.token_to_id(token)) is not None]
         if eos_id is not None:
             pads.append(eos_id)
-        # Without any, 0 is a token like any other.
+        # Without any, 0 is an ordinary token.
         self._has_pad = bool(pads)
         pad_id = pads[0] if pads else 0
         self.unknown_id = self._unknown_id(data)
         self.identity = TokenizerIdentity(NAME, size, eos_id, pad_id, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text; ValueError for one that is not in a vocabulary without a token for what is unknown."""
+        """Return the ids of each text; ValueError for text outside a vocabulary without an unknown token."""
         try:
             encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         except Exception as error:  # The package raises nothing narrower.
@@ -65,7 +65,7 @@ class HuggingFaceTokenizer:
         return [np.array(one.ids, np.int32) for one in encoded]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids, as the tokenizer's decoder joins tokens: what its normaliser changed stays changed."""
+        """Return the text of ids, joined by the tokenizer's decoder; changes of its normaliser remain."""
         text: str = self._tokenizer.decode(
             content_ids(ids, self.identity, has_pad=self._has_pad).tolist(), skip_special_tokens=False
         )
@@ -73,7 +73,7 @@ class HuggingFaceTokenizer:
 
     def _unknown_id(self, data: bytes) -> int | None:
         model = parse_json(data)["model"]
-        # Unigram names its number, other models the token.
+        # Unigram has its number, other models have the token.
         number: int | None = model.get("unk_id")
         token: str | None = model.get("unk_token")
         return self._tokenizer.token_to_id(token) if number is None and token is not None else number
@@ -82,10 +82,10 @@ class HuggingFaceTokenizer:
         if eos is not None:
             number: int | None = self._tokenizer.token_to_id(eos)
             if number is None:
-                raise UsageError(f"--eos is {eos!r}, and {path} has no such token.")
+                raise UsageError(f"--eos: {path} has no token {eos!r}. Pass one of its tokens.")
             return number
         found = [number for token in _USUAL_EOS if (number := self._tokenizer.token_to_id(token)) is not None]
-        # Which of several ends a document is for the person to say, where one is to end.
+        # With several candidates, --eos has to select one.
         return found[0] if len(found) == 1 else None
 
 
@@ -99,4 +99,4 @@ def _tokenizer(data: bytes, path: str) -> Any:
     try:
         return package.Tokenizer.from_str(data.decode())
     except Exception as error:  # The package raises nothing narrower.
-        raise SourceError(f"{path} is no tokenizer.json of Hugging Face: {error}") from None
+        raise SourceError(f"{path} is not a tokenizer.json of Hugging Face: {error}") from None

@@ -30,7 +30,7 @@ class TokenizerKind(NamedTuple):
 
     Attributes:
         file: whether it has a file.
-        open: from its spec, the bytes of its file (empty without one) and the characters of the data to the tokenizer.
+        open: returns the tokenizer, given its spec, the bytes of its file (empty without one) and the characters of the data.
         takes_eos: whether --eos names one of its tokens.
     """
 
@@ -41,16 +41,16 @@ class TokenizerKind(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerSpec:
-    """A tokenizer as a person names it; small, so that it can travel to workers in the tokenizer's place.
+    """Description of a tokenizer, small enough to travel to workers instead of the tokenizer.
 
     Attributes:
         kind: `"bytes"`, `"chars"`, `"sentencepiece"` or `"hf"`.
-        path: its file, local or gs://; empty for bytes, and for chars whose vocabulary is collected from the data.
-        eos: the token that ends a document, or None for the tokenizer's own.
-        replace_unknown: chars only: a character that is not in the vocabulary becomes a separate id instead of an error.
+        path: path of its file, local or gs://; empty for bytes, and for chars with a vocabulary from the data.
+        eos: token that ends a document, or None for the tokenizer's default.
+        replace_unknown: for chars only, whether an unknown character becomes a separate id instead of an error.
 
     Raises:
-        UsageError: there is no such kind, a file is missing or one too many, or the values do not fit each other.
+        UsageError: an unknown kind, a missing or surplus file, or values that do not fit each other.
     """
 
     kind: str
@@ -65,26 +65,26 @@ class TokenizerSpec:
                 f"--tokenizer is {self.kind!r} (expected one of {', '.join(_forms())}){suggestion(self.kind, TOKENIZERS)}"
             )
         if kind.file is FileUse.REQUIRED and not self.path:
-            raise UsageError(f"--tokenizer {self.kind} needs its file: write {self.kind}:FILE")
+            raise UsageError(f"--tokenizer {self.kind} requires its file. Pass {self.kind}:FILE")
         if kind.file is FileUse.NONE and self.path:
-            raise UsageError(f"--tokenizer {self.kind} has no file, and got {self.path!r}")
+            raise UsageError(f"--tokenizer {self.kind} takes no file (got {self.path!r}). Omit it")
         if not kind.takes_eos:
             reject_eos(self.eos, self.kind)
         if self.replace_unknown and not (self.kind == chars.NAME and self.path):
             raise UsageError(
-                "unknown characters are replaced only with --tokenizer chars:FILE: a vocabulary that is collected from the"
-                " data has them all, and other tokenizers have rules of their own"
+                "unknown characters can be replaced only with --tokenizer chars:FILE: a vocabulary from the data has all"
+                " characters, and other tokenizers have separate rules"
             )
 
     @classmethod
     def parse(cls, text: str, eos: str | None = None, *, replace_unknown: bool = False) -> TokenizerSpec:
-        """Parse `bytes`, `chars`, `chars:FILE`, `sentencepiece:FILE` or `hf:FILE`; UsageError if it is none."""
+        """Parse `bytes`, `chars`, `chars:FILE`, `sentencepiece:FILE` or `hf:FILE`; UsageError for other values."""
         kind, _, path = text.partition(":")
         return cls(kind, path, eos, replace_unknown)
 
     @property
     def collects_characters(self) -> bool:
-        """Whether the vocabulary is collected from the data, so that the tokenizer is there only after that."""
+        """Whether the vocabulary is collected from the data, before which there is no tokenizer."""
         return self.kind == chars.NAME and not self.path
 
 
@@ -92,20 +92,20 @@ def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") 
     """Open a tokenizer.
 
     Args:
-        spec: which.
-        characters: those collected from the data, where the spec says so.
-        sha256: hash that its file is to have, as in `TokenizerIdentity`; nothing where any file will do.
+        spec: description of the tokenizer.
+        characters: characters that were collected from the data, if the spec asks for that.
+        sha256: required hash of its file, as in `TokenizerIdentity`; empty for any file.
 
     Raises:
         MissingExtraError: its package is not installed.
-        SourceError: there is no such file, it is no such tokenizer, or another one than `sha256` says.
+        SourceError: the file is missing, not such a tokenizer, or differs from `sha256`.
         UsageError: it has no such end of document.
     """
     tokenizer = _opened(spec, characters)
     if sha256 and tokenizer.identity.sha256 != sha256:
         raise SourceError(
-            f"{spec.path} is another {spec.kind} tokenizer than before: its SHA-256 is {tokenizer.identity.sha256}, and was"
-            f" {sha256}. Bring back the file, or convert again from the start."
+            f"{spec.path} is another {spec.kind} tokenizer than before: got SHA-256 {tokenizer.identity.sha256}, expected"
+            f" {sha256}. Restore the file, or convert again from the start."
         )
     return tokenizer
 
@@ -114,7 +114,7 @@ def dataset_tokenizer(folder: str) -> Tokenizer:
     """Open the tokenizer that made a dataset, from the file next to its shards.
 
     Args:
-        folder: the dataset's, local or gs://.
+        folder: folder of the dataset, local or gs://.
 
     Raises:
         DatasetError: there is no complete dataset, or it has no tokenizer.
@@ -126,7 +126,7 @@ def dataset_tokenizer(folder: str) -> Tokenizer:
         identity = TokenizerIdentity.from_json(options["tokenizer"])
     except (KeyError, TypeError):
         raise DatasetError(
-            f"{folder} was made without a tokenizer: name one of `tpudata convert text` with --tokenizer."
+            f"{folder} was made without a tokenizer. Pass a dataset of `tpudata convert text --tokenizer`."
         ) from None
     path = storage_for(folder).join(folder, identity.file) if identity.file else ""
     spec = TokenizerSpec(identity.name, path, options.get("eos"), bool(options.get("replace_unknown")))
@@ -140,7 +140,7 @@ def _opened(spec: TokenizerSpec, characters: str) -> Tokenizer:
     storage = storage_for(spec.path)
     found = storage.stat(spec.path)
     if found is None or found.is_folder:
-        raise SourceError(f"--tokenizer {spec.kind}:{spec.path}: there is no such file.")
+        raise SourceError(f"--tokenizer {spec.kind}:{spec.path}: no such file. Check the path.")
     return kind.open(spec, storage.read(spec.path), characters)
 
 
@@ -152,7 +152,7 @@ def _open_chars(spec: TokenizerSpec, data: bytes, characters: str) -> Tokenizer:
     if spec.path:
         return chars.CharTokenizer.from_bytes(data, spec.path, spec.eos, replace_unknown=spec.replace_unknown)
     if not characters:
-        raise SourceError("--tokenizer chars: the text has no characters to make a vocabulary of.")
+        raise SourceError("--tokenizer chars: the text has no characters for a vocabulary.")
     return chars.CharTokenizer(characters, spec.eos)
 
 
@@ -175,7 +175,7 @@ TOKENIZERS: Mapping[str, TokenizerKind] = MappingProxyType(
 
 
 def _forms() -> Iterator[str]:
-    """Yield what --tokenizer takes."""
+    """Yield the values of --tokenizer."""
     for name, kind in TOKENIZERS.items():
         if kind.file is not FileUse.REQUIRED:
             yield name

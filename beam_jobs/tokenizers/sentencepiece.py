@@ -16,17 +16,17 @@ FILE = "tokenizer.model"
 class SentencePieceTokenizer:
     """A SentencePiece model.
 
-    The end of document is the model's own (`</s>`, as a rule), or the piece that `eos` names. A sequence is filled up with the
+    The end of document is the model's own (`</s>`, as a rule), or the piece that `eos` names. Padding is the
     model's padding id, or else its end of document, or else 0.
 
     Args:
         data: content of the model's file.
-        path: the file, for messages.
-        eos: the piece that ends a document, or None.
+        path: path of the file, for messages.
+        eos: piece that ends a document, or None.
 
     Raises:
         MissingExtraError: the package is not installed.
-        SourceError: it is no SentencePiece model.
+        SourceError: it is not a SentencePiece model.
         UsageError: it has no piece `eos`.
     """
 
@@ -38,12 +38,12 @@ class SentencePieceTokenizer:
         if eos is not None:
             eos_id = self._processor.piece_to_id(eos)
             if self._processor.id_to_piece(eos_id) != eos:
-                raise UsageError(f"--eos is {eos!r}, and {path} has no such piece.")
-        # -1 stands for none.
+                raise UsageError(f"--eos: {path} has no piece {eos!r}. Pass one of its pieces.")
+        # -1 means none.
         eos_id = None if eos_id is None or eos_id < 0 else eos_id
         pad_id = self._processor.pad_id()
         fill = pad_id if pad_id >= 0 else eos_id if eos_id is not None else 0
-        # Else 0 is a piece like any other.
+        # Otherwise 0 is an ordinary piece.
         self._has_pad = pad_id >= 0 or eos_id is not None
         unknown_id: int = self._processor.unk_id()
         self.unknown_id = unknown_id if unknown_id >= 0 else None
@@ -51,12 +51,12 @@ class SentencePieceTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text."""
-        # One thread: a worker is one of several processes that share the machine.
+        # One thread: several worker processes share the machine.
         encoded: list[Ids] = self._processor.encode(list(texts), out_type="numpy", num_threads=1)
         return encoded
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids, as the model joins pieces: what its normaliser changed stays changed."""
+        """Return the text of ids, joined by the model; changes of its normaliser remain."""
         text: str = self._processor.decode(content_ids(ids, self.identity, has_pad=self._has_pad).tolist())
         return text
 
@@ -69,9 +69,9 @@ def _processor(data: bytes, path: str) -> Any:
             raise
         raise MissingExtraError("--tokenizer sentencepiece", "text") from error
     if not data:
-        # The package would take it for no model at all, and say nothing.
-        raise SourceError(f"{path} is no SentencePiece model: it is empty.")
+        # The package would accept it as an empty model.
+        raise SourceError(f"{path} is not a SentencePiece model: it is empty.")
     try:
         return package.SentencePieceProcessor(model_proto=data)
     except (RuntimeError, ValueError) as error:
-        raise SourceError(f"{path} is no SentencePiece model: {error}") from None
+        raise SourceError(f"{path} is not a SentencePiece model: {error}") from None

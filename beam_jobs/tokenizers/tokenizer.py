@@ -1,4 +1,4 @@
-"""Interface of a tokenizer, and its identity in a dataset."""
+"""The interface of a tokenizer, and its identity in a dataset."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class TokenizerIdentity:
 
     Attributes:
         name: `"bytes"`, `"chars"`, `"sentencepiece"` or `"hf"`.
-        vocab_size: number of ids; all are from 0 to below it.
-        eos_id: the id that ends a document, or None.
-        pad_id: the id that fills up a sequence.
+        vocab_size: number of ids, which count from 0.
+        eos_id: id that ends a document, or None.
+        pad_id: id of padding.
         file: name of the tokenizer's file next to the data; empty for bytes, which have none.
-        sha256: of that file, in hexadecimal; empty without a file.
+        sha256: SHA-256 of that file, in hexadecimal digits; empty without a file.
     """
 
     name: str
@@ -47,7 +47,7 @@ class TokenizerIdentity:
 
 
 class Tokenizer(Protocol):
-    """Text to ids and back."""
+    """A tokenizer: text to ids and back."""
 
     @property
     def identity(self) -> TokenizerIdentity:
@@ -55,7 +55,7 @@ class Tokenizer(Protocol):
 
     @property
     def unknown_id(self) -> int | None:
-        """The id that stands for any text that the vocabulary does not have, or None."""
+        """The id of text outside of the vocabulary, or None."""
 
     @property
     def file_bytes(self) -> bytes:
@@ -65,18 +65,18 @@ class Tokenizer(Protocol):
         """Return the ids of each text, int32 [tokens], without end of document; a ValueError if a text cannot be encoded."""
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids; those that end a document or fill up a sequence are omitted.
+        """Return the text of ids, without ends of documents and padding.
 
-        An id that fills up a sequence for want of another, and stands for text too, stays: nothing else would bring it back.
+        If the padding id also stands for text, it is kept, since the text would be lost otherwise.
 
         Raises:
-            FeatureError: there is no such id.
+            FeatureError: an id is not in the vocabulary.
         """
 
 
 @runtime_checkable
 class Utf8Tokenizer(Tokenizer, Protocol):
-    """A tokenizer whose ids for some texts one after the other are those for each, one after the other, and as many as bytes."""
+    """A tokenizer with one id for each byte of UTF-8, so that texts can be encoded together."""
 
     def encode_utf8(self, data: bytes) -> Ids:
         """Return the ids of text in UTF-8: int32 [bytes]."""
@@ -88,13 +88,13 @@ def sha256(data: bytes) -> str:
 
 
 def reject_eos(eos: str | None, name: str) -> None:
-    """Raise UsageError if --eos names another end of document than the tokenizer's own."""
+    """Raise UsageError if --eos names another end of document than the tokenizer's."""
     if eos not in (None, EOS):
-        raise UsageError(f"--eos is {eos!r}; the tokenizer {name} has its own, {EOS}. Leave the flag out.")
+        raise UsageError(f"--eos: the tokenizer {name} has {EOS} (got {eos!r}). Omit the flag.")
 
 
 def check_ids(ids: npt.NDArray[np.integer], identity: TokenizerIdentity) -> None:
-    """Raise FeatureError if an id is none of the vocabulary's.
+    """Raise FeatureError if an id is not in the vocabulary.
 
     Args:
         ids: integers, of any shape.
@@ -112,12 +112,12 @@ def content_ids(ids: Iterable[int], identity: TokenizerIdentity, *, has_pad: boo
     """Return ids as an array, without end-of-document and padding ids.
 
     Args:
-        ids: of the tokenizer.
-        identity: of the tokenizer.
-        has_pad: the id that fills up a sequence stands for nothing else; otherwise it stays.
+        ids: ids of the tokenizer.
+        identity: identity of the tokenizer.
+        has_pad: whether the padding id has no other meaning; otherwise it is kept.
 
     Raises:
-        FeatureError: one is none of the vocabulary's.
+        FeatureError: an id is not in the vocabulary.
     """
     array = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int64)
     check_ids(array, identity)

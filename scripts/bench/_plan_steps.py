@@ -1,4 +1,4 @@
-"""The steps of planning, each as a worker of an engine takes it: from files to files, with a count of what it passes on."""
+"""The steps of planning, each as on a worker of an engine: from files to files, with the size of its output."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from beam_jobs.planning.sample import MergeSamples
 from beam_jobs.references.labels import CollectLabels, Labels
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import Reference
-from beam_jobs.sources import Refuse, make_reference, raise_refusal
-from beam_jobs.steps.group_by_shard import ByRun, by_shard
-from beam_jobs.steps.list_references import NAMES, SAMPLE, TALLY, ListReferences
-from beam_jobs.steps.list_units import numbered_units
+from beam_jobs.sources import Reject, make_reference, raise_rejection
+from beam_jobs.steps.listing.list_references import NAMES, SAMPLE, TALLY, ListReferences
+from beam_jobs.steps.listing.list_units import numbered_units
+from beam_jobs.steps.shards.group_by_shard import ByRun, by_shard
 from tpudata.format import Feature, Manifest, Shard, Source, Split, shard_name
 
 OPTIONS = ConvertOptions("/data/imagenet/train", "/data/imagenet/shards")
@@ -41,11 +41,11 @@ _LENGTH = struct.Struct("<Q")
 
 @dataclasses.dataclass(frozen=True)
 class MadeUpFolders:
-    """A Source whose records are nowhere.
+    """Source of records that do not exist.
 
     Attributes:
-        options: of the conversion.
-        records: how many there are.
+        options: options of the conversion.
+        records: number of records.
     """
 
     options: ConvertOptions
@@ -65,9 +65,9 @@ class MadeUpFolders:
         del ignored
         return (part,)
 
-    def references(self, unit: int, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: int, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield the references of one folder."""
-        del ignored, refuse
+        del ignored, reject
         name = f"n{unit // _FOLDER_RECORDS:08d}"
         for number in range(unit, min(unit + _FOLDER_RECORDS, self.records)):
             key = f"{name}/{name}_{number}.JPEG"
@@ -77,12 +77,12 @@ class MadeUpFolders:
 
 @dataclasses.dataclass
 class Passed:
-    """What a step passes on.
+    """Output of a step.
 
     Attributes:
-        elements: how many.
-        size: their bytes.
-        note: what else is known of it.
+        elements: number of elements.
+        size: their size in bytes.
+        note: further information.
     """
 
     elements: int = 0

@@ -31,12 +31,12 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Side(NamedTuple):
-    """What one process measures.
+    """Measurement of one process.
 
     Attributes:
-        name: of the pipeline, in SIDES.
+        name: name of the pipeline, in SIDES.
         mode: "training" or "evaluation".
-        folder: the dataset.
+        folder: folder of the dataset.
     """
 
     name: str
@@ -50,8 +50,8 @@ def report(images: Path, resized: Path | None, rounds: int, dali: str | None) ->
     Args:
         images: a dataset of `tpudata convert images`, best with 64 shards or more, as ImageNet has 1,024.
         resized: the same pictures, converted with `--resize-shorter 256`, or None.
-        rounds: how often.
-        dali: Python of an environment that has nvidia-dali, or None.
+        rounds: number of rounds.
+        dali: Python of an environment with nvidia-dali, or None.
     """
     names = [WHOLE, THEIRS, OURS, *([DALI] if dali else [])]
     runs = [Side(name, "training", images) for name in names]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-# Seconds without work after which nothing goes on.
+# Seconds without work after which a pipeline is idle.
 QUIET = 0.2
 
 
@@ -20,10 +20,10 @@ class Side(NamedTuple):
     """A pipeline to measure.
 
     Attributes:
-        build: makes the `tf.data.Dataset`, endless or taken again from its beginning; it is pickled.
-        batches: of a round.
-        warm_up: batches before the first round. A shuffle's window takes its memory from the system as it is first filled, and uses
-            it again from then on.
+        build: function, which is pickled, that makes the `tf.data.Dataset`; a finite one is repeated.
+        batches: number of batches in a round.
+        warm_up: number of batches before the first round. A shuffle's window gets its memory from the system when it is first
+            filled, and reuses it from then on.
     """
 
     build: Callable[[], Any]
@@ -81,7 +81,7 @@ def _endless(dataset: Any) -> Iterator[Any]:
 def _settled() -> tuple[float, float]:
     """Wait until this process is idle; return its CPU time and when it became idle.
 
-    Pipelines work in advance. So a round ends when there is as much in advance again as there was when it began.
+    Pipelines work in advance, so a round ends when as much is prepared as at its beginning.
     """
     cpu, wall = time.process_time(), time.perf_counter()
     while time.perf_counter() - wall < QUIET:

@@ -3,7 +3,7 @@
     python scripts/bench/convert.py [--pictures FOLDER] [--sizes 5000,20000] [--rounds 3] [--programs NAME,...]
 
 The pictures, 200 JPEGs of about 110 kB drawn here unless a folder is named, are linked into class folders as often as needed. Each
-round runs, in processes of their own and in turn:
+round runs, in separate processes and in turn:
 
     plain       reads each file and writes it framed with its CRC; without TensorFlow
     convert     the job

@@ -7,9 +7,9 @@ Cases, by default both:
     convert   many small objects to shards by `tpudata convert images`, next to reading them one by one with Google's client
     read      records of 16 shards through make_input_fn, next to tf.data.TFRecordDataset on TensorFlow's own client for gs://
 
-The store is the small one of the tests, in a separate process on loopback, where every request waits for --latency and every
-answer is sent at --bandwidth. What is measured is how requests overlap; how fast Google's is, this cannot say. All is measured by
-the clock, in one run; nothing here passes or fails.
+The store is the one of the tests, in a separate process on loopback, in which every request waits for --latency and every answer is
+sent at --bandwidth. This measures how requests overlap, not the speed of Google's store. All times are by the clock, in one run;
+nothing here passes or fails.
 """
 
 from __future__ import annotations

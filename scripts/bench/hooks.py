@@ -1,4 +1,4 @@
-"""What a training step with hooks costs: CPU time and time by the clock, next to the original TPUEstimator's.
+"""Cost of a training step with hooks: CPU time and time by the clock, next to the original TPUEstimator's.
 
     python scripts/bench/hooks.py PYTHON_WITH_TENSORFLOW_2_15 [--rounds N] [--steps N]
 

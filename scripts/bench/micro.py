@@ -1,4 +1,4 @@
-"""What hand-written parts of a conversion save, next to the plain form that would replace each.
+"""Cost of hand-written parts of a conversion, next to the plain form that would replace each.
 
     python scripts/bench/micro.py [--conversion 58] [--rounds 5] [--folder DIR]
 

@@ -1,4 +1,4 @@
-"""What planning many inputs takes, step by step: time, what a worker holds, and what goes through the shuffle.
+"""Cost of planning many inputs, step by step: time, memory of a worker, and data in the shuffle.
 
     python scripts/bench/plan.py [--records 10000000] [--folder DIR]
     python scripts/bench/plan.py --pipeline [--records 10000000] [--workers 1]
@@ -6,9 +6,9 @@
 The references are made up: class folders of 10,000 images of about 110 kB, with paths like ImageNet's. They take every step of a
 conversion but the last, in which shards are written: listing, adding up, cutting, and grouping by shard; and the manifest is made.
 
-Each step runs in a separate process, as on one worker of an engine, and what it passes on is kept on disk: 100 bytes a
-reference in DIR, a temporary folder by default. `--pipeline` runs the steps on the local runner, which keeps all references in
-memory. What comes out is checked to be every reference once, in order. Nothing here passes or fails on time.
+Each step runs in a separate process, as on one worker of an engine, and its output is kept on disk: 100 bytes a reference in DIR, a
+temporary folder by default. `--pipeline` runs the steps on the local runner, which keeps all references in memory. The result is
+checked: every reference once, in order. Nothing here passes or fails on time.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from apache_beam.pvalue import AsSingleton
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.planning.plan import Plan, SumTallies, make_plan
 from beam_jobs.run.runner import new_pipeline, pipeline_options
-from beam_jobs.steps.group_by_shard import GroupByShard
-from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
-from beam_jobs.steps.list_units import ListUnits
+from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
+from beam_jobs.steps.listing.list_units import ListUnits
+from beam_jobs.steps.shards.group_by_shard import GroupByShard
 
 # Each with whether one worker alone takes it.
 _STEPS = (

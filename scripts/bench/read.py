@@ -1,4 +1,4 @@
-"""Speed of reading: records per CPU second of pipelines that do the same, side by side.
+"""Speed of reading: records per CPU second of equivalent pipelines.
 
     python scripts/bench/read.py [CASE ...] [--rounds N] [--folder FOLDER] [--images DATASET [--resized DATASET] [--dali PYTHON]]
 

@@ -2,9 +2,9 @@
 
     python scripts/bench/text.py PATH... [--length 512] [--megabytes 20] [--rounds 5]
 
-PATH is a file of text, or a folder whose files of text are taken. Documents are what stands between blank lines, such as the
-speeches of a play; they are repeated until they are as many megabytes as were asked for. Everything runs in this process, in turn,
-and the best of several rounds counts. Figures are tokens of text per CPU second. Nothing here passes or fails.
+PATH is a text file, or a folder of text files. Documents are separated by blank lines, such as the speeches of a play; they are
+repeated up to the requested number of megabytes. Everything runs in this process, in turn, and the best of several rounds counts.
+Figures are tokens of text per CPU second. Nothing here passes or fails.
 
     plain loop      one stream of bytes, cut every `length`, each row a tf.train.Example with one int64_list
     bytes, stream   the converter: documents to Examples with input_ids

@@ -6,9 +6,9 @@ The model is a small CNN for 28x28 digits (random ones, made once and held in me
 channels, a dense layer of 8 N. Both loops run 100 steps in a call, in this process, in turn; what counts are the median of
 several rounds, and of the ratios within each round, because a machine is never quite idle. Also timed: the first step, from
 making the estimator to its end, and ten evaluations and predictions of one batch after the first ones, which build them. With
-`--original`, the Python of an environment with TensorFlow 2.15, the original TPUEstimator trains the same model in a process of
-its own, in turn with the others (use_tpu=False). "With hooks" is with LoggingTensorHook and StopAtStepHook, which see every
-step. On a machine with a GPU all of it runs there. Prints ratios, and never fails on time.
+`--original`, the Python of an environment with TensorFlow 2.15, the original TPUEstimator trains the same model in a separate
+process, in turn with the others (use_tpu=False). "With hooks" is with LoggingTensorHook and StopAtStepHook, which see every
+step. On a machine with a GPU, everything runs there. Prints ratios, and never fails on time.
 """
 
 from __future__ import annotations

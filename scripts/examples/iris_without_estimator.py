@@ -1,4 +1,4 @@
-"""The irises learned without an estimator: variables, gradients and a loop of one's own, on a TPU or on this machine.
+"""Training on the irises without an estimator: variables, gradients and a custom loop, on a TPU or on this machine.
 
 python scripts/examples/iris_without_estimator.py                      # this machine's CPU or GPU
 python scripts/examples/iris_without_estimator.py --tpu grpc://HOST:8470
@@ -78,9 +78,7 @@ def accuracy(features: Any, labels: Any, w_1: Any, w_2: Any) -> float:
 def main(argv: Sequence[str]) -> int:
     """Connect to the TPU, if one is named, and train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--tpu", help="a TPU's name or address, or local; without it this machine's other devices are used"
-    )
+    parser.add_argument("--tpu", help="name or address of a TPU, or local (default: this machine's other devices)")
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=8, help="of all cores together")
     parser.add_argument("--learning-rate", type=float, default=0.05)

@@ -38,9 +38,7 @@ def main(argv: Sequence[str]) -> int:
     """Trains, and evaluates every held-out picture once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="the dataset's folder")
-    parser.add_argument(
-        "--tpu", help="a TPU's name or address, or local; without it this machine's other devices are used"
-    )
+    parser.add_argument("--tpu", help="name or address of a TPU, or local (default: this machine's other devices)")
     parser.add_argument("--batch-size", type=int, default=64, help="of each core")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--steps-per-epoch", type=int, default=100)
@@ -60,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
             cache="auto",
             seed=1,
         )
-        # Every record once. A TPU takes batches of one size, so there the last one is padded, with weight 0.
+        # Every record once. A TPU needs batches of one size, so the last one is padded there, with the weight 0.
         return strategy.distribute_datasets_from_function(
             lambda context: tpudata.as_keras(input_fn, flags.batch_size, context, pad=flags.tpu is not None)
         )

@@ -1,4 +1,4 @@
-"""A Keras LSTM that learns a text character by character, and then writes some of its own; fed by as_keras.
+"""A Keras LSTM that learns a text character by character and then generates text; fed by as_keras.
 
 tpudata convert text --input TEXT --output DATA --form paragraphs --tokenizer chars --sequence-length 128
 python scripts/examples/keras_text.py --data DATA --prompt 'ROMEO:' [--tpu grpc://HOST:8470]
@@ -50,9 +50,7 @@ def main(argv: Sequence[str]) -> int:
     """Trains and writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="the dataset's folder, made with --tokenizer chars")
-    parser.add_argument(
-        "--tpu", help="a TPU's name or address, or local; without it this machine's other devices are used"
-    )
+    parser.add_argument("--tpu", help="name or address of a TPU, or local (default: this machine's other devices)")
     parser.add_argument("--batch-size", type=int, default=32, help="of each core")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--units", type=int, default=256)
@@ -69,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     except ValueError as error:
         parser.error(f"--prompt: {error}")
     if not prompt:
-        parser.error("--prompt is empty: give at least a character")
+        parser.error("--prompt is empty. Pass at least one character")
     keras.utils.set_random_seed(1)
     input_fn = tpudata.make_input_fn(flags.data, "train", training=True, seed=1)
 

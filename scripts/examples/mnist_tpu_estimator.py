@@ -1,4 +1,4 @@
-"""MNIST by TPUEstimator, as programs were written when it was new; only the imports are of today.
+"""MNIST by TPUEstimator, in the style of TensorFlow 1; only the imports are current.
 
 Make the data with `tpudata convert images --input IDX_FOLDER --output DATA --layout raw`, and run
 
@@ -24,7 +24,7 @@ tf.flags.DEFINE_string("train_file", "", "TFRecord files with image_raw and labe
 tf.flags.DEFINE_integer("train_steps", 1000, "The step at which training ends.")
 tf.flags.DEFINE_integer("eval_steps", 10, "How many batches are evaluated afterwards.")
 tf.flags.DEFINE_string("model_dir", None, "Checkpoints and summaries.")
-tf.flags.DEFINE_integer("iterations", 50, "Steps on the TPU between two looks at the host.")
+tf.flags.DEFINE_integer("iterations", 50, "Training steps in one loop of the TPU.")
 tf.flags.DEFINE_integer("num_shards", None, "Cores of the TPU; ignored without one.")
 tf.flags.DEFINE_float("learning_rate", 0.05, "Of gradient descent.")
 tf.flags.DEFINE_bool("use_tpu", False, "Run on a TPU.")

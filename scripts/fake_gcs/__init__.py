@@ -1,8 +1,8 @@
 """A small Google Cloud Storage on loopback, for tests and for trying things on one machine.
 
-It speaks what google-cloud-storage, Beam's GcsIO and TensorFlow's built-in client for gs:// say to the real one: the JSON API, and
-reads of the XML API, as HTTP on a port of loopback, and as HTTPS of googleapis.com to whoever takes that port for his proxy.
-Objects are in memory. Requests can be delayed, and made to fail.
+It supports the requests of google-cloud-storage, Beam's GcsIO and TensorFlow's built-in client for gs://: the JSON API and reads of
+the XML API, by HTTP on a port of loopback, and by HTTPS as googleapis.com for clients that use the port as a proxy. Objects are in
+memory. Requests can be delayed, and made to fail.
 
     with FakeGcs() as store:
         store.bucket("b")

@@ -1,4 +1,4 @@
-"""`scripts/gcs_emulator`: serves until it is interrupted, and prints what leads clients to it."""
+"""The command of `scripts/gcs_emulator`: serves until it is interrupted, and prints the variables for its clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--bandwidth", type=amount, metavar="MB", help="MB/s of each request (default: no limit)")
     parser.add_argument("--environment", type=Path, metavar="FILE", help="write the variables there as well")
     flags = parser.parse_args()
-    # Whoever started it ends it so, and a terminal that is closed.
+    # Sent by the program that started this one, or by a terminal that is closed.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:
@@ -89,9 +89,7 @@ def opened(number: int) -> FakeGcs:
     try:
         return FakeGcs(MOST_LISTED, number)
     except OSError as error:
-        raise OSError(
-            f"port {number} of 127.0.0.1: {error.strerror}. Leave --port out for any that is free."
-        ) from error
+        raise OSError(f"port {number} of 127.0.0.1: {error.strerror}. Omit --port for a free one.") from error
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What each request asks for, and the answers about buckets and objects; those about uploads are in `_uploads`."""
+"""Routes of requests, and the answers for buckets and objects; those for uploads are in `uploads`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from scripts.fake_gcs.requests import Answer, Request, error_answer, json_answer
 Action: TypeAlias = "Callable[[Objects, Request], Answer]"
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _JSON = "(?:/download)?/storage/v1"
-# How many objects a listing holds where nothing else is said.
+# Default number of objects in a page of a listing.
 MOST_LISTED = 1000
 
 
 def route(request: Request) -> Action:
-    """Return what answers a request; fills in what it is for."""
+    """Return the function that answers a request, and fill in what the request is for."""
     for methods, pattern, operation, action in _ROUTES:
         found = pattern.fullmatch(request.path)
         if found and request.method in methods:

@@ -1,4 +1,4 @@
-"""A certificate authority, and its certificate for the Google hosts that the store stands in for."""
+"""A certificate authority, and its certificate for the Google hosts that the store replaces."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def server_context() -> tuple[ssl.SSLContext, bytes]:
         .sign(authority_key, hashes.SHA256())
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # Python takes them from a file alone.
+    # Python only loads them from a file.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "server.pem")
         secret = key.private_bytes(

@@ -1,4 +1,4 @@
-"""Faults: what goes wrong, where, and how often."""
+"""Faults of the store: their kinds, the requests that meet them, and their number."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ OPERATIONS = (
 
 @dataclasses.dataclass
 class Fault:
-    """Something that goes wrong.
+    """A fault that requests meet.
 
     Args:
         kind: one of KINDS.
-        operation: of which requests, one of OPERATIONS or a pattern of them.
-        where: of which objects: a pattern of BUCKET/OBJECT.
-        count: how many times; None for ever.
-        passing: how many such requests are spared first.
-        seconds: how long a slow body takes, or an answer that never comes.
+        operation: kind of the requests, one of OPERATIONS or a pattern of them.
+        where: objects of the requests, a pattern of BUCKET/OBJECT.
+        count: number of requests that meet it; None for all.
+        passing: number of such requests that are spared first.
+        seconds: duration of a slow body, or time until an answer that never comes is given up.
     """
 
     kind: str
@@ -78,7 +78,7 @@ class Faults:
     """The faults of a store.
 
     Attributes:
-        met: how many requests met one.
+        met: number of requests that met a fault.
     """
 
     def __init__(self) -> None:

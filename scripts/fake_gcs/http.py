@@ -1,4 +1,4 @@
-"""Connections: plain, or by CONNECT and TLS in the name of Google's hosts; what goes wrong on them."""
+"""Connections: plain, or by CONNECT and TLS as Google's hosts; and their faults."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection of a client."""
 
     protocol_version = "HTTP/1.1"
-    # Otherwise small answers wait for the client to acknowledge their heads.
+    # Otherwise small answers wait until the client acknowledges their heads.
     disable_nagle_algorithm = True
     wbufsize = 1 << 16
     server: Any

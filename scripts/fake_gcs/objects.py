@@ -1,4 +1,4 @@
-"""What the store holds: buckets, objects with generations, uploads under way, and tokens that it gave out."""
+"""State of the store: buckets, objects with generations, unfinished uploads, and issued tokens."""
 
 from __future__ import annotations
 
@@ -100,6 +100,7 @@ class Objects:
         uploads: those under way, by id.
         denied: buckets that nobody may touch.
         needs_token: whether a request without a token is rejected.
+        repeats_folders: whether a page of a listing begins with the folder that the page before has ended with.
     """
 
     def __init__(self) -> None:
@@ -108,6 +109,7 @@ class Objects:
         self.finished: dict[str, Upload] = {}
         self.denied: set[str] = set()
         self.needs_token = False
+        self.repeats_folders = False
         self.lock = threading.RLock()
         self._generations = itertools.count(1001)
         self._numbers = itertools.count()
@@ -176,7 +178,8 @@ class Objects:
                 found[prefix + head + cut] = None
             else:
                 found[name] = stored
-        names = sorted(name for name in found if name > after)
+        again = {after} if self.repeats_folders and found.get(after, ...) is None else set()
+        names = sorted(name for name in found if name > after or name in again)
         page = names[:limit]
         token = page[-1] if page and len(page) < len(names) else None
         items = {name: item for name in page if (item := found[name]) is not None}

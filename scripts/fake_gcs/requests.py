@@ -1,4 +1,4 @@
-"""Requests as the store's parts see them, and answers."""
+"""Requests, as the parts of the store get them, and answers."""
 
 from __future__ import annotations
 

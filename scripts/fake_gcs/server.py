@@ -1,4 +1,4 @@
-"""The server: a port, its threads, and what is set and counted."""
+"""The server: a port, its threads, its settings and its counters."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class FakeGcs(Objects):
 
     Attributes:
         buckets, uploads, denied, needs_token: see `Objects`.
-        faults: what goes wrong.
-        requests: how many there were, by what they were for.
+        faults: faults that requests meet.
+        requests: number of requests by operation.
         seen_authorization: the headers of this name, of every kind that came.
         latency: seconds that every request waits before anything is done.
         forward: HOST:PORT of another store, which answers in place of this one all but questions for tokens.

@@ -1,4 +1,4 @@
-"""Uploads: in one request, or resumable, part by part, with the question how much has come."""
+"""Uploads: in one request, or resumable in parts, with requests for the received size."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # ruff: noqa: ARG001  (TPUEstimator looks at the names of a model_fn's and an input_fn's arguments)
-"""Programs of scripts/oracle_tf215: what a model_fn leaves in its graph, and what of it runs in a step.
+"""Programs of scripts/oracle_tf215 for operations that a model_fn leaves in its graph: the ones that run in a step.
 
-Every model is one weight that a step multiplies by 0.8, with a loss of its square.
+Every model has one weight, which a step multiplies by 0.8; the loss is its square.
 """
 
 from __future__ import annotations

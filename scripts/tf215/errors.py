@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001, ARG005  (TPUEstimator looks at the names of a model_fn's and an input_fn's arguments)
-"""The program of scripts/oracle_tf215 that does what is wrong, and notes the errors."""
+"""The program of scripts/oracle_tf215 that makes mistakes, and records the errors."""
 
 from __future__ import annotations
 

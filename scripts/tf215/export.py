@@ -1,4 +1,4 @@
-"""The program of scripts/oracle_tf215 that exports, with every kind of receiver and output."""
+"""The program of scripts/oracle_tf215 that exports models, with every kind of receiver and output."""
 
 from __future__ import annotations
 

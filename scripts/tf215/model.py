@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001  (TPUEstimator looks at the names of a model_fn's and an input_fn's arguments)
-"""What the programs of scripts/oracle_tf215 have in common: data, models, the estimator, and what they note of a run.
+"""Common parts of the programs of scripts/oracle_tf215: data, models, the estimator, and records of a run.
 
 `base` and `tpu` are the modules of the side that this process runs: the original's, or ours.
 """
@@ -110,7 +110,7 @@ def estimator(folder, model_fn, warm_start_from=None, iterations=1, num_replicas
         "keep_checkpoint_max": 0,
     }
     run_config = tpu.RunConfig(
-        # Without a TPU, num_shards counts for nothing.
+        # Without a TPU, num_shards is ignored.
         tpu_config=tpu.TPUConfig(
             iterations, num_shards=8, **({} if num_replicas is None else {"num_replicas": num_replicas})
         ),
@@ -165,7 +165,7 @@ def events(folder):
 
 
 def note(folder):
-    """All that a folder holds."""
+    """Return the content of a folder: losses, checkpoints, steps of events and variables."""
     steps, losses = events(folder)
     found = {"losses": losses, "checkpoints": checkpoints(folder), **named("event steps", steps), **variables(folder)}
     for path in sorted(folder.glob("eval*")):

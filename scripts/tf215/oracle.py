@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "scripts" / "tf215" / "programs.py"
 SIDES = {"original": ["tensorflow-cpu==2.15.1"], "ours": ["--editable", f"{ROOT}[tensorflow]"]}
-# Which side each stage of scripts/tf215/programs.py is of.
+# Side of each stage of scripts/tf215/programs.py.
 STAGES = {"original": "original", "ours": "ours", "again": "original"}
 SETTINGS = {
     "original": {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
@@ -30,12 +30,12 @@ RELATIVE, ABSOLUTE = 1e-4, 1e-6
 
 
 class Known(NamedTuple):
-    """A difference that is there on purpose, or cannot be helped.
+    """A difference that is intended, or cannot be avoided.
 
     Attributes:
         program: pattern of the names of programs.
         field: pattern of the names of fields.
-        reason: why, as docs/train/porting.md says it, too.
+        reason: the reason, which docs/train/porting.md contains, too.
     """
 
     program: str
@@ -81,7 +81,7 @@ KNOWN = (
 
 
 class Row(NamedTuple):
-    """What became of one field: an empty `difference` means equal."""
+    """Result of one field; `difference` is empty if it is equal."""
 
     program: str
     field: str
@@ -90,7 +90,7 @@ class Row(NamedTuple):
 
 
 def differences(original: Any, ours: Any) -> Iterator[str]:
-    """Say what is different about two values as JSON has them; numbers may differ within the tolerance."""
+    """Yield the differences of two JSON values; numbers may differ within the tolerance."""
     if isinstance(original, dict) and isinstance(ours, dict):
         for key in sorted({*original, *ours}):
             if key not in ours or key not in original:
@@ -112,7 +112,7 @@ def differences(original: Any, ours: Any) -> Iterator[str]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number; truth values are none."""
+    """Return whether a value is a number, and not a boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -181,13 +181,13 @@ def main() -> int:
     """Run the programs with the original and with ours, and print a table; return 1 if they differ in an unlisted way."""
     parser = argparse.ArgumentParser(prog="scripts/oracle_tf215", description=main.__doc__)
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="some of the programs (default: all)")
-    parser.add_argument("--venvs", help="keep the virtual environments in this folder, and use those that are there")
+    parser.add_argument("--venvs", help="keep the virtual environments in this folder, and use existing ones")
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tpudata-oracle-") as temporary:
         venvs = Path(flags.venvs or f"{temporary}/venvs").resolve()
         pythons = {side: environment(venvs / side, packages) for side, packages in SIDES.items()}
         for stage, side in STAGES.items():
-            # What TensorFlow says of its age is no part of the comparison.
+            # TensorFlow's deprecation warnings are not compared.
             log = Path(temporary, f"{stage}.log")
             with log.open("w") as file:
                 command = [pythons[side], str(PROGRAMS), stage, temporary, *flags.programs]

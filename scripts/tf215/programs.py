@@ -134,7 +134,7 @@ def summaries(folder):
 
 
 class Recorder(tf.train.SessionRunHook):
-    """Notes its calls, and what it fetches: named tensors of the step, variables, and operations of its own."""
+    """Notes its calls, and what it fetches: named tensors of the step, variables, and operations that it adds."""
 
     def __init__(self, who, calls, values, stop_at=None):
         self.who, self.calls, self.values, self.stop_at = who, calls, values, stop_at

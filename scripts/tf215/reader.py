@@ -12,14 +12,14 @@ from pathlib import Path
 from oracle import environment
 
 ROOT = Path(__file__).resolve().parents[2]
-# What our reader needs, and no more.
+# Only what our reader needs.
 PACKAGES = ["tensorflow-cpu==2.15.1", "google-crc32c"]
 
 
 def main() -> int:
     """Feed the original estimator and print a table; return 1 if a number differs."""
     parser = argparse.ArgumentParser(prog="scripts/reader_tf215", description=main.__doc__)
-    parser.add_argument("--venvs", help="keep the virtual environment in this folder, and use one that is there")
+    parser.add_argument("--venvs", help="keep the virtual environment in this folder, and use an existing one")
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tpudata-reader-") as temporary:
         python = environment(Path(flags.venvs or temporary).resolve() / "reader", PACKAGES)
@@ -30,7 +30,7 @@ def main() -> int:
                 env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"},
                 stderr=file,
             )
-        # What TensorFlow says of its age is of interest only then.
+        # The log has TensorFlow's deprecation warnings, too.
         if done.returncode:
             print(log.read_text(), file=sys.stderr)
     return int(done.returncode != 0)

@@ -170,8 +170,8 @@ def test_examples_of_a_pipeline(tmp_path: Path) -> None:
     assert sizes[0] < sizes[1]
 
 
-def test_other_compressions_are_refused(drawn: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="compression='zip': allowed are None and 'gzip'"):
+def test_other_compressions_are_rejected(drawn: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"compression: unknown value \(got 'zip', expected None or 'gzip'\)"):
         write([], tmp_path / "out", compression="zip")
     with pytest.raises(UsageError, match="--compression"):
         run(["--input", str(drawn), "--output", str(tmp_path / "out"), "--compression=zip"])

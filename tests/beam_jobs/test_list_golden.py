@@ -9,7 +9,7 @@ import io
 import json
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -58,7 +58,7 @@ def png(number: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def table(rows: Iterable[Iterable[object]], ending: str = "\n", delimiter: str = ",") -> str:
+def table(rows: Iterable[Sequence[object]], ending: str = "\n", delimiter: str = ",") -> str:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator=ending, delimiter=delimiter).writerows(rows)
     return buffer.getvalue()

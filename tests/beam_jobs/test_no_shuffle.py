@@ -76,7 +76,7 @@ def test_a_shuffled_dataset_holds_the_same_records_in_another_order(pictures: Pa
     assert sorted(names(tmp_path / "shuffled")) == sorted(names(output))
 
 
-def test_two_inputs_of_one_key_are_refused_wherever_they_stand(pictures: Path, tmp_path: Path) -> None:
+def test_two_inputs_of_one_key_are_rejected_wherever_they_stand(pictures: Path, tmp_path: Path) -> None:
     paths = sorted(pictures.rglob("*.*"))
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for path in (*paths, paths[0]):
@@ -86,6 +86,6 @@ def test_two_inputs_of_one_key_are_refused_wherever_they_stand(pictures: Path, t
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_a_seed_without_a_shuffle_is_refused(pictures: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--seed is of the shuffled order"):
+def test_a_seed_without_a_shuffle_is_rejected(pictures: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--seed sets the shuffled order"):
         convert(pictures, tmp_path / "out", "--seed", "3")

@@ -22,7 +22,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import key_digest
 from beam_jobs.reshard import reshard_conversion
-from beam_jobs.steps.list_units import numbered_units
+from beam_jobs.steps.listing.list_units import numbered_units
 from beam_jobs.stored_records.converter import DatasetConverter
 from beam_jobs.stored_records.options import ReshardOptions
 from tests.beam_jobs.resharding import assert_whole, manifest, numbered, records_of, reshard, write_files
@@ -361,7 +361,7 @@ def test_a_folder_may_hold_other_files_and_a_pattern_may_not(
     assert reshard(files, "--output", tmp_path / "out") == 0
     assert manifest(tmp_path / "out").source.ignored_files == 3
     assert "ignored     3 without TFRecords: a.tfrecord.idx, empty.tfrecord, features.json\n" in capsys.readouterr().out
-    with pytest.raises(BadRecordError, match=r"features.json at byte 0: refused: not a TFRecord file"):
+    with pytest.raises(BadRecordError, match=r"features.json at byte 0: rejected: not a TFRecord file"):
         reshard(files / "*.json", files / "a.tfrecord", "--output", tmp_path / "other")
 
 
@@ -377,7 +377,7 @@ def test_a_damaged_file_of_a_folder_is_not_lost(
     data = bytearray(path.read_bytes())
     data[1 if damage == "header" else 10] ^= 0xFF  # Byte 10 of a gzip file is the first of the packed data.
     path.write_bytes(data[:11] if damage == "short" else data)
-    with pytest.raises(BadRecordError, match=rf"{names[1]} at byte 0: refused: "):
+    with pytest.raises(BadRecordError, match=rf"{names[1]} at byte 0: rejected: "):
         reshard(files, "--output", tmp_path / "out")
     assert reshard(files, "--output", tmp_path / "out", "--on-bad-record=skip", "--max-bad-records=1") == 0
     found = manifest(tmp_path / "out")

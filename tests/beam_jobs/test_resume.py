@@ -23,7 +23,7 @@ def convert(source: Path, output: Path, *flags: str) -> int:
     return run(["--input", str(source), "--output", str(output), *flags])
 
 
-def test_output_that_is_not_empty_is_refused(pictures: Path, tmp_path: Path) -> None:
+def test_output_that_is_not_empty_is_rejected(pictures: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     for flags in ((), ("--resume",), ("--overwrite",)):
@@ -104,7 +104,7 @@ def test_overwrite_that_cannot_succeed_leaves_the_old_dataset(pictures: Path, tm
         assert digests(tmp_path / "out") == before
 
 
-def test_resume_with_another_plan_is_refused(pictures: Path, tmp_path: Path) -> None:
+def test_resume_with_another_plan_is_rejected(pictures: Path, tmp_path: Path) -> None:
     convert(pictures, tmp_path / "out", "--num-shards", "6")
     (tmp_path / "out" / "manifest.json").unlink()
     with pytest.raises(OutputError, match="6 shards of another run"):

@@ -256,7 +256,7 @@ def test_duplicates_are_left_out_and_counted(tmp_path: Path, capsys: pytest.Capt
     (source / "a.txt").write_text(f"{PLAY}\n\nnew")
     flags = ["--form", "paragraphs", "--split", "train=0.5,test=0.5", "--shard-size", "4kB"]
     convert(source, tmp_path / "out", *flags, "--dedup")
-    assert f"documents   {len(SPEECHES) + 1}; {len(SPEECHES)} duplicates left out" in capsys.readouterr().out
+    assert f"documents   {len(SPEECHES) + 1}; {len(SPEECHES)} duplicates omitted" in capsys.readouterr().out
     assert sorted(texts(tmp_path / "out")) == sorted([*SPEECHES, "new"])
     manifest = open_dataset(str(tmp_path / "out")).manifest
     assert manifest.counts == {"documents": len(SPEECHES) + 1, "duplicates": len(SPEECHES)}
@@ -302,7 +302,7 @@ def test_tokenizers_with_a_file(play: Path, tmp_path: Path, kind: str) -> None:
     with pytest.raises(SourceError, match=r"is another|is no"):
         dataset_tokenizer(str(out))
     assert [defect.reason for defect in verify(str(out))] == [
-        "the SHA-256 of the tokenizer's file is not the manifest's"
+        "the SHA-256 of the tokenizer's file differs from the manifest's"
     ]
 
 
@@ -312,7 +312,7 @@ def test_bad_documents(tmp_path: Path) -> None:
     rows[7], rows[30] = b'{"text": 3}', b"\xff"
     source.write_bytes(b"\n".join(rows))
     flags = ["--num-shards", "4", "--tokenizer", "bytes", "--sequence-length", "16"]
-    with pytest.raises(BadRecordError, match=r"a\.jsonl:\d+ in .*a\.jsonl: refused: "):
+    with pytest.raises(BadRecordError, match=r"a\.jsonl:\d+ in .*a\.jsonl: rejected: "):
         convert(source, tmp_path / "out", *flags)
     skip = ["--on-bad-record", "skip", "--max-bad-records"]
     with pytest.raises(SourceError, match="2 of 50 inputs rejected"):
@@ -334,7 +334,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     source.mkdir()
     (source / "a.txt").write_text(PLAY)
     (source / "b.pdf").write_bytes(b"%PDF-1.5\n\0\0")
-    with pytest.raises(BadRecordError, match=r"b\.pdf: refused: no text: byte 9 is zero"):
+    with pytest.raises(BadRecordError, match=r"b\.pdf: rejected: not text: byte 9 is zero"):
         convert(source, tmp_path / "out")
     convert(source, tmp_path / "out", "--on-bad-record=skip", "--resume")
     assert open_dataset(str(tmp_path / "out")).manifest.rejected == {"no text": 1}
@@ -348,7 +348,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     assert "b.pdf" in rejects.read_text()
 
 
-def test_a_shard_of_refused_documents_alone(tmp_path: Path) -> None:
+def test_a_shard_of_rejected_documents_alone(tmp_path: Path) -> None:
     source = tmp_path / "a.txt"
     source.write_bytes(b"good\n\xff\xff\nfine\n\xfe\n")
     convert(
@@ -420,7 +420,7 @@ def test_append(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SourceError, match=r"vocab\.json is another chars tokenizer than before"):
         convert(source, tmp_path / "out", *flags, "--append")
     vocabulary.unlink()
-    with pytest.raises(SourceError, match=r"vocab\.json: there is no such file"):
+    with pytest.raises(SourceError, match=r"vocab\.json: no such file"):
         convert(source, tmp_path / "out", *flags, "--append")
 
 
@@ -505,15 +505,15 @@ def test_a_plan_writes_nothing(play: Path, tmp_path: Path, capsys: pytest.Captur
     ("flags", "message"),
     [
         (["--tokenizer", "byte"], "did you mean bytes"),
-        (["--eos", "x"], "--eos is of a tokenizer"),
-        (["--no-eos"], "--no-eos is for sequences"),
-        (["--tokenizer=bytes", "--sequence-length=8", "--no-eos", "--eos=<eos>"], "choose one"),
-        (["--long-documents", "cut"], "--long-documents is for --pack"),
-        (["--int64-lists"], "--int64-lists is for sequences"),
-        (["--replace-unknown"], "is of a tokenizer"),
+        (["--eos", "x"], "--eos requires --tokenizer"),
+        (["--no-eos"], "--no-eos requires --sequence-length"),
+        (["--tokenizer=bytes", "--sequence-length=8", "--no-eos", "--eos=<eos>"], "exclude each other"),
+        (["--long-documents", "cut"], "--long-documents requires --pack"),
+        (["--int64-lists"], "--int64-lists requires --sequence-length"),
+        (["--replace-unknown"], "requires --tokenizer"),
         (["--tokenizer=bytes", "--sequence-length=0"], "whole number of 1 or more"),
         (["--field", "a", "--field", "b"], "have no fields"),
-        (["--document-bytes", "2GiB"], "an input has 1 GiB at most"),
+        (["--document-bytes", "2GiB"], "expected 1 to 1 GiB"),
         (["--label-offset", "1"], "unknown flag --label-offset"),
     ],
 )
@@ -527,12 +527,12 @@ def test_wrong_inputs(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is not there"):
         convert(tmp_path / "none", tmp_path / "out")
     (tmp_path / "in").mkdir()
-    with pytest.raises(SourceError, match="has no files to convert"):
+    with pytest.raises(SourceError, match="no files to convert"):
         convert(tmp_path / "in", tmp_path / "out")
     with pytest.raises(SourceError, match="there is no folder"):
         convert(f"{tmp_path}/no/*.txt", tmp_path / "out")
     (tmp_path / "in" / "a.txt").write_text("\n \n")
-    with pytest.raises(SourceError, match="has no files to convert, or there is nothing in them"):
+    with pytest.raises(SourceError, match="no files to convert, or only empty ones"):
         convert(tmp_path / "in", tmp_path / "out")
     (tmp_path / "in" / "a.txt").write_text('{"text": ""}\n')
     flags = ["--form", "jsonl", "--tokenizer", "bytes", "--sequence-length", "8", "--no-eos"]

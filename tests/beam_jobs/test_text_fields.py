@@ -33,17 +33,17 @@ def test_source_and_target(tmp_path: Path) -> None:
     assert all(record["id"] == [b"x" + bytes(map(int, record["source_ids"]))] for record in records)
 
 
-def test_broken_utf8_is_refused_or_replaced(tmp_path: Path) -> None:
+def test_broken_utf8_is_rejected_or_replaced(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"good\nbr\xffken\ncut \xe6\x97\n")
     flags = [f"--input={tmp_path}/a.txt", f"--output={tmp_path}/out", "--no-shuffle"]
-    with pytest.raises(BadRecordError, match=r"a\.txt at byte 7: refused: not UTF-8: byte 0xff"):
+    with pytest.raises(BadRecordError, match=r"a\.txt at byte 7: rejected: not UTF-8: byte 0xff"):
         run(flags)
     assert run([*flags, "--resume", "--invalid-utf8=replace"]) == 0
     texts = [record["text"] for record in open_dataset(f"{tmp_path}/out").examples("train")]
     assert texts == [[b"good"], ["br\ufffdken".encode()], ["cut \ufffd".encode()]]
 
 
-def test_refusals_are_counted_by_kind_in_words(tmp_path: Path) -> None:
+def test_rejections_are_counted_by_kind_in_words(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     rows = [b'{"text": "\xff", "n": 1, "x": 1}', b'{"text": "", "n": 1e30, "x": 1}', b'{"text": "", "n": 1, "x": 1e39}']
     source.write_bytes(b"\n".join([*rows, b'{"text": "", "n": 1, "x": 1}']))
@@ -51,8 +51,8 @@ def test_refusals_are_counted_by_kind_in_words(tmp_path: Path) -> None:
     assert run([*flags, "--on-bad-record=skip", "--max-bad-records=3"]) == 0
     assert open_dataset(str(tmp_path / "out")).manifest.rejected == {
         "not UTF-8": 1,
-        "field 'n' is no whole number that fits int64": 1,
-        "field 'x' is no number that fits float32": 1,
+        "field 'n' is not a whole number that fits int64": 1,
+        "field 'x' is not a number that fits float32": 1,
     }
 
 
@@ -79,7 +79,7 @@ def test_a_missing_id_is_an_error_or_a_declared_value(tmp_path: Path, form: str)
     path = write_rows(tmp_path, form)
     flags = [f"--input={path}", f"--output={tmp_path}/out", "--no-shuffle"]
     row = {"jsonl": " at byte 35", "csv": " at byte 24", "tsv": " at byte 24", "parquet": ":1 in .*"}[form]
-    with pytest.raises(BadRecordError, match=rf"a\.{form}{row}: refused: field 'id' has no value.*--field id:int=0"):
+    with pytest.raises(BadRecordError, match=rf"a\.{form}{row}: rejected: field 'id' has no value.*--field id:int=0"):
         run([*flags, "--field=text", "--field=id:int"])
     with pytest.raises(BadRecordError, match=r'1234567890123"? would become 1234567954432 in float32'):
         run([*flags, "--field=text", "--field=id:float=0", "--resume"])
@@ -93,13 +93,13 @@ def test_a_missing_id_is_an_error_or_a_declared_value(tmp_path: Path, form: str)
 @pytest.mark.parametrize(
     ("field", "reason"),
     [
-        ("x:float", "field 'x' is no number that fits float32: 1234567890123.0 would become 1234567954432.0"),
-        ("big:int", "field 'big' is no whole number that fits int64: 18446744073709551615"),
+        ("x:float", "field 'x' is not a number that fits float32: 1234567890123.0 would become 1234567954432.0"),
+        ("big:int", "field 'big' is not a whole number that fits int64: 18446744073709551615"),
     ],
 )
 def test_numbers_of_parquet_name_column_and_row(tmp_path: Path, field: str, reason: str, shuffle: str) -> None:
     flags = [f"--input={write_rows(tmp_path, 'parquet')}", f"--output={tmp_path}/out", shuffle, "--field=text"]
-    with pytest.raises(BadRecordError, match=rf"a\.parquet:1 in .*: refused: {re.escape(reason)}"):
+    with pytest.raises(BadRecordError, match=rf"a\.parquet:1 in .*: rejected: {re.escape(reason)}"):
         run([*flags, f"--field={field}"])
 
 

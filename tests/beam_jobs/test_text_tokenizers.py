@@ -149,20 +149,20 @@ def test_hugging_face_is_the_package_itself(files: Path) -> None:
     [
         ("byte", None, UsageError, "did you mean bytes"),
         ("bytes:x", None, UsageError, "has no file"),
-        ("bytes", "</s>", UsageError, "has its own, <eos>"),
-        ("chars", "</s>", UsageError, "the tokenizer chars has its own, <eos>"),
+        ("bytes", "</s>", UsageError, "has <eos>"),
+        ("chars", "</s>", UsageError, "the tokenizer chars has <eos>"),
         ("sentencepiece", None, UsageError, "write sentencepiece:FILE"),
-        ("hf:{}/none.json", None, SourceError, "there is no such file"),
-        ("hf:{}/a.model", None, SourceError, "a.model is no tokenizer.json"),
-        ("hf:{}/a.json", "<end>", UsageError, "no such token"),
-        ("sentencepiece:{}/a.json", None, SourceError, "a.json is no SentencePiece model"),
-        ("sentencepiece:{}/empty.model", None, SourceError, "empty.model is no SentencePiece model: it is empty"),
-        ("sentencepiece:{}/a.model", "<end>", UsageError, "no such piece"),
-        ("chars:{}/a.json", None, SourceError, "a.json is no vocabulary of characters"),
-        ("chars:{}/vocab.json", "</s>", UsageError, "has its own, <eos>"),
+        ("hf:{}/none.json", None, SourceError, "no such file"),
+        ("hf:{}/a.model", None, SourceError, "a.model is not a tokenizer.json"),
+        ("hf:{}/a.json", "<end>", UsageError, "has no token"),
+        ("sentencepiece:{}/a.json", None, SourceError, "a.json is not a SentencePiece model"),
+        ("sentencepiece:{}/empty.model", None, SourceError, "empty.model is not a SentencePiece model: it is empty"),
+        ("sentencepiece:{}/a.model", "<end>", UsageError, "has no piece"),
+        ("chars:{}/a.json", None, SourceError, "a.json is not a vocabulary of characters"),
+        ("chars:{}/vocab.json", "</s>", UsageError, "has <eos>"),
     ],
 )
-def test_refusals(files: Path, text: str, eos: str | None, error: type[TpudataError], message: str) -> None:
+def test_rejections(files: Path, text: str, eos: str | None, error: type[TpudataError], message: str) -> None:
     with pytest.raises(error, match=message.replace("|", r"\|")):
         open_tokenizer(TokenizerSpec.parse(text.format(files), eos))
 

@@ -148,7 +148,7 @@ def test_text(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert lines[3].endswith("once")
     assert "they are read once, and then fed from memory." in lines[7]
-    assert "records/s are fed. What limits is the stage " in out
+    assert "records/s are fed. The limit is the stage " in out
     assert lines[-1].startswith(
         "A step of 0.001 ms takes 16,000,000 records/s: training is input-bound, and the device"
     )

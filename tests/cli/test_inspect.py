@@ -152,7 +152,7 @@ def test_damaged_metadata_is_words_and_no_traceback(tmp_path: Path, capsys: pyte
     value = json.loads(manifest.read_bytes())
     manifest.write_text(json.dumps({**value, "rejected": 7}))
     assert main(["inspect", str(tmp_path)]) == 1
-    assert f"{manifest} is not a manifest: rejected is 7, not an object" in capsys.readouterr().err
+    assert f"{manifest}: not a manifest: rejected is 7, not an object" in capsys.readouterr().err
 
 
 def test_the_writer_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,7 +120,7 @@ def test_every_defect_is_a_line(copied: Path, capsys: pytest.CaptureFixture[str]
     assert [(defect["path"], defect["offset"]) for defect in found] == [(str(first), 0), (str(second), None)]
 
 
-def test_refused_inputs_that_are_listed_nowhere(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejected_inputs_that_are_listed_nowhere(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (rejects,) = (copied / "rejects").iterdir()
     rejects.unlink()
     assert main(["verify", str(copied)]) == 1

@@ -53,7 +53,7 @@ def test_switch(parser: FlagParser, words: list[str], expected: bool) -> None:
     assert parser.parse(words).use_tpu is expected
 
 
-def test_switch_refuses_other_values(parser: FlagParser) -> None:
+def test_switch_rejects_other_values(parser: FlagParser) -> None:
     with pytest.raises(UsageError, match="'maybe' is neither true nor false"):
         parser.parse(["--use-tpu=maybe"])
 
@@ -70,7 +70,7 @@ def test_switch_never_takes_the_next_word(parser: FlagParser, word: str) -> None
 
 def test_value_of_a_switch_needs_an_equals_sign(parser: FlagParser) -> None:
     with pytest.raises(
-        UsageError, match=r"unexpected argument 'False'; a boolean takes its value by =, --FLAG=False\."
+        UsageError, match=r"unexpected argument 'False'; pass the value of a boolean with =, --FLAG=False\."
     ):
         parser.parse(["--use-tpu", "False"])
 
@@ -112,9 +112,9 @@ def test_rest_goes_to_another_parser(parser: FlagParser) -> None:
     flags, rest = parser.parse_with_rest(["--runner", "X", "--shard_size=3", "--temp_location=gs://b/t"])
     assert flags.shard_size == 3
     assert rest == ["--runner", "X", "--temp_location=gs://b/t"]
-    parser.refuse_unknown([])
+    parser.reject_unknown([])
     with pytest.raises(UsageError, match=r"did you mean --runner\?"):
-        parser.refuse_unknown(["--runer=X"], also_known=["--runner"])
+        parser.reject_unknown(["--runer=X"], also_known=["--runner"])
 
 
 @given(st.text())

@@ -49,8 +49,8 @@ def test_an_activation_and_collections() -> None:
     ("shape", "arguments", "message"),
     [
         (None, {}, "unknown rank"),
-        ([2, None], {}, "sizes from axis 1 on must be known"),
-        ([2, 3], {"begin_norm_axis": 2}, "has 2 axes"),
+        ([2, None], {}, "must have known sizes from axis 1 on"),
+        ([2, 3], {"begin_norm_axis": 2}, "no such axis"),
     ],
 )
 def test_rejects(shape: Any, arguments: dict[str, Any], message: str) -> None:

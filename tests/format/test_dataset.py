@@ -90,5 +90,5 @@ def test_a_folder_without_a_manifest_is_not_complete(written: Written, tmp_path:
 def test_a_damaged_manifest_names_its_path(written: Written) -> None:
     path = Path(written.path, "manifest.json")
     path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(DatasetError, match=f"^{path} is not a manifest"):
+    with pytest.raises(DatasetError, match=f"^{path}: not a manifest"):
         open_dataset(written.path)

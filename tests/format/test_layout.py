@@ -74,7 +74,7 @@ def test_names_of_what_an_append_added(append: int, prefix: str) -> None:
     assert keys_name(name) == f"index/{prefix}-00007-of-123456.keys"
 
 
-def test_names_of_lists_of_refused_inputs() -> None:
+def test_names_of_lists_of_rejected_inputs() -> None:
     assert is_listing_rejects("listing-0123456789abcdef.jsonl")
     # That of a shard of a split called listing, and two that lead elsewhere.
     for name in ("listing-00000-of-00001.jsonl", "../listing-00.jsonl", "listing-00.jsonl/x"):

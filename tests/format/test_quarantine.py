@@ -19,7 +19,7 @@ from tests.helpers.datasets import write_dataset, write_undecodable
 from tpudata import CorruptionError, DatasetError, RecordSource, as_numpy, make_input_fn
 from tpudata.cli import main
 from tpudata.format import Feature, open_dataset
-from tpudata.format.quarantine import LeftOut, Quarantine, ShardQuarantine
+from tpudata.format.quarantine import Quarantine, ShardQuarantine, SkippedRecords
 
 RECORDS = 160
 FEATURES = [Feature("x", "bytes", "uint8", (4,), "raw"), Feature("label", "int64", "int64")]
@@ -206,7 +206,7 @@ def test_it_ends_when_the_shard_is_whole_again(whole: Path, tmp_path: Path, caps
     shard(folder, 0).write_bytes(content[:50] + b"\xff" + content[51:])
     assert main(["verify", str(folder)]) == 1
     assert quarantined(folder) == 0
-    assert "readers leave out" in capsys.readouterr().out
+    assert "readers skip" in capsys.readouterr().out
     # The damage is there still, and is named.
     assert main(["verify", str(folder)]) == 1
     shard(folder, 0).write_bytes(content)
@@ -238,7 +238,7 @@ def test_another_conversions_shard_is_read_whole(tmp_path: Path, capsys: pytest.
     folder = written(tmp_path)
     path = folder / "index" / "quarantine.json"
     name = shard(folder, 0).name
-    path.write_bytes(Quarantine({name: ShardQuarantine(1, 5, (LeftOut(0, 9, "?"),))}).to_bytes())
+    path.write_bytes(Quarantine({name: ShardQuarantine(1, 5, (SkippedRecords(0, 9, "?"),))}).to_bytes())
     assert numbers(folder) == list(range(RECORDS))
     assert main(["verify", str(folder)]) == 1
     assert f"{path} at byte 0: {name} is not the shard in which damage was found" in capsys.readouterr().out
@@ -247,13 +247,13 @@ def test_another_conversions_shard_is_read_whole(tmp_path: Path, capsys: pytest.
 def test_every_changed_byte_of_the_list_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = written(tmp_path)
     path = folder / "index" / "quarantine.json"
-    data = Quarantine({shard(folder, 0).name: ShardQuarantine(1, 5, (LeftOut(0, 9, "ä"),))}).to_bytes()
+    data = Quarantine({shard(folder, 0).name: ShardQuarantine(1, 5, (SkippedRecords(0, 9, "ä"),))}).to_bytes()
     assert Quarantine.from_bytes(data, "x").to_bytes() == data
     for place in range(len(data)):
-        with pytest.raises(CorruptionError, match="checksum of the quarantine"):
+        with pytest.raises(CorruptionError, match="the checksum does not match the content"):
             Quarantine.from_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :], "x")
     path.write_bytes(data[:-2])
     with pytest.raises(CorruptionError, match=rf"{path} at byte 0: .*Delete it, and run `tpudata verify --quarantine`"):
         make_input_fn(str(folder), "train", training=True)
     assert main(["verify", str(folder)]) == 1
-    assert "the checksum of the quarantine does not fit" in capsys.readouterr().out
+    assert "the checksum does not match the content" in capsys.readouterr().out

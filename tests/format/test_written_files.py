@@ -41,11 +41,11 @@ def test_no_manifest_over_a_file_that_is_missing_or_cut(tmp_path: Path, name: st
     if damage == "a folder":
         path.mkdir()
     got = {"missing": "got no file", "cut": "got 2 bytes", "a folder": "got 0 bytes"}[damage]
-    with pytest.raises(OutputError, match=rf"{name} is not there as it was written \({got}, expected 5"):
+    with pytest.raises(OutputError, match=rf"{name}: it is not as it was written \({got}, expected 5"):
         write_metadata(str(tmp_path), manifest(None), None, files)
     assert not (tmp_path / "manifest.json").exists()
 
 
 def test_a_missing_folder_is_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"index/a is not there as it was written \(got no file"):
+    with pytest.raises(OutputError, match=r"index/a: it is not as it was written \(got no file"):
         check_written(str(tmp_path), [WrittenFile("index/a", 1, None)])

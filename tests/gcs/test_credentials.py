@@ -65,16 +65,16 @@ def test_doctor_names_them(as_google: FakeGcs, monkeypatch: pytest.MonkeyPatch) 
     nobody = "nobody@test.iam.gserviceaccount.com"
     assert credentials() == f"{nobody}, project test"
     monkeypatch.setenv(IMPERSONATED, "one@test, other@test")
-    assert credentials() == f"other@test, by way of {nobody}, project test"
+    assert credentials() == f"other@test, impersonated by {nobody}, project test"
     monkeypatch.setenv(ANONYMOUS, "1")
-    assert credentials() == f"none shown: {ANONYMOUS} is 1"
+    assert credentials() == f"none used: {ANONYMOUS} is 1"
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
     assert credentials() == "none needed: STORAGE_EMULATOR_HOST is http://127.0.0.1:9"
 
 
 def test_none(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ANONYMOUS, "true")
-    with pytest.raises(StorageError, match=rf"gs://data/a .*401.*{ANONYMOUS} says to show none"):
+    with pytest.raises(StorageError, match=rf"gs://data/a .*401.*{ANONYMOUS} disables credentials"):
         GcsStorage().read("gs://data/a")
     described.needs_token = False
     assert GcsStorage().read("gs://data/a") == b"data"
@@ -127,7 +127,7 @@ def test_nothing_secret_is_logged_or_said(
         described.faults.clear()
         described.faults.add(Fault(kind, "part", count=None), Fault(kind, "status", count=None))
         with pytest.raises(StorageError) as found, hasty.create("gs://data/other") as file:
-            file.write(b"x" * 1000)
+            file.write(b"x" * (2 << 20))
         said.append(str(found.value))
     described.faults.add(Fault("403", "token", count=None))
     with pytest.raises(StorageError) as found:

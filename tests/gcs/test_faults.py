@@ -80,9 +80,9 @@ OPERATIONS: dict[Callable[[GcsStorage], Any], tuple[str, ...]] = {
     read: ("read",),
     read_part: ("read",),
     read_on: ("stat", "read"),
-    write_small: ("stat", "upload", "part", "read"),
+    write_small: ("stat", "upload", "read"),
     write_large: ("stat", "upload", "part", "status", "read"),
-    replace: ("stat", "upload", "part", "read"),
+    replace: ("stat", "upload", "read"),
     delete: ("delete", "stat"),
 }
 TRANSIENT = ("429", "500", "503", "reset", "lost", "truncated", "slow", "expired")
@@ -114,7 +114,8 @@ def test_what_passes_is_tried_again_and_nothing_is_lost(
         del as_google.buckets["data"][name]
     as_google.put("data", "a", SMALL)
     # A damaged answer to the start of an upload, or to a deletion, has no body.
-    of = {"cut": ("part",), "unhashed": ("read",)}.get(kind, OPERATIONS[operation])
+    sent = "part" if operation is write_large else "upload"
+    of = {"cut": (sent,), "unhashed": ("read",)}.get(kind, OPERATIONS[operation])
     # Of a part that comes twice, the same damage to both would pass.
     count = 1 if operation is read_part and kind in ("corrupt", "unhashed") else 2
     as_google.faults.add(*(Fault(kind, which, count=count, seconds=0.2) for which in of))
@@ -135,7 +136,7 @@ def test_a_large_upload_survives_losing_any_part(as_google: FakeGcs, gcs: GcsSto
 
 def test_a_large_object_whose_bytes_changed_on_the_way_is_not_made(as_google: FakeGcs, gcs: GcsStorage) -> None:
     as_google.faults.add(Fault("corrupt", "part", passing=3))
-    with pytest.raises(StorageError, match="gs://data/new/large could not be written: the store got other bytes"):
+    with pytest.raises(StorageError, match="gs://data/new/large could not be written: the store received damaged data"):
         write_large(gcs)
     assert "new/large" not in as_google.buckets["data"]
     assert write_large(gcs) == LARGE
@@ -156,7 +157,7 @@ def test_what_does_not_pass_ends_when_the_time_is_over(as_google: FakeGcs, gcs: 
         GcsStorage(RetryPolicy(first_wait=0.05, limit=0.5)).read("gs://data/a")
     assert time.monotonic() - started < 60
     assert "gs://data/a could not be read: " in str(found.value)
-    assert "until the time for tries was over. Run again" in str(found.value)
+    assert "until the time limit of retries. Run again" in str(found.value)
     # The waits grow: 0.5 s are spent on few tries.
     assert 2 <= as_google.faults.met < 30
 
@@ -195,10 +196,11 @@ def test_an_upload_that_never_ends_is_an_error_and_not_an_object(
 ) -> None:
     gcs = GcsStorage(RetryPolicy(first_wait=0.01, longest_wait=0.05, limit=0.3))
     as_google.put("data", "a", SMALL)
-    as_google.faults.add(Fault(kind, "part", count=None), Fault(kind, "status", count=None))
+    sent = ("part", "status") if write is write_large else ("upload",)
+    as_google.faults.add(*(Fault(kind, operation, count=None) for operation in sent))
     before = dict(as_google.buckets["data"])
     with pytest.raises(
-        StorageUnavailableError, match=r"gs://data/\S+ could not be written: no answer proved to be the store's"
+        StorageUnavailableError, match=r"gs://data/\S+ could not be written: no valid answer of the store"
     ):
         write(gcs)
     assert as_google.buckets["data"] == before
@@ -229,9 +231,10 @@ def test_an_answer_404_is_believed_if_a_stat_says_so_too(as_google: FakeGcs, gcs
 
 
 PERMANENT = {
-    "no such bucket": ("gs://none/in/x", r"it is not there \(404\), or bucket none is not\. Look with `gcloud storage ls"),
+    "no such bucket": ("gs://none/in/x", r"no such object, or no bucket none \(404\)\. List the bucket with `gcloud storage ls"),
     "no permission": ("gs://secret/in/x", r"no permission \(403\)\. Grant the account roles/storage\.objectUser on bucket secret"),
-    "no credentials": ("gs://data/in/x", r"(credentials are not valid|wants credentials) ?\(401\).*Run `gcloud auth application"),
+    "no credentials": ("gs://data/in/x", r"(credentials are not valid|requires credentials) ?\(401\).*Run `gcloud auth"
+    " application"),
 }  # fmt: skip
 
 
@@ -273,7 +276,7 @@ def test_two_writers_at_once_leave_one_whole_object(as_google: FakeGcs, gcs: Gcs
                 other.write(LARGE[::-1])
 
     with pytest.raises(
-        StorageError, match=r"gs://data/new could not be written: somebody else wrote it meanwhile \(412\)"
+        StorageError, match=r"gs://data/new could not be written: another job wrote it meanwhile \(412\)"
     ):
         write_both()
     assert gcs.read("gs://data/new") == LARGE[::-1]

@@ -28,8 +28,8 @@ class FakeDataflow:
         job: as it was submitted, or empty.
         path: to which it was submitted.
         asked_for: states that somebody asked the job to take.
-        refuses: whether jobs are refused (403).
-        is_lost: whether questions on jobs are refused (403).
+        rejects: whether jobs are rejected (403).
+        is_lost: whether questions on jobs are rejected (403).
     """
 
     def __init__(self) -> None:
@@ -39,12 +39,12 @@ class FakeDataflow:
         self.job: dict[str, Any] = {}
         self.path = ""
         self.asked_for: list[int] = []
-        self.refuses = self.is_lost = False
+        self.rejects = self.is_lost = False
         service = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                if service.refuses:
+                if service.rejects:
                     self._answer(_NO_PERMISSION, 403)
                     return
                 service.path = self.path.partition("?")[0]

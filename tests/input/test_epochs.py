@@ -98,6 +98,27 @@ def test_epochs_end_with_the_last_whole_batch(raw_digits: Written, options: dict
     assert sorted(image.tobytes() for image in images(endless.as_numpy_iterator())) == fed
 
 
+@pytest.mark.parametrize("options", [{"training": True}, {"training": True, "shuffle": False}, {"training": False}])
+def test_a_pipeline_of_several_replicas_feeds_its_rows_of_each_step(
+    raw_digits: Written, options: dict[str, Any]
+) -> None:
+    def transform(features: Any, labels: Any, seed: Any) -> Any:
+        return {**features, "drawn": tf.random.stateless_uniform([], seed)}, labels
+
+    split = "train" if options["training"] else "test"
+    input_fn = make_input_fn(raw_digits.path, split, seed=3, transform=transform, **options)
+    # A step inside a block of the shuffle; of the exact pass, the first and the last, in which a host has real rows and padding.
+    start, steps = (13, 4) if options["training"] else (0, 5)
+    whole = list(input_fn({"batch_size": 24}, start_step=start).take(steps).as_numpy_iterator())
+    for host in range(2):
+        context = tf.distribute.InputContext(2, host, 4)
+        batches = list(input_fn({"batch_size": 6}, context, start_step=start).take(2 * steps).as_numpy_iterator())
+        for name, values in whole[0][0].items():
+            expected = np.stack([features[name] for features, _ in whole])[:, 12 * host : 12 * (host + 1)]
+            found = np.stack([features[name] for features, _ in batches])
+            np.testing.assert_array_equal(found, expected.reshape(2 * steps, 6, *values.shape[1:]))
+
+
 def test_epochs_of_buckets(tmp_path: Path) -> None:
     path = write_tokens(tmp_path, documents(90, 16), shards=2)
     options: Any = {"training": True, "seed": 1, "tokens": tpudata.Tokens(buckets=(4, 8, 16))}
@@ -142,7 +163,10 @@ def test_a_host_by_its_number(tmp_path: Path) -> None:
         ({"host_index": 2, "host_count": 2}, "host_index=2 of host_count=2: hosts count from 0"),
         ({"host_index": 0, "host_count": 3}, r"3 hosts cannot share it evenly. Choose a multiple"),
         ({"host_index": True, "host_count": 2}, "host_index=True"),
-        ({"host_index": 0, "host_count": 2, "input_context": tf.distribute.InputContext()}, "input_context says which"),
+        (
+            {"host_index": 0, "host_count": 2, "input_context": tf.distribute.InputContext()},
+            "input_context: it already has the number",
+        ),
     ]
     for arguments, message in wrong:
         with pytest.raises(UsageError, match=message):

@@ -179,8 +179,8 @@ def test_a_bare_tensor_whose_batches_divide_the_records(digits: Written) -> None
 
 
 def test_rejects_what_it_cannot_feed(digits: Written) -> None:
-    with pytest.raises(UsageError, match="is no input_fn"):
+    with pytest.raises(UsageError, match="not an input_fn"):
         as_keras(tf.data.Dataset.range(3), 8)
     input_fn = make_input_fn(digits.path, "test", training=False, images=tpudata.Images(transpose="HWCN"))
-    with pytest.raises(UsageError, match=r"'image'.*first axis is not the batch"):
+    with pytest.raises(UsageError, match=r"the first axis of .*'image'.* is not the batch"):
         as_keras(input_fn, 32)

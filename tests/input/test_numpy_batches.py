@@ -98,7 +98,7 @@ def test_a_dataset_is_taken_as_it_is() -> None:
     assert first["x"].dtype == ml_dtypes.bfloat16
     assert (first["x"].tolist(), second["x"].tolist()) == ([0, 1, 2, 3], [4, 5])
     for arguments in ({"batch_size": 4}, {"process_count": 2}, {"start_step": 1}):
-        with pytest.raises(UsageError, match="a dataset's batches are taken as they are"):
+        with pytest.raises(UsageError, match="the batches of a dataset are used unchanged"):
             as_numpy(dataset, **arguments)
 
 
@@ -201,7 +201,7 @@ def test_an_error_of_the_user_s_stays_tensorflow_s(raw_digits: Written) -> None:
         ({"process_index": 2, "process_count": 2}, "process_index=2 of 2 processes"),
         ({"process_count": 3}, "batch_size=8.*3 processes cannot share it evenly"),
         ({"start_step": -1}, "start_step=-1"),
-        ({"input_fn": 5}, "5 is no input_fn"),
+        ({"input_fn": 5}, r"not an input_fn \(got 5\)"),
     ],
 )
 def test_arguments_are_checked_at_the_call(raw_digits: Written, arguments: dict[str, Any], message: str) -> None:

@@ -192,7 +192,7 @@ def test_a_worker_that_restarts_is_an_error(raw_digits: Written) -> None:
     next(iterator)
     first._stop()
     second = service.WorkerServer(service.WorkerConfig(dispatcher_address=place, port=port, heartbeat_interval_ms=100))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a worker began again"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a worker restarted"):
         list(itertools.islice(iterator, 100))
     del iterator
     second._stop()

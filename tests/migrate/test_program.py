@@ -342,3 +342,10 @@ def test_arguments_that_the_new_initializer_does_not_have_are_noted(argument: st
     found = migrated(f"import tensorflow.compat.v1 as tf\nvalue = tf.contrib.layers.xavier_initializer({argument})\n")
     assert found.text.endswith(f"tf.glorot_uniform_initializer({argument})\n")
     assert [(note.line, note.new_line) for note in found.notes] == [(2, 2)]
+
+
+def test_a_note_on_the_line_after_an_import_that_becomes_two() -> None:
+    before = "import tensorflow as tf\ncell = tf.contrib.rnn.LSTMCell(3)\nspec = tf.contrib.tpu.TPUEstimatorSpec\n"
+    found = migrated(before)
+    assert [(note.line, note.new_line) for note in found.notes] == [(2, 3)]
+    assert found.text.splitlines()[2] == before.splitlines()[1]

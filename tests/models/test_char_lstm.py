@@ -172,7 +172,7 @@ def test_a_tpu_would_reject_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("features", "labels", "message"),
     [
-        ({"ids": np.zeros([2, 3], np.int32)}, None, 'must hold "input_ids", got ids'),
+        ({"ids": np.zeros([2, 3], np.int32)}, None, 'must contain "input_ids", got ids'),
         (np.zeros([2, 3], np.float32), None, "input_ids must be integers"),
         (np.zeros([2], np.int32), None, r"\[batch, length\]"),
         (np.zeros([2, 3], np.int32), None, "targets=True"),

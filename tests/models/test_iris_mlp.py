@@ -87,8 +87,8 @@ def test_a_tpu_would_reject_nothing(irises: tuple[Any, Any], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("features", "params", "message"),
     [
-        ({"id": np.zeros(3, np.int32)}, {}, "features must hold floats, got id"),
-        ({"a": np.zeros(3, np.float32)}, {"feature_names": ["a", "b"]}, "features must hold b, got a"),
+        ({"id": np.zeros(3, np.int32)}, {}, "features must contain floats, got id"),
+        ({"a": np.zeros(3, np.float32)}, {"feature_names": ["a", "b"]}, "features must contain b, got a"),
         ({"a": np.zeros((3, 2, 2), np.float32)}, {}, r"a must be \[batch\] or \[batch, numbers\], got \(3, 2, 2\)"),
         ({"a": np.zeros(3, np.float32)}, {"activation": "gelu"}, "one of sigmoid, relu, tanh"),
         ({"a": np.zeros(3, np.float32)}, {"hidden_units": [4, 0]}, "hidden_units must be 1 or more"),

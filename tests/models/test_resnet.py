@@ -121,9 +121,9 @@ def test_bad_params(params: dict[str, Any], message: str) -> None:
 def test_bad_images() -> None:
     with pytest.raises(UsageError, match="at least 32x32"):
         resnet(tf.zeros([2, 31, 64, 3]), ResNetParams(), training=False)
-    with pytest.raises(UsageError, match=r"image_size, or crops"):
+    with pytest.raises(UsageError, match=r"Resize or crop them with images="):
         resnet(tf.zeros([2, 3072]), ResNetParams(), training=False)
     with pytest.raises(UsageError, match="got pixels"):
         model_fn({"pixels": tf.zeros([2, 32, 32, 3])}, None, ModeKeys.PREDICT, {})
-    with pytest.raises(UsageError, match=r"transpose_input takes images \[height, width, channels, batch\]"):
+    with pytest.raises(UsageError, match=r"images must be \[height, width, channels, batch\] with transpose_input"):
         model_fn(tf.zeros([2, 32, 96]), None, ModeKeys.PREDICT, {"transpose_input": True})

@@ -232,5 +232,5 @@ def test_bad_params(params: dict[str, Any], message: str) -> None:
 
 def test_rows_beyond_the_learned_positions() -> None:
     params = params_of({"position_embedding": "learned", "max_positions": 6})
-    with tf.Graph().as_default(), pytest.raises(UsageError, match="rows of 7 tokens, and max_positions is 6"):
+    with tf.Graph().as_default(), pytest.raises(UsageError, match="got 7 tokens, expected at most max_positions=6"):
         network(params)()

@@ -145,7 +145,7 @@ def test_rejects_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["report", str(tmp_path)]) == 1
     assert "no manifest.json" in capsys.readouterr().err
     assert main(["report", str(tmp_path), f"--output={tmp_path}/manifest.json"]) == 2
-    assert "manifest.json is no page (expected a name that ends in .html)" in capsys.readouterr().err
+    assert "manifest.json, expected a name that ends in .html)" in capsys.readouterr().err
     assert main(["report", str(tmp_path), "--samples=0"]) == 2
     assert "'0' is not a whole number of 1 or more" in capsys.readouterr().err
 
@@ -175,6 +175,24 @@ def test_near_duplicates_of_pictures(tmp_path: Path) -> None:
     # Resized, and encoded anew. Two blank pages have no outline in common.
     assert "2 near-duplicates: the outline of an earlier picture." in page.text
     assert "duplicate:" not in page.text
+
+
+def test_pictures_that_share_their_upper_half_are_no_near_duplicates(tmp_path: Path) -> None:
+    for number in range(2):
+        # Large squares, whose outline is the same in both down to the middle.
+        upper, lower = (np.random.default_rng(seed).integers(0, 255, (8, 17, 3), np.uint8) for seed in (9, number))
+        path = tmp_path / "in" / "a" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.concatenate([upper, lower])).resize((170, 160), Image.Resampling.NEAREST).save(path)
+    assert main(["convert", "images", f"--input={tmp_path}/in", f"--output={tmp_path}/d"]) == 0
+    assert "near-duplicate" not in report(tmp_path / "d").text
+
+
+def test_a_histogram_has_a_bar_for_each_of_few_lengths(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\nb\ncc\nddd\neee\nfff\n")
+    assert main(["convert", "text", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/d"]) == 0
+    bars = re.findall(r"^(\d+) to (\d+) characters: (\d+)$", report(tmp_path / "d").text, re.M)
+    assert bars == [("1", "2", "2"), ("2", "3", "1"), ("3", "4", "3")]
 
 
 def test_near_duplicates_of_texts(tmp_path: Path) -> None:

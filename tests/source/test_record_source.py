@@ -7,6 +7,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scripts.fake_gcs import FakeGcs
+from scripts.fake_gcs import FakeGcs, Fault
 from tests.helpers.datasets import LABEL, Written, write_dataset, write_images
 from tpudata import CorruptionError, DatasetError, FeatureError, RecordSource, StorageError, UsageError, open_dataset
+from tpudata.cli import main
 from tpudata.format import Feature, decode_example, read_records
+from tpudata.storage.select import _storage
 
 
 def serialized(folder: str) -> list[bytes]:
@@ -152,6 +155,23 @@ def test_damage_names_file_and_offset(pictures: Written, tmp_path: Path) -> None
         source[70]
 
 
+def test_records_in_quarantine_have_no_numbers(pictures: Written, tmp_path: Path) -> None:
+    folder = shutil.copytree(pictures.path, tmp_path / "damaged")
+    dataset = open_dataset(str(folder))
+    path = folder / dataset.manifest.split("train").shards[1].name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x40
+    path.write_bytes(data)
+    offsets = dataset.index(dataset.manifest.split("train").shards[1]).offsets
+    first = 50 + int(np.searchsorted(offsets, len(data) // 2, "right")) - 1
+    # A compressed block, here the whole shard, is damaged as one.
+    gone = [first] if dataset.manifest.compression is None else range(50, 100)
+    assert main(["verify", str(folder), "--quarantine"]) == 0
+    source = RecordSource(folder, "train", decode=None)
+    expected = [record for number, record in enumerate(serialized(pictures.path)) if number not in gone]
+    assert [source[number] for number in range(len(source))] == list(source) == expected
+
+
 def test_an_image_that_does_not_decode_names_file_and_offset(tmp_path: Path) -> None:
     features = [Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image"), LABEL]
     records = [{"image/encoded": b"no image", "image/class/label": 1}]
@@ -163,22 +183,49 @@ def test_an_image_that_does_not_decode_names_file_and_offset(tmp_path: Path) -> 
     assert (caught.value.path, caught.value.offset) == (str(tmp_path / "train-00000-of-00001.tfrecord"), 0)
 
 
-def test_it_reads_gs_with_few_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    images = [np.full((2, 2, 1), number, np.uint8) for number in range(60)]
-    local = write_images(str(tmp_path), {"train": images}, {"train": [1] * 60}, shape=(2, 2, 1), layout="raw")
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    """A store that gs:// paths lead to."""
     with FakeGcs() as store:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
+        # The client of the test before knows another server.
+        _storage.cache_clear()
         store.bucket("data")
-        for file in Path(local.path).rglob("*"):
-            if file.is_file():
-                store.put("data", f"digits/{file.relative_to(local.path)}", file.read_bytes())
-        source = RecordSource("gs://data/digits", "train")
-        source.__getitems__([0, 30, 50])
-        store.requests.clear()
-        batch = source.__getitems__([3, 1, 2, 59, 45])
-        assert [int(record["image"][0, 0, 0]) for record in batch] == [3, 1, 2, 59, 45]
-        # Neighbours of a shard are one request: records 1 to 3, and 45 and 59.
-        assert store.requests == {"read": 2}
+        yield store
+        _storage.cache_clear()
+
+
+def put_numbers(store: FakeGcs, folder: Path, compression: str | None = None) -> None:
+    """Put 60 images in three shards into gs://data/digits, each of one value: its number."""
+    images = [np.full((2, 2, 1), number, np.uint8) for number in range(60)]
+    options: Any = {"shape": (2, 2, 1), "layout": "raw", "compression": compression}
+    write_images(str(folder), {"train": images}, {"train": [1] * 60}, **options)
+    for file in folder.rglob("*"):
+        if file.is_file():
+            store.put("data", f"digits/{file.relative_to(folder)}", file.read_bytes())
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_a_bit_that_changed_on_the_way_from_a_store_is_read_again(
+    store: FakeGcs, tmp_path: Path, compression: str | None
+) -> None:
+    put_numbers(store, tmp_path, compression)
+    source = RecordSource("gs://data/digits", "train")
+    source[0]
+    store.faults.add(Fault("unhashed", "read", "data/digits/train-*"))
+    assert (source[30]["image"] == 30).all()
+    assert store.faults.met == 1
+
+
+def test_it_reads_gs_with_few_requests(store: FakeGcs, tmp_path: Path) -> None:
+    put_numbers(store, tmp_path)
+    source = RecordSource("gs://data/digits", "train")
+    source.__getitems__([0, 30, 50])
+    store.requests.clear()
+    batch = source.__getitems__([3, 1, 2, 59, 45])
+    assert [int(record["image"][0, 0, 0]) for record in batch] == [3, 1, 2, 59, 45]
+    # Neighbours of a shard are one request: records 1 to 3, and 45 and 59.
+    assert store.requests == {"read": 2}
 
 
 def test_importing_it_loads_no_tensorflow() -> None:

@@ -46,7 +46,9 @@ def test_an_export_predicts_what_the_model_does(
     model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _train(digits_dataset, model_dir, "--mode=export") == 0
-    path = re.findall(r"^exported: (\S+), of image uint8 \[None, 8, 8, 1\]$", capsys.readouterr().out, re.MULTILINE)[0]
+    path = re.findall(
+        r"^exported: (\S+), with inputs image uint8 \[None, 8, 8, 1\]$", capsys.readouterr().out, re.MULTILINE
+    )[0]
     assert Path(path).parent == model_dir / "export"
     table = tmp_path / "predictions.csv"
     assert _train(digits_dataset, model_dir, "--mode=predict", f"--output={table}") == 0
@@ -86,7 +88,7 @@ def test_an_export_of_a_text_generator(tmp_path: Path, capsys: pytest.CaptureFix
     folder = tmp_path / "out"
     assert _train(data, tmp_path / "m", *flags, "--mode=export", f"--output={folder}", model="char_lstm") == 0
     (path,) = folder.iterdir()
-    assert f"exported: {path}, of input_ids int32 [None, 16]" in capsys.readouterr().out
+    assert f"exported: {path}, with inputs input_ids int32 [None, 16]" in capsys.readouterr().out
     prompts = tf.constant([[1] * 16, [2] * 16, [3] * 16])
     served = tf.saved_model.load(str(path)).signatures["serving_default"](input_ids=prompts)
     assert served["generated_ids"].shape == (3, 5)
@@ -120,7 +122,7 @@ def test_a_text_generator_goes_on_with_a_prompt(tmp_path: Path, capsys: pytest.C
     assert _train(tmp_path / "d", tmp_path / "m", *warm, model="char_lstm") == 0
     with (tmp_path / "p.csv").open(newline="") as file:
         assert len({row["text"] for row in csv.DictReader(file)}) == 2
-    for prompt, message in (("xyz", "--prompt 'xyz'"), ("", "makes no token of it")):
+    for prompt, message in (("xyz", "--prompt 'xyz'"), ("", "gives no token")):
         words = [*flags, "--mode=predict", f"--prompt={prompt}"]
         assert _train(tmp_path / "d", tmp_path / "m", *words, model="char_lstm") == 2
         assert message in capsys.readouterr().err
@@ -185,7 +187,7 @@ def test_the_wait_for_checkpoints_ends(
     assert "within 0.3 seconds (--continuous-timeout)" in error
     assert not (tmp_path / "m" / "evaluation.json").exists()
     assert _train(digits_dataset, model_dir, *waiting, "--train-steps=40") == 0
-    assert "no checkpoint after that of step 30 within 0.3 seconds" in capsys.readouterr().out
+    assert "no checkpoint after step 30 within 0.3 seconds" in capsys.readouterr().out
 
 
 def test_a_checkpoint_that_is_removed_before_it_is_read_is_passed_over(
@@ -246,7 +248,7 @@ def test_training_stops_where_the_metric_gets_no_better(
     flags = [f"--early-stop-metric={metric}", "--early-stop-patience=2"]
     assert stopping("m", *flags) == 0
     out = capsys.readouterr().out
-    assert f"stopped at step 10: {metric} was best at step 6, 0.0000, and no better in 2 evaluations since" in out
+    assert f"stopped at step 10: {metric} was best at step 6, 0.0000, without improvement in 2 evaluations since" in out
     assert f"kept in {tmp_path / 'm' / 'best'}: --checkpoint best" in out
     rows = [line.split() for line in out.splitlines() if line.startswith(("train", "evaluate"))]
     assert [row[3] for row in rows] == ["10", "2", "4", "6", "8", "10"]
@@ -268,10 +270,14 @@ def test_an_interrupted_run_stops_at_the_same_step(
     assert stopping("m", *flags) == 0
     history = _json(tmp_path / "m" / "early_stopping.json")["evaluations"]
     assert [item["step"] for item in history] == [2, 4, 6, 8, 10]
+    # From an older checkpoint, evaluations of later ones count no more.
+    (tmp_path / "m" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-6"\n')
+    assert stopping("m", *flags) == 0
+    assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 10
     for text in ("", "[1]", '{"metric": "loss", "evaluations": [1]}'):
         (tmp_path / "m" / "early_stopping.json").write_text(text)
         assert stopping("m", *flags) == 1
-        assert "early_stopping.json is damaged: remove it" in capsys.readouterr().err
+        assert "early_stopping.json is damaged. Remove it" in capsys.readouterr().err
 
 
 def test_a_goal_and_an_unknown_metric(stopping: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -314,7 +320,7 @@ def test_the_best_checkpoint_is_kept_and_can_be_used(
     assert "model.ckpt-12, " in capsys.readouterr().err
     words = ["--mode=eval", "--checkpoint=best"]
     assert _train(digits_dataset, tmp_path / "n", *words, model="stopping_model:model_fn") == 2
-    assert "training with --early-stop-metric keeps it there" in capsys.readouterr().err
+    assert "Train with --early-stop-metric, which keeps the best one there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mode", ["predict", "export"])

@@ -45,7 +45,7 @@ def test_sigterm_saves_and_the_same_command_carries_on(digits_dataset: Path, tmp
         out, err = process.communicate(timeout=60)
     assert process.returncode == 75
     found = re.search(
-        r"^SIGTERM: training stopped at step (\d+), which is saved. Run again to carry on.$", err, re.MULTILINE
+        r"^SIGTERM: training stopped at step (\d+), which is saved. Run again to continue.$", err, re.MULTILINE
     )
     assert found is not None, err
     step = int(found[1])

@@ -1,7 +1,7 @@
 """The `tpudata` command.
 
-Each subcommand is a module of this package with `run(argv) -> int`, imported only when it is asked for: `tpudata convert` never
-loads TensorFlow.
+Each subcommand is a module of this package with `run(argv) -> int`, imported when it is called: `tpudata convert` never loads
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tpudata.errors import UsageError
 
 __all__ = ["main"]
 
-# By name: what it does. The module that does it has the same name.
+# Commands and their help. The module of a command has its name.
 COMMANDS = {
     "convert": "make a dataset: raw files to TFRecord shards",
-    "reshard": "write datasets or TFRecord files anew: other shards, splits or compression, merged",
+    "reshard": "rewrite datasets or TFRecord files: other shards, splits or compression, merged",
     "inspect": "show what is in a dataset",
     "report": "write one HTML page about a dataset: samples, classes, sizes, rejects",
-    "verify": "re-read a dataset and name everything that is damaged",
+    "verify": "re-read a dataset and list all damage",
     "index": "write the index that NVIDIA DALI and the tfrecord package read",
     "bench": "measure how fast a dataset is fed, stage by stage, and what limits it",
     "train": "train, evaluate, predict with or export a model on a dataset",
     "migrate": "rewrite programs for the original TPUEstimator: names of TensorFlow 1",
-    "doctor": "look at versions, devices, a TPU and gs://, and rehearse a model",
+    "doctor": "check versions, devices, a TPU and gs://, and rehearse a model",
 }
 
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the `tpudata` command and return its exit code: 0 done, 1 the data or the run failed, 2 wrong usage.
 
     Args:
-        argv: the arguments; those of this process where None.
+        argv: the arguments; None takes those of this process.
     """
     return run_command(_dispatch, argv)
 
@@ -65,6 +65,6 @@ def _help() -> str:
     width = max(map(len, COMMANDS))
     commands = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
     return (
-        f"usage: tpudata COMMAND [FLAGS]\n\ncommands:\n{commands}\n\n"
-        "`tpudata COMMAND --help` lists the flags of a command; `tpudata --version` prints the version."
+        f"usage: tpudata COMMAND [FLAGS]\n\ncommands:\n{commands}\n\n`tpudata COMMAND --help` lists the flags of a"
+        " command; `tpudata --version` prints the version."
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from tpudata.console.tables import bytes_text, count_text, counted, table
 
-# Above this share of the cores, other programs are worth a line.
+# Share of the cores above which other programs are mentioned.
 _NOTED_SHARE = 0.1
 
 
@@ -25,16 +25,16 @@ def report_text(report: dict[str, Any]) -> str:
         for stage in report["stages"]
     ]
     whole = report["stages"][-1]
-    how = "training order" if report["training"] else "in order, one pass after the other"
+    how = "training order" if report["training"] else "in order, repeated"
     limiting = next(stage for stage in report["stages"] if stage["name"] == report["limit"])
     of = "CPU time" if report["waits_for"] == "cores" else "time"
     found = (
-        f"{count_text(round(whole['records_per_second']))} records/s are fed. What limits is the stage"
+        f"{count_text(round(whole['records_per_second']))} records/s are fed. The limit is the stage"
         f" {limiting['does'].removeprefix('+ ')!r}: {limiting['share']:.0%} of the {of}.\n{report['advice']}"
     )
     if whole["other_cores"] > _NOTED_SHARE * report["cores"]:
         found += (
-            f"\nOther programs kept {whole['other_cores']:.1f} cores busy meanwhile: without them, more would be fed."
+            f"\nOther programs kept {whole['other_cores']:.1f} cores busy: without them, more records would be fed."
         )
     if report["is_held"]:
         found = "All records fit the shuffle's window: they are read once, and then fed from memory.\n" + found
@@ -55,5 +55,5 @@ def _step_text(step: dict[str, Any], fed: float) -> str:
         return f"{takes}: training is not input-bound, {fed / needed:.3g} times as many are fed."
     text = f"{takes}: training is input-bound, and the device waits {step['waiting']:.0%} of the time."
     if step["cores"] is not None:
-        text += f" As things are, it would take about {counted(step['cores'], 'core')}."
+        text += f" It would take about {counted(step['cores'], 'core')}."
     return text

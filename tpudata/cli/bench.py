@@ -1,4 +1,4 @@
-"""`tpudata bench DIR`: how fast a dataset is fed, stage by stage, what limits it, and whether that is enough."""
+"""`tpudata bench DIR`: the speed of feeding a dataset, stage by stage, its limit, and whether it is enough."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tpudata.format import Dataset, open_dataset
 
 if TYPE_CHECKING:
     from tpudata.input.input_fn import InputFn
-    from tpudata.input.stages import Stage
+    from tpudata.input.stage_costs import Stage
 
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 # Stages that only read: they run once if all records are held in memory.
 _READING = ("read", "check")
-# Above this share of the cores, feeding waits for the processor; below it, for something else.
+# Share of busy cores above which feeding is limited by the CPU; below it, by something else.
 _BUSY_SHARE = 0.75
 
 
@@ -43,9 +43,9 @@ def run(argv: Sequence[str]) -> int:
 
 def bench_flags(argv: Sequence[str]) -> argparse.Namespace:
     """Return the flags of the command; UsageError if they are wrong."""
-    parser = FlagParser("tpudata bench", "Measures how fast a dataset is fed, stage by stage, and says what limits it.")
+    parser = FlagParser("tpudata bench", "Measures the speed of feeding a dataset, stage by stage, and its limit.")
     parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
-    parser.add_argument("--split", default="train", metavar="NAME", help="which split (default: %(default)s)")
+    parser.add_argument("--split", default="train", metavar="NAME", help="split to feed (default: %(default)s)")
     parser.add_argument(
         "--batch-size", type=positive_int, required=True, metavar="N", help="records in a batch of this host"
     )
@@ -57,13 +57,13 @@ def bench_flags(argv: Sequence[str]) -> argparse.Namespace:
         type=positive_float,
         default=5.0,
         metavar="S",
-        help="how long to measure each stage (default: %(default)g)",
+        help="duration of the measurement of each stage (default: %(default)g)",
     )
     parser.add_argument(
         "--step-time",
         type=positive_float,
         metavar="MS",
-        help="milliseconds that a step takes on the device: says whether the device will wait, and for what",
+        help="milliseconds of a step on the device: reports whether the device will wait, and for what",
     )
     parser.add_switch("--json", default=False, help="print one JSON object, for programs")
     flags = parser.parse(argv)
@@ -76,24 +76,23 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     """Measure a dataset, as the JSON object that `--json` prints.
 
     Args:
-        dataset: which one.
-        flags: those of the command.
+        dataset: the dataset.
+        flags: flags of the command.
 
     Returns:
         An object with these keys:
 
-        - `path`, `split`, `training`, `batch_size`, and `cores` that there are.
+        - `path`, `split`, `training`, `batch_size`, and the number of `cores`.
         - `is_held`: whether all records fit the shuffle's window, so that training reads them only once.
         - `stages`: of each its `name`, `does` (in words), `records_per_second`, `bytes_per_second` as stored, `cores` that were
           busy with it, `other_cores` that were busy with other programs, `cpu_seconds_per_record`, all with the stages before it,
           and `share`: the part that it adds to a record's CPU time, or to its time by the clock; null if it is run only once.
         - `limit`: name of the stage that adds most.
-        - `waits_for`: "cores" where all are busy, and shares are of CPU time; otherwise "storage", or "threads": what does not run
-          on all cores at once.
-        - `advice`: what to do about it.
-        - `step`, where a step time is given, otherwise null: `milliseconds`, `records_per_second` that it takes, `is_input_bound`,
-          `waiting` (share of the time that the device waits), and `cores` that would be enough; null where feeding waits for
-          something else.
+        - `waits_for`: "cores" if all are busy, and shares are of CPU time; otherwise "storage", or "threads": work that does not
+          run on all cores at once.
+        - `advice`: how to feed faster.
+        - `step`: null without a step time; otherwise `milliseconds`, `records_per_second` that it takes, `is_input_bound`,
+          `waiting` (share of the time that the device waits), and `cores` that would be enough, null if cores are not the limit.
 
     Raises:
         TpudataError: the dataset or a flag does not fit.
@@ -103,9 +102,9 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     with quiet_loading():
         require_tensorflow("tpudata bench")
         from tpudata.input.options.tokens import Tokens
-        from tpudata.input.stages import Stages, usable_cores
+        from tpudata.input.stage_costs import Stages, usable_cores
 
-    # Made before anything is measured: they check the flags.
+    # Made before any measurement: they check the flags.
     input_fns = _input_fns(dataset, flags)
     split = dataset.manifest.split(flags.split)
     measured = Stages(
@@ -198,7 +197,7 @@ def _shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, float]:
     added, most = {}, 0.0
     for stage in stages:
         cost = stage.cpu_per_record if is_busy else 1 / stage.rate
-        # A stage that comes out cheaper than the one before it adds nothing that can be measured.
+        # A stage that is measured as cheaper than the one before it counts as free.
         added[stage.name] = max(0.0, cost - most)
         most = max(most, cost)
     return {name: cost / most for name, cost in added.items()}
@@ -218,7 +217,7 @@ def _step(whole: Stage, flags: argparse.Namespace, *, is_busy: bool) -> dict[str
 
 
 def _advice(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespace, *, is_held: bool) -> str:
-    """Return what to do about the stage that limits."""
+    """Return advice on the stage that is the limit."""
     is_encoded = _has_pictures(dataset)
     if waits_for == "storage":
         return (
@@ -226,16 +225,16 @@ def _advice(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namesp
             " records in memory with cache=True."
         )
     if is_encoded and limit == ("decode" if flags.augment or flags.dtype != "uint8" else "input_fn"):
-        smaller = "Decode fewer pixels: convert with --resize-shorter, to a little more than the model takes."
+        smaller = "Decode fewer pixels: convert with --resize-shorter, slightly larger than the model's input."
         if flags.crop is None:
-            smaller += ' Or decode once: cache="auto" keeps decoded images where they fit the memory.'
+            smaller += ' Or decode once: cache="auto" keeps decoded images if they fit in memory.'
         return f"{smaller} More cores help in proportion."
     if limit == "input_fn" and (flags.augment or flags.dtype != "uint8"):
-        what = "Leave out RandAugment or give it fewer layers" if flags.augment else "Feed uint8"
+        what = "Omit RandAugment or give it fewer layers" if flags.augment else "Feed uint8"
         return f"{what}, or let the model do it on the device: --dtype uint8. More cores help in proportion."
     if limit == "read" and dataset.manifest.compression:
         return "Unpacking takes most: convert with --compression none. More cores help in proportion."
-    kept = "" if is_held else 'cache="auto" keeps parsed records in memory where they fit. '
+    kept = "" if is_held else 'cache="auto" keeps parsed records in memory if they fit. '
     if waits_for == "threads":
         return f"{kept}One thread puts rows together, so more cores do not help; more hosts do, and larger batches."
     return f"{kept}More cores help, and so do more hosts."

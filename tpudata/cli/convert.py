@@ -1,4 +1,4 @@
-"""`tpudata convert KIND`: hands over to the Beam job that converts this kind of input."""
+"""`tpudata convert KIND`: runs the Beam job that converts this kind of input."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tpudata.console.nearest import suggestion
 from tpudata.console.quiet import quiet_beam_loading
 from tpudata.errors import UsageError
 
-# By kind of input: what it is. The job is `beam_jobs.KIND`.
+# Kinds of input and their help. The job of a kind is `beam_jobs.KIND`.
 KINDS = {
     "images": "folders of classes, CSV and JSONL lists, patterns, tars, IDX pairs, ImageNet; local or gs://",
-    "text": "lines, paragraphs, whole files, JSONL, CSV, TSV, Parquet, packed or not; local or gs://",
+    "text": "lines, paragraphs, whole files, JSONL, CSV, TSV, Parquet, compressed or not; local or gs://",
 }
 
 
@@ -39,6 +39,6 @@ def run(argv: Sequence[str]) -> int:
 def _help() -> str:
     kinds = "\n".join(f"  {kind:<6}  {what}" for kind, what in KINDS.items())
     return (
-        "usage: tpudata convert KIND --input SRC --output DIR [FLAGS]\n\n"
-        f"kinds of input:\n{kinds}\n\n`tpudata convert KIND --help` lists the flags of a kind."
+        f"usage: tpudata convert KIND --input SRC --output DIR [FLAGS]\n\nkinds of input:\n{kinds}\n\n`tpudata convert"
+        " KIND --help` lists the flags of a kind."
     )

@@ -1,4 +1,4 @@
-"""`tpudata index DIR`: writes the index that NVIDIA DALI and the tfrecord package read, for a dataset that is there already."""
+"""`tpudata index DIR`: writes the index that NVIDIA DALI and the tfrecord package read, for an existing dataset."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
         type=flag_type("count", _count),
         default=2,
         metavar="N",
-        help="how many records to show from each split (default: %(default)s)",
+        help="number of records to show from each split (default: %(default)s)",
     )
     flags = parser.parse(argv)
     if not flags.folder:
@@ -50,8 +50,8 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
     """Describe a dataset as the JSON object that `--json` prints.
 
     Args:
-        dataset: which one.
-        records: how many records to show from each split.
+        dataset: the dataset.
+        records: number of records to show from each split.
 
     Returns:
         `path`, `layout`, `compression`, `format_version`, `created_by`, `records`, `bytes`, `splits` (per name: `records`, `bytes`,
@@ -98,7 +98,7 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
 def _count(text: str) -> int:
     if not text.isdecimal():
         raise UsageError(f"{text!r} is not a whole number of 0 or more")
-    # No dataset has more, and itertools takes no larger number.
+    # itertools takes no larger number.
     return min(int(text), sys.maxsize)
 
 
@@ -111,8 +111,8 @@ def _check_sizes(dataset: Dataset) -> None:
             if size != shard.bytes:
                 found = "is missing" if size is None else f"has {size} bytes"
                 raise DatasetError(
-                    f"{dataset.shard_path(shard)} {found}; the manifest says {shard.bytes} bytes."
-                    " Copy the shard again from where it is whole, or convert again."
+                    f"{dataset.shard_path(shard)} {found}; the manifest says {shard.bytes} bytes. Copy the shard again"
+                    " from an intact copy, or convert again."
                 )
 
 

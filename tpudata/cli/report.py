@@ -24,14 +24,14 @@ def run(argv: Sequence[str]) -> int:
         "--output",
         default="report.html",
         metavar="FILE",
-        help="the page; one that is there is replaced (default: %(default)s)",
+        help="path of the page; an existing file is replaced (default: %(default)s)",
     )
     parser.add_argument(
         "--samples",
         type=flag_type("count", _count),
         default=DEFAULT_SAMPLES,
         metavar="N",
-        help="how many records of each split to look at, at most (default: %(default)s)",
+        help="number of records to sample from each split, at most (default: %(default)s)",
     )
     flags = parser.parse(argv)
     for name, path in (("DIR", flags.folder), ("--output", flags.output)):
@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
             parser.error(f"{name} is empty; pass a path")
     if not flags.output.endswith((".html", ".htm")):
         # A mistyped name must not replace a shard or a manifest.
-        parser.error(f"--output {flags.output} is no page (expected a name that ends in .html); pass such a name")
+        parser.error(f"--output: not the name of a page (got {flags.output}, expected a name that ends in .html)")
     dataset = open_dataset(flags.folder)
     page = report_page(dataset, sample_dataset(dataset, flags.samples), _decoder(dataset)).encode()
     with storage_for(flags.output).create(flags.output) as file:

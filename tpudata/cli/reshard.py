@@ -1,4 +1,4 @@
-"""`tpudata reshard DIR...`: hands over to the Beam job that writes stored records into another dataset."""
+"""`tpudata reshard DIR...`: runs the Beam job that writes stored records into another dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tpudata verify DIR`: re-reads a dataset and names everything that is damaged, missing or too much."""
+"""`tpudata verify DIR`: re-reads a dataset and lists everything that is damaged, missing or surplus."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code: 1 if there is any defect that readers meet."""
     parser = FlagParser(
         "tpudata verify",
-        "Re-reads a dataset, every byte of it, and names everything that is damaged, missing or too much.",
+        "Re-reads every byte of a dataset and lists everything that is damaged, missing or surplus.",
     )
     parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
     parser.add_switch("--json", default=False, help="print one JSON object, for programs")
     parser.add_switch(
-        "--decode", default=False, help="decode every encoded image, too: as slow as a conversion that does"
+        "--decode", default=False, help="decode every encoded image, too: as slow as a conversion with --check=decode"
     )
     parser.add_argument(
         "--workers", type=positive_int, default=1, metavar="N", help="processes to use (default: %(default)s)"
@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_switch(
         "--quarantine",
         default=False,
-        help="have readers leave out the records that are damaged; with --decode, also those whose images do not decode",
+        help="let readers skip damaged records; with --decode, also those whose images do not decode",
     )
     flags = parser.parse(argv)
     check = decoded_image_problems if flags.decode else image_problems
@@ -49,11 +49,11 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
-    """Print the defects, quarantine them if there is a check to find them by, and return the exit code."""
+    """Print the defects, quarantine them if a check is given, and return the exit code."""
     found = []
     for defect in defects:
         found.append(defect)
-        # Above the bar, if there is one.
+        # Above the progress bar, if there is one.
         tqdm.write(str(defect), file=sys.stdout)
     if found:
         print(f"{folder}: {counted(len(found), 'defect')}")
@@ -63,7 +63,7 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
         return _DEFECTS if found else 0
     quarantine, left = quarantine_damage(folder, found, check)
     records = sum(shard.count for shard in quarantine.shards.values())
-    print(f"{folder}: readers leave out {counted(records, 'record')} in {counted(len(quarantine.shards), 'shard')}")
+    print(f"{folder}: readers skip {counted(records, 'record')} in {counted(len(quarantine.shards), 'shard')}")
     if left:
         print(f"{folder}: {counted(len(left), 'defect')} cannot be put into quarantine, first {left[0]}")
     return _DEFECTS if left else 0
@@ -77,7 +77,7 @@ def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | N
     if check is not None:
         quarantine, left = quarantine_damage(folder, found, check)
         report["left_out"] = {
-            name: [left_out._asdict() for left_out in shard.records] for name, shard in quarantine.shards.items()
+            name: [skipped._asdict() for skipped in shard.records] for name, shard in quarantine.shards.items()
         }
     json.dump(report, sys.stdout, indent=1)
     print()

@@ -1,1 +1,1 @@
-"""Everything that the commands share: flags, tables, exit codes, and quiet loading of TensorFlow."""
+"""Parts that the commands share: flags, tables, exit codes, and quiet loading of TensorFlow."""

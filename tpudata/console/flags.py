@@ -1,8 +1,8 @@
-"""Command line flags: argparse, with the manners that every command of tpudata has.
+"""Command line flags: argparse, with the rules that every command of tpudata follows.
 
 Names take dashes or underscores (`--use_tpu` is `--use-tpu`) and are never abbreviated; booleans are `--flag`, `--no-flag` or
-`--flag=true|false`, and never take the next word; an unknown flag is rejected with the nearest known one. Mistakes raise
-UsageError; nothing exits.
+`--flag=true|false`, and never take the next word; an unknown flag is rejected with the nearest known one. Mistakes raise a
+UsageError instead of exiting.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _FALSE = ("false", "no", "0")
 
 
 class FlagParser(argparse.ArgumentParser):
-    """An ArgumentParser with the manners that the module's docstring lists; flags are added with `add_argument`.
+    """An ArgumentParser with the rules that the module's docstring lists; flags are added with `add_argument`.
 
     Args:
         prog: the command as the user types it.
-        description: what it does, one line.
-        epilog: printed verbatim below the flags by `--help`.
+        description: one line on what it does.
+        epilog: text that `--help` prints verbatim below the flags.
     """
 
     def __init__(self, prog: str, description: str, epilog: str = "") -> None:
@@ -50,32 +50,32 @@ class FlagParser(argparse.ArgumentParser):
         """Parse all of `argv`.
 
         Raises:
-            UsageError: a flag is unknown, a value does not fit or a required flag is missing.
+            UsageError: a flag is unknown, a value is invalid or a required flag is missing.
         """
         flags, rest = self.parse_with_rest(argv, also_known=())
-        self.refuse_unknown(rest)
+        self.reject_unknown(rest)
         return flags
 
     def parse_with_rest(
         self, argv: Sequence[str], also_known: Collection[str] | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse what is known, and return the rest of `argv` for another parser.
+        """Parse the known flags, and return the rest of `argv` for another parser.
 
         Args:
             argv: the words after the command.
             also_known: names of flags that the other parser takes; with it, flags that neither knows are rejected.
         """
-        # After "--" words are no flags.
+        # Words after "--" are not flags.
         end = list(argv).index("--") if "--" in argv else len(argv)
         words = [self._spelt(word, also_known or ()) for word in argv[:end]]
         if also_known is not None:
-            # Checked first: a misspelt flag is the better message than a missing one.
+            # First, since a misspelt flag is a better message than a missing one.
             known = {*self.flag_names(), *also_known}
-            self.refuse_unknown([w for w in words if w.startswith("--") and w.split("=", 1)[0] not in known], known)
+            self.reject_unknown([w for w in words if w.startswith("--") and w.split("=", 1)[0] not in known], known)
         return super().parse_known_args([*words, *argv[end:]])
 
-    def refuse_unknown(self, rest: Sequence[str], also_known: Iterable[str] = ()) -> None:
-        """Raise UsageError for the first word that nobody knows, with the nearest flag.
+    def reject_unknown(self, rest: Sequence[str], also_known: Iterable[str] = ()) -> None:
+        """Raise a UsageError for the first of the unknown words, with the nearest flag.
 
         Args:
             rest: words that no parser took.
@@ -86,17 +86,17 @@ class FlagParser(argparse.ArgumentParser):
         word = rest[0]
         if not word.startswith("-"):
             is_boolean = self._switches and word.lower() in (*_TRUE, *_FALSE)
-            hint = f"; a boolean takes its value by =, --FLAG={word}" if is_boolean else ""
+            hint = f"; pass the value of a boolean with =, --FLAG={word}" if is_boolean else ""
             self.error(f"unexpected argument {word!r}{hint}")
         name = word.split("=", 1)[0]
         self.error(f"unknown flag {name}{suggestion(name.replace('_', '-'), [*self.flag_names(), *also_known])}")
 
     def flag_names(self) -> list[str]:
-        """Return every flag of this parser, such as `--shard-size`."""
+        """Return the names of all flags of this parser, such as `--shard-size`."""
         return [name for name in self._option_string_actions if name.startswith("--")]
 
     def _spelt(self, word: str, others: Collection[str]) -> str:
-        """Return a flag in its parser's spelling: ours with dashes, others as in `others`; other words unchanged."""
+        """Return a flag in its parser's spelling (dashes for this one, `others` as given), and other words unchanged."""
         name, equals, value = word.partition("=")
         ours = self.flag_names()
         if word.startswith("--") and name not in ours and name not in others:
@@ -106,12 +106,12 @@ class FlagParser(argparse.ArgumentParser):
         return name + (equals + value or ("=true" if name in self._switches else ""))
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError in place of argparse's exit."""
+        """Raise a UsageError instead of exiting as argparse does."""
         raise UsageError(f"{self.prog}: {sentence(message)} See: {self.prog} --help")
 
 
 def sentence(message: str) -> str:
-    """Return the message with a full stop, unless it ends in a mark already (a suggestion ends in a question mark)."""
+    """Return the message with a full stop, unless it ends in a punctuation mark (a suggestion ends in a question mark)."""
     return message if message.endswith((".", "?", "!")) else f"{message}."
 
 
@@ -119,8 +119,8 @@ def flag_type(name: str, parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return an argparse `type` that shows the message of a ValueError or UsageError which `parse` raises.
 
     Args:
-        name: what the value is called in argparse's own messages.
-        parse: from the flag's text to its value.
+        name: name of the value in argparse's messages.
+        parse: function from the flag's text to its value.
     """
 
     def convert(text: str) -> Any:
@@ -145,7 +145,7 @@ def positive_int(text: str) -> int:
 
 
 def positive_float(text: str) -> float:
-    """Parse a number above 0; an argparse `type`."""
+    """Parse a number above 0, as an argparse `type`."""
     try:
         value = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Flags of all commands that feed a model: how records become its input."""
+"""Flags of the commands that feed a model: how records become its input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def add_input_flags(parser: FlagParser) -> None:
         "--image-size",
         type=height_width,
         metavar="HxW",
-        help="resize images to this height and width; needed where their sizes vary, unless they are cropped",
+        help="resize images to this height and width; needed if their sizes vary, unless they are cropped",
     )
     parser.add_argument(
         "--crop",
@@ -24,6 +24,6 @@ def add_input_flags(parser: FlagParser) -> None:
         "--sequence-length",
         type=positive_int,
         metavar="N",
-        help="pad token ids to this length; needed where their number varies",
+        help="pad token ids to this length; needed if their number varies",
     )
     parser.add_switch("--truncate", default=False, help="cut token ids that are longer (default: false)")

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# More edits than this make another name.
+# A word with more edits is another name.
 _MOST_EDITS = 4
-# A part is as near as so many edits: --resize is --resize-shorter, and not --resume.
+# Distance of a part, in edits: --resize stands for --resize-shorter, not for --resume.
 _PART = 1.5
 # A shorter beginning fits too many names.
 _SHORTEST_PART = 3
 
 
 def nearest_name(got: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `got` is a slip of, or None if all are too far.
+    """Return the known name that `got` most likely stands for, or None if all are too far.
 
-    A slip is one edit for every three characters, four at most (a letter more, less, another, or two in the wrong order); or
-    a part: a beginning, or some of the words, of the other name.
+    A name is near if it differs by at most one edit for every three characters, four in all (a letter added, omitted, changed, or
+    two swapped), or if one of the two is a part of the other: its beginning, or some of its words.
     """
     word = got.lower().strip("-")
     if not word:
@@ -34,13 +34,13 @@ def nearest_name(got: str, known: Iterable[str]) -> str | None:
 
 
 def suggestion(got: str, known: Iterable[str]) -> str:
-    """Return `"; did you mean X?"` for the nearest known name, or nothing if all are too far."""
+    """Return `"; did you mean X?"` for the nearest known name, or an empty string if all are too far."""
     near = nearest_name(got, known)
     return "" if near is None else f"; did you mean {near}?"
 
 
 def did_you_mean(got: str, known: Iterable[str]) -> str:
-    """Return `" Did you mean 'X'?"`, as a sentence after another one, or nothing if all known names are too far."""
+    """Return the sentence `" Did you mean 'X'?"` for the nearest known name, or an empty string if all are too far."""
     near = nearest_name(got, known)
     return "" if near is None else f" Did you mean {near!r}?"
 

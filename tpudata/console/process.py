@@ -15,18 +15,18 @@ from types import FrameType
 
 from tpudata.errors import TpudataError
 
-# What a shell reports for a program that was ended by SIGINT, SIGPIPE and SIGTERM.
+# Exit codes that a shell reports for a program that SIGINT, SIGPIPE or SIGTERM ended.
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 TERMINATED = 143
-# After a signal: for the program to end by itself, and then to tidy up what it would have.
+# After a signal: time for the program to end by itself, and then time to remove its temporary files for it.
 _GRACE_SECONDS = 4.0
 _TIDY_SECONDS = 3.0
 # Whether `run_command` runs the command line of this process.
 _is_ours = False
 
 
-# More processes than cores help if each waits for an object store; from here on they only take memory, 100 MB and more each.
+# More processes than cores help if each waits for an object store; beyond this they only take memory, 100 MB or more each.
 _WORKERS_PER_CORE = 4
 _log = logging.getLogger("tpudata")
 
@@ -42,15 +42,15 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
     user's, and keeps its traceback. If stdout is closed or fails (a full disk), one line on stderr reports it.
 
     Args:
-        function: the command: takes the arguments, returns its exit code.
+        function: the command, which takes the arguments and returns its exit code.
         argv: the arguments; None for those of this process.
     """
-    # Python leaves None if the descriptor is closed (`>&-`). Before the command, so that nothing is done that cannot be reported.
+    # sys.stdout is None if the descriptor is closed (`>&-`). Checked first, so that nothing is done that cannot be reported.
     if sys.stdout is None:
         print("tpudata: error: standard output is closed. Send it to a file or to /dev/null.", file=sys.stderr)
         return TpudataError.exit_code
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A class or file name may hold characters that the terminal's encoding does not have.
+        # A class or file name may contain characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
     global _is_ours
     try:
@@ -63,7 +63,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
         _drop_stdout()
         return BROKEN_PIPE
     except OSError as error:
-        # The error of a file that is opened names it; that of a write does not.
+        # An error of opening a file names the file; an error of writing does not.
         if error.filename is not None or not _stdout_fails():
             raise
         _drop_stdout()
@@ -76,7 +76,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
 
 
 def owns_process() -> bool:
-    """Return whether this process runs a command of our command line, and ends with it."""
+    """Return whether this process runs one of tpudata's commands, and ends with it."""
     return _is_ours
 
 
@@ -84,7 +84,7 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
     try:
         return function(argv)
     except TpudataError as error:
-        # One line, though the name of a file may hold line ends.
+        # One line, even if the name of a file contains line ends.
         line = str(error).replace("\r", "\\r").replace("\n", "\\n")
         print(f"tpudata: error: {line}", file=sys.stderr)
         return error.exit_code
@@ -93,7 +93,7 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
         print(words, file=sys.stderr)
         return code
     except SystemExit as done:
-        # argparse leaves this way after --help.
+        # argparse exits this way after --help.
         return done.code if isinstance(done.code, int) else int(done.code is not None)
 
 
@@ -101,7 +101,7 @@ def end_with(lifeline: int) -> None:
     """End this process when its parent closes its end of a pipe, or dies.
 
     Args:
-        lifeline: descriptor of the reading end; nothing is ever written.
+        lifeline: descriptor of the pipe's reading end; nothing is ever written to it.
     """
 
     def watch() -> None:
@@ -112,17 +112,17 @@ def end_with(lifeline: int) -> None:
 
 
 def most_workers() -> int:
-    """Return the number of worker processes that a command on this machine starts at most."""
+    """Return the largest number of worker processes that a command starts on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return _WORKERS_PER_CORE * cores
 
 
 def useful_workers(workers: int, parts: int | None) -> int:
-    """Return how many of the worker processes that were asked for are of use, and log it if they are fewer.
+    """Return the number of worker processes to start, and log a warning if it is lower than requested.
 
     Args:
-        workers: how many were asked for.
-        parts: how many parts the work has at most, or None if that is unknown.
+        workers: the requested number.
+        parts: the largest number of parts that the work has, or None if it is unknown.
     """
     by_cores = most_workers()
     useful = max(1, min(workers, by_cores, workers if parts is None else parts))
@@ -133,7 +133,7 @@ def useful_workers(workers: int, parts: int | None) -> int:
 
 
 def _interruption(error: KeyboardInterrupt) -> tuple[int, str]:
-    """Return the exit code and the words for an interrupt."""
+    """Return the exit code and the message for an interrupt."""
     if isinstance(error, Terminated):
         return TERMINATED, "tpudata: ended by SIGTERM"
     return INTERRUPTED, "tpudata: interrupted"
@@ -143,13 +143,13 @@ def _interruption(error: KeyboardInterrupt) -> tuple[int, str]:
 def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterator[None]:
     """Let SIGTERM and Ctrl-C end the context's body soon, even while it waits.
 
-    Either raises in the main thread. If this process runs one of our commands, a second one is ignored, and the process is
-    ended if it has not ended a few seconds later because a thread or a library waits for something. Outside the main thread, and
-    for a signal whose handler the program has set, nothing changes.
+    Both raise in the main thread. If this process runs one of tpudata's commands, a second signal is ignored, and the process is
+    ended by force if a thread or a library still keeps it waiting a few seconds later. Outside the main thread, and for a signal
+    whose handler the program has set, nothing changes.
 
     Args:
-        stop: ends other processes that work for this one; called in another thread, at once.
-        tidy: removes temporary files; called in another thread, and only if the process must be ended.
+        stop: ends other processes that work for this one; called at once, in another thread.
+        tidy: removes temporary files; called in another thread, and only if the process is ended by force.
 
     Raises:
         Terminated: SIGTERM came.
@@ -169,7 +169,7 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
     except BaseException as error:
         if interrupts.received in (None, error):
             raise
-        # Frameworks wrap an interrupt that meets a step at work, and fail of a worker that it ended.
+        # Frameworks wrap an interrupt that meets a running step, and fail because of a worker that it ended.
         raise interrupts.received from error
     finally:
         interrupts.leave()
@@ -180,7 +180,7 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
 
 
 class _Interrupts:
-    """Signals that a thread waits for: a handler may have interrupted the main thread while it held any lock."""
+    """Signals, and the thread that acts on them: a handler may interrupt the main thread while that holds any lock."""
 
     def __init__(self, stop: Callable[[], None], tidy: Callable[[], None]) -> None:
         self.received: KeyboardInterrupt | None = None
@@ -203,7 +203,7 @@ class _Interrupts:
             raise KeyboardInterrupt
 
     def leave(self) -> None:
-        """Note that what was to be ended has ended; only the end of the process is still waited for."""
+        """Note that the context's body has ended; only the end of the process is still waited for."""
         self._is_left = True
         if self.received is not None:
             self._has_stopped.wait(_TIDY_SECONDS)
@@ -232,7 +232,7 @@ class _Interrupts:
 
 
 def _stdout_fails() -> bool:
-    """Return whether an OSError came from stdout. Write a line to find out: an unbuffered stream keeps nothing to flush."""
+    """Return whether an OSError came from stdout: write a line to it, since an unbuffered stream has nothing to flush."""
     try:
         print(flush=True)
     except OSError:

@@ -1,4 +1,4 @@
-"""Keep what TensorFlow's C++ libraries log while they load off the terminal."""
+"""Suppress informational output of TensorFlow's and Beam's loading."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Information in the two forms of TensorFlow's C++ log, and the line that announces the log itself.
+# Informational lines in the two forms of TensorFlow's C++ log, and the line that announces the log itself.
 _CHATTER = re.compile(rb"I\d{4} \d|\d{4}-\d\d-\d\d [\d:.]+: I |WARNING: All log messages before absl::InitializeLog")
 
 # How Beam's warnings begin. Its files on gs:// are never used: tpudata.storage reads and writes them.
@@ -23,8 +23,8 @@ _ABOUT_GCP = ("apitools not found", "Failed to import GCSFileSystem")
 def quiet_loading() -> Iterator[None]:
     """Drop informational lines that are written to stderr inside; write everything else when the context ends.
 
-    TensorFlow 2.21 writes them in spite of TF_CPP_MIN_LOG_LEVEL (tensorflow/tensorflow#100442). Where the user has set that
-    variable, nothing is dropped; otherwise it is set, for the lines that come later.
+    TensorFlow 2.21 writes them in spite of TF_CPP_MIN_LOG_LEVEL (tensorflow/tensorflow#100442). If the user has set that variable,
+    nothing is dropped; otherwise it is set, for later lines.
     """
     if _LEVEL in os.environ or sys.stderr is None:
         yield
@@ -52,7 +52,8 @@ def quiet_loading() -> Iterator[None]:
 def quiet_beam_loading() -> Iterator[None]:
     """Drop three warnings inside: two of Beam's about its missing [gcp] extra, and Google's of the age of Python 3.10.
 
-    A runner or storage that needs the extra names it. Only our commands use this: loggers and warnings belong to the process.
+    A runner or storage that needs the extra names it. Only tpudata's commands use this, as loggers and warnings belong to the
+    process.
     """
 
     def is_wanted(record: logging.LogRecord) -> bool:

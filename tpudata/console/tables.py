@@ -1,4 +1,4 @@
-"""Tables and sizes as a terminal shows them."""
+"""Text of tables, counts and sizes for a terminal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     """Return rows as lines of aligned columns, without trailing spaces.
 
     Args:
-        rows: all of the same length; the first may be a heading.
-        right: numbers of the columns that are aligned at their right edge.
+        rows: rows of the same length; the first may be a heading.
+        right: indices of the columns to align on the right.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
@@ -31,7 +31,7 @@ def count_text(count: int) -> str:
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
-    """Return a count of things: 1 record, 1,437 records; `many` is the plural if it is not `one` with an s."""
+    """Return a count with its noun: 1 record, 1,437 records; `many` is the plural, by default `one` with an s."""
     return f"{count_text(count)} {one if count == 1 else many or f'{one}s'}"
 
 

@@ -1,4 +1,4 @@
-"""Common base of all estimators: train, evaluate, predict and export."""
+"""Common base of the estimators: train, evaluate, predict and export."""
 
 import contextlib
 import copy
@@ -32,7 +32,7 @@ class BaseEstimator(ModelDir):
 
     Args:
         runtimes: the runtimes that train, evaluate and predict.
-        rehearses: whether calls check for what a TPU would reject instead of running.
+        rehearses: whether calls only look for what a TPU would reject.
     """
 
     def __init__(self, runtimes: Runtimes, *, rehearses: bool = False) -> None:
@@ -56,7 +56,7 @@ class BaseEstimator(ModelDir):
         """The model_fn, as a function of (features, labels, mode, config), with the params filled in."""
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-            del config  # The estimator's counts, as in the original.
+            del config  # The estimator's config applies, as in the original.
             runtime = self._runtimes.training
             return runtime.user_model.call_model(features, labels, runtime.deployment(mode))
 
@@ -83,16 +83,17 @@ class BaseEstimator(ModelDir):
         none) and at the end, too.
 
         Args:
-            input_fn: gives the training data. If it ends early, training stops there and saves. One that takes `start_step`, as
-                those of `make_input_fn` do, gets the number of steps done, and training continues with the next batch.
-            hooks: `tf.compat.v1.train.SessionRunHook`s, called at the ends of loops. Values fetched from a step are of
-                the loop's last one; values of variables are from before the loop. On several replicas, rows are joined, other
-                floats averaged, and other values taken from the first. A CheckpointSaverHook among them replaces the
-                RunConfig's checkpoints. One that raises StopIteration or tf.errors.OutOfRangeError ends training, which saves.
+            input_fn: function that returns the training data. If the data ends early, training stops there and saves. If it takes
+                `start_step`, as those of `make_input_fn` do, it gets the number of steps done, and training continues with the next
+                batch.
+            hooks: `tf.compat.v1.train.SessionRunHook`s, called at the ends of loops. Values fetched from a step are those of the
+                loop's last step; values of variables are from before the loop. With several replicas, rows are concatenated, other
+                floats averaged, and other values taken from the first replica. A CheckpointSaverHook among them replaces the
+                RunConfig's checkpoints. A hook that raises StopIteration or tf.errors.OutOfRangeError ends training, which saves.
             steps: number of steps to add.
-            max_steps: the global step to stop at; nothing is done if it has been reached. With neither, training
+            max_steps: global step to stop at; nothing is done if it has been reached. Without `steps` and `max_steps`, training
                 continues until the data ends.
-            saving_listeners: `tf.compat.v1.train.CheckpointSaverListener`s, called for each checkpoint; one whose after_save
+            saving_listeners: `tf.compat.v1.train.CheckpointSaverListener`s, called for each checkpoint; a listener whose after_save
                 returns True stops training.
 
         Returns:
@@ -102,10 +103,10 @@ class BaseEstimator(ModelDir):
             OutputError: another training is running in model_dir.
             ClusterError: another process of a TF_CONFIG cluster ended, or cannot be reached.
             NonFiniteError: the loss or a trainable variable became NaN or infinite.
-            SystemExit: with the code 75, after SIGTERM, if the program has set no handler for it: training is saved.
-            TypeError: an argument, or what input_fn or model_fn returned, is of another type.
-            ValueError: both `steps` and `max_steps`, one that is not positive, a hook that has no counterpart here, a checkpoint
-                that does not fit model_fn (a CheckpointError), or an input_fn or model_fn (a ModelFnError) that does not fit.
+            SystemExit: SIGTERM came, and the program has no handler for it: training is saved, and the exit code is 75.
+            TypeError: an argument, or a result of input_fn or model_fn, has the wrong type.
+            ValueError: there are both `steps` and `max_steps`, or one is not positive; a hook has no counterpart here; a checkpoint
+                does not fit model_fn (a CheckpointError); or input_fn or model_fn (a ModelFnError) does not fit.
         """
         if self._rehearses:
             check_steps(steps, max_steps)
@@ -131,7 +132,7 @@ class BaseEstimator(ModelDir):
             )
         with self._runtimes.taken_for_training() as runtime:
             claim = claimed_model_dir(runtime.model_dir) if runtime.peers.is_chief else contextlib.nullcontext()
-            # Programs call this within their own graph.
+            # Programs may call this inside a graph.
             with claim, tf.__internal__.eager_context.eager_mode():
                 loss = train(runtime, input_fn, steps, max_steps, hooks, saving_listeners, after_save)
         self._last_loss = self._last_loss if loss is None else loss
@@ -139,7 +140,7 @@ class BaseEstimator(ModelDir):
     def check_model(self, input_fn: Callable[..., Any], mode: str) -> tuple[str, ...]:
         """Build the model for the data and load the newest checkpoint, if there is one, but run no step.
 
-        It finds errors of train, evaluate or predict early; these reuse what it builds.
+        It finds errors of train, evaluate or predict early; these calls reuse what it builds.
 
         Args:
             input_fn: as for the mode.
@@ -151,15 +152,15 @@ class BaseEstimator(ModelDir):
         Raises:
             CheckpointError: the checkpoint does not fit the model, or is damaged.
             ModelFnError: model_fn does not fit.
-            TypeError, ValueError: an unknown mode, an input_fn that does not fit, or a batch size, of this mode or another, that
-                the replicas cannot split.
+            TypeError, ValueError: the mode is unknown, input_fn does not fit, or the replicas cannot split the batch size of this
+                or another mode.
         """
         runtimes = self._runtimes
         with runtimes.idle(runtimes.training if mode == ModeKeys.TRAIN else runtimes.predicting) as runtime:
             return check_model(runtime, input_fn, mode)
 
     def _modes_on_tpu(self, input_fns: Mapping[str, Any]) -> dict[str, Any]:
-        """Return those of the modes that run on the TPU."""
+        """Return the modes that run on the TPU."""
         evaluates = self._runtimes.evaluating is self._runtimes.training
         return {mode: input_fn for mode, input_fn in input_fns.items() if mode != ModeKeys.EVAL or evaluates}
 
@@ -184,23 +185,22 @@ class BaseEstimator(ModelDir):
         """Evaluate a checkpoint and write the results as summaries under `eval_dir(name)`.
 
         Args:
-            input_fn: gives the data. Where its features hold "weights" (0 for padding), it is for model_fn to use them in
-                its loss and its metrics; a warning says so if it does not and rows are padding.
-            steps: how many batches at most; None: all.
+            input_fn: function that returns the data. If its features contain "weights" (0 for padding), model_fn should use them in
+                its loss and metrics; a warning is logged if it does not and there are rows of padding.
+            steps: largest number of batches; None for all.
             hooks: `tf.compat.v1.train.SessionRunHook`s, called at every batch, as in `train`.
-            checkpoint_path: by default the newest of model_dir; if there is none, the initial values.
-            name: of this evaluation, if there are several.
+            checkpoint_path: checkpoint to evaluate; None for the newest of model_dir, or the initial values if there is none.
+            name: name of this evaluation, to tell several apart.
 
         Returns:
             The metrics by name, `loss` and `global_step`. `loss` is the mean of the losses of the batches (0 without
-            batches). Where features hold "weights" (floats [batch]), each batch counts with the sum of its weights: a
-            model_fn whose loss is the weighted mean over the rows of a batch then gets the exact mean over all rows,
-            however they were padded.
+            batches). If features contain "weights" (floats [batch]), each batch counts with the sum of its weights: for a
+            model_fn whose loss is the weighted mean over the rows of a batch, this is the exact mean over all rows.
 
         Raises:
-            TypeError: an argument, or what input_fn or model_fn returned, is of another type.
-            ValueError: steps is not positive or missing for endless data, no checkpoint at checkpoint_path or one that
-                does not fit model_fn (a CheckpointError), or an input_fn or model_fn (a ModelFnError) that does not fit.
+            TypeError: an argument, or a result of input_fn or model_fn, has the wrong type.
+            ValueError: steps is not positive, or missing for endless data; the checkpoint is missing or does not fit model_fn (a
+                CheckpointError); or input_fn or model_fn (a ModelFnError) does not fit.
         """
         if self._rehearses:
             return self._rehearse_call({ModeKeys.EVAL: input_fn})
@@ -211,7 +211,7 @@ class BaseEstimator(ModelDir):
     def _evaluate_saved(
         self, input_fn: Any, steps: int | None, hooks: Any, path: str, name: str | None
     ) -> dict[str, Any]:
-        """Evaluate the checkpoint just saved, in the variables that hold it; training loads it again afterwards."""
+        """Evaluate the checkpoint just saved, using the training's variables, into which training loads it again afterwards."""
         runtime = self._runtimes.evaluating
         with contextlib.nullcontext(runtime) if runtime.trains else self._runtimes.idle(runtime) as taken:
             return evaluate(taken, input_fn, steps, hooks, path, self.eval_dir(name))
@@ -224,26 +224,25 @@ class BaseEstimator(ModelDir):
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:
-        """Yield the predictions for the rows that input_fn gives, one for each, in order.
+        """Yield a prediction for each row of the data, in order.
 
-        A batch shorter than predict_batch_size is padded for the model, and cut again; rows whose features["weights"]
-        are 0 are dropped.
+        A batch shorter than predict_batch_size is padded for the model, and the padding is dropped from the predictions, as are
+        rows whose features["weights"] are 0.
 
         Args:
-            input_fn: gives the data; labels are dropped.
-            predict_keys: the predictions wanted; None: all.
+            input_fn: function that returns the data; labels are dropped.
+            predict_keys: names of the predictions to yield; None for all.
             hooks: `tf.compat.v1.train.SessionRunHook`s, called at every batch, as in `train`.
-            checkpoint_path: by default the newest of model_dir; if there is none, the initial values.
-            yield_single_examples: False yields whole batches, cut to their real rows.
+            checkpoint_path: checkpoint to use; None for the newest of model_dir, or the initial values if there is none.
+            yield_single_examples: whether to yield single rows; False yields batches, without padding.
 
         Yields:
             A dict from name to NumPy array (or scalar), without the batch dimension if examples are single.
 
         Raises:
-            TypeError: what input_fn or model_fn returned is of another type.
-            ValueError: predict_keys selects nothing, predictions without a row for each of the batch, no checkpoint at
-                checkpoint_path or one that does not fit model_fn (a CheckpointError), or an input_fn or model_fn (a
-                ModelFnError) that does not fit.
+            TypeError: a result of input_fn or model_fn has the wrong type.
+            ValueError: predict_keys selects nothing; a prediction has another number of rows than the batch; the checkpoint is
+                missing or does not fit model_fn (a CheckpointError); or input_fn or model_fn (a ModelFnError) does not fit.
         """
         if self._rehearses:
             self._rehearse_call({ModeKeys.PREDICT: input_fn})
@@ -269,27 +268,27 @@ class BaseEstimator(ModelDir):
         as_text: bool = False,
         checkpoint_path: str | None = None,
     ) -> bytes:
-        """Write the predicting model, with a checkpoint's values, as a SavedModel.
+        """Write the model for prediction, with the values of a checkpoint, as a SavedModel.
 
         model_fn is called in PREDICT mode on the receiver's features, without a batch_size in its params; its export_outputs
         become the signatures. The files appear whole, in a new folder whose name is the time in seconds.
 
         Args:
             export_dir_base: folder of the exports, local or gs://.
-            serving_input_receiver_fn: returns a ServingInputReceiver or TensorServingInputReceiver; it is called in a
-                separate graph, where placeholders can be made.
-            assets_extra: files to put into the folder's `assets.extra`: from name there to path.
-            as_text: write `saved_model.pbtxt` instead of `saved_model.pb`.
-            checkpoint_path: by default the newest of model_dir.
+            serving_input_receiver_fn: function that returns a ServingInputReceiver or TensorServingInputReceiver; it is called in a
+                separate graph, in which placeholders can be made.
+            assets_extra: files to copy into the folder's `assets.extra`: from the name there to the path.
+            as_text: whether to write `saved_model.pbtxt` instead of `saved_model.pb`.
+            checkpoint_path: checkpoint to export; None for the newest of model_dir.
 
         Returns:
             The path of the new folder, as bytes.
 
         Raises:
-            TypeError: what serving_input_receiver_fn or model_fn returned is of another type.
-            ValueError: no serving_input_receiver_fn, no checkpoint or one that does not fit model_fn (a CheckpointError), or
-                no output that can be computed from the receiver's inputs (a ModelFnError).
-            StorageError: the files could not be written, or one of assets_extra not be read.
+            TypeError: a result of serving_input_receiver_fn or model_fn has the wrong type.
+            ValueError: serving_input_receiver_fn is missing; there is no checkpoint, or it does not fit model_fn (a
+                CheckpointError); or no output can be computed from the receiver's inputs (a ModelFnError).
+            StorageError: the files could not be written, or a file of assets_extra could not be read.
         """
         return export_saved_model(
             self._runtimes.predicting,
@@ -300,5 +299,5 @@ class BaseEstimator(ModelDir):
             checkpoint_path,
         )
 
-    # The name of tf.contrib's time.
+    # The name in tf.contrib.
     export_savedmodel = export_saved_model

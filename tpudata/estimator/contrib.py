@@ -1,4 +1,4 @@
-"""Layers of `tf.contrib` that programs cannot do without: their variables are in everybody's checkpoints."""
+"""Layers of `tf.contrib` whose variables are in widely used checkpoints."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 __all__ = ["layer_norm"]
 
-# Of tf.contrib.layers.layer_norm for float32; 1e-3 for float16.
+# Epsilon of tf.contrib.layers.layer_norm for float32, and for float16.
 _EPSILON = 1e-12
 _HALF_EPSILON = 1e-3
 
@@ -24,43 +24,43 @@ def layer_norm(
     begin_params_axis: int = -1,
     scope: Any = None,
 ) -> Any:
-    """Normalize each row, as `tf.contrib.layers.layer_norm` did (BERT and its kin), under the same names of variables.
+    """Normalize each row as `tf.contrib.layers.layer_norm` did, with the same names of variables (as in BERT).
 
     Args:
-        inputs: floats of a static rank, and of static sizes from begin_params_axis on.
+        inputs: floats of a static rank, with static sizes from begin_params_axis on.
         center: whether to add the variable SCOPE/beta.
         scale: whether to multiply by the variable SCOPE/gamma.
-        activation_fn: applied to the result, or None.
-        reuse: of the variable scope.
+        activation_fn: function applied to the result, or None.
+        reuse: whether to reuse the variables of the scope, as in tf.compat.v1.variable_scope.
         variables_collections: names of collections for the variables, or None.
         outputs_collections: a name, or a list of names, of collections for the result, or None.
-        trainable: whether the variables are.
-        begin_norm_axis: the first axis that mean and variance are taken over.
-        begin_params_axis: the first axis of beta and gamma.
-        scope: name of the variable scope; by default LayerNorm.
+        trainable: whether the variables are trainable.
+        begin_norm_axis: first axis of those that mean and variance are computed over.
+        begin_params_axis: first axis of beta and gamma.
+        scope: name of the variable scope; None for LayerNorm.
 
     Returns:
-        A tensor like `inputs`.
+        A tensor of the shape and dtype of `inputs`.
 
     Raises:
-        ValueError: an unknown rank or size, or an axis that is not there.
+        ValueError: the rank or a size is unknown, or an axis does not exist.
     """
     v1 = tf.compat.v1
     inputs = tf.convert_to_tensor(inputs)
     with v1.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse):
         rank = inputs.shape.rank
         if rank is None:
-            raise ValueError(f"layer_norm: {inputs.name} has an unknown rank. Set its shape.")
+            raise ValueError(f"layer_norm: {inputs.name} has an unknown rank (expected a known one). Set its shape.")
         norm, params = (axis + rank if axis < 0 else axis for axis in (begin_norm_axis, begin_params_axis))
         if not 0 <= norm < rank or not 0 <= params < rank:
             raise ValueError(
-                f"layer_norm(begin_norm_axis={begin_norm_axis}, begin_params_axis={begin_params_axis}): {inputs.name} has {rank} "
-                "axes."
+                f"layer_norm(begin_norm_axis={begin_norm_axis}, begin_params_axis={begin_params_axis}): no such axis of "
+                f"{inputs.name} (it has {rank}). Pass one below."
             )
         shape = inputs.shape[params:]
         if not shape.is_fully_defined():
             raise ValueError(
-                f"layer_norm: {inputs.name} has the shape {inputs.shape}; sizes from axis {params} on must be known."
+                f"layer_norm: {inputs.name} must have known sizes from axis {params} on, got {inputs.shape}. Set its shape."
             )
 
         def parameter(name: str, initializer: Any) -> Any:

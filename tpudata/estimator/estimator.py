@@ -1,4 +1,4 @@
-"""Estimator: the plain one of TensorFlow 1, for programs that are not written for TPUs."""
+"""Estimator of TensorFlow 1, for programs that are not written for TPUs."""
 
 import functools
 import logging
@@ -24,26 +24,26 @@ _log = logging.getLogger("tpudata")
 
 
 class Estimator(BaseEstimator):
-    """Trains, evaluates and applies a model that a model_fn describes, on one device of this machine.
+    """Trainer of the model that a model_fn describes, on one device of this machine; also evaluates and predicts.
 
     model_fn takes `features` and any of `labels`, `mode`, `params`, `config` and returns an EstimatorSpec. input_fn takes any of
     `params`, `config`, `mode`, `input_context` and `start_step`, or nothing, and returns a `tf.data.Dataset` of features or of
-    (features, labels), batched, or their tensors. Both get `params` as they are given here. All else is as in TPUEstimator with
+    (features, labels), batched, or their tensors. Both get `params` unchanged. Everything else is as in TPUEstimator with
     `use_tpu=False`: training runs in loops of the TPUConfig's `iterations_per_loop`. In a TF_CONFIG cluster, each process trains on
-    the batches that its own call of input_fn gives, which `input_context` tells its share.
+    the batches of its input_fn, whose share of the data `input_context` describes.
 
     Args:
-        model_fn: as above.
-        model_dir: folder of checkpoints and event files, local or gs://; by default the RunConfig's, else a new temporary one.
+        model_fn: function that describes the model.
+        model_dir: folder of checkpoints and event files, local or gs://; None for the RunConfig's, or else a new temporary one.
         config: a RunConfig.
-        params: a dict for model_fn and input_fn, who each get a copy.
+        params: a dict for model_fn and input_fn, each of which gets a copy.
         warm_start_from: as in TPUEstimator.
 
     Raises:
-        TypeError: a value of another type.
-        ValueError: a config of another type or with a TPU or several replicas, a model_fn without `features` or with unknown
-            arguments, model_dir unlike the RunConfig's.
-        UsageError: TensorFlow 2 behaviour is switched off.
+        TypeError: a value has the wrong type.
+        ValueError: config has the wrong type or names a TPU or several replicas; model_fn has no argument `features` or unknown
+            ones; or model_dir differs from the RunConfig's.
+        UsageError: TensorFlow 2 behaviour is disabled.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Estimator(BaseEstimator):
 
 
 def load_global_step(checkpoint_dir: str) -> int:
-    """Return the global step of the newest checkpoint in a folder; 0 if there is none, or none that can be read."""
+    """Return the global step of the newest checkpoint in a folder; 0 if there is none, or it cannot be read."""
     try:
         reader = tf.train.load_checkpoint(checkpoint_dir)
         return int(reader.get_tensor(tf.compat.v1.GraphKeys.GLOBAL_STEP))

@@ -1,4 +1,4 @@
-"""input_fns from arrays in memory, as `tf.compat.v1.estimator.inputs` names them."""
+"""input_fns from arrays in memory, with the names of `tf.compat.v1.estimator.inputs`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,24 +20,24 @@ def numpy_input_fn(
 ) -> Callable[..., Any]:
     """Return an input_fn over arrays.
 
-    Epochs follow each other without a cut: a batch may hold rows of two of them, and the last one may be shorter.
+    Batches continue across epochs: a batch may contain rows of two epochs, and the last one may be shorter.
 
     Args:
-        x: an array [rows, ...], or a dict of such.
-        y: labels: None, an array [rows, ...], or a dict of such.
-        batch_size: rows of a batch.
-        num_epochs: how often each row comes; None: without end.
-        shuffle: whether rows come in a random order; required, as in the original.
-        queue_capacity: rows that a shuffle draws from.
-        num_threads: a positive int; the order of rows does not depend on it.
+        x: an array [rows, ...], or a dict of arrays.
+        y: labels: None, an array [rows, ...], or a dict of arrays.
+        batch_size: number of rows in a batch.
+        num_epochs: number of times that each row is used; None for no end.
+        shuffle: whether rows are in random order; required, as in the original.
+        queue_capacity: number of rows that a shuffle draws from.
+        num_threads: a positive int, which has no effect on the order of rows.
 
     Returns:
-        A function without arguments that returns a `tf.data.Dataset` of features, or of (features, labels): an input_fn of an
-        Estimator. For a TPUEstimator, write `lambda params: numpy_input_fn(..., batch_size=params["batch_size"])()`.
+        A function without arguments that returns a `tf.data.Dataset` of features or of (features, labels), for an Estimator.
+        For a TPUEstimator, write `lambda params: numpy_input_fn(..., batch_size=params["batch_size"])()`.
 
     Raises:
-        TypeError: a value of another type.
-        ValueError: shuffle is not given, there are no rows, or arrays of different lengths.
+        TypeError: a value has the wrong type.
+        ValueError: shuffle is missing, there are no rows, or arrays have different lengths.
     """
     if not isinstance(shuffle, bool):
         raise ValueError(f"numpy_input_fn(shuffle=...) must be True or False, got {shuffle!r}. Pass one of them.")
@@ -50,7 +50,7 @@ def numpy_input_fn(
     labels = None if y is None else _arrays("y", y)
     lengths = {name: len(array) for name, array in _named("x", features) + _named("y", labels)}
     if not lengths or len(set(lengths.values())) > 1 or 0 in lengths.values():
-        raise ValueError(f"numpy_input_fn: arrays need the same number of rows, at least one, got {lengths}.")
+        raise ValueError(f"numpy_input_fn: arrays must have the same number of rows, at least one, got {lengths}.")
     elements = features if labels is None else (features, labels)
     buffer = max(queue_capacity, batch_size)
 
@@ -66,7 +66,7 @@ def numpy_input_fn(
 def _arrays(name: str, given: Any) -> Any:
     if isinstance(given, Mapping):
         if not given:
-            raise ValueError(f"numpy_input_fn({name}=...) is an empty dict. Give it an array.")
+            raise ValueError(f"numpy_input_fn({name}=...) is an empty dict (expected arrays). Add one.")
         return {key: np.asarray(value) for key, value in given.items()}
     if given is None:
         raise TypeError(f"numpy_input_fn({name}=...) must be an array or a dict of arrays, got None.")

@@ -1,4 +1,4 @@
-"""The names of `tf.compat.v1.estimator.tpu` and `tf.contrib.tpu`, for programs that change their imports alone."""
+"""Names of `tf.compat.v1.estimator.tpu` and `tf.contrib.tpu`, for programs that only change their imports."""
 
 from tpudata.estimator.api.spec import TPUEstimatorSpec
 from tpudata.estimator.config.run_config import RunConfig

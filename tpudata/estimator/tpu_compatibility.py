@@ -11,23 +11,23 @@ from tpudata.estimator.tpu_check.rehearsal import rehearse
 
 
 def check_tpu_compatibility(estimator: BaseEstimator, input_fns: Mapping[str, Callable[..., Any]]) -> list[Finding]:
-    """List all that a TPU would reject, and what it would be slow at, without one.
+    """List what a TPU would reject or run slowly, without using one.
 
-    For each mode the step of one of TPUConfig's num_shards cores (8, if it is None) is traced as it is on a TPU, every operation
-    looked at, and the step compiled by XLA on this machine. No step is run, no data read and nothing written; a dataset is made,
-    but not iterated.
+    For each mode, the step of one of TPUConfig's num_shards cores (8 if it is None) is traced as on a TPU, every operation is
+    checked, and the step is compiled by XLA on this machine. No step runs, no data is read and nothing is written; a dataset is
+    made, but not iterated.
 
     Args:
         estimator: a TPUEstimator, or an Estimator.
-        input_fns: from a value of ModeKeys to what its call is given as input_fn.
+        input_fns: from a value of ModeKeys to the input_fn of that mode.
 
     Returns:
-        What was found, each with its place, its reason and its fix; empty if a TPU would take it all. With eval_on_tpu=False
-        nothing is said of evaluation.
+        The findings, each with its place, reason and fix; empty if a TPU would accept everything. With eval_on_tpu=False,
+        evaluation is not checked.
 
     Raises:
-        TypeError: estimator is of another type.
-        ValueError: an unknown mode.
+        TypeError: estimator has the wrong type.
+        ValueError: a mode is unknown.
     """
     if not isinstance(estimator, BaseEstimator):
         raise TypeError(f"check_tpu_compatibility: estimator must be a TPUEstimator, got {type(estimator).__name__}.")

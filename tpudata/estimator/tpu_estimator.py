@@ -1,4 +1,4 @@
-"""TPUEstimator, the public class."""
+"""TPUEstimator: trains, evaluates and predicts on any device."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -33,14 +33,14 @@ class TPUEstimator(BaseEstimator):
     """Trainer of the model that a model_fn describes, on a CPU, on GPUs or on a TPU; also evaluates and predicts.
 
     model_fn takes `features` and any of `labels`, `mode`, `params`, `config` and returns a TPUEstimatorSpec (or an
-    EstimatorSpec). It may use `tf.compat.v1` (get_variable, optimizers, metrics) and Keras layers made inside it. It is
-    traced, not called at every step, and must create the same variables in every trace. In training, every op of it that
-    changes state runs at each step, whether or not train_op depends on it; in the other modes only those that the
-    loss, the metrics and the predictions need.
+    EstimatorSpec). It may use `tf.compat.v1` (get_variable, optimizers, metrics) and Keras layers that it makes. It is traced
+    instead of called at every step, and must create the same variables in every trace. In training, all its ops that change state
+    run at each step, whether or not train_op depends on them; in the other modes, only those that the loss, the metrics and the
+    predictions depend on.
 
     input_fn takes `params` and any of `config`, `mode`, `input_context`, `start_step`, and returns a `tf.data.Dataset` of
-    features or of (features, labels), batched, or their tensors, as v1 programs do. `params["batch_size"]` is the size given
-    here for the mode, and absent if that is None; model_fn sees it too, and `params["use_tpu"]`.
+    features or of (features, labels), batched, or their tensors, as v1 programs do. `params["batch_size"]` is the batch size of the
+    mode, and absent if that is None; model_fn gets it, too, and `params["use_tpu"]`.
 
     On several replicas (a TPU, or TPUConfig's num_replicas) batches are split among them: input_fn is called as the TPUConfig's
     input mode says, with that mode's part of the batch size in `params["batch_size"]`; model_fn is called with one replica's
@@ -50,38 +50,37 @@ class TPUEstimator(BaseEstimator):
     replicas (integers take the first replica's), unless the variable has another aggregation. Batch normalization sees only its
     replica's rows; each replica keeps its own moving averages, and their mean is stored.
 
-    In a TF_CONFIG cluster, its chief and its workers train one model: each makes the estimator, which waits for the others, and
-    calls `train`, and its input_fn is called for its share of the rows. Only the chief writes into model_dir. Evaluation,
-    prediction and export run in the process that calls them, on one device.
+    In a TF_CONFIG cluster, the chief and the workers train one model: each makes the estimator, which waits for the others, and
+    calls `train`; its input_fn is called for its share of the rows. Only the chief writes to model_dir. Evaluation, prediction and
+    export run in the calling process, on one device.
 
     Args:
-        model_fn: as above.
-        model_dir: folder of checkpoints and event files, local or gs://; by default the RunConfig's, otherwise a
-            new temporary one.
+        model_fn: function that describes the model.
+        model_dir: folder of checkpoints and event files, local or gs://; None for the RunConfig's, or else a new temporary one.
         config: a RunConfig.
         params: a dict for model_fn and input_fn; each gets a copy.
         use_tpu: whether to run on a TPU; the first call that needs it connects to it.
         train_batch_size: rows per training step, of all replicas together.
         eval_batch_size: rows per evaluation step, of all replicas together.
         predict_batch_size: rows per prediction step, of all replicas together.
-        batch_axis: for each tensor of (features, labels), in the order of `tf.nest.flatten`, the axis of its rows if that is not 0,
-            as for images of shape [height, width, channels, rows]. For PER_HOST_V1 and SLICED.
-        eval_on_tpu: False evaluates on one device of this machine, as without a TPU.
-        export_to_tpu: a bool. A SavedModel is for CPUs and GPUs in any case.
+        batch_axis: axis of the rows for each tensor of (features, labels), in the order of `tf.nest.flatten`, such as 3 for images
+            [height, width, channels, rows]; None for 0. For PER_HOST_V1 and SLICED.
+        eval_on_tpu: whether to evaluate on the TPU; False evaluates on one device of this machine.
+        export_to_tpu: a bool, which has no effect: a SavedModel is for CPUs and GPUs.
         export_to_cpu: True.
-        warm_start_from: source of initial values as long as model_dir holds no checkpoint: WarmStartSettings, or a path for all
-            trainable variables.
+        warm_start_from: source of initial values while model_dir has no checkpoint: WarmStartSettings, or a path for all trainable
+            variables.
         embedding_config_spec: None.
         export_saved_model_api_version: 1 (V1).
-        rehearse: True checks for what a TPU would reject instead of using one: `train`, `evaluate` and `predict` (and
-            train_and_evaluate) call `rehearse` and run nothing. Without findings they return as on empty data, with metrics of
-            NaN; model_dir is not written to.
+        rehearse: whether to look for what a TPU would reject instead of using one: `train`, `evaluate`, `predict` and
+            train_and_evaluate call `rehearse` and run nothing. Without findings they return as on empty data, with metrics of
+            NaN, and do not write to model_dir.
 
     Raises:
-        TypeError: a value of another type.
-        ValueError: a config of another type, a reserved key in params, a batch size that is not positive, no train_batch_size
-            with use_tpu, a model_fn without `features` or with unknown arguments, model_dir unlike the RunConfig's.
-        UsageError: TensorFlow 2 behaviour is switched off, or its devices have started with too few for num_replicas.
+        TypeError: a value has the wrong type.
+        ValueError: config has the wrong type; params have a reserved key; a batch size is not positive, or use_tpu has no
+            train_batch_size; model_fn has no argument `features` or unknown ones; or model_dir differs from the RunConfig's.
+        UsageError: TensorFlow 2 behaviour is disabled, or its devices have started with too few for num_replicas.
     """
 
     def __init__(
@@ -114,11 +113,11 @@ class TPUEstimator(BaseEstimator):
             ModeKeys.PREDICT: checked_batch_size("predict_batch_size", predict_batch_size),
         }
         if use_tpu and train_batch_size is None:
-            raise ValueError("TPUEstimator(use_tpu=True) needs a train_batch_size.")
+            raise ValueError("TPUEstimator(use_tpu=True) requires train_batch_size. Pass it.")
         if not use_tpu and config.master not in (None, "", "local"):
             raise ValueError(
-                f"RunConfig(master={config.master!r}) names a TPU, and TPUEstimator(use_tpu=False) runs on this machine: leave one "
-                "out."
+                f"RunConfig(master={config.master!r}) names a TPU, and TPUEstimator(use_tpu=False) runs on this machine. Omit one "
+                "of them."
             )
         if use_tpu or rehearse:
             config.tpu_config.check_for_tpu()
@@ -133,7 +132,7 @@ class TPUEstimator(BaseEstimator):
         own_params = checked_params(params)
         folder = found_model_dir(model_dir, config)
         apply_session_config(config.session_config)
-        # Logical devices can be created now, but not after TensorFlow has started; a TPU is connected when it is needed.
+        # Logical devices must be made before TensorFlow starts; a TPU is connected at the first call that needs it.
         if use_tpu:
             local = None
         elif is_in_cluster(config) and not rehearse:

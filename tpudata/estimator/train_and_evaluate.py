@@ -15,10 +15,11 @@ from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.estimator.api.steps import require_steps
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.export.exporters import Exporter
-from tpudata.estimator.state.checkpoints import Checkpoint, latest
+from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.checkpoints import latest
 
 _log = logging.getLogger("tpudata")
-# How often an evaluator looks for a new checkpoint.
+# Interval at which an evaluator looks for a new checkpoint.
 _POLL_SECONDS = 1.0
 
 
@@ -28,11 +29,11 @@ class TrainSpec(NamedTupleMethods):
 
     Attributes:
         input_fn: as in `TPUEstimator.train`.
-        max_steps: the global step to stop at; None: the end of the data.
-        hooks, saving_listeners: as in `TPUEstimator.train`; tuples in the end.
+        max_steps: global step to stop at; None for the end of the data.
+        hooks, saving_listeners: as in `TPUEstimator.train`; stored as tuples.
 
     Raises:
-        TypeError: a value of another type.
+        TypeError: a value has the wrong type.
         ValueError: max_steps is not positive.
     """
 
@@ -55,18 +56,18 @@ class EvalSpec(NamedTupleMethods):
 
     Attributes:
         input_fn: as in `TPUEstimator.evaluate`.
-        steps: batches per evaluation; None: all of the data.
+        steps: number of batches in an evaluation; None for all of the data.
         name: as in `TPUEstimator.evaluate`.
-        hooks: as in `TPUEstimator.evaluate`; a tuple in the end.
-        exporters: one Exporter or several, called after each evaluation; a tuple in the end.
-        start_delay_secs: how long the evaluator of a TF_CONFIG cluster waits before its first evaluation. Where one process does
-            both, the first evaluation follows the first checkpoint, as in the original.
-        throttle_secs: least seconds from the start of an evaluation to the next; checkpoints in between are not evaluated, but
-            for the last.
+        hooks: as in `TPUEstimator.evaluate`; stored as a tuple.
+        exporters: one Exporter or several, called after each evaluation; stored as a tuple.
+        start_delay_secs: seconds that the evaluator of a TF_CONFIG cluster waits before its first evaluation. If one process trains
+            and evaluates, the first evaluation follows the first checkpoint, as in the original.
+        throttle_secs: least number of seconds between the starts of two evaluations; checkpoints in between are not evaluated,
+            except the last one.
 
     Raises:
-        TypeError: a value of another type.
-        ValueError: a number that is not positive, exporters without a name or with the same.
+        TypeError: a value has the wrong type.
+        ValueError: a number is not positive, or exporters have no name or the same name.
     """
 
     input_fn: Callable[..., Any]
@@ -104,40 +105,39 @@ def _exporters(given: Any) -> tuple[Exporter, ...]:
     for exporter in exporters:
         if not isinstance(exporter, Exporter):
             raise TypeError(
-                "EvalSpec(exporters=...) must be an Exporter, a list of them or None; it holds a "
-                f"{type(exporter).__name__}."
+                f"EvalSpec(exporters=...) must be an Exporter, a list of them or None, got a {type(exporter).__name__}."
             )
         if not isinstance(exporter.name, str) or not exporter.name:
             raise ValueError(f"EvalSpec(exporters=...): an exporter's name must be a string, got {exporter.name!r}.")
     names = [exporter.name for exporter in exporters]
     if len(set(names)) < len(names):
-        raise ValueError(f"EvalSpec(exporters=...): each needs a name of its own, got {names}.")
+        raise ValueError(f"EvalSpec(exporters=...): names must differ, got {names}.")
     return exporters
 
 
 def train_and_evaluate(
     estimator: BaseEstimator, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> tuple[dict[str, Any] | None, list[Any] | None]:
-    """Train, evaluating and exporting checkpoints along the way.
+    """Train, and evaluate and export checkpoints during training.
 
-    Each checkpoint is evaluated, except the one that training starts from and those too soon after an evaluation
-    (`throttle_secs`); the last one always is. The RunConfig sets the checkpoint interval.
+    All checkpoints are evaluated except the one that training starts from and those too soon after an evaluation
+    (`throttle_secs`); the last one is always evaluated. The RunConfig sets the interval of checkpoints.
 
-    In a TF_CONFIG cluster, its chief and its workers train, and its evaluator evaluates each new checkpoint that it finds, until
+    In a TF_CONFIG cluster, the chief and the workers train, and the evaluator evaluates each new checkpoint that it finds, until
     one has reached max_steps. A cluster without an evaluator does not evaluate, as in the original.
 
     Args:
         estimator: the estimator to train.
-        train_spec: the training data, and where to stop.
-        eval_spec: the evaluation data, and what to export.
+        train_spec: the training data, and the step to stop at.
+        eval_spec: the evaluation data, and the exporters.
 
     Returns:
-        The result of the last evaluation and those of its exporters, in their order. (None, None) if max_steps had been reached
-        already, and in the chief and the workers of a cluster.
+        The result of the last evaluation and the results of its exporters, in order. (None, None) if max_steps had already been
+        reached, and in the chief and the workers of a cluster.
 
     Raises:
-        TypeError: an argument of another type, and what train, evaluate and export_saved_model raise.
-        ValueError: what train, evaluate and export_saved_model raise.
+        TypeError: an argument has the wrong type; also an error of train, evaluate or export_saved_model.
+        ValueError: an error of train, evaluate or export_saved_model.
     """
     for name, value, kind in (
         ("estimator", estimator, BaseEstimator),
@@ -186,14 +186,14 @@ class _Evaluator:
         self._is_waiting = False
 
     def after_save(self, checkpoint: Checkpoint) -> None:
-        """Evaluate a checkpoint, unless it comes too soon."""
+        """Evaluate a checkpoint, unless it is too soon after the last evaluation."""
         if self._started is not None and time.monotonic() - self._started < self._spec.throttle_secs:
             _log.info("%s is not evaluated: throttle_secs=%g.", checkpoint.prefix, self._spec.throttle_secs)
             return
         self._evaluate(checkpoint.prefix)
 
     def run(self) -> None:
-        """Evaluate each new checkpoint that others write, until one has reached the last step."""
+        """Evaluate each new checkpoint of other processes, until one has reached the last step."""
         spec = self._spec
         if spec.start_delay_secs:
             _log.info("Waiting %g s before the first evaluation.", spec.start_delay_secs)
@@ -216,7 +216,7 @@ class _Evaluator:
                 time.sleep(max(0.0, self._started + spec.throttle_secs - time.monotonic()))
 
     def finish(self) -> None:
-        """Evaluate the last checkpoint, if it was not yet."""
+        """Evaluate the last checkpoint, unless that is done."""
         path = self._estimator.latest_checkpoint()
         if path is not None and path != self._evaluated:
             self._evaluate(path)

@@ -1,4 +1,4 @@
-"""A dataset on disk, opened: its manifest, the paths of its shards, and its records in order."""
+"""An opened dataset: its manifest, the paths of its shards, and its records in order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Dataset:
     quarantine: Quarantine = dataclasses.field(default_factory=Quarantine, kw_only=True)
 
     def kept(self, split: str) -> Split:
-        """Return a split as readers have it: without the records in quarantine, and without shards of which nothing is left.
+        """Return a split as readers see it: without records in quarantine, and without shards that consist of such records.
 
         Raises:
             DatasetError: there is no such split, or it has no records.
@@ -69,20 +69,20 @@ class Dataset:
         said = index.records, index.shard_bytes, index.shard_crc32c, index.compression
         if said != (shard.records, shard.bytes, shard.crc32c, self.manifest.compression):
             raise DatasetError(
-                f"{path} describes another shard ({counted(index.records, 'record')}, {index.shard_bytes} bytes)"
-                f" than the"
-                f" manifest does ({counted(shard.records, 'record')}, {shard.bytes} bytes). Convert the dataset again."
+                f"{path} describes another shard ({counted(index.records, 'record')}, {index.shard_bytes} bytes) than"
+                f" the manifest does ({counted(shard.records, 'record')}, {shard.bytes} bytes). Convert the dataset"
+                " again."
             )
         return index
 
     def labels(self) -> tuple[str, ...] | None:
         """Return the class names in the order of their labels, or None without classes.
 
-        An append that was killed at its very end has added names that the manifest does not count yet; they are skipped.
+        An append that was killed just before its end leaves names that the manifest does not count; they are skipped.
 
         Raises:
             CorruptionError: labels.txt is not UTF-8.
-            DatasetError: it has not as many names as the manifest counts.
+            DatasetError: it has another number of names than the manifest.
         """
         if self.manifest.labels is None:
             return None
@@ -104,7 +104,7 @@ class Dataset:
         return names
 
     def _begins_with_labels(self, data: bytes) -> bool:
-        """Return whether the first lines of labels.txt are those that the manifest was written with."""
+        """Return whether labels.txt begins with the lines that the manifest has the checksum of."""
         lines = data.splitlines(keepends=True)[: self.manifest.labels]
         return bool(google_crc32c.value(b"".join(lines)) == self.manifest.labels_crc32c)
 
@@ -137,7 +137,7 @@ def open_dataset(path: str) -> Dataset:
         path: the folder, local or gs://.
 
     Raises:
-        DatasetError: the folder has no manifest, or not one that this version reads.
+        DatasetError: the folder has no manifest, or one that this version cannot read.
         CorruptionError: the list of records in quarantine is damaged.
     """
     storage = storage_for(path)

@@ -3,20 +3,20 @@
 DIR/train-00000-of-00012.tfrecord ...    the shards; compressed ones end in .tfrecord.gz
 DIR/train-a001-00000-of-00003.tfrecord   those that the first append added, and so on
 DIR/index/train-00000-of-00012.index     their indexes, see tpudata.format.shards.index
-DIR/index/train-00000-of-00012.keys      what they were made from, see tpudata.format.shards.keys
+DIR/index/train-00000-of-00012.keys      the keys of their inputs, see tpudata.format.shards.keys
 DIR/index/train-00000-of-00012.idx       if asked for, an index for NVIDIA DALI, see tpudata.format.shards.dali_index
 DIR/index/quarantine.json                the damaged records that readers skip, if there are any; see tpudata.format.quarantine
 DIR/rejects/train-00000-of-00012.jsonl   the inputs of a shard that were rejected, a JSON object each; no file without rejects
-DIR/rejects/listing-0123456789ab.jsonl   rejected inputs that are of no shard
+DIR/rejects/listing-0123456789ab.jsonl   rejected inputs that belong to no shard
 DIR/labels.txt                           class names, a line each
 DIR/tokenizer.model, ...                 the tokenizer's file, see tpudata.format.tokenizer_file
 DIR/dataset_info.json, features.json     TFDS metadata, see tpudata.format.tfds
 DIR/manifest.json                        see tpudata.format.manifest.manifest
 
-A shard whose inputs were all rejected is not there: the numbers of the others have a gap.
+A shard whose inputs were all rejected is not written, which leaves a gap in the numbers.
 
-Datasets of earlier versions may have compressed shards that end in `.tfrecord`; the manifest's `compression` decides how a
-shard is read, not its name. An append, or a run that carries on, uses the ending that the shards there have.
+Datasets of earlier versions may have compressed shards that end in `.tfrecord`: the manifest's `compression` decides how a shard
+is read, not its name. An append or a resumed run uses the ending of the shards that exist.
 """
 
 import re
@@ -29,9 +29,9 @@ PLAIN_SUFFIX, GZIP_SUFFIX = ".tfrecord", ".tfrecord.gz"
 SHARD_SUFFIXES = (PLAIN_SUFFIX, GZIP_SUFFIX)
 # No separator and no leading dot or dash: a name is never a path, a hidden file or a flag.
 _SPLIT = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-# Ten million shards are more than there are, and few enough to count to.
+# At most ten million shards, so that a number never takes long to count to.
 _SHARD = re.compile(rf"{_SPLIT}-([0-9]{{5,7}})-of-([0-9]{{5,7}})(\.tfrecord(?:\.gz)?)")
-# The name of a split that is converted has no dash, so this is no part of one.
+# A conversion allows no dash in the name of a split, so this is never part of one.
 _APPEND = re.compile(r"-a([0-9]{3,})$")
 _LISTING_REJECTS = re.compile(r"listing-[0-9a-f]+\.jsonl")
 
@@ -41,7 +41,7 @@ def shard_name(split: str, number: int, count: int, suffix: str = PLAIN_SUFFIX) 
 
     Args:
         split: name of the split.
-        number: of the shard, from 0.
+        number: number of the shard, from 0.
         count: number of shards of the split.
         suffix: ending of the name.
     """
@@ -52,8 +52,8 @@ def shard_suffix(compression: str | None, present: Iterable[str] = ()) -> str:
     """Return the ending of the names of a dataset's shards.
 
     Args:
-        compression: of the shards, None or "gzip".
-        present: names of shards that the new ones join, perhaps of an earlier version; other names are ignored.
+        compression: compression of the shards, None or "gzip".
+        present: names of existing shards, perhaps of an earlier version; names of other files are ignored.
     """
     if compression is None:
         return PLAIN_SUFFIX
@@ -67,23 +67,23 @@ def shard_stem(shard: str) -> str:
 
 
 def shard_prefix(split: str, append: int = 0) -> str:
-    """Return what is before the number in the names of a split's shards: `train`, or `train-a001` for the first append."""
+    """Return the part of a split's shard names before the number: `train`, or `train-a001` for the first append."""
     return f"{split}-a{append:03d}" if append else split
 
 
 def prefix_of(shard: str) -> str:
-    """Return the prefix of a shard's name: what `shard_prefix` made."""
+    """Return the prefix of a shard's name, as `shard_prefix` makes it."""
     return shard.rsplit("-", 3)[0]
 
 
 def place_of(shard: str) -> tuple[int, int]:
-    """Return the number of a shard among those of its prefix, counted from 0, and how many were planned, by its name."""
+    """Return the number in a shard's name, from 0, and the number of shards that were planned with the same prefix."""
     _, number, _, count = shard_stem(shard).rsplit("-", 3)
     return int(number), int(count)
 
 
 def append_of(shard: str) -> int:
-    """Return the number of the append that wrote a shard, by its name; 0 for the first conversion."""
+    """Return the number of the append in a shard's name; 0 for the first conversion."""
     found = _APPEND.search(prefix_of(shard))
     return int(found[1]) if found else 0
 

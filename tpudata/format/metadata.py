@@ -21,15 +21,15 @@ def metadata_names(compression: str | None, features: Iterable[Feature], *, labe
     """Return the names of the files next to the shards and the manifest of a dataset.
 
     Args:
-        compression: of its shards.
-        features: of its records.
+        compression: compression of its shards.
+        features: features of its records.
         labelled: whether it has classes.
     """
     return (*((LABELS_NAME,) if labelled else ()), *tfds.names(compression, features))
 
 
 def metadata_names_of(manifest: Manifest) -> tuple[str, ...]:
-    """Return the names of these files of a dataset that is complete."""
+    """Return the names of these files of a complete dataset."""
     # Earlier versions did not write class names for TFDS.
     features = () if manifest.tfds is None else manifest.features
     return metadata_names(manifest.compression, features, labelled=manifest.labels is not None)
@@ -44,8 +44,8 @@ def write_metadata(
         folder: the dataset's folder, which holds the manifest's shards already.
         manifest: what is in the dataset; the checksum of labels.txt and the name for TFDS are filled in.
         labels: class names in the order of their labels; as many as `manifest.labels` says.
-        written: files that were written before; these and the metadata are compared with what the folder has before the manifest
-            is written.
+        written: files that were written before; these and the metadata are compared with the contents of the folder before the
+            manifest is written.
 
     Returns:
         The manifest as it was written.
@@ -79,7 +79,7 @@ def write_metadata(
 
     for_each(folder, write, files.items())
     for name in tfds.names(manifest.compression, manifest.features):
-        # Class names from before an append that TFDS cannot hold any more.
+        # TFDS can no longer hold the class names after this append.
         if name not in files:
             storage.delete(storage.join(folder, name))
     check_written(folder, [*written, *(WrittenFile.of(*file) for file in files.items())])

@@ -4,12 +4,12 @@ A JSON object:
 
     version     1
     checksum    CRC-32C of this file, taken while these eight digits are zeros
-    shards      by name, an object of each shard that has damage:
-        crc32c    of the shard as it was written; the entry is no other shard's
-        bytes     size of its file as it was found, 0 if it is missing
+    shards      by name, an object for each damaged shard:
+        crc32c    CRC-32C of the shard as it was written, so that the entry applies to no other shard
+        bytes     size of its file when the damage was found, 0 if it is missing
         records   the skipped records, ascending: a list [first, last, reason] for records first, ..., last - 1 of the shard
 
-No file means that nothing is skipped.
+Without this file, nothing is skipped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_CHECKSUM = "00000000"
 _FIX = "Delete it, and run `tpudata verify --quarantine` again."
 
 
-class LeftOut(NamedTuple):
+class SkippedRecords(NamedTuple):
     """Neighbouring records of a shard that are skipped.
 
     Attributes:
@@ -54,14 +54,14 @@ class ShardQuarantine:
     """Skipped records of a shard.
 
     Attributes:
-        crc32c: of the shard's file as it was written.
-        bytes: size of the file as it was found, 0 if it is missing.
+        crc32c: CRC-32C of the shard's file as it was written.
+        bytes: size of the file when the damage was found, 0 if it is missing.
         records: the skipped records, ascending.
     """
 
     crc32c: int
     bytes: int
-    records: tuple[LeftOut, ...]
+    records: tuple[SkippedRecords, ...]
 
     @property
     def count(self) -> int:
@@ -69,7 +69,7 @@ class ShardQuarantine:
         return sum(last - first for first, last, _ in self.records)
 
     def kept(self, records: int) -> npt.NDArray[np.int64]:
-        """Return [first, last) of the runs of records that are read, of a shard of so many: int64 [runs, 2]."""
+        """Return [first, last) of the runs of records that are read from a shard of `records`: int64 [runs, 2]."""
         firsts = [0, *(last for _, last, _ in self.records)]
         lasts = [*(first for first, _, _ in self.records), records]
         runs: npt.NDArray[np.int64] = np.array(
@@ -83,7 +83,7 @@ class Quarantine:
     """Skipped records of a dataset.
 
     Attributes:
-        shards: by name, those that have damage.
+        shards: damaged shards by name.
     """
 
     shards: Mapping[str, ShardQuarantine] = dataclasses.field(default_factory=dict)
@@ -91,7 +91,7 @@ class Quarantine:
     def of(self, shard: Shard) -> ShardQuarantine:
         """Return the skipped records of a shard, possibly none."""
         found = self.shards.get(shard.name)
-        # The damage of another conversion's shard says nothing about this one.
+        # An entry for a shard of another conversion does not apply to this one.
         if found is None or found.crc32c != shard.crc32c:
             return ShardQuarantine(shard.crc32c, shard.bytes, ())
         return found
@@ -115,7 +115,7 @@ class Quarantine:
 
         Args:
             data: the file's bytes.
-            path: of the file, for messages.
+            path: path of the file, for messages.
 
         Raises:
             CorruptionError: the file is damaged, or of another version.
@@ -123,14 +123,18 @@ class Quarantine:
         found = _CHECKSUM.search(data)
         zeroed = b"" if found is None else data[: found.start()] + _NO_CHECKSUM.encode() + data[found.end() :]
         if found is None or google_crc32c.value(zeroed) != int(found[0], 16):
-            raise CorruptionError(path, 0, f"the checksum of the quarantine does not fit. {_FIX}")
+            raise CorruptionError(path, 0, f"the checksum does not match the content. {_FIX}")
         value = json.loads(data)
         if value["version"] != _VERSION:
-            raise CorruptionError(path, 0, f"a quarantine of version {value['version']} (expected {_VERSION}). {_FIX}")
+            raise CorruptionError(
+                path, 0, f"quarantine of unknown version {value['version']} (expected {_VERSION}). {_FIX}"
+            )
         return cls(
             {
                 name: ShardQuarantine(
-                    int(entry["crc32c"], 16), entry["bytes"], tuple(LeftOut(*left_out) for left_out in entry["records"])
+                    int(entry["crc32c"], 16),
+                    entry["bytes"],
+                    tuple(SkippedRecords(*skipped) for skipped in entry["records"]),
                 )
                 for name, entry in value["shards"].items()
             }

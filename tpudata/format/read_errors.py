@@ -1,8 +1,8 @@
-"""File and record that an error of TensorFlow's readers is about.
+"""The file and record that an error of TensorFlow's readers is about.
 
-TensorFlow says at which byte a record is damaged, and not in which file. But it says the name of the dataset that failed, so the
-reader gives its datasets names that lead to the files: "tpudata_", and the JSON array [folder, split], or [file, ..., ""] of files
-without a manifest, in which each byte that is no letter or digit is "_" and two hexadecimal digits.
+TensorFlow reports the byte at which a record is damaged, but not the file. It also reports the name of the dataset that failed, so
+the reader gives its datasets names from which the files follow: "tpudata_" and the JSON array [folder, split], or [file, ..., ""]
+for files without a manifest, in which each byte that is no letter or digit is "_" and two hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tpudata.storage import storage_for
 
 # Longer names would hide the message.
 _MOST_BYTES = 1000
-# A record that is unlike the others is searched for as long, in seconds.
+# Seconds that a search for a record unlike the others may take.
 _SEARCH_SECONDS = 60.0
-# What a record may have other than the rest.
+# Ways in which a record may differ from the others.
 Odd: TypeAlias = Literal["absent", "kind", "count"]
 _NAMED = re.compile(r"passed to tpudata_(\w+) transformation")
 _DAMAGED = re.compile(r"(?:corrupted|truncated) record at (\d+)")
@@ -42,15 +42,15 @@ def name_of_split(folder: str, split: str) -> str:
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the name of datasets that read files without a manifest; for many files it does not lead to them."""
+    """Return the name of datasets that read files without a manifest; with too many files it does not name them."""
     name = _named([*paths, ""])
     return name if len(name) <= _MOST_BYTES else _named([""])
 
 
 def read_error(text: str) -> TpudataError | None:
-    """Return the error of ours for the text of one of TensorFlow's, if a dataset of ours failed to read its files.
+    """Return the `TpudataError` for the text of a TensorFlow error, if one of our datasets failed to read its files.
 
-    This reads the record in question of each file that may be meant.
+    Reads the record in question from each file that it can be in.
     """
     parts = _parts(text)
     if parts is None:
@@ -59,7 +59,7 @@ def read_error(text: str) -> TpudataError | None:
     where = paths[0] if split else "a file"
     damaged = _DAMAGED.search(text)
     if damaged is not None:
-        # Of the record's data, or of its header if that is damaged.
+        # The offset is that of the record's data, or of its header if that is damaged.
         offset = int(damaged[1])
         for begin in (offset, offset - HEADER_BYTES):
             found = _damaged_shard(paths[0], split, begin) if split else _damaged_file(paths, begin)
@@ -67,7 +67,7 @@ def read_error(text: str) -> TpudataError | None:
                 return CorruptionError(found, begin, f"the record is damaged or cut. {_fix(split)}")
         if split:
             return TpudataError(
-                f"{where}: a record at byte {offset} of one of its files was damaged on its way; where it is stored it is whole."
+                f"{where}: a record at byte {offset} of one of its files was damaged in transit; the stored record is intact."
                 " Start again."
             )
         return TpudataError(f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_fix(split)}")
@@ -85,14 +85,14 @@ def read_error(text: str) -> TpudataError | None:
 
 
 def odd_record_error(text: str, feature: str, what: str, odd: Odd) -> FeatureError | None:
-    """Return the error for the first record that does not have a feature as the records before it have it, or None.
+    """Return the error for the first record whose feature differs from that of the records before it, or None.
 
     Args:
-        text: of TensorFlow's error.
+        text: text of TensorFlow's error.
         feature: name of the feature.
-        what: is wrong, in words.
-        odd: what is searched for: a record without the feature, with values of another kind, or with another number of values or of
-            bytes in one.
+        what: the difference, in words.
+        odd: the difference to search for: no such feature, values of another kind, another number of values, or another number of
+            bytes in a value.
     """
     parts = _parts(text)
     if parts is None:
@@ -126,7 +126,7 @@ def _looked_at(values: Value | None, odd: Odd) -> object:
     if odd == "absent":
         return values is None
     if not values:
-        # There is nothing of another kind.
+        # No list of another kind.
         return 0 if odd == "count" else None
     if odd == "kind":
         return type(values[0])
@@ -134,7 +134,7 @@ def _looked_at(values: Value | None, odd: Odd) -> object:
 
 
 def _parts(text: str) -> list[str] | None:
-    """Return what the name of a dataset in an error's text stands for."""
+    """Return the folder and split, or the files, that the name of a dataset in an error's text stands for."""
     named = _NAMED.search(text)
     if named is None:
         return None
@@ -145,7 +145,7 @@ def _parts(text: str) -> list[str] | None:
 def _fix(split: str) -> str:
     if not split:
         return "Restore the file."
-    return "`tpudata verify DIR` names all that is damaged, and with --quarantine has it left out."
+    return "Run `tpudata verify DIR` to list all damage, with --quarantine to skip it."
 
 
 def _damaged_shard(folder: str, split: str, offset: int) -> str | None:
@@ -162,7 +162,7 @@ def _damaged_shard(folder: str, split: str, offset: int) -> str | None:
 
 
 def _damaged_file(paths: Sequence[str], offset: int) -> str | None:
-    """Return the file of which the first damaged record is at an offset."""
+    """Return the file whose first damaged record is at an offset."""
     for path in paths:
         try:
             for begin, _ in read_records(path):

@@ -9,13 +9,13 @@ have names such as `background`.
 (core/proto/{dataset_info,feature}.proto) in proto3 JSON, where 64-bit integers are strings. Features keep their flat names, such
 as `image/encoded`.
 
-A split of TFDS is one run of numbered files, so what an append has added to a split is a separate split there, called like its
-files: `train` and `train-a001`. `split="train+train-a001"` reads both, and `split="all"` everything.
+A split of TFDS is one run of numbered files, so the shards that an append adds to a split are a separate split there, named like
+their files: `train` and `train-a001`. `split="train+train-a001"` reads both, and `split="all"` everything.
 
-A shard that was planned and is not there, since all its inputs were rejected, has the length 0, and TFDS passes over it
+A planned shard that was not written because all its inputs were rejected has the length 0, and TFDS skips it
 (tensorflow_datasets/core/utils/shard_utils.py).
 
-TFDS reads no compressed TFRecord files (tensorflow_datasets/core/file_adapters.py), so a dataset of those has no such metadata.
+TFDS reads no compressed TFRecord files (tensorflow_datasets/core/file_adapters.py), so a compressed dataset has no such metadata.
 
 A manifest of an earlier version has no `tfds`; the metadata next to it has neither class names nor supervised keys.
 """
@@ -42,7 +42,7 @@ DEFAULT_NAME = "tpudata:1.0.0"
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 _VERSION = rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}"
 _FOLDER = re.compile(rf".*/([a-zA-Z][a-zA-Z0-9_]*)/({_VERSION})")
-# Names are given to labels before the offset too; readers that keep labels free keep one.
+# Labels before the offset get names, too; readers that reserve labels reserve one.
 _MOST_UNUSED_LABELS = 1000
 _FILE_TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
 _PACKAGE = "tensorflow_datasets.core.features"
@@ -52,7 +52,7 @@ def names(compression: str | None, schema: Iterable[Feature]) -> tuple[str, ...]
     """Return the names of the files that TFDS needs; none if it does not read the shards.
 
     Args:
-        compression: of the shards.
+        compression: compression of the shards.
         schema: features of the records.
     """
     if compression is not None:
@@ -80,7 +80,7 @@ def metadata(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, byte
 
 
 def name_of(folder: str) -> str:
-    """Return the name and version, such as `pets:1.0.0`, by which TFDS finds a dataset in this folder; else the default."""
+    """Return the name and version, such as `pets:1.0.0`, under which TFDS finds a dataset in this folder, or the default."""
     path = folder if "://" in folder else posixpath.join(Path.cwd().as_posix(), folder)
     found = _FOLDER.fullmatch(path.rstrip("/"))
     return f"{found[1]}:{found[2]}" if found else DEFAULT_NAME
@@ -116,7 +116,7 @@ def features(manifest: Manifest) -> bytes:
 
 
 def _label(schema: Iterable[Feature]) -> Feature | None:
-    """Return the feature that the class names belong to; None if there is none, or if several could be it."""
+    """Return the feature that the class names belong to; None if there is none, or more than one candidate."""
     found = [feature for feature in schema if feature.num_classes is not None]
     return found[0] if len(found) == 1 and found[0].name.isprintable() else None
 
@@ -136,7 +136,7 @@ def _labels_name(label: Feature) -> str:
 
 
 def _label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:
-    """Return a name for each label from 0, or None if TFDS cannot hold them: it strips white space, and wants different names."""
+    """Return a name for each label from 0, or None if TFDS cannot hold them: it strips white space and requires distinct names."""
     offset = label.label_offset
     if offset > _MOST_UNUSED_LABELS:
         return None

@@ -1,4 +1,4 @@
-"""The tokenizer's file in the folder of a dataset of tokens, so that a reader and a trained model can be sure to use the same.
+"""The tokenizer's file in the folder of a dataset of tokens, which a reader and a trained model use again.
 
 The manifest's option `tokenizer` holds its name and its SHA-256, next to the kind of tokenizer, the number of ids and special ids:
 
@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 from tpudata.format.manifest.manifest import Manifest
 
-# Of Hugging Face, of SentencePiece, and of characters. No other file is one, whatever a manifest says: --overwrite deletes it.
+# Hugging Face, SentencePiece, characters. A manifest can name no other file, since --overwrite deletes it.
 TOKENIZER_NAMES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
 class TokenizerFile(NamedTuple):
-    """The file.
+    """A tokenizer's file in a dataset's folder.
 
     Attributes:
-        name: in the dataset's folder.
-        sha256: of its bytes, in hexadecimal digits.
+        name: name in the folder.
+        sha256: SHA-256 of its bytes, in hexadecimal digits.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Files of a dataset as they were written, compared with what the storage lists before a manifest says that all are there."""
+"""Files of a dataset as they were written, which are compared with the storage's listing before the manifest is written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class WrittenFile(NamedTuple):
     Attributes:
         name: its path below the dataset's folder, such as `index/train-00000-of-00012.index`.
         size: bytes.
-        crc32c: CRC-32C, as an unsigned integer; None if it is not known.
+        crc32c: CRC-32C, as an unsigned integer; None if unknown.
     """
 
     name: str
@@ -35,7 +35,7 @@ def check_written(folder: str, files: Iterable[WrittenFile]) -> None:
     """Compare files with what is in a folder: names and sizes, and checksums if the storage lists them.
 
     Raises:
-        OutputError: a file is missing, or is another.
+        OutputError: a file is missing or differs.
         StorageError: a folder cannot be listed.
     """
     by_folder: dict[str, dict[str, WrittenFile]] = defaultdict(dict)
@@ -48,7 +48,7 @@ def check_written(folder: str, files: Iterable[WrittenFile]) -> None:
             problem = _problem(file, found.get(name))
             if problem:
                 raise OutputError(
-                    f"{folder}/{file.name} is not there as it was written ({problem}). Run again; --resume keeps whole shards."
+                    f"{folder}/{file.name}: it is not as it was written ({problem}). Run again; --resume keeps whole shards."
                 )
 
 

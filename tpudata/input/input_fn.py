@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tpudata.errors import TpudataError, UsageError
+from tpudata.input.dataset_ops import PARALLEL, as_written
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
-from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import Rows, find_rows, rows_of_host
 from tpudata.input.text.token_names import TokenNames, renamed
 
@@ -32,11 +32,11 @@ class InputFn:
     """Function that makes the dataset of a batch size; `make_input_fn` returns it.
 
     Args:
-        pipeline: makes the batches.
+        pipeline: pipeline of the batches.
         training: whether the batches are for training; evaluation pads its last batch.
         is_endless: whether the datasets have no end.
         mixes_rows: whether rows of a batch depend on each other.
-        names: the project whose names token tensors get; None for ours.
+        names: the project after which token tensors are named; None for our names.
     """
 
     def __init__(
@@ -94,7 +94,9 @@ class InputFn:
         if host_index is None and host_count is None:
             rows = find_rows(_batch_size(params), params, _checked_context(input_context))
         elif input_context is not None:
-            raise UsageError("input_context says which host this is. Omit host_index and host_count, or the context.")
+            raise UsageError(
+                "input_context: it already has the number of this host. Omit host_index and host_count, or the context."
+            )
         else:
             rows = rows_of_host(_batch_size(params), host_index, host_count)
         return self.batches(rows, _checked_step(start_step, rows.total))
@@ -145,12 +147,12 @@ def _without_traceback(error: TpudataError) -> TpudataError:
 
 def _batch_size(params: Mapping[str, Any]) -> int:
     if not isinstance(params, Mapping):
-        raise UsageError(f'params is {params!r}; pass a dict, such as {{"batch_size": 128}}.')
+        raise UsageError(f'params: not a dict (got {params!r}). Pass one, such as {{"batch_size": 128}}.')
     size = params.get("batch_size")
     if size is None:
         raise UsageError(
-            'params has no "batch_size". Call input_fn({"batch_size": 128}), or give the trainer a batch size.'
+            'params: no "batch_size". Call input_fn({"batch_size": 128}), or give the trainer a batch size.'
         )
     if isinstance(size, bool) or not hasattr(size, "__index__") or not 1 <= operator.index(size) <= _MAX_BATCH:
-        raise UsageError(f'params["batch_size"] is {size!r}; allowed is an integer from 1 to 2**31 - 1.')
+        raise UsageError(f'params["batch_size"]: out of range (got {size!r}, expected an integer from 1 to 2**31 - 1).')
     return operator.index(size)

@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.errors import UsageError
+from tpudata.input.dataset_ops import PARALLEL, as_written
 from tpudata.input.graph.batch import WEIGHTS, named_leaves
 from tpudata.input.input_fn import InputFn
-from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.text.sequence import TOKEN_WEIGHTS
 
 
@@ -37,7 +37,7 @@ def as_keras(
         UsageError: an argument does not fit, or tensors whose first axis is not the batch (`transpose`).
     """
     if not callable(input_fn):
-        raise UsageError(f"as_keras: {input_fn!r} is no input_fn. Pass the function that make_input_fn returned.")
+        raise UsageError(f"as_keras: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
     dataset = input_fn({"batch_size": batch_size}, input_context=input_context, start_step=start_step)
     is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     if input_fn.training if isinstance(input_fn, InputFn) else is_endless:
@@ -47,7 +47,7 @@ def as_keras(
         return dataset  # The batch size divides the records, and a bare tensor has no place for weights.
     if rows.shape.rank != 1:
         raise UsageError(
-            'as_keras: weights="sample_weight" holds the weights of tokens, which do not tell padding from records. Omit it in'
+            'as_keras: weights="sample_weight" holds the weights of tokens, which do not mark padding rows. Omit it in'
             " make_input_fn: as_keras yields (x, y, sample_weight) without it."
         )
     if pad:
@@ -62,7 +62,7 @@ class _Batch:
     Attributes:
         x: features without weights.
         y: labels.
-        sample_weight: weights of tokens, or what else the user's `parse` gives as a third part.
+        sample_weight: weights of tokens, or the third part that the user's `parse` returns.
         row_weights: float32 [B], 1 for records and 0 for padding.
     """
 
@@ -109,7 +109,9 @@ class _Batch:
         element, is_record = self.element(), self.row_weights > 0
         for name, leaf in named_leaves(element, "the batch"):
             if leaf.shape[0] != self.row_weights.shape[0]:
-                raise UsageError(f"as_keras: {name} is {leaf.shape}; its first axis is not the batch. Omit transpose.")
+                raise UsageError(
+                    f"as_keras: the first axis of {name} is not the batch (got shape {leaf.shape}). Omit transpose."
+                )
         # Only the last batches have padding; the others pass without a copy.
         return tf.cond(
             tf.reduce_all(is_record),

@@ -167,7 +167,7 @@ def make_input_fn(
         raise UsageError('weights="sample_weight": (features, labels, weights) needs labels, and the dataset has none.')
     if tokens.buckets is not None and cache not in (False, "auto"):
         raise UsageError(
-            f"cache={cache!r}: with buckets nothing is cached but what fits the window. Leave one of them out."
+            f"cache={cache!r}: with buckets, only the records of the shuffle window are cached. Omit one of them."
         )
     plan = plan_cache(cache if tokens.buckets is None else False, dataset, split, fields)
     if isinstance(dataset, PlainDataset) and isinstance(dataset.files, TFRecordFiles) and parse is None:

@@ -13,7 +13,7 @@ from tpudata.input.input_fn import InputFn
 
 
 class Mixture(InputFn):
-    """Input_fn that mixes the records of several others by their weights.
+    """An input_fn that mixes the records of several others by their weights.
 
     It is called like its inputs and keeps their guarantees: the record in each row depends only on the inputs' seeds, the step
     and the size of the global batch, for any number of hosts, and `start_step=k` costs a seek.

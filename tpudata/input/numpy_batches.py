@@ -49,11 +49,11 @@ def as_numpy(
     if isinstance(input_fn, tf.data.Dataset):
         if (batch_size, process_index, process_count, start_step) != (None, 0, 1, 0):
             raise UsageError(
-                "as_numpy: a dataset's batches are taken as they are. Leave the other arguments out, or pass an input_fn."
+                "as_numpy: the batches of a dataset are used unchanged. Omit the other arguments, or pass an input_fn."
             )
         return _arrays(input_fn)
     if not callable(input_fn):
-        raise UsageError(f"as_numpy: {input_fn!r} is no input_fn. Pass what make_input_fn returned.")
+        raise UsageError(f"as_numpy: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
     count = _integer("process_count", process_count, 1)
     index = _integer("process_index", process_index, 0)
     size = _integer("batch_size", batch_size, 1)
@@ -79,7 +79,7 @@ def _arrays(dataset: tf.data.Dataset) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _own_errors() -> Iterator[None]:
-    """Turn TensorFlow's forms of our errors back into ours."""
+    """Raise TensorFlow's errors of the reader as TpudataErrors."""
     try:
         yield
     except (tf.errors.OpError, UnicodeDecodeError) as error:
@@ -91,5 +91,5 @@ def _own_errors() -> Iterator[None]:
 
 def _integer(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
-        raise UsageError(f"{name}={value!r}: allowed is an integer of {least} or more.")
+        raise UsageError(f"{name}={value!r}: expected an integer of {least} or more.")
     return operator.index(value)

@@ -1,1 +1,1 @@
-"""Rewriting programs for the original TPUEstimator: the names of TensorFlow 1 that have another name today. No TensorFlow."""
+"""Rewriting of programs for the original TPUEstimator to current names. Never imports TensorFlow."""

@@ -31,9 +31,9 @@ class Binding:
     """A name that means a part of TensorFlow.
 
     Attributes:
-        path: of the part below `tensorflow`; empty for TensorFlow itself.
+        path: path of the part below `tensorflow`; empty for TensorFlow itself.
         is_v1: whether it is TensorFlow itself under `tensorflow.compat.v1`.
-        statement: the import.
+        statement: the import statement.
     """
 
     path: Path
@@ -52,7 +52,7 @@ def module_path(name: str) -> Path | None:
 
 
 def find_bindings(tree: ast.AST) -> dict[str, Binding]:
-    """Return the names that a program's imports bind to TensorFlow or to what has another name today."""
+    """Return the names that a program's imports bind to TensorFlow or to a renamed part of it."""
     found: dict[str, Binding] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""Places of a program that a person has to look at, whatever is rewritten."""
+"""Notes on places of a program that a person has to check."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Names of TensorFlow 1, and what they are called today.
+"""Names of TensorFlow 1, and their current names.
 
-Keys are paths below `tensorflow` (of `tensorflow.compat.v1`, too). Values hold `{est}` for the module tpudata.estimator, `{v1}` for
-tensorflow.compat.v1 and `{tf}` for tensorflow.
+Keys are paths below `tensorflow` or `tensorflow.compat.v1`. Values contain `{est}` for the module tpudata.estimator, `{v1}` for
+tensorflow.compat.v1, `{tf}` for tensorflow and `{tf2}` for tensorflow.compat.v2.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 TPU_NAMES = frozenset(
     {"CrossShardOptimizer", "InputPipelineConfig", "RunConfig", "TPUConfig", "TPUEstimator", "TPUEstimatorSpec"}
 )
-# A test compares them with what tpudata.estimator has.
+# A test compares them with the names of tpudata.estimator.
 ESTIMATOR_NAMES = frozenset(
     {
         *("BestExporter", "CheckpointSaverHook", "CheckpointSaverListener", "Estimator", "EstimatorSpec", "EvalSpec"),
@@ -27,7 +27,7 @@ EXPORT_NAMES = frozenset(
         "build_raw_serving_input_receiver_fn",
     }
 )
-# Of tf.contrib.data, those that are in tf.data.experimental.
+# Names of tf.contrib.data that are in tf.data.experimental.
 _DATA_NAMES = (
     *("AUTOTUNE", "Counter", "bucket_by_sequence_length", "choose_from_datasets", "copy_to_device"),
     *("enumerate_dataset", "get_single_element", "group_by_reducer", "group_by_window", "ignore_errors"),
@@ -89,7 +89,7 @@ HINTS = {
     "estimator.DNNClassifier": "an Estimator with a model_fn",
     "estimator.LinearClassifier": "an Estimator with a model_fn",
 }
-# Names of TensorFlow 1 alone, by which a program shows that it is written for it.
+# Names that only TensorFlow 1 has: a program that uses one is written for it.
 V1_NAMES = frozenset(
     {
         *("AUTO_REUSE", "ConfigProto", "FixedLenFeature", "GPUOptions", "GraphKeys", "InteractiveSession", "Session"),

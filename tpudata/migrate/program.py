@@ -1,4 +1,4 @@
-"""One program: its text with the names of today, and what a person has to do."""
+"""Migration of one program: its text with current names, and notes on what a person has to do."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _XAVIER = frozenset({"contrib.layers.xavier_initializer", "contrib.layers.xavier
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """Something that is left to do.
+    """Place that a person has to change.
 
     Attributes:
-        line: its number in the program as it was, from 1.
-        new_line: its number in the program as it is now.
-        text: what it is, and the fix.
+        line: number of its line in the given program, from 1.
+        new_line: number of its line in the rewritten program.
+        text: the problem and the fix.
     """
 
     line: int
@@ -36,9 +36,9 @@ class Migration:
     """Result of migrating a program.
 
     Attributes:
-        text: the program with the names of today.
-        changes: how many places were rewritten.
-        notes: what is left to do, by line.
+        text: the program with current names.
+        changes: number of rewritten places.
+        notes: what is left to do, in the order of lines.
     """
 
     text: str
@@ -47,7 +47,7 @@ class Migration:
 
 
 def migrate(text: str, where: str) -> Migration:
-    """Rewrite a program.
+    """Rewrite a program with current names.
 
     Args:
         text: the program.
@@ -113,7 +113,7 @@ class _Program:
         path = self._path(node)
         if path is None:
             return
-        # The parts of a dotted expression are no expressions for themselves.
+        # The parts of a dotted name are not rewritten once more by themselves.
         parts: list[ast.AST] = [node]
         while isinstance(parts[-1], ast.Attribute):
             parts.append(parts[-1].value)
@@ -206,7 +206,7 @@ class _Program:
             self._text.replace(statement, text.replace("\n", f"\n{indent}") or "pass")
 
     def _import_text(self, statement: ast.Import | ast.ImportFrom) -> str:
-        """Return what becomes of an import; empty if nothing is left of it."""
+        """Return the text of an import after the rewrite; empty if nothing of it remains."""
         bound = {name: item for name, item in self._bindings.items() if item.statement is statement}
         left: list[str] = []
         for alias in statement.names:
@@ -233,7 +233,7 @@ class _Program:
 
     @staticmethod
     def _is_replaced(binding: Binding) -> bool:
-        """Return whether an import is rewritten: TensorFlow's, and those whose uses are rewritten or noted."""
+        """Return whether an import is rewritten: TensorFlow itself, or a part whose uses are rewritten or noted."""
         path = binding.path
         return not path or path[0] in ("contrib", "estimator") or ".".join(path) in RENAMED
 
@@ -249,7 +249,7 @@ class _Program:
         self._notes.append((getattr(node, "lineno", 1), text))
 
     def _rewritten(self, node: ast.AST) -> str:
-        """Return an expression's text with the names of today."""
+        """Return an expression's text with current names."""
         with self._text.apart():
             for item in ast.walk(node):
                 self._rewrite(item)

@@ -1,6 +1,6 @@
-"""Bundled models, and models by name.
+"""Bundled models, and the lookup of models by name.
 
-Importing this package loads no TensorFlow; getting a model does.
+Importing this package does not load TensorFlow; getting a model does.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ def model_names() -> list[str]:
 
 
 def check_model_name(name: str) -> None:
-    """Check the name of a model as far as that loads nothing.
+    """Check the name of a model without importing anything.
 
     Args:
         name: a bundled model's name, or "package.module:function".
 
     Raises:
-        UsageError: no bundled model has the name (names the nearest), it has not that form, or there is no such package.
+        UsageError: the name is not a bundled model's (the message names the nearest), has another form, or names no package.
     """
     if ":" not in name:
         if name.endswith(".py") or name.rpartition(".")[0]:
@@ -43,20 +43,20 @@ def check_model_name(name: str) -> None:
                 else f"{module}.{function}:model_fn".strip(".")
             )
             raise UsageError(
-                f"There is no model {name!r}; your own is given as package.module:function, such as {own}."
+                f"There is no model {name!r} (expected a bundled model, or package.module:function). Pass yours as {own}."
             )
         if name not in _MODULES:
             raise UsageError(
-                f"There is no model {name!r}.{did_you_mean(name, _MODULES)} Bundled are {', '.join(model_names())}; "
-                "your own is given as package.module:function."
+                f"There is no model {name!r} (expected {', '.join(model_names())}, or package.module:function of yours)."
+                f"{did_you_mean(name, _MODULES)}"
             )
         return
     module, _, function = name.partition(":")
     if module.endswith(".py"):
         own = f"{module.removesuffix('.py').replace('/', '.').strip('.')}:{function}"
-        raise UsageError(f"The model {name!r} names a file: name the module, such as {own}.")
+        raise UsageError(f"The model {name!r} names a file (expected package.module:function). Name the module: {own}.")
     if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise UsageError(f"The model {name!r} must be given as package.module:function.")
+        raise UsageError(f"The model {name!r} must have the form package.module:function.")
     package = module.partition(".")[0]
     # Finding a submodule would import its package.
     if package not in sys.modules and importlib.util.find_spec(package) is None:
@@ -64,16 +64,16 @@ def check_model_name(name: str) -> None:
 
 
 def get_model(name: str) -> Callable[..., Any]:
-    """Return the model_fn of a bundled model, or what a user's name stands for.
+    """Return the model_fn of a bundled model, or the user's function or class of a name.
 
     Args:
         name: a bundled model's name, or "package.module:function".
 
     Returns:
-        The model_fn; or the class that the name is of, for `make_model_fn`.
+        The model_fn, or a class for `make_model_fn`.
 
     Raises:
-        UsageError: there is no such model, module or name in it; the message names the nearest.
+        UsageError: there is no such model, module, or name in the module; the message names the nearest.
     """
     check_model_name(name)
     if ":" in name:
@@ -83,21 +83,21 @@ def get_model(name: str) -> Callable[..., Any]:
 
 
 def make_model_fn(model: Callable[..., Any], params: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the model_fn that a class stands for; a function is one already.
+    """Return the model_fn of a model; a function is its own model_fn.
 
     Args:
         model: what `get_model` returned. A class is called with `params`; the object's `model_fn`, or else the
             object itself, is the model_fn.
-        params: the model's parameters, as model_fn gets them, but for what the estimator adds.
+        params: the model's parameters, without those that the estimator adds.
 
     Raises:
-        UsageError: the class does not take params, or makes nothing that can be called.
+        UsageError: the class does not take params, or its objects cannot be called.
     """
     if not inspect.isclass(model):
         return model
     make: Callable[..., Any] = model
     try:
-        with contextlib.suppress(ValueError):  # One that is written in C may not tell what it takes.
+        with contextlib.suppress(ValueError):  # A class written in C may have no signature.
             inspect.signature(make).bind({})
     except TypeError as error:
         raise UsageError(
@@ -115,7 +115,7 @@ def make_model_fn(model: Callable[..., Any], params: Mapping[str, Any]) -> Calla
 
 
 def param_defaults(name: str) -> dict[str, Any] | None:
-    """Return the params of a bundled model with their defaults; None for a model of the user.
+    """Return the params of a bundled model with their defaults; None for a user's model.
 
     Raises:
         UsageError: there is no such model.
@@ -138,7 +138,7 @@ def _user_model(name: str) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # Only where the module itself is missing: one that it imports is its own error.
+        # Only if the module itself is missing; a missing module that it imports is the user's error.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise UsageError(f"The model {name!r}: there is no module {error.name!r} on Python's path.") from error

@@ -1,4 +1,4 @@
-"""A text generator: an LSTM that is trained to name the next character, and then asked for one after the other."""
+"""A text generator: an LSTM that is trained to predict the next character, and then draws one after the other."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -23,16 +23,16 @@ class CharLstmParams(TrainingParams):
     """Params of the model, in addition to those of TrainingParams.
 
     Attributes:
-        vocab_size: number of token ids, as the dataset's manifest says; needed.
-        embedding_size: numbers that stand for a token.
+        vocab_size: number of token ids, from the dataset's manifest; required.
+        embedding_size: size of a token's embedding.
         hidden_units: units of each LSTM layer.
         num_layers: number of LSTM layers.
         dropout: share of each layer's outputs that a training step drops.
         max_new_tokens: tokens that PREDICT adds to each prompt.
-        temperature: above 1 draws more evenly, below 1 less; 0 takes the most probable token.
+        temperature: number that divides the logits: above 1 draws more evenly, below 1 less; 0 takes the most probable token.
 
     Raises:
-        UsageError: a value outside the allowed ones.
+        UsageError: a value is not allowed.
     """
 
     model: ClassVar[str] = "char_lstm"
@@ -83,7 +83,7 @@ class _Weights:
             shape = [params.hidden_units, params.vocab_size]
             kernel = variable("kernel", shape, _v1.glorot_uniform_initializer())
             bias = variable("bias", shape[1:], _v1.zeros_initializer())
-        # Read once, and not anew in each step of a loop.
+        # Read once instead of in each step of a loop.
         return cls(tf.convert_to_tensor(embedding), layers, tf.convert_to_tensor(kernel), tf.convert_to_tensor(bias))
 
     def logits(self, outputs: tf.Tensor) -> tf.Tensor:
@@ -109,16 +109,18 @@ def char_lstm(
     training: bool,
     dropout_seed: tf.Tensor | tuple[int, int] = (0, 0),
 ) -> tf.Tensor:
-    """Build the network: an embedding, LSTM layers from a state of zeros, and logits; by `tf.compat.v1.get_variable`.
+    """Build the network: an embedding, LSTM layers from a state of zeros, and logits.
+
+    Its variables are made by `tf.compat.v1.get_variable`.
 
     Args:
         input_ids: int32 [batch, length], 0 to vocab_size - 1.
-        params: the model's.
+        params: params of the model.
         training: whether to drop outputs.
-        dropout_seed: int32 [2]; the same seed drops the same.
+        dropout_seed: int32 [2]; the same seed drops the same outputs.
 
     Returns:
-        float32 logits of the token after each, [batch, length, vocab_size].
+        float32 logits of the next tokens, [batch, length, vocab_size].
     """
     weights = _Weights.of(params)
     outputs, _ = _run(weights, input_ids, params.dropout if training else 0.0, dropout_seed)
@@ -133,9 +135,9 @@ def generate(
 
     Args:
         prompts: int32 [batch, length].
-        lengths: int32 [batch], 1 to length: how many of the ids are the prompt.
-        seeds: int32 [batch], of the draws of each row.
-        params: the model's.
+        lengths: int32 [batch], 1 to length: number of ids of each prompt.
+        seeds: int32 [batch], the seed of each row's draws.
+        params: params of the model.
 
     Returns:
         The tokens, int32 [batch, max_new_tokens], and their log-probabilities at temperature 1, float32 of the same shape.
@@ -193,10 +195,10 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
 
     Args:
         features: int32 [batch, length], or a dict with them as "input_ids"; in training and evaluation optionally with
-            "token_weights" (float32 [batch, length], 0 for tokens whose label does not count); in PREDICT, where they are
-            prompts, with "prompt_length" (int [batch], how many of the ids are the prompt; by default all but the padding that
-            "attention_mask" or "segment_ids" tells) and "prompt_seed" (int [batch], for several continuations of one prompt; by
-            default 0).
+            "token_weights" (float32 [batch, length], 0 for tokens whose label does not count). In PREDICT they are prompts,
+            optionally with "prompt_length" (int [batch], number of ids of the prompt; by default all but the padding of
+            "attention_mask" or "segment_ids") and "prompt_seed" (int [batch], by default 0, for several continuations of one
+            prompt).
         labels: int [batch, length], the token after each; None in PREDICT.
         mode: a value of ModeKeys.
         params: see CharLstmParams.
@@ -204,11 +206,11 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     Returns:
         The spec, with the metrics "cross_entropy" (in nats), "bits_per_character", "perplexity" and "accuracy", exact over
         all tokens that count, and the predictions "input_ids" (int32 [batch, length], the prompts), "generated_ids" (int32 [batch,
-        max_new_tokens]) and "log_probabilities" (float32 [batch, max_new_tokens], of the tokens as drawn at temperature 1). The
+        max_new_tokens]) and "log_probabilities" (float32 [batch, max_new_tokens], of the generated tokens at temperature 1). The
         same seed, prompt and prompt_seed give the same tokens.
 
     Raises:
-        UsageError: an unknown parameter, a bad value, or features or labels of another form.
+        UsageError: a parameter is unknown or not allowed, or features or labels have another shape or dtype.
     """
     settings = CharLstmParams.from_params(params)
     input_ids = input_ids_of(features, settings.model)

@@ -15,7 +15,7 @@ from tpudata.models.tasks.classification import classification_spec
 from tpudata.models.training.train_op import TrainingParams
 
 _ACTIVATIONS = {"sigmoid": tf.sigmoid, "relu": tf.nn.relu, "tanh": tf.tanh}
-# Floats that say how much rows and tokens count.
+# Names of the weights of rows and tokens.
 _WEIGHTS = ("weights", "token_weights")
 
 
@@ -26,14 +26,14 @@ class IrisMlpParams(TrainingParams):
     Attributes:
         num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.
         label_offset: label of the first class.
-        feature_names: of the features that count, in this order; empty for all floats but "weights" and "token_weights", by name.
+        feature_names: names of the input features, in order; empty for all floats but "weights" and "token_weights", by name.
         hidden_units: units of each hidden layer.
-        activation: of the hidden layers: "sigmoid", "relu" or "tanh".
+        activation: activation of the hidden layers: "sigmoid", "relu" or "tanh".
         dropout: share of the hidden units that a training step drops.
-        initial_stddev: standard deviation of the kernels' first values, which are normal.
+        initial_stddev: standard deviation of the kernels' initial values, which are normal.
 
     Raises:
-        UsageError: a value outside the allowed ones.
+        UsageError: a value is not allowed.
     """
 
     model: ClassVar[str] = "iris_mlp"
@@ -66,7 +66,7 @@ def iris_mlp(
 
     Args:
         inputs: float32 [batch, numbers].
-        params: the model's.
+        params: params of the model.
         training: whether to drop units.
         dropout_seed: int32 [2]; the same seed drops the same units.
 
@@ -86,8 +86,8 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     """Describe training, evaluation and prediction to an estimator.
 
     Args:
-        features: floats [batch, numbers]; or a dict with floats [batch] or [batch, numbers], which are put side by side,
-            and optionally "weights" (float32 [batch], 0 for rows that do not count).
+        features: floats [batch, numbers]; or a dict with floats [batch] or [batch, numbers], which are concatenated, and
+            optionally "weights" (float32 [batch], 0 for rows that do not count).
         labels: int [batch], in training also float [batch, label_offset + num_classes]; None in PREDICT.
         mode: a value of ModeKeys.
         params: see IrisMlpParams.
@@ -97,7 +97,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         "classes" (int32 [batch], counted as labels are) and "probabilities" (float32 [batch, num_classes]).
 
     Raises:
-        UsageError: an unknown parameter, a bad value, or features that are not there or of another form.
+        UsageError: a parameter is unknown or not allowed, or features are missing or have another shape.
     """
     settings = IrisMlpParams.from_params(params)
     inputs = _inputs(features, settings)
@@ -113,9 +113,9 @@ def _inputs(features: Any, params: IrisMlpParams) -> tf.Tensor:
         names = tuple(sorted(name for name, x in features.items() if name not in _WEIGHTS and x.dtype.is_floating))
     missing = [name for name in names if name not in features]
     if missing or not names:
-        wanted = f"hold {', '.join(missing)}" if missing else "hold floats"
+        wanted = f"contain {', '.join(missing)}" if missing else "contain floats"
         raise UsageError(
-            f"iris_mlp: features must {wanted}, got {', '.join(sorted(features)) or 'none'}. Take a dataset of numbers, or another "
+            f"iris_mlp: features must {wanted}, got {', '.join(sorted(features)) or 'none'}. Use a dataset of numbers, or another "
             "model."
         )
     columns = []

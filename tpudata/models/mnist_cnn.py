@@ -23,11 +23,11 @@ class MnistCnnParams(TrainingParams):
     Attributes:
         num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.
         label_offset: label of the first class.
-        image_shape: (height, width, channels) of images that come flat, or None if they come with their shape.
+        image_shape: (height, width, channels) of flat images, or None if images have their shape.
         dropout: share of the dense layer's units that a training step drops.
 
     Raises:
-        UsageError: a value outside the allowed ones.
+        UsageError: a value is not allowed.
     """
 
     model: ClassVar[str] = "mnist_cnn"
@@ -57,7 +57,7 @@ def mnist_cnn(
     Its variables are made by `tf.compat.v1.get_variable`.
 
     Args:
-        images: float [batch, height, width, channels], height and width 4 or more; about -0.5 to 0.5.
+        images: float [batch, height, width, channels], height and width 4 or more, with values of about -0.5 to 0.5.
         num_classes: number of classes.
         training: whether to drop units.
         dropout: share of the dense units to drop.
@@ -67,13 +67,13 @@ def mnist_cnn(
         float32 logits [batch, num_classes].
 
     Raises:
-        UsageError: images of another rank, of unknown size or too small.
+        UsageError: images have another rank or an unknown size, or are too small.
     """
     shape = images.shape
     if shape.rank != 4 or None in shape[1:] or min(shape[1:3]) < 4:
         raise UsageError(
             f"mnist_cnn: images must be [batch, height, width, channels] of known size, at least 4x4, got {shape}. "
-            'Flat images need params["image_shape"].'
+            'Set params["image_shape"] for flat images.'
         )
     net = images
     for name, filters in (("conv2d", 32), ("conv2d_1", 64)):
@@ -91,7 +91,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     Args:
         features: images, or a dict with them as "image" and optionally "weights" (float32 [batch], 0 for rows that do
             not count). Images are uint8 or float, [batch, height, width, channels] or flat [batch, height * width *
-            channels]; uint8 is brought to -0.5..0.5, float is taken as it is.
+            channels]; uint8 is scaled to -0.5..0.5, float is used as given.
         labels: int [batch], in training also float [batch, label_offset + num_classes]; None in PREDICT.
         mode: a value of ModeKeys.
         params: see MnistCnnParams.
@@ -101,7 +101,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         "classes" (int32 [batch], counted as labels are) and "probabilities" (float32 [batch, num_classes]).
 
     Raises:
-        UsageError: an unknown parameter, a bad value, or images of another shape.
+        UsageError: a parameter is unknown or not allowed, or images have another shape.
     """
     settings = MnistCnnParams.from_params(params)
     images = images_of(features, settings.model, mean=0.5, deviation=1.0, shape=settings.image_shape)

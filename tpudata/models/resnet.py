@@ -1,4 +1,4 @@
-"""ResNet-18, 34 and 50, version 1.5: the stride of a bottleneck is that of its 3x3 convolution."""
+"""ResNet-18, 34 and 50, version 1.5: in a bottleneck, the 3x3 convolution has the stride."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from tpudata.models.tasks.images import images_of
 from tpudata.models.training.train_op import TrainingParams
 
 _v1 = tf.compat.v1
-# Blocks of the four groups, and whether they are bottlenecks.
+# Number of blocks in the four groups, and whether they are bottlenecks.
 _DEPTHS = {18: ((2, 2, 2, 2), False), 34: ((3, 4, 6, 3), False), 50: ((3, 4, 6, 3), True)}
 _STEMS = ("auto", "large", "small")
 _PRECISIONS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
-# Images below this height or width get the small stem: the large one would leave a last group of 1x1.
+# Images below this height or width get the small stem: with the large one, the last group would be 1x1.
 _SMALL_BELOW = 64
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -35,13 +35,13 @@ class ResNetParams(TrainingParams):
         label_smoothing: share of each label that is spread over all classes in training.
         stem: "large" (a 7x7 convolution and a pool, both of stride 2), "small" (one 3x3 convolution) or "auto": small for
             images below 64 pixels.
-        precision: "float32", or "bfloat16" for what lies between the images and the last layer; variables are float32.
-        zero_gamma: whether the last normalization of each block begins with a scale of 0, so that the block does nothing.
-        batch_norm_momentum: of the moving averages of batch normalization.
-        transpose_input: whether images come as [height, width, channels, batch].
+        precision: "float32", or "bfloat16" for all layers but the last; variables are float32.
+        zero_gamma: whether the last normalization of each block has an initial scale of 0, so that the block is an identity.
+        batch_norm_momentum: decay of the moving averages of batch normalization.
+        transpose_input: whether images are [height, width, channels, batch].
 
     Raises:
-        UsageError: a value outside the allowed ones.
+        UsageError: a value is not allowed.
     """
 
     model: ClassVar[str] = "resnet"
@@ -72,25 +72,25 @@ class ResNetParams(TrainingParams):
 def resnet(images: tf.Tensor, params: ResNetParams, training: bool) -> tf.Tensor:
     """Build the network; its variables are made by `tf.compat.v1.get_variable`.
 
-    Batch normalization takes the statistics of this replica's rows alone; the updates of its moving averages are in the
+    Batch normalization uses the statistics of this replica's rows only; the updates of its moving averages are in the
     collection UPDATE_OPS.
 
     Args:
-        images: floats [batch, height, width, channels], height and width 32 or more; of mean 0 and deviation 1.
-        params: the model's.
-        training: whether batch normalization takes the statistics of the batch.
+        images: floats [batch, height, width, channels], height and width 32 or more, with mean 0 and standard deviation 1.
+        params: params of the model.
+        training: whether batch normalization uses the statistics of the batch.
 
     Returns:
         float32 logits [batch, num_classes].
 
     Raises:
-        UsageError: images of another rank, of unknown size or too small.
+        UsageError: images have another rank or an unknown size, or are too small.
     """
     shape = images.shape
     if shape.rank != 4 or None in shape[1:] or min(shape[1:3]) < 32:
         raise UsageError(
             f"resnet: images must be [batch, height, width, channels] of known size, at least 32x32, got {shape}. "
-            "tpudata.make_input_fn resizes them by image_size, or crops them; so do --image-size and --crop of a command."
+            "Resize or crop them with images=tpudata.Images(...) of make_input_fn, or with --image-size or --crop."
         )
     blocks, is_bottleneck = _DEPTHS[params.depth]
     network = _Network(params, training)
@@ -119,7 +119,7 @@ class _Network:
         if is_small:
             return tf.nn.relu(self._normalized_conv(net, 64, 3, "conv"))
         net = tf.nn.relu(self._normalized_conv(net, 64, 7, "conv", 2))
-        # Behind a relu zeros are as good as what max pooling pads with.
+        # After a relu, zeros have the same effect as the padding of max pooling.
         return tf.nn.max_pool2d(tf.pad(net, [[0, 0], [1, 1], [1, 1], [0, 0]]), ksize=3, strides=2, padding="VALID")
 
     def basic(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
@@ -152,7 +152,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     Args:
         features: images, or a dict with them as "image" and optionally "weights" (float32 [batch], 0 for rows that do
             not count). Images are uint8 [batch, height, width, 3], which are normalized by ImageNet's means and deviations, or
-            floats, which are taken as they are; with transpose_input [height, width, channels, batch].
+            floats, which are used as given; with transpose_input [height, width, channels, batch].
         labels: int [batch], in training also float [batch, label_offset + num_classes]; None in PREDICT.
         mode: a value of ModeKeys.
         params: see ResNetParams.
@@ -163,7 +163,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         [batch, num_classes]).
 
     Raises:
-        UsageError: an unknown parameter, a bad value, or images of another shape.
+        UsageError: a parameter is unknown or not allowed, or images have another shape.
     """
     settings = ResNetParams.from_params(params)
     images = images_of(features, settings.model, mean=_MEAN, deviation=_DEVIATION, transposed=settings.transpose_input)

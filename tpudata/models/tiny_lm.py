@@ -1,4 +1,4 @@
-"""A small decoder-only transformer for packed tokens: it sees what comes before in the same document, and nothing else."""
+"""A small decoder-only transformer for packed tokens: a token sees the tokens before it in its document."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -27,19 +27,19 @@ class TinyLmParams(TrainingParams):
     """Params of the model, in addition to those of TrainingParams.
 
     Attributes:
-        vocab_size: number of token ids, as the dataset's manifest says; needed.
-        hidden_size: numbers that stand for a token.
+        vocab_size: number of token ids, from the dataset's manifest; required.
+        hidden_size: size of a token's embedding and of the residual stream.
         num_layers: number of blocks.
-        num_heads: attention heads of each block; a divisor of hidden_size.
+        num_heads: attention heads of each block, a divisor of hidden_size.
         mlp_size: units of the dense layer in each block; None for four times hidden_size.
         position_embedding: "rotary", or "learned" for a vector that is added for each position.
         max_positions: number of learned positions.
         tie_embeddings: whether the logits are products with the embedding of the tokens.
-        dropout: share of what each block adds, and of the embeddings, that a training step drops.
-        precision: "float32", or "bfloat16" for what lies between the embedding and the logits; variables are float32.
+        dropout: share of the embeddings and of each block's outputs that a training step drops.
+        precision: "float32", or "bfloat16" between the embedding and the logits; variables are float32.
 
     Raises:
-        UsageError: a value outside the allowed ones.
+        UsageError: a value is not allowed.
     """
 
     model: ClassVar[str] = "tiny_lm"
@@ -85,21 +85,23 @@ def tiny_lm(
     training: bool,
     dropout_seed: tf.Tensor | tuple[int, int] = (0, 0),
 ) -> tf.Tensor:
-    """Build the network: blocks of attention and a dense layer, each after a normalization; by `tf.compat.v1.get_variable`.
+    """Build the network: blocks of attention and a dense layer, each after a normalization.
+
+    Its variables are made by `tf.compat.v1.get_variable`.
 
     Args:
         input_ids: int32 [batch, length], 0 to vocab_size - 1.
-        segment_ids: int32 [batch, length]: tokens see only those of the same number.
-        positions: int32 [batch, length], of each token in its segment.
-        params: the model's.
-        training: whether to drop.
-        dropout_seed: int32 [2]; the same seed drops the same.
+        segment_ids: int32 [batch, length]; tokens only see tokens of the same segment.
+        positions: int32 [batch, length], the position of each token in its segment.
+        params: params of the model.
+        training: whether to apply dropout.
+        dropout_seed: int32 [2]; the same seed drops the same values.
 
     Returns:
-        float32 logits of the token after each, [batch, length, vocab_size].
+        float32 logits of the next tokens, [batch, length, vocab_size].
 
     Raises:
-        UsageError: learned positions, and rows that are longer than max_positions.
+        UsageError: positions are learned, and rows are longer than max_positions.
     """
     length = input_ids.shape[1]
     rate = params.dropout if training else 0.0
@@ -108,8 +110,8 @@ def tiny_lm(
     if params.position_embedding == "learned":
         if length > params.max_positions:
             raise UsageError(
-                f"tiny_lm: rows of {counted(length, 'token')}, and max_positions is {params.max_positions}: raise it, or take "
-                "position_embedding rotary."
+                f"tiny_lm: rows are too long (got {counted(length, 'token')}, expected at most max_positions="
+                f"{params.max_positions}). Raise max_positions, or set position_embedding=rotary."
             )
         shape = [params.max_positions, params.hidden_size]
         net += tf.gather(variable("positions", shape, _v1.random_normal_initializer(stddev=0.02)), positions)
@@ -131,7 +133,7 @@ def tiny_lm(
 
 
 def _initializer(parts: int) -> Any:
-    """Draw small normal values, scaled down if `parts` layers add to one sum (Radford et al., 2019)."""
+    """Return an initializer of small normal values, smaller if `parts` layers add to one sum (Radford et al., 2019)."""
     return _v1.random_normal_initializer(stddev=0.02 * parts**-0.5)
 
 
@@ -157,26 +159,26 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
 
     Args:
         features: int32 [batch, length], or a dict with them as "input_ids" and optionally, each [batch, length],
-            "segment_ids" (int, from 1, 0 for padding; without them a row is one segment), "positions" (int, counted in each
-            segment; without them counted in the row) and "token_weights" (float32, 0 for tokens whose label does not count).
+            "segment_ids" (int, from 1, 0 for padding; by default a row is one segment), "positions" (int, counted in each
+            segment; by default counted in the row) and "token_weights" (float32, 0 for tokens whose label does not count).
         labels: int [batch, length], the token after each; None in PREDICT.
         mode: a value of ModeKeys.
         params: see TinyLmParams.
 
     Returns:
         The spec, with the metrics "cross_entropy" (in nats), "bits_per_token", "perplexity" and "accuracy", exact over all
-        tokens that count. Predictions: "log_probabilities" (float32 [batch, length - 1], of each token from the second on after
-        those before it; 0 where a segment begins, and in padding), "next_ids" (int32 [batch, length], the most probable next
-        tokens) and "next_log_probabilities" (float32 [batch, vocab_size], of the token after the row's last one that is not
+        tokens that count. Predictions: "log_probabilities" (float32 [batch, length - 1], of each token from the second on, given
+        the tokens before it; 0 at the beginning of a segment and in padding), "next_ids" (int32 [batch, length], the most probable
+        next tokens) and "next_log_probabilities" (float32 [batch, vocab_size], of the token after the row's last one that is not
         padding).
 
     Raises:
-        UsageError: an unknown parameter, a bad value, or features or labels of another form.
+        UsageError: a parameter is unknown or not allowed, or features or labels have another shape or dtype.
     """
     settings = TinyLmParams.from_params(params)
     input_ids = input_ids_of(features, settings.model)
     given = features if isinstance(features, dict) else {}
-    # Padding that a mask marks at the end of a row is a separate segment.
+    # Padding at the end of a row, which a mask marks, is a separate segment.
     segments = given.get("segment_ids", given.get("attention_mask"))
     segments = tf.ones_like(input_ids) if segments is None else tf.cast(segments, tf.int32)
     positions = given.get("positions")

@@ -1,4 +1,4 @@
-"""Pictures that show the same: a copy that was resized or encoded anew has nearly the same outline."""
+"""Outlines of pictures: a copy that was resized or encoded again has nearly the same outline."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 from PIL import Image
 
 _SIDE = 16
-# Of 256 bits, how many may differ. Cuts of photographs at half and twice their size, or as a JPEG of quality 50, differ in 12 bits
-# or fewer in 95 % of cases; different cuts in 97 or more.
+# Number of the 256 bits that may differ. Photographs at half or twice their size, or as a JPEG of quality 50, differ in 12 bits or
+# fewer in 95 % of cases; different photographs in 97 or more.
 _MOST_DIFFERENT = 15
-# Outlines that differ in so few bits share at least one of so many parts, so that few pairs are compared.
+# Outlines that differ in few bits share at least one of these parts, so few pairs have to be compared.
 _PARTS = 16
 
 
@@ -20,7 +20,7 @@ class Outlines:
         self._by_part: dict[tuple[int, int], list[int]] = {}
 
     def add(self, found: int) -> bool:
-        """Add an outline; return whether one that was added before is nearly the same."""
+        """Add an outline; return whether an earlier one is nearly the same."""
         width = _SIDE * _SIDE // _PARTS
         parts = [(part, found >> part * width & (1 << width) - 1) for part in range(_PARTS)]
         is_near = any(
@@ -33,16 +33,16 @@ class Outlines:
 
 
 def outline(picture: Image.Image) -> int | None:
-    """Return the outline of a picture, or None if it shows next to nothing.
+    """Return the outline of a picture, or None if it is nearly plain.
 
-    It is the difference hash: of a grey copy of 17 x 16 pixels, whether each is darker than its right neighbour, 256 bits.
+    It is the difference hash: for each pixel of a grey copy of 17 x 16, whether it is darker than its right neighbour, 256 bits.
 
     Args:
-        picture: of mode L or RGB.
+        picture: picture of mode L or RGB.
     """
     small = picture.convert("L").resize((_SIDE + 1, _SIDE), Image.Resampling.LANCZOS)
     pixels = np.asarray(small, np.int16)
-    # Plain areas hold no outline: noise of encoders decides their bits.
+    # Plain areas have no outline: noise of encoders decides their bits.
     if np.count_nonzero(np.abs(np.diff(pixels, axis=1)) > 2) < _SIDE * _SIDE // 2:
         return None
     return int.from_bytes(np.packbits(pixels[:, :-1] < pixels[:, 1:]).tobytes(), "big")

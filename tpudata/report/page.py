@@ -45,7 +45,7 @@ def report_page(
 
     Args:
         dataset: the dataset.
-        samples: what was found in some records of each split.
+        samples: statistics of some records of each split.
         decode: returns the text of some token ids; None shows the ids.
     """
     manifest = dataset.manifest
@@ -134,7 +134,7 @@ def _split_parts(
 
 
 def _repeated(sample: SplitSample) -> Iterator[str]:
-    """Yield what is to be said of duplicates among the records that were read."""
+    """Yield sentences on the duplicates among the records that were read."""
     if sample.duplicates:
         yield f"{counted(sample.duplicates, 'duplicate')}: the same content as an earlier record of the split."
     if sample.near_duplicates:
@@ -152,7 +152,7 @@ def _texts(sample: SplitSample, decode: Callable[[Sequence[int]], str] | None) -
 
 
 def _tokens(sample: SplitSample, decode: Callable[[Sequence[int]], str] | None) -> Iterator[str]:
-    """Yield how often tokens occur."""
+    """Yield the frequencies of tokens."""
     total = sample.tokens.total()
     once = sum(count == 1 for count in sample.tokens.values())
     yield (

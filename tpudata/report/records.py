@@ -45,11 +45,11 @@ class RecordReader:
         self._segments = "segment_ids" in features
 
     def add(self, data: bytes, found: SplitSample) -> tuple[bytes, bool]:
-        """Add a record to what was found.
+        """Add a record to the statistics.
 
         Args:
             data: the serialized record.
-            found: gets what is in it.
+            found: the statistics.
 
         Returns:
             The digest of its content, and whether it is nearly the same as that of an earlier record.
@@ -104,7 +104,7 @@ def _add_text(text: str | list[int], classes: Sequence[str], found: SplitSample)
     name = classes[0] if classes else ""
     kept = found.texts.get(name, [])
     most = _TEXTS_A_CLASS if classes else _TEXTS
-    # Of many classes, one text each says more than three of a few.
+    # With many classes, one text each shows more than three of a few.
     if len(kept) < most and (len(found.texts) < _TEXTS or kept):
         found.texts.setdefault(name, []).append(text)
 

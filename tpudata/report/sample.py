@@ -18,7 +18,7 @@ def sample_dataset(dataset: Dataset, samples: int = DEFAULT_SAMPLES) -> dict[str
 
     Args:
         dataset: the dataset.
-        samples: how many records of a split, at most.
+        samples: number of records of a split, at most.
 
     Raises:
         CorruptionError: one of them is damaged.

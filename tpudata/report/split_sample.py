@@ -11,17 +11,17 @@ class SplitSample:
     """Statistics from some records of a split.
 
     Attributes:
-        total: records of the split.
-        read: how many of them were read.
+        total: number of records of the split.
+        read: number of them that were read.
         record_bytes: size of each in bytes.
-        classes: how many records have a class, by its name; empty without classes.
+        classes: number of records by class name; empty without classes.
         sizes: (height, width) of each picture in pixels.
         unreadable: pictures that cannot be decoded.
         pictures: thumbnails by class (`""` without classes), as PNG files.
         texts: some texts, or ids of tokens, by class.
-        lengths: of each text in characters, or of tokens without padding.
-        places: of tokens, including padding.
-        tokens: how often each id occurs, without padding.
+        lengths: length of each text in characters, or in tokens without padding.
+        places: number of tokens including padding.
+        tokens: number of occurrences by id, without padding.
         duplicates: records with the same picture, text or tokens as an earlier one of the split.
         near_duplicates: pictures with the outline of an earlier one, but other bytes; texts that differ in case and spaces alone.
         shared: records with the same picture, text or tokens as one of an earlier split, by that split.

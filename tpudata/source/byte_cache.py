@@ -15,10 +15,10 @@ V = TypeVar("V")
 class ByteCache(Generic[K, V]):
     """The most recently used values, up to a number of bytes; safe to share between threads and to use after a fork.
 
-    A value larger than the bound is returned and not kept.
+    A value larger than the bound is returned but not kept.
 
     Args:
-        most: bytes that the values may take together.
+        most: total size of the values at most, in bytes.
     """
 
     def __init__(self, most: int) -> None:
@@ -26,7 +26,7 @@ class ByteCache(Generic[K, V]):
         self._fresh()
 
     def get(self, key: K, make: Callable[[], V], size: Callable[[V], int]) -> V:
-        """Return the value of `key`, made by `make` if it is not there. Two threads may both make it."""
+        """Return the value of `key`, made by `make` if it is not cached. Two threads may both make it."""
         if self._owner != os.getpid():
             # A lock that another thread held at the fork is never released in the child.
             self._fresh()

@@ -29,11 +29,11 @@ class ExampleDecoder:
     - encoded images: uint8 [height, width, channels], each in its own size, decoded by Pillow;
     - raw bytes: an array of the feature's dtype and shape;
     - UTF-8 text: str; other strings: bytes; several of them: an array of objects;
-    - integers: int64, floats: float32; a scalar where the shape is ().
+    - integers: int64, floats: float32; a scalar if the shape is ().
 
     Args:
-        manifest: the dataset's.
-        features: names to decode, short or as in the manifest; None decodes what a model is fed, and the label.
+        manifest: manifest of the dataset.
+        features: names to decode, short or as in the manifest; None decodes the features that a model is fed, and the label.
 
     Raises:
         FeatureError: a name is not in the dataset, or two features share one.
@@ -55,7 +55,7 @@ class ExampleDecoder:
         """Return the features of one record.
 
         Raises:
-            CorruptionError: not an Example, or an image that does not decode; the place is the caller's to add.
+            CorruptionError: not an Example, or an image that does not decode; the caller adds the place.
             FeatureError: a feature is missing, or has values of another kind or number.
         """
         example = decode_example(data)
@@ -108,7 +108,7 @@ def _raw(feature: Feature, data: bytes) -> Decoded:
         raise FeatureError(
             f"Feature {feature.name!r}: {len(data)} bytes (expected a multiple of {dtype.itemsize}). Convert the data again."
         )
-    # A copy: an array on top of the record's bytes could not be written to, which PyTorch warns of.
+    # A copy: an array over the record's bytes would be read-only, which PyTorch warns about.
     return _shaped(feature, np.frombuffer(data, dtype).astype(dtype.newbyteorder("=")))
 
 

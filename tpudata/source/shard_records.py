@@ -21,7 +21,7 @@ _INDEX_CACHE_BYTES = 256 << 20
 _BLOCK_CACHE_BYTES = 64 << 20
 # Requests under way at once on an object store, where each takes some 50 ms.
 _REMOTE_READERS = 32
-# A gap up to this size is read along with its neighbours: cheaper than a second request. A disk needs no such thing.
+# A gap up to this size is read with its neighbours, which is cheaper than a second request; a disk does not need this.
 _REMOTE_GAP = 64 << 10
 _LARGEST_REQUEST = 8 << 20
 
@@ -46,7 +46,7 @@ class _Span(NamedTuple):
     Attributes:
         shard: number of the shard in the split.
         records: numbers of the records in the shard, ascending.
-        places: where each of them belongs in the result.
+        places: place of each of them in the result.
     """
 
     shard: int
@@ -134,7 +134,7 @@ class ShardRecords:
 
     @staticmethod
     def _request(index: ShardIndex, record: int) -> tuple[int, int]:
-        """Return [start, stop) in the shard's file of what has to be read for a record."""
+        """Return the range [start, stop) in the shard's file that is read for a record."""
         if index.compression is None:
             return int(index.offsets[record]), int(index.offsets[record + 1])
         return index.file_range(record // index.block_records)
@@ -148,7 +148,7 @@ class ShardRecords:
         except CorruptionError:
             if not is_remote(self._paths[span.shard]):
                 raise
-            # Ranges of an object come without a checksum: bytes that are whole in the store may be damaged on the way.
+            # Ranges of an object have no checksum: intact bytes may be damaged in transit.
             self._blocks.clear()
             return self._checked(span)
 

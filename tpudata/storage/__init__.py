@@ -1,18 +1,25 @@
-"""One small interface to local and remote files: list, read, ranged read, atomic write.
+"""One interface to local and remote files: list, read, ranged read, atomic write.
 
-Every path is a full path in the storage's own notation. `storage_for(path)` picks the storage by the path.
+Every path is a full path in the notation of its storage. `storage_for(path)` returns the storage of a path.
 """
 
 from tpudata.storage.for_each import for_each
 from tpudata.storage.glob import expand, expand_below, is_pattern, matches, matching_names, split_pattern
 from tpudata.storage.interface import Entry, Storage
-from tpudata.storage.limits import RequestLimits, request_limits, set_request_limits
+from tpudata.storage.limits import (
+    HeldLimits,
+    RequestLimits,
+    held_request_limits,
+    request_limits,
+    set_request_limits,
+)
 from tpudata.storage.local.local_storage import LocalStorage
 from tpudata.storage.ranges import Range, files_below, folder_ranges, lazy_entries
 from tpudata.storage.select import is_remote, storage_for
 
 __all__ = [
     "Entry",
+    "HeldLimits",
     "LocalStorage",
     "Range",
     "RequestLimits",
@@ -22,6 +29,7 @@ __all__ = [
     "files_below",
     "folder_ranges",
     "for_each",
+    "held_request_limits",
     "is_pattern",
     "is_remote",
     "lazy_entries",

@@ -1,4 +1,4 @@
-"""Small things done to many files: one after the other on a disk, many at once on an object store."""
+"""An action on each of many files: sequential on a disk, concurrent on an object store."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _AT_ONCE = 32
 
 
 def for_each(folder: str, action: Callable[[T], None], items: Iterable[T]) -> None:
-    """Call `action` with each of some items, in no order that holds; what it raises first, by their order, is raised.
+    """Call `action` with each item, in any order; the error of the first item that fails is raised.
 
     Args:
-        folder: where the files are.
-        action: does something to one file; on an object store it is called by several threads.
-        items: what it is called with.
+        folder: folder of the files.
+        action: handles one file; called by several threads on an object store.
+        items: arguments of `action`.
     """
     if not is_remote(folder):
         for item in items:

@@ -1,8 +1,8 @@
-"""Stores that fsspec knows: s3://, abfs://, hdfs:// and others, each by the package that fsspec names for it.
+"""Stores that fsspec supports: s3://, abfs://, hdfs:// and others, each through the package that fsspec names for it.
 
-fsspec's interface has neither checksums nor conditional writes of every store. So what is read is compared with the size that the
-store states, parts are read twice, and of two runs that begin in one folder at the same moment both may take it, unless the store's
-package can create a file exclusively (s3fs can).
+fsspec's interface has no checksums, and conditional writes only for some stores. So data are compared with the size that the store
+states, and parts are read twice. If two runs begin in one folder at the same moment, both may take it, unless the store's package
+can create a file exclusively (s3fs can).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tpudata.storage.interface import Entry
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 _BLOCK_BYTES = 8 << 20
-# Those whose uploads can be abandoned.
+# Schemes whose uploads can be abandoned.
 _WHOLE = ("s3", "s3a")
-# What a store says of one path; anything else that goes wrong is the store's, or the way's to it.
+# Errors about one path; any other error is one of the store or the connection.
 _OF_THE_PATH = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
@@ -41,13 +41,13 @@ def is_known(scheme: str) -> bool:
 
 
 class FsspecStorage:
-    """A store of fsspec's; see `Storage` for what each method promises.
+    """A store through fsspec; `Storage` describes the methods.
 
-    Credentials and endpoints are those of fsspec's configuration (FSSPEC_S3_ENDPOINT_URL, ~/.config/fsspec/conf.json) and of the
-    store's package.
+    Credentials and endpoints come from fsspec's configuration (FSSPEC_S3_ENDPOINT_URL, ~/.config/fsspec/conf.json) and from
+    the store's package.
 
     Args:
-        scheme: such as `"s3"`.
+        scheme: scheme of the paths, such as `"s3"`.
 
     Raises:
         StorageError: fsspec's package for the scheme is not installed.
@@ -74,7 +74,7 @@ class FsspecStorage:
             found = files.ls(own, detail=True)
         # Some stores list an empty object that marks the folder itself.
         inside = [item for item in found if item["name"].strip("/") != own.strip("/")]
-        # Stores without folders find nothing, too, if there is none.
+        # Stores without folders list a missing one as empty.
         if not found and self.stat(folder) is None:
             raise StorageError(f"{folder} could not be listed: there is nothing below it.")
         entries = [_entry(self.join(folder, item["name"].rstrip("/").rpartition("/")[2]), item) for item in inside]
@@ -127,12 +127,12 @@ class FsspecStorage:
             again = data if is_checked else self._part(path, offset, length)
         if data != again:
             raise StorageUnavailableError(
-                f"{path} could not be read: {length} bytes from {offset} came out differently twice. Try again."
+                f"{path} could not be read: {length} bytes from {offset} differed between two reads. Try again."
             )
         return data
 
     def expect(self, path: str, offset: int, length: int) -> None:
-        """Do nothing: what is read in advance is asked for, by many threads."""
+        """Do nothing: many threads request read-ahead themselves."""
 
     def open(self, path: str) -> BinaryIO:
         """Open a file for reading from start to end, 8 MiB a request."""
@@ -156,7 +156,7 @@ class FsspecStorage:
             folder = posixpath.dirname(own)
             files.makedirs(folder, exist_ok=True)
             is_whole = self._scheme in _WHOLE
-            # What has no uploads that can be abandoned is written under another name.
+            # Without uploads that can be abandoned, the file is written under another name.
             name = own if is_whole else f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
             file = files.open(name, "wb", **({"autocommit": False} if is_whole else {}))
         try:
@@ -172,7 +172,7 @@ class FsspecStorage:
             with contextlib.suppress(Exception):
                 if is_whole:
                     file.discard()
-                    # Collected as garbage, an open file would be written after all.
+                    # Otherwise, garbage collection would write the open file after all.
                     file.closed = True
                 else:
                     file.close()
@@ -230,12 +230,12 @@ class FsspecStorage:
         try:
             data = bytes(files.cat_file(own, start=offset, end=offset + length))
         except Exception:
-            # Some stores take no range that begins after the end.
+            # Some stores reject a range that begins after the end.
             if offset < files.info(own)["size"]:
                 raise
             return b""
         if len(data) < length:
-            # The size is asked for only here: what is missing may be after the end.
+            # Only now the size is needed: the missing bytes may be after the end.
             wanted = max(0, min(length, files.info(own)["size"] - offset))
             if len(data) != wanted:
                 raise StorageUnavailableError(
@@ -244,7 +244,7 @@ class FsspecStorage:
         return data
 
     def _at(self, path: str) -> tuple[Any, str]:
-        """Return fsspec's file system for a path, of which it keeps one a process, and the path there."""
+        """Return fsspec's file system for a path, which fsspec caches for each process, and the path in it."""
         files, own = self._fsspec.url_to_fs(path, use_listings_cache=False)
         return files, str(own)
 
@@ -266,7 +266,7 @@ def _entry(path: str, item: dict[str, Any]) -> Entry:
 
 @contextlib.contextmanager
 def _named(done: str, path: str, kind: type[Exception] = Exception) -> Iterator[None]:
-    """Turn what a store raises into an error that names the path; packages for fsspec raise what they like."""
+    """Turn any exception of a store's package into an error that names the path."""
     try:
         yield
     except TpudataError:

@@ -3,7 +3,7 @@
     *    any characters within one part of a path        [ab] [!ab]    one of, none of these characters
     ?    one character within one part                   **            as a whole part: any folders, also none
 
-Wildcards pass over names that begin with a dot, as a shell's do, unless the part of the pattern begins with one.
+Wildcards skip names that begin with a dot, as in a shell, unless the part of the pattern begins with one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def is_pattern(path: str) -> bool:
 def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
     """Split a pattern into the folder before its first part with a wildcard, and the parts from there on.
 
-    `/data/*/a.jpg` gives `("/data", ("*", "a.jpg"))`; a pattern without a folder before it gives `"."`. A `**` at the end is
-    taken as `**/*`, everything below.
+    `/data/*/a.jpg` gives `("/data", ("*", "a.jpg"))`; a pattern without a folder gives `"."`. A trailing `**` is `**/*`,
+    everything below.
     """
     parts = pattern.split("/")
     first = next((place for place, part in enumerate(parts) if is_pattern(part)), len(parts) - 1)
@@ -36,17 +36,17 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
     rest = tuple(part for part in parts[first:] if part)
     if rest[-1:] == (_ANY_FOLDERS,):
         rest = (*rest, "*")
-    # "" stands for the root of an absolute pattern, and for here in a relative one.
+    # "" is the root of an absolute pattern, and the current folder of a relative one.
     return folder or ("/" if first > 0 else "."), rest
 
 
 def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
     """Yield every file and folder that a pattern matches, and its path below the pattern's fixed folder, with `/`.
 
-    Each comes once, and what is in one folder comes sorted by name, that of a folder with a `/` after it.
+    Each is yielded once; those of one folder are sorted by name, with a `/` after the names of folders.
 
     Raises:
-        StorageError: the folder before the first wildcard is not there.
+        StorageError: the folder before the first wildcard does not exist.
     """
     folder, parts = split_pattern(pattern)
     yield from expand_below(folder, parts)
@@ -56,8 +56,8 @@ def expand_below(folder: str, parts: tuple[str, ...]) -> Iterator[tuple[Entry, s
     """Expand a pattern that `split_pattern` has split; see `expand`.
 
     Args:
-        folder: what comes before the first wildcard.
-        parts: of the pattern after it, between slashes.
+        folder: folder before the first wildcard.
+        parts: parts of the pattern after it, between slashes.
 
     Raises:
         StorageError: a folder cannot be listed.
@@ -69,8 +69,8 @@ def matches(below: str, parts: tuple[str, ...]) -> bool:
     """Return whether a path below a pattern's fixed folder is one that `expand_below` yields.
 
     Args:
-        below: with `/`.
-        parts: of the pattern, see `split_pattern`.
+        below: the path, with `/`.
+        parts: parts of the pattern, see `split_pattern`.
     """
     *folders, name = below.split("/")
     places = _reached(parts, {0})
@@ -80,12 +80,12 @@ def matches(below: str, parts: tuple[str, ...]) -> bool:
 
 
 def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], bool]) -> Iterator[str]:
-    """Yield the names in a folder that a file matches, or a file below which does, in order; looks for one file of each.
+    """Yield the names in a folder that match with a file, or with a file below them, in order; stops at one file of each.
 
     Args:
-        folder: what comes before the pattern's first wildcard.
-        parts: of the pattern after it.
-        accept: of the path of a file below the folder, whether it counts.
+        folder: folder before the pattern's first wildcard.
+        parts: parts of the pattern after it.
+        accept: returns whether a file counts, given its path below the folder.
 
     Raises:
         StorageError: a folder cannot be listed.
@@ -103,7 +103,7 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
 
 
 def _walk(folder: str, below: str, parts: tuple[str, ...], places: set[int]) -> Iterator[tuple[Entry, str]]:
-    """Walk a folder at which `places` say how many parts may be matched already: all at once, so that nothing comes twice."""
+    """Walk a folder with all numbers of parts that may be matched already, so that nothing is yielded twice."""
     for entry in lazy_entries(folder):
         matched = _next(entry.name, parts, places, is_folder=entry.is_folder)
         if len(parts) in matched:
@@ -114,7 +114,7 @@ def _walk(folder: str, below: str, parts: tuple[str, ...], places: set[int]) -> 
 
 
 def _next(name: str, parts: tuple[str, ...], places: set[int], *, is_folder: bool) -> set[int]:
-    """Return how many parts may be matched with a name, of those that are before it."""
+    """Return the numbers of parts that may be matched after a name, given those before it."""
     matched = {place + 1 for place in places if parts[place] != _ANY_FOLDERS and _matches(name, parts[place])}
     if is_folder and not name.startswith("."):
         matched |= {place for place in places if parts[place] == _ANY_FOLDERS}
@@ -122,7 +122,7 @@ def _next(name: str, parts: tuple[str, ...], places: set[int], *, is_folder: boo
 
 
 def _reached(parts: tuple[str, ...], places: set[int]) -> set[int]:
-    """Return the places, and those after each `**` that matches no folder."""
+    """Return these numbers of parts, with those after a `**` that matches no folder."""
     reached = set(places)
     for place, part in enumerate(parts):
         if place in reached and part == _ANY_FOLDERS:

@@ -1,4 +1,4 @@
-"""Interface of a storage."""
+"""The interface of a storage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Entry(NamedTuple):
         name: last part of the path.
         size: bytes, 0 for a folder.
         is_folder: whether it is a folder.
-        crc32c: CRC-32C of an object, as an unsigned integer; None for folders, and if the storage gives none.
+        crc32c: CRC-32C of an object, as an unsigned integer; None for folders and if the storage has none.
     """
 
     path: str
@@ -44,14 +44,14 @@ class Storage(Protocol):
         """Yield what is directly inside a folder, for folders of millions of files.
 
         Args:
-            folder: to be listed.
-            start: only names from `start` on and before `stop`, that of a folder with a `/` after it.
-            stop: end of the range, see `start`.
-            limit: only so many, the first in order.
-            deep: all files below it instead, and no folders; `start` and `stop` are paths below it.
+            folder: folder to list.
+            start: first name of the range; the names of folders end in `/`.
+            stop: name after the end of the range; None for all names.
+            limit: number of entries at most, the first in order.
+            deep: list all files below the folder instead, and no folders; `start` and `stop` are paths below it.
 
         Returns:
-            Entries in the order of their names, that of a folder with a `/` after it; if `deep`, of their paths.
+            Entries in the order of their names, with a `/` after those of folders; with `deep`, in the order of their paths.
 
         Raises:
             StorageError: there is no such folder.
@@ -60,11 +60,11 @@ class Storage(Protocol):
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
         """Return names at which a large folder can be cut into ranges of `scan`, so that many workers list it.
 
-        They depend only on the names in it: every call and every machine gets the same.
+        They depend only on the names in it, so every call on every machine returns the same.
 
         Args:
-            folder: to be cut.
-            deep: as in `scan`.
+            folder: the folder.
+            deep: as for `scan`.
 
         Returns:
             Names in ascending order, without `""`; none if the folder is small.
@@ -77,7 +77,7 @@ class Storage(Protocol):
         """Return the file or folder at a path, or None."""
 
     def read(self, path: str, size: int | None = None) -> bytes:
-        """Return a whole file; `size` is how many bytes it is likely to have, if that is known, which may save a request."""
+        """Return a whole file; its probable `size` in bytes may save a request."""
 
     def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
         """Return `length` bytes from `offset`; fewer only at the end of the file.
@@ -95,12 +95,12 @@ class Storage(Protocol):
     def create(self, path: str, *, replace: bool = True) -> AbstractContextManager[BinaryIO]:
         """Write a file that appears under its name whole, when the context ends without an error, or not at all.
 
-        Missing folders are made. An existing file is replaced; where `replace` is False, an object store rejects that, with a
-        StorageError, unless the bytes are the same. A disk replaces it all the same.
+        Missing folders are created. An existing file is replaced. With `replace=False`, an object store raises StorageError
+        instead, unless the bytes are the same; a disk still replaces it.
         """
 
     def check_writable(self, path: str) -> None:
-        """Raise StorageError if a file or folder of this path, which need not exist, could not be written; leaves no trace."""
+        """Raise StorageError if a file or folder of this path, which need not exist, cannot be written; leaves no trace."""
 
     def delete(self, path: str) -> None:
         """Remove a file; no error if there is none."""
@@ -108,5 +108,5 @@ class Storage(Protocol):
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
         """Replace the content of a small file, if it is `old`, by `new`; return whether that was done.
 
-        None stands for no file. Of several that try at the same time, one succeeds, provided that all contents ever written differ.
+        None means no file. If several callers try at the same time, one succeeds, provided that all contents ever written differ.
         """

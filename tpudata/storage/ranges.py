@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tpudata.storage.interface import Entry
 from tpudata.storage.select import storage_for
 
-# Enough to tell what an input is.
+# Enough to recognise the form of an input.
 _FIRST = 1 << 14
 
 
@@ -17,8 +17,9 @@ class Range(NamedTuple):
     """Files below a folder that are listed together.
 
     Attributes:
-        folder: that is listed.
-        start, stop: names in it, or paths below it where a store lists trees: from `start` on and before `stop`.
+        folder: folder that is listed.
+        start: first name in it, or first path below it if the store lists trees.
+        stop: name or path after the end.
     """
 
     folder: str
@@ -32,7 +33,7 @@ class Range(NamedTuple):
 
 
 def lazy_entries(folder: str) -> Iterator[Entry]:
-    """Yield what is directly inside a folder, in order. The first come before all names of a disk's folder are held.
+    """Yield what is directly inside a folder, in order; the first ones before the whole folder of a disk is in memory.
 
     Raises:
         StorageError: there is no such folder.
@@ -42,7 +43,7 @@ def lazy_entries(folder: str) -> Iterator[Entry]:
     yield from first
     if len(first) == _FIRST:
         last = f"{first[-1].name}/" if first[-1].is_folder else first[-1].name
-        # The range begins with the last again.
+        # The next range begins with the last entry again.
         yield from itertools.islice(storage.scan(folder, start=last), 1, None)
 
 
@@ -50,7 +51,7 @@ def folder_ranges(folder: str, *, deep: bool) -> Iterator[Range]:
     """Yield the ranges of a folder in order; one of the whole folder, if it is small.
 
     Args:
-        folder: to be listed.
+        folder: folder to list.
         deep: whether files in the folders below it count.
 
     Raises:
@@ -66,9 +67,9 @@ def files_below(files: Range, skip: Callable[[str], bool]) -> Iterator[tuple[Ent
     """Yield the files of a range at any depth, in the order of their paths, each with its path below the folder.
 
     Args:
-        files: one of `folder_ranges`, with `deep`.
-        skip: returns whether a folder of this name is skipped; a skipped folder is itself listed, once: in the first range that
-            has a file of it.
+        files: a range of `folder_ranges`, with `deep`.
+        skip: returns whether a folder of this name is skipped; a skipped folder itself is yielded once, in the first range that has
+            a file of it.
     """
     storage = storage_for(files.folder)
     if not storage.lists_deep:
@@ -86,14 +87,14 @@ def files_below(files: Range, skip: Callable[[str], bool]) -> Iterator[tuple[Ent
 
 
 def _skipped_folder(below: str, skip: Callable[[str], bool]) -> str:
-    """Return the topmost skipped folder in which a path is, or nothing."""
+    """Return the topmost skipped folder that contains a path, or an empty string."""
     *folders, _ = below.split("/")
     place = next((place for place, name in enumerate(folders, 1) if skip(name)), 0)
     return "/".join(folders[:place])
 
 
 def _skipped_before(files: Range, skip: Callable[[str], bool]) -> str:
-    """Return the skipped folder that an earlier range has listed and in which this one begins, or nothing."""
+    """Return the skipped folder in which this range begins, if an earlier range has listed it, or an empty string."""
     skipped = _skipped_folder(files.start, skip)
     if not skipped:
         return ""

@@ -14,7 +14,7 @@ from tpudata.errors import StorageError
 from tpudata.storage.interface import Storage
 from tpudata.storage.local.local_storage import LocalStorage
 
-# From a scheme to a function without arguments that returns its Storage, as "MODULE:NAME": clients take half a second to load.
+# By scheme, "MODULE:NAME" of a function without arguments that returns its Storage: clients take half a second to load.
 STORAGES: Mapping[str, str] = MappingProxyType(
     {
         "file": "tpudata.storage.local.file_urls:FileUrls",
@@ -29,7 +29,7 @@ _LOCAL = LocalStorage()
 
 
 def storage_for(path: str) -> Storage:
-    """Return the storage that serves a path.
+    """Return the storage of a path.
 
     Raises:
         MissingExtraError: its client is not installed.
@@ -40,7 +40,7 @@ def storage_for(path: str) -> Storage:
         if path == "gs:" or path.startswith("gs:/"):
             # A gs:// path that was normalised as a local path.
             raise StorageError(
-                f"{path}: write gs://{path[4:] or 'BUCKET'} for Google Cloud Storage, ./{path} for a local file."
+                f"{path}: ambiguous path. Pass gs://{path[4:] or 'BUCKET'} for Google Cloud Storage, ./{path} for a local file."
             )
         return _LOCAL
     found = _storage(match[1])

@@ -1,1 +1,1 @@
-"""The training entry point: the job that `tpudata train` and `python -m tpudata.train` run."""
+"""The training entry point, which `tpudata train` and `python -m tpudata.train` run."""

@@ -6,9 +6,9 @@ In addition to the estimator's files, the model's folder gets evaluation.json (t
 predictions.jsonl (see tpudata.train.outputs.predictions), export/TIME (a SavedModel), early_stopping.json and best/ (see
 tpudata.train.evaluation) and a record of the run (see tpudata.train.outputs.record).
 
-Training that goes on from a checkpoint is fed the very batch that came next, whatever it is that stopped it: the order of the
-records is a function of the seed, the step and the batch size. SIGTERM ends training after the loop that runs, with a checkpoint,
-and the evaluations of a training at once, both with the exit code 75; the same command carries on.
+Training that continues from a checkpoint gets exactly the next batch, since the order of the records is a function of the seed, the
+step and the batch size. SIGTERM ends training with a checkpoint after the current loop, and ends an evaluation during training at
+once, both with exit code 75; the same command continues the training.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
 
     Args:
         argv: the flags.
-        prog: the command as the person typed it.
+        prog: the command as the user typed it.
 
     Raises:
-        TpudataError: the usage is wrong, or the dataset is not as it should be.
+        TpudataError: the usage is wrong, or the run failed.
     """
     options = parse_options(argv, prog)
-    # The user's model_fn may be here: the `tpudata` script starts without the working directory on the path.
+    # For the user's model_fn: the `tpudata` script starts without the working directory on the path.
     sys.path.insert(0, str(Path.cwd()))
     try:
         run_options(options)
     except TpudataError:
         raise
     except Exception as error:
-        # A damaged record is met by TensorFlow's reader, which wraps the message in pages of text.
+        # TensorFlow's reader wraps the message of a damaged record in pages of text.
         known = reader_error(error)
         if known is None:
             raise
@@ -57,28 +57,28 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
 def run_options(options: TrainOptions) -> dict[str, Any]:
     """Train, evaluate, predict or export, and print a closing table.
 
-    Evaluation is exact: every record of the split counts once, and the padding of the last batch weighs nothing.
+    Evaluation is exact: every record of the split counts once, and the padding of the last batch has the weight 0.
 
     Args:
-        options: what to do.
+        options: options of the run.
 
     Returns:
         The metrics of the evaluation with `loss` and `global_step`; an empty dict if nothing is evaluated.
 
     Raises:
-        UsageError: a name or value that is not known, or nothing to evaluate or predict with.
+        UsageError: a name or value is not allowed, or there is no checkpoint to evaluate or predict with.
         DatasetError: the dataset is incomplete, or lacks a split.
-        StorageError: nothing here stores at the data's or the model's path.
-        CheckpointError: the model's folder holds the checkpoint of another model.
-        ModelFnError: the model is a function that an estimator cannot use.
+        StorageError: the path of the data or the model cannot be read or written.
+        CheckpointError: the model's folder has the checkpoint of another model.
+        ModelFnError: the estimator cannot use the model function.
         ClusterError: another process of the cluster ended, or cannot be reached.
-        OutputError: another training is at work in the model's folder.
-        TPUConnectionError: no TPU answered, and one is asked for.
-        RehearsalError: a TPU would reject something, and a rehearsal is asked for.
+        OutputError: another training is running in the model's folder.
+        TPUConnectionError: no TPU answered.
+        RehearsalError: the rehearsal found something that a TPU would reject.
         MissingExtraError: TensorFlow is not installed.
     """
     job = prepare(options)
-    # It loads TensorFlow.
+    # Imported late, as it loads TensorFlow.
     from tpudata.train.modes import MODE_FUNCTIONS, check_model, global_step, rehearse
 
     if options.rehearse:

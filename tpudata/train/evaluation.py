@@ -1,4 +1,4 @@
-"""Evaluations of a run: once, at each checkpoint as it appears, and while training, to end it early."""
+"""Evaluations of a run: once, continuously at each new checkpoint, or during training for early stopping."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Evaluation:
     """Exact evaluation of a split; the last result is in evaluation.json.
 
     Args:
-        estimator: the run's.
-        options: the run's.
-        input_fn: what evaluation is fed with.
-        records: of the split.
+        estimator: estimator of the run.
+        options: options of the run.
+        input_fn: input_fn of evaluation.
+        records: number of records in the split.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Evaluation:
     def run(self, checkpoint: str | None = None) -> None:
         """Evaluate a checkpoint (None: the newest); set `metrics`, and add a row.
 
-        In a run that trains SIGTERM ends it as it ends training, with the same exit code; on its own it does as ever.
+        In a run that trains, SIGTERM ends the evaluation with the exit code of an ended training.
         """
         from tpudata.estimator.loops.training.termination import ended_by_sigterm
 
@@ -82,14 +82,14 @@ class Evaluation:
         waited = f"within {_timeout(options):g} seconds (--continuous-timeout)"
         if not self.metrics:
             raise TpudataError(
-                f"--mode eval --continuous: no checkpoint appeared in {options.model_dir} {waited}. Train there meanwhile."
+                f"--mode eval --continuous: no checkpoint appeared in {options.model_dir} {waited}. Start training there."
             )
         print(
-            f"\nno checkpoint after that of step {self.metrics['global_step']} {waited}; --train-steps is {options.train_steps}"
+            f"\nno checkpoint after step {self.metrics['global_step']} {waited}; --train-steps is {options.train_steps}"
         )
 
     def _run_if_there(self, checkpoint: str) -> bool:
-        """Evaluate a checkpoint, unless training removes it before it is read; return whether it was evaluated."""
+        """Evaluate a checkpoint unless training removes it first; return whether it was evaluated."""
         from tpudata.estimator import CheckpointError
 
         try:
@@ -102,14 +102,14 @@ class Evaluation:
         return True
 
     def train_until_no_better(self, train: Callable[[int], int], step: int) -> None:
-        """Train from evaluation to evaluation, until the last step or until the metric got no better for too long.
+        """Train and evaluate in turn, up to the last step or until the metric stops improving.
 
-        Its state is kept in early_stopping.json: a resumed run decides as an uninterrupted one. The
-        best checkpoint is kept in best/.
+        Its state is kept in early_stopping.json, so that a resumed run decides as an uninterrupted one. The best checkpoint is
+        kept in best/.
 
         Args:
-            train: trains up to a step and returns the step that is reached.
-            step: of the newest checkpoint, 0 if there is none.
+            train: function that trains up to a step and returns the step it reached.
+            step: step of the newest checkpoint, 0 if there is none.
         """
         options = self._options
         every = options.save_checkpoints_steps or options.train_steps
@@ -134,7 +134,7 @@ class Evaluation:
         best = _best(list(values.values()), _is_max(options))
         at, since = [*values][best], len(values) - 1 - best
         stopped = f"stopped at step {step}: " if step < options.train_steps else ""
-        later = f", and no better in {since} evaluations since" if since else ""
+        later = f", without improvement in {since} evaluations since" if since else ""
         print(f"\n{stopped}{options.early_stop_metric} was best at step {at}, {values[at]:.4f}{later}")
         print(f"kept in {best_folder(options)}: --checkpoint {BEST} evaluates it, predicts with it and exports it")
 
@@ -143,8 +143,11 @@ def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
     """Check the metric of early stopping before training.
 
     Args:
-        options: the run's.
-        names: what an evaluation gives.
+        options: options of the run.
+        names: names of the metrics of an evaluation.
+
+    Raises:
+        UsageError: the evaluation has no such metric.
     """
     name, known = options.early_stop_metric or "", [known for known in names if known != "global_step"]
     if name not in known:
@@ -153,27 +156,27 @@ def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
 
 
 def _new_checkpoints(options: TrainOptions) -> Iterator[str]:
-    """Yield each checkpoint of the folder once, from the oldest; end after `continuous_timeout` seconds without a new one."""
+    """Yield each checkpoint of the folder once, oldest first; end after `continuous_timeout` seconds without a new one."""
     import tensorflow as tf
 
     seen: set[str] = set()
-    timeout, is_told = _timeout(options), False
+    timeout, is_logged = _timeout(options), False
     waiting_since = time.monotonic()
     while True:
         state = tf.train.get_checkpoint_state(options.model_dir)
         paths = [] if state is None else list(state.all_model_checkpoint_paths)
-        # Training may have removed an old one by now.
+        # Training may have removed an old checkpoint by now.
         new = next((path for path in paths if path not in seen and _is_there(path)), None)
         if new is not None:
             seen.add(new)
             yield new
-            waiting_since, is_told = time.monotonic(), False
+            waiting_since, is_logged = time.monotonic(), False
         elif time.monotonic() - waiting_since >= timeout:
             return
         else:
-            if not is_told:
+            if not is_logged:
                 _log.info("Waiting up to %g seconds for a checkpoint in %s.", timeout, options.model_dir)
-            is_told = True
+            is_logged = True
             time.sleep(min(_POLL_SECONDS, timeout))
 
 
@@ -188,7 +191,7 @@ def _timeout(options: TrainOptions) -> float:
 
 
 def _kept(options: TrainOptions) -> dict[int, float]:
-    """Return the values of earlier calls in this folder, by step, if they are of the same metric.
+    """Return the values of earlier runs in this folder, by step, if they are of the same metric.
 
     Raises:
         TpudataError: the file is damaged.
@@ -204,7 +207,7 @@ def _kept(options: TrainOptions) -> dict[int, float]:
         return {int(item["step"]): float(item["value"]) for item in record["evaluations"]}
     except (ValueError, KeyError, TypeError) as error:
         raise TpudataError(
-            f"{path} is damaged: remove it, and early stopping counts anew from the newest checkpoint"
+            f"{path} is damaged. Remove it; early stopping then starts again from the newest checkpoint."
         ) from error
 
 

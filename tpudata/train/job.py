@@ -1,4 +1,4 @@
-"""A job that can begin: the dataset is open, the estimator is made, and nothing is run or written yet."""
+"""Preparation of a run: open the dataset and make the estimator, without running or writing anything."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run that can begin: everything that a mode needs.
+    """A prepared run: everything that a mode needs.
 
     Attributes:
-        options: what to do.
-        dataset: what it is done on.
-        label: the feature that holds the labels, or None.
-        params: of the model.
-        estimator: the model.
+        options: options of the run.
+        dataset: the opened dataset.
+        label: the dataset's label, or None.
+        params: params of the model.
+        estimator: the estimator with the model.
     """
 
     options: TrainOptions
@@ -39,7 +39,7 @@ class Job:
 
 
 def prepare(options: TrainOptions) -> Job:
-    """Open the dataset and make the estimator; nothing is run or written.
+    """Open the dataset and make the estimator, without running or writing anything.
 
     Raises:
         TpudataError: see `tpudata.train.command.run_options`.
@@ -49,7 +49,7 @@ def prepare(options: TrainOptions) -> Job:
     check_places(options)
     check_model_name(options.model)
     _show_progress()
-    # TensorFlow takes seconds to load: `--help` and mistakes in the flags do not wait for it.
+    # Loaded after the checks above: TensorFlow takes seconds.
     set_block_size()
     with quiet_loading():
         require_tensorflow("tpudata train")
@@ -61,7 +61,7 @@ def prepare(options: TrainOptions) -> Job:
 
 
 def _show_progress() -> None:
-    """Send the estimator's log to stderr, unless the program that calls has arranged for it."""
+    """Send the estimator's log to stderr, unless the calling program has set a handler."""
     logger = logging.getLogger("tpudata")
     if not logger.hasHandlers():
         logger.addHandler(logging.StreamHandler())

@@ -1,4 +1,4 @@
-"""Construction of a run's estimator: the dataset's part of the model's params, and its input."""
+"""Construction of a run's estimator and input: params from the dataset, the RunConfig, and the input functions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None) -> dict[str, Any]:
     """Return the `params` of model_fn, without those that the estimator adds.
 
-    Explicit parameters take precedence. The dataset, the seed and the number of steps fill in the others that the model has. A
-    user's model gets everything that the dataset knows.
+    Explicit parameters take precedence. For other parameters that the model has, values come from the dataset, the seed and the
+    number of steps. A user's model gets all of these.
 
     Args:
-        options: of the run.
-        dataset: what it reads.
-        label: its label, or None.
+        options: options of the run.
+        dataset: the dataset that is read.
+        label: the dataset's label, or None.
 
     Raises:
         DatasetError: a bundled model cannot learn from the dataset.
-        UsageError: a bundled model is given fewer classes or tokens than the dataset has.
+        UsageError: the parameters of a bundled model name fewer classes or tokens than the dataset has.
     """
     defaults = param_defaults(options.model)
     known: dict[str, Any] = {"seed": options.seed}
@@ -47,18 +47,20 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
     if "vocab_size" in defaults and not {"vocab_size"} & {*known, *asked}:
         _reject_textless(options, dataset)
     if "decay_steps" in defaults and asked.get("schedule", defaults.get("schedule")) == "cosine":
-        # A run that ends within warm-up, such as a trial of a few steps, has the rates of warm-up.
+        # Cosine ends after warm-up, also in a trial of a few steps that ends within warm-up.
         warmup = asked.get("warmup_steps", defaults.get("warmup_steps"))
         known["decay_steps"] = max(options.train_steps, warmup + 1 if isinstance(warmup, int) else 0)
     return {**known, **asked}
 
 
 def _classes(label: Feature, asked: Mapping[str, Any], *, has_offset: bool) -> dict[str, int]:
-    """Return the parameters for a label: labels are fed as stored, so the model is given the offset, or outputs for all before it.
+    """Return the parameters for a label.
+
+    Labels are fed as stored, so the model gets the offset, or else outputs for the numbers below it, too.
 
     Args:
-        label: of the dataset.
-        asked: parameters that the user gives.
+        label: label of the dataset.
+        asked: parameters from the user.
         has_offset: whether the model has the parameter `label_offset`.
     """
     assert label.num_classes is not None
@@ -76,20 +78,22 @@ def _check_sizes(
     offset, first = asked.get("label_offset"), 0 if label is None else label.label_offset
     if label is not None and label.num_classes is not None and isinstance(offset, int) and offset > first:
         raise UsageError(
-            f"params: label_offset={offset}, and the labels of {dataset.path} begin with {first}: leave label_offset out"
+            f"params: label_offset={offset} is above the first label of {dataset.path} ({first}). Omit label_offset."
         )
     for name, what in (("num_classes", "labels"), ("vocab_size", "token ids")):
         least, given = known.get(name), asked.get(name)
         if least == 1 and given is None:
             raise DatasetError(
-                f"{options.model} tells {what} apart, and {dataset.path} has one alone: convert a folder with several classes"
+                f"{options.model} needs at least 2 {'classes' if name == 'num_classes' else what}; {dataset.path} has 1. Convert a "
+                "folder with several classes."
             )
         if least is not None and isinstance(given, int) and given < least:
             highest = least - 1
             if name == "num_classes" and label is not None and label.num_classes is not None:
                 highest = label.label_offset + label.num_classes - 1
             raise UsageError(
-                f"params: {name}={given}, and {dataset.path} has {what} up to {highest}: leave {name} out, or give {least}"
+                f"params: {name}={given} is too few for {dataset.path}, which has {what} up to {highest}. Omit {name}, or pass "
+                f"{least}."
             )
 
 
@@ -98,11 +102,11 @@ def _reject_textless(options: TrainOptions, dataset: Dataset) -> None:
     names = [feature.name for feature in dataset.manifest.features]
     if "input_ids" in names:
         raise UsageError(
-            f"{options.model}: {dataset.path} does not say how many token ids there are: give --param vocab_size=N"
+            f"{options.model}: the manifest of {dataset.path} has no vocabulary size. Pass --param vocab_size=N."
         )
     raise DatasetError(
-        f"{options.model} reads tokens, and {dataset.path} (layout {dataset.manifest.layout}) has {', '.join(names)}: take another "
-        "model, or a dataset of `tpudata convert text` with --tokenizer"
+        f"{options.model} reads tokens, and {dataset.path} has none (got layout {dataset.manifest.layout} with "
+        f"{', '.join(names)}). Use another model, or a dataset of `tpudata convert text` with --tokenizer."
     )
 
 
@@ -110,8 +114,8 @@ def make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: 
     """Return the estimator of a run.
 
     Raises:
-        ModelFnError: model_fn cannot be used.
-        UsageError: what TPUEstimator rejects.
+        ModelFnError: the estimator cannot use model_fn.
+        UsageError: TPUEstimator rejects an option.
     """
     from tpudata.estimator import RunConfig, TPUConfig, TPUEstimator, cluster_from_slurm
 
@@ -142,10 +146,10 @@ def make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: 
 
 
 def _check_task(options: TrainOptions, config: RunConfig) -> None:
-    """Check that the mode is one for this process' task of a cluster.
+    """Check that this process's task of a cluster supports the mode.
 
     Raises:
-        UsageError: it is not.
+        UsageError: it does not.
     """
     if options.use_tpu or options.rehearse:
         return
@@ -155,21 +159,21 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
         allowed = ["train", "train_and_eval"]
     else:
         return
-    said = "TF_CONFIG" if options.cluster is None else f"--cluster {options.cluster}"
-    where = f"{said}: this process is {config.task_type} {config.task_id} of a cluster"
+    origin = "TF_CONFIG" if options.cluster is None else f"--cluster {options.cluster}"
+    where = f"{origin}: this process is {config.task_type} {config.task_id} of a cluster"
     if options.mode not in allowed:
         raise UsageError(
             f"{where} (got --mode {options.mode}, expected {' or '.join(allowed)}). Run it in one process, without a cluster."
         )
     if options.early_stop_metric is not None:
-        raise UsageError(f"{where}, where --early-stop-metric is not supported. Omit it, or train in one process.")
+        raise UsageError(f"{where}, which does not support --early-stop-metric. Omit it, or train in one process.")
 
 
 def training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., Any]:
     """Return the input_fn of training.
 
     Raises:
-        UsageError: an option does not fit what the dataset holds.
+        UsageError: an option does not fit the dataset.
         FeatureError: a feature has no static shape.
     """
     from tpudata.input import CutMix, MixUp, RandAugment, TrainCrop, make_input_fn
@@ -194,7 +198,7 @@ def training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., 
 
 
 def evaluation_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., Any]:
-    """Return the input_fn of evaluation and prediction; it raises as training_input_fn."""
+    """Return the input_fn of evaluation and prediction; it raises the errors of training_input_fn."""
     from tpudata.input import CentreCrop, make_input_fn
 
     return make_input_fn(
@@ -210,7 +214,7 @@ def evaluation_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[...
 
 
 def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
-    """Return the feature that is the dataset's label, or None; raises as training_input_fn."""
+    """Return the feature that is the dataset's label, or None; raise the errors of training_input_fn."""
     from tpudata.input.dataset.fields import select_fields
 
     fields = select_fields(
@@ -224,7 +228,7 @@ def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
 
 
 def _targets(dataset: Dataset) -> bool | None:
-    """Return whether labels are the next tokens; also if token records have no label, as there is no other target."""
+    """Return True if labels are the next tokens, as token records without a label have no other target; otherwise None."""
     names = [feature.name for feature in dataset.manifest.features]
     has_label = bool({"label", "image/class/label"} & {*names})
     return True if dataset.manifest.layout == "tokens" and "input_ids" in names and not has_label else None

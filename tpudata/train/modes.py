@@ -1,4 +1,4 @@
-"""A function for each mode of `tpudata train`: what it does with a job, and what came of it."""
+"""The modes of `tpudata train`: a function for each, from a job to its outcome."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tpudata.estimator import ModeKeys, TPUEstimator, check_tpu_compatibility, export
-from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.tpu_check.result import require_none_rejected
 from tpudata.storage import storage_for
 from tpudata.train.evaluation import Evaluation, check_metric
@@ -28,9 +28,9 @@ class Outcome:
     """Result of a job.
 
     Attributes:
-        rows: of the closing table.
-        metrics: of the evaluation with `loss` and `global_step`; empty if nothing was evaluated.
-        written: lines on what was written besides the model.
+        rows: rows of the closing table.
+        metrics: metrics of the evaluation with `loss` and `global_step`; empty if nothing was evaluated.
+        written: lines that name files written in addition to the model.
     """
 
     rows: Sequence[Row] = ()
@@ -40,12 +40,12 @@ class Outcome:
 
 def train(job: Job, checkpoint: str | None) -> Outcome:
     """Train up to the last step."""
-    del checkpoint  # Training continues from the newest one.
+    del checkpoint  # Training continues from the newest checkpoint.
     return Outcome([_train(job, None)])
 
 
 def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
-    """Train and then evaluate; or evaluate each checkpoint, and stop when a metric gets no better."""
+    """Train and then evaluate; with early stopping, evaluate each checkpoint until a metric stops improving."""
     evaluation = _evaluation(job)
     config = job.estimator.config
     if config.task_type == "evaluator":
@@ -76,7 +76,7 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
     """Write the predictions for a split, or the continuations of a prompt."""
     options = job.options
     path = options.output or storage_for(options.model_dir).join(options.model_dir, PREDICTIONS_NAME)
-    predictions = job.estimator.predict(_unlearned_input_fn(job), checkpoint_path=checkpoint)
+    predictions = job.estimator.predict(_inference_input_fn(job), checkpoint_path=checkpoint)
     step = global_step(job.estimator, checkpoint)
     written = f"\npredictions: {path}"
     started = time.monotonic()
@@ -97,7 +97,7 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
 
 
 def export_model(job: Job, checkpoint: str | None) -> Outcome:
-    """Write the SavedModel; its inputs are the features that prediction is fed with, any number of rows."""
+    """Write the SavedModel; its inputs are the features of prediction, with any number of rows."""
     options = job.options
     spec = evaluation_input_fn(options, job.dataset)({"batch_size": 1}).element_spec
     features = spec[0] if isinstance(spec, tuple) else spec
@@ -107,7 +107,7 @@ def export_model(job: Job, checkpoint: str | None) -> Outcome:
     receiver = export.build_raw_serving_input_receiver_fn(inputs)
     path = job.estimator.export_saved_model(folder, receiver, checkpoint_path=checkpoint).decode()
     shapes = [f"{name} {spec.dtype.name} {[None, *spec.shape[1:]]}" for name, spec in inputs.items()]
-    return Outcome(written=f"\nexported: {path}, of {', '.join(shapes)}")
+    return Outcome(written=f"\nexported: {path}, with inputs {', '.join(shapes)}")
 
 
 MODE_FUNCTIONS: Mapping[str, Callable[[Job, str | None], Outcome]] = MappingProxyType(
@@ -116,10 +116,10 @@ MODE_FUNCTIONS: Mapping[str, Callable[[Job, str | None], Outcome]] = MappingProx
 
 
 def rehearse(job: Job) -> None:
-    """List what a TPU would reject of all that the mode runs.
+    """List what a TPU would reject in the steps of the mode.
 
     Raises:
-        RehearsalError: that is anything.
+        RehearsalError: a TPU would reject something.
     """
     options = job.options
     modes: dict[str, Callable[..., Any]] = {}
@@ -128,24 +128,24 @@ def rehearse(job: Job) -> None:
     if options.evaluates:
         modes[ModeKeys.EVAL] = evaluation_input_fn(options, job.dataset)
     if options.mode == "predict":
-        modes[ModeKeys.PREDICT] = _unlearned_input_fn(job)
+        modes[ModeKeys.PREDICT] = _inference_input_fn(job)
     require_none_rejected(check_tpu_compatibility(job.estimator, modes), list(modes))
 
 
 def check_model(job: Job) -> None:
-    """Find out whether the model and its checkpoint fit before anything is recorded; what it builds is used afterwards.
+    """Check that the model fits the data and the checkpoint, before anything is recorded; the run reuses what this builds.
 
     Raises:
-        TpudataError: they do not.
+        TpudataError: it does not fit.
     """
     options, estimator = job.options, job.estimator
     if options.trains and estimator.config.task_type != "evaluator":
         estimator.check_model(training_input_fn(options, job.dataset), ModeKeys.TRAIN)
         if options.early_stop_metric is not None:
             check_metric(options, estimator.check_model(evaluation_input_fn(options, job.dataset), ModeKeys.EVAL))
-    # An export has no batch size; it reports what does not fit itself.
+    # An export has no batch size, and checks the model itself.
     elif options.mode != "export":
-        estimator.check_model(_unlearned_input_fn(job), ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT)
+        estimator.check_model(_inference_input_fn(job), ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT)
 
 
 def global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
@@ -159,8 +159,8 @@ def _evaluation(job: Job) -> Evaluation:
     return Evaluation(job.estimator, job.options, evaluation_input_fn(job.options, job.dataset), records)
 
 
-def _unlearned_input_fn(job: Job) -> Callable[..., Any]:
-    """Return what a mode that does not train is fed with."""
+def _inference_input_fn(job: Job) -> Callable[..., Any]:
+    """Return the input_fn of a mode that does not train."""
     return evaluation_input_fn(job.options, job.dataset) if job.options.prompt is None else prompt_input_fn(job.options)
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from beam_jobs.image_records.codecs.image_format import JPEG, PNG
 
-# No image may have more: 3 bytes a pixel then stay below 2^29, beyond which TensorFlow's PNG decoder rejects; Pillow stops
-# here too. A file of a kilobyte can claim far more, and would take the memory of whoever decodes it.
+# Limit of pixels: 3 bytes a pixel stay below 2^29, the limit of TensorFlow's PNG decoder and of Pillow. A file of a kilobyte can
+# claim far more, and decoding it would exhaust memory.
 MAX_PIXELS = 2**29 // 3
 UPRIGHT = 1
 
@@ -22,16 +22,16 @@ _CHUNK = struct.Struct(">I4s")
 _PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _PNG_GREY, _PNG_PALETTE, _PNG_ALPHA = (0, 4), 3, (4, 6)
 
-# Marker and length of a segment of a JPEG, and what a start-of-frame has behind its marker.
+# Marker and length of a segment of a JPEG, and the content of a start-of-frame.
 _SEGMENT = struct.Struct(">HH")
 _SOF = struct.Struct(">HBHHB")
-# Start-of-frame markers, by whether they are read; C4, C8 and CC between them are tables and reserved.
+# Start-of-frame markers, supported and not; C4, C8 and CC between them are tables and reserved.
 _SOF_READ = frozenset((0xFFC0, 0xFFC1, 0xFFC2))
 _SOF_REJECTED = frozenset(range(0xFFC3, 0xFFD0)) - {0xFFC4, 0xFFC8, 0xFFCC}
-# Markers that stand alone, without a length: TEM and the restart markers.
+# Markers without a length: TEM and the restart markers.
 _BARE_MARKERS = frozenset((0xFF01, *range(0xFFD0, 0xFFD8)))
 _APP1, _APP14, _SOS, _EOI = 0xFFE1, 0xFFEE, 0xFFDA, b"\xff\xd9"
-# Most segments are these, with nothing to see in them: tables, comments, and applications' other than Exif's and Adobe's.
+# Most segments, which are skipped: tables, comments, and those of applications other than Exif and Adobe.
 _SKIPPED = frozenset((0xFFC4, 0xFFDB, 0xFFDD, 0xFFFE, *range(0xFFE0, 0xFFF0))) - {_APP1, _APP14}
 _EXIF, _ADOBE = b"Exif\0\0", b"Adobe"
 _ORIENTATION_TAG = 0x0112
@@ -45,10 +45,10 @@ class ImageHeader(NamedTuple):
         height: pixels, as stored.
         width: pixels, as stored.
         components: 1 grey, 3 colours, 4 CMYK (JPEG only); alpha is not counted, a palette counts as colours.
-        bits: per sample: 8 for JPEG; 1, 2, 4, 8 or 16 for PNG.
+        bits: bits per sample: 8 for JPEG; 1, 2, 4, 8 or 16 for PNG.
         alpha: whether the PNG has transparency: an alpha channel or a tRNS chunk.
-        orientation: of Exif, 1 to 8; 1 is upright.
-        adobe: whether the JPEG has Adobe's APP14 marker, which says that its CMYK is inverted.
+        orientation: Exif orientation, 1 to 8; 1 is upright.
+        adobe: whether the JPEG has Adobe's APP14 marker, which means that its CMYK is inverted.
     """
 
     format: str
@@ -64,15 +64,15 @@ class ImageHeader(NamedTuple):
 def read_header(data: bytes, name: str) -> ImageHeader:
     """Read the header of a JPEG or PNG, and check that the file has its end.
 
-    What this sees: signature, sizes, the markers of a JPEG up to its pixels and the end marker, every chunk of a PNG. What it
-    does not see is damage inside the compressed pixels.
+    This checks the signature, sizes, the markers of a JPEG up to its pixels and the end marker, and every chunk of a PNG. Damage
+    inside the compressed pixels is not found.
 
     Args:
         data: the whole encoded image.
-        name: its format, `JPEG` or `PNG`, as `image_format` says it.
+        name: format, `JPEG` or `PNG`, from `image_format`.
 
     Raises:
-        ValueError: cut or broken; the message completes `refused: `.
+        ValueError: cut or broken; the message completes `rejected: `.
     """
     header = _read_jpeg(data) if name == JPEG else _read_png(data)
     check_size(name, header.width, header.height)
@@ -90,10 +90,10 @@ def check_size(name: str, width: int, height: int) -> None:
 def check_png_checksums(data: bytes) -> None:
     """Check the CRC of every chunk of a PNG that `read_header` has read.
 
-    Pillow does not look at those of the pixels; libpng, and so TensorFlow, rejects a file where one is wrong.
+    Pillow does not check those of the pixels; libpng, and so TensorFlow, rejects a file with a wrong one.
 
     Raises:
-        ValueError: one is wrong; the message completes `refused: `.
+        ValueError: one is wrong; the message completes `rejected: `.
     """
     view, position, kind = memoryview(data), 8, b""
     while kind != b"IEND":
@@ -113,7 +113,7 @@ def exif_orientation(exif: bytes) -> int:
     if start + 2 > len(exif):
         return UPRIGHT
     (count,) = struct.unpack_from(order + "H", exif, start)
-    # An entry is tag, type, count and value: 12 bytes; a SHORT, type 3, stands in the first bytes of the value.
+    # An entry is tag, type, count and value: 12 bytes; a SHORT, type 3, is in the first bytes of the value.
     for entry in range(start + 2, min(start + 2 + 12 * count, len(exif) - 11), 12):
         tag, kind = struct.unpack_from(order + "HH", exif, entry)
         if (tag, kind) == (_ORIENTATION_TAG, 3):
@@ -143,7 +143,7 @@ def _read_png(data: bytes) -> ImageHeader:
         position += 12 + length
     width, height, bits, color, *_ = _IHDR.unpack_from(data, 16)
     if bits not in _PNG_DEPTHS.get(color, ()):
-        raise ValueError(f"PNG of colour type {color} with {bits} bits, which there is not")
+        raise ValueError(f"PNG of colour type {color} with {bits} bits, which is invalid")
     if b"IDAT" not in seen or (color == _PNG_PALETTE and b"PLTE" not in seen):
         raise ValueError(f"PNG without {'a palette' if b'IDAT' in seen else 'pixels'}")
     alpha = color in _PNG_ALPHA or b"tRNS" in seen
@@ -160,7 +160,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             position += 2 + length if length > 2 else 4
             continue
         if marker < 0xFF00:
-            raise ValueError(f"JPEG with no marker where one is due (at byte {position})")
+            raise ValueError(f"JPEG without a marker at the end of a segment (at byte {position})")
         if marker == 0xFFFF:
             position += 1  # a fill byte
             continue

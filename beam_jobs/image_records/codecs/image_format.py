@@ -17,7 +17,7 @@ _SIGNATURES = (
     (b"\xff\x4f\xff\x51", JPEG_2000),
     *((b"P%d%c" % (kind, space), PPM) for kind in range(1, 7) for space in b" \t\r\n#"),
 )
-# What people have among their images that is not read, by how it begins. Brands of the ISO file format stand at byte 4.
+# Common files among images that are not supported, by signature. Brands of the ISO file format are at byte 4.
 _KNOWN = (
     (0, b"\xff\x0a", "a JPEG XL"),
     (0, b"\0\0\0\x0cJXL ", "a JPEG XL"),
@@ -46,7 +46,7 @@ def image_format(data: bytes) -> str:
         One of the formats of this module, such as `JPEG` or `AVIF`.
 
     Raises:
-        ValueError: none of these; the message completes `refused: `.
+        ValueError: none of these; the message completes `rejected: `.
     """
     if data.startswith(b"\xff\xd8"):
         return JPEG
@@ -66,11 +66,11 @@ def image_format(data: bytes) -> str:
         raise ValueError(f"HTML, SVG or other markup, not an image; {_READ}")
     if not data.strip(b"\0"):
         raise ValueError(f"nothing but zero bytes ({len(data)} zero bytes)")
-    raise ValueError(f"no known image: it begins with {data[:8].hex(' ')}; {_READ}")
+    raise ValueError(f"unknown image format: it begins with {data[:8].hex(' ')}; {_READ}")
 
 
 def _iso_format(data: bytes) -> str:
-    """Return the format of an image in the ISO file format: `mif1` and `msf1` leave it to the compatible brands."""
+    """Return the format of an image in the ISO file format: for `mif1` and `msf1`, the compatible brands decide."""
     main = data[8:12]
     if main not in (b"mif1", b"msf1"):
         return _BRANDS[main]

@@ -1,4 +1,4 @@
-"""AVIF, HEIC and JPEG 2000: what it takes to read them, and which of them are lossless."""
+"""AVIF, HEIC and JPEG 2000: opening them, and finding lossless ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_modern(data: bytes, name: str) -> Image.Image | None:
 def is_reversible(data: bytes) -> bool:
     """Return whether a JPEG 2000 keeps every pixel: the COD segment of its main header names the 5/3 wavelet (ITU-T T.800, A.6.1).
 
-    Such a file may still have been cut to a rate; its pixels are then those that a decoder shows.
+    Such a file may still be truncated to a rate; its pixels are then those that a decoder returns.
     """
     place = _codestream(data)
     if data[place : place + len(_START)] != _START:
@@ -61,7 +61,7 @@ def is_reversible(data: bytes) -> bool:
 
 
 def _codestream(data: bytes) -> int:
-    """Return the place of the codestream: 0 of a bare one, else that after the header of its box (ITU-T T.800, I.4)."""
+    """Return the offset of the codestream: 0 without a container, else after the header of its box (ITU-T T.800, I.4)."""
     place = 0
     while not data.startswith(_START) and place + 8 <= len(data):
         size, kind, head = int.from_bytes(data[place : place + 4], "big"), data[place + 4 : place + 8], 8
@@ -70,7 +70,7 @@ def _codestream(data: bytes) -> int:
         if kind == _CODESTREAM_BOX:
             return place + head
         if size < head:
-            # 0 is a box that goes to the end.
+            # 0 is a box that extends to the end.
             break
         place += size
     return 0

@@ -18,15 +18,15 @@ _PLUGINS = {JPEG: "JPEG", PNG: "PNG", GIF: "GIF", WEBP: "WEBP", BMP: "BMP", TIFF
 
 @contextlib.contextmanager
 def pillow_errors(name: str) -> Iterator[None]:
-    """Turn whatever Pillow raises for a broken image into a ValueError, and drop its warnings."""
+    """Turn any exception of Pillow for a broken image into a ValueError, and drop its warnings."""
     with warnings.catch_warnings():
-        # Of odd metadata, and of sizes above half of what is allowed here.
+        # Warnings of odd metadata, and of sizes above half of our limit.
         warnings.simplefilter("ignore")
         try:
             yield
         except (MemoryError, UsageError):
             raise
-        # Its text holds an address in memory, which would make rejects differ from run to run.
+        # Its text contains a memory address, which would make rejects differ between runs.
         except UnidentifiedImageError as error:
             raise ValueError(f"{name} that cannot be decoded: its header is cut or damaged") from error
         # Pillow promises no list of exceptions: OSError, SyntaxError, EOFError, struct.error and others have been seen.

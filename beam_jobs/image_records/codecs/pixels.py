@@ -25,7 +25,7 @@ from beam_jobs.image_records.codecs.sixteen_bits import (
     is_deep_color,
 )
 
-# What makes an image of an Exif orientation upright.
+# Transposes that make an image upright, by its Exif orientation.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -38,7 +38,7 @@ _TURNS = {
 _GREY_MODES = ("1", "L", "LA", "La")
 _COLOR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "YCbCr", "CMYK")
 _JPEG_SIDE = 65_500  # libjpeg's limit
-# How much larger than its target a JPEG is decoded before it is shrunk: decoders halve sizes for nothing, filters do it better.
+# A JPEG is decoded at this multiple of its target or more: decoders halve sizes for free, filters give better quality.
 _REDUCING_GAP = 3
 
 
@@ -49,16 +49,16 @@ def decode_image(
 
     Args:
         data: the encoded image.
-        name: its format, as `image_format` says it.
-        header: what `read_header` says; None for other formats than JPEG and PNG.
-        shorter: shrink the image to this shorter side, in pixels; None, or an image that is smaller, leaves its size.
-        draft: a JPEG may be decoded at a half, a quarter or an eighth of its size where it is shrunk further than that.
+        name: format from `image_format`.
+        header: header from `read_header`; None for other formats than JPEG and PNG.
+        shorter: shorter side in pixels, to which larger images are shrunk; None keeps the size.
+        draft: whether a JPEG may be decoded at a half, a quarter or an eighth of its size if it is shrunk further than that.
 
     Returns:
         An upright image of mode `L` or `RGB`.
 
     Raises:
-        ValueError: broken, or of a kind that is not read; the message completes `refused: `.
+        ValueError: broken, or of an unsupported kind; the message completes `rejected: `.
     """
     if name == PNG:
         check_png_checksums(data)
@@ -66,7 +66,7 @@ def decode_image(
     check_size(name, *image.size)
     if name == TIFF:
         check_tiff(image)
-    # Known before a draft, whose own size is rounded.
+    # Computed before the draft, which rounds the size.
     size = _shrunk_size(image.size, shorter)
     if draft and name == JPEG and size != image.size:
         image.draft(None, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
@@ -78,27 +78,27 @@ def decode_image(
         image = load_image(image, name)
     plain = _plain(image, name, header)
     if name == TIFF:
-        size = _shrunk_size(plain.size, shorter)  # Pillow may have turned it as it was loaded
+        size = _shrunk_size(plain.size, shorter)  # Pillow may have turned it while loading
     plain = _resize(plain, size)
     turn = _TURNS.get(header.orientation if header else _orientation(image, name))
     if turn is not None:
         plain = plain.transpose(turn)
-    # The rest describes the old file, and encoders would write some of it into the new one.
+    # Drop the rest, which describes the input file: encoders would write some of it.
     profile = None if image.mode == "CMYK" else image.info.get("icc_profile")
     plain.info = {"icc_profile": profile} if profile else {}
     return plain
 
 
 def shrink(image: Image.Image, shorter: int | None) -> Image.Image:
-    """Return an image of mode `L` or `RGB` with its shorter side at `shorter` pixels; as it is if it is not larger, or if None."""
+    """Return an image of mode `L` or `RGB` shrunk to a shorter side of `shorter` pixels; unchanged if smaller, or if None."""
     return _resize(image, _shrunk_size(image.size, shorter))
 
 
 def check_decodes(data: bytes, name: str) -> None:
-    """Decode an image and forget it.
+    """Decode an image and discard the pixels.
 
     Raises:
-        ValueError: it is broken; the message completes `refused: `.
+        ValueError: it is broken; the message completes `rejected: `.
     """
     if name == PNG:
         check_png_checksums(data)
@@ -109,12 +109,12 @@ def encode_image(image: Image.Image, name: str, quality: int) -> bytes:
     """Encode an image of mode `L` or `RGB`. Equal images give equal bytes with one build of Pillow.
 
     Args:
-        image: as `decode_image` returns it.
+        image: image from `decode_image`.
         name: `JPEG` or `PNG`.
-        quality: of a JPEG, 1 to 100.
+        quality: quality of a JPEG, 1 to 100.
 
     Raises:
-        ValueError: the image is too long for a JPEG; the message completes `refused: `.
+        ValueError: the image is too long for a JPEG; the message completes `rejected: `.
     """
     out = io.BytesIO()
     profile = image.info.get("icc_profile")
@@ -132,13 +132,13 @@ def encode_image(image: Image.Image, name: str, quality: int) -> bytes:
 def is_lossless(data: bytes, name: str) -> bool:
     """Return whether an image's format keeps every pixel.
 
-    All do except JPEG, AVIF, HEIC and, as its first frame says, most of WebP, and JPEG 2000 with its irreversible wavelet.
+    All formats do except JPEG, AVIF, HEIC, WebP with a lossy first frame, and JPEG 2000 with the irreversible wavelet.
     """
     if name == JPEG_2000:
         return is_reversible(data)
     if name != WEBP:
         return name not in (JPEG, AVIF, HEIC)
-    # A WebP is a RIFF file of chunks; a frame of an animation, ANMF, holds its own after 16 bytes.
+    # A WebP is a RIFF file of chunks; a frame of an animation, ANMF, contains chunks after 16 bytes.
     position = 12
     while position + 8 <= len(data):
         kind = data[position : position + 4]
@@ -159,14 +159,14 @@ def is_animated(data: bytes, name: str) -> bool:
 
 
 def _orientation(image: Image.Image, name: str) -> int:
-    # Pillow has turned a TIFF already, and libheif a HEIC; GIF, BMP, PPM and JPEG 2000 have no orientation.
+    # Pillow turns a TIFF, and libheif a HEIC; GIF, BMP, PPM and JPEG 2000 have no orientation.
     if name not in (WEBP, AVIF):
         return UPRIGHT
     return exif_orientation(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
 
 
 def _shrunk_size(size: tuple[int, int], shorter: int | None) -> tuple[int, int]:
-    """Return a size with its shorter side at `shorter` pixels; as it is if it is not larger, or if None."""
+    """Return a size shrunk to a shorter side of `shorter` pixels; unchanged if smaller, or if None."""
     if shorter is None or min(size) <= shorter:
         return size
     scale = shorter / min(size)
@@ -185,12 +185,12 @@ def _plain(image: Image.Image, name: str, header: ImageHeader | None) -> Image.I
         raise ValueError(f"{name} with pixels of the kind {image.mode}; 8-bit grey, RGB and CMYK are read")
     mode = "L" if image.mode in _GREY_MODES or _is_grey_palette(image) else "RGB"
     if image.mode == "CMYK" and header is not None and not header.adobe:
-        # Pillow reads every CMYK JPEG as inverted, which only Adobe's are; Adobe's marker tells them apart.
+        # Pillow reads every CMYK JPEG as inverted, but only those with Adobe's marker are.
         image = image.point(lambda value: 255 - value)
     if not image.has_transparency_data:
         return image.convert(mode)
     if header is not None and header.bits < 8 and isinstance(image.info.get("transparency"), int) and image.mode == "L":
-        # The transparent grey is said in units of the samples, which Pillow has scaled to 8 bits.
+        # The transparent grey is in units of the samples, which Pillow has scaled to 8 bits.
         image.info["transparency"] *= 255 // (2**header.bits - 1)
     full = image.convert("RGBA")
     white = Image.new(mode, image.size, 255 if mode == "L" else (255, 255, 255))

@@ -13,11 +13,11 @@ from beam_jobs.image_records.codecs.image_format import PNG, TIFF
 from beam_jobs.image_records.codecs.pillow_files import load_image, open_image, pillow_errors
 
 SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B")
-_BITS_PER_SAMPLE, _SAMPLE_FORMAT, _UNSIGNED = 258, 339, 1  # TIFF tags, and a value of the second
+_BITS_PER_SAMPLE, _SAMPLE_FORMAT, _UNSIGNED = 258, 339, 1  # TIFF tags, and a value of SampleFormat
 
 
 def check_tiff(image: Image.Image) -> None:
-    """Reject samples whose range is their owner's: signed, of more than 16 bits, or fractions."""
+    """Reject samples of unknown range: signed, of more than 16 bits, or fractions."""
     assert isinstance(image, TiffImagePlugin.TiffImageFile)
     with pillow_errors(TIFF):
         bits = max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))
@@ -47,7 +47,7 @@ def eight_bit_png(data: bytes) -> Image.Image:
         four = _samples(data, "RGBA")
         values = four[..., 0::2] << 8 | four[..., 1::2]
     else:
-        # Pillow keeps one byte of each sample: the higher one if given the byte order of PNG, otherwise the lower one.
+        # Pillow keeps one byte of each sample: with the byte order of PNG the higher one, otherwise the lower one.
         mode = "RGB" if color == 2 else "RGBA"
         values = _samples(data, f"{mode};16B") << 8 | _samples(data, f"{mode};16L")
     scaled = ((values * 255 + 32767) // 65535).astype(np.uint8)
@@ -69,7 +69,7 @@ def is_deep_color(image: Image.Image) -> bool:
 def eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
     """Return a TIFF with colours of 16 bits as an image of 8, each sample rounded to the nearest.
 
-    Pillow keeps the higher byte of each sample, or the lower one if it is given the other order of bytes.
+    Pillow keeps the higher byte of each sample, or with the other byte order the lower one.
     """
     other = open_image(data, TIFF)
     swapped = {"L": "B", "B": "L", "N": "B" if sys.byteorder == "little" else "L"}

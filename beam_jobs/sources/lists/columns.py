@@ -1,4 +1,4 @@
-"""The columns of a list: which hold path, classes and split, and the kind of feature of each other column.
+"""The further columns of a list, which become features.
 
 The kind of a further column is the narrowest that all its values fit, over the whole list: `int` (whole numbers that fit int64,
 without leading zeros), `float`, else `str`. A value is missing if a CSV cell is empty, or a JSON value null or absent: it is NaN in
@@ -12,19 +12,16 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from beam_jobs.sources.options import SourceOptions
+from beam_jobs.sources.lists.place import Place, earliest
+from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind, fits_int64, float32_problem, parse_float
 from beam_jobs.values.json_values import shown_json
-from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import Feature
 
-_PATHS = ("path", "file", "filename", "image")
-_LABELS = ("label", "class", "labels", "classes")
-_SPLIT = "split"
 _INT = re.compile(r"0|-?[1-9][0-9]*")
 _FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # What is declared is taken with leading zeros too.
@@ -34,116 +31,121 @@ _DECLARED_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?
 _KINDS = (INT, FLOAT, STR)
 
 
-@dataclasses.dataclass(frozen=True)
-class Roles:
-    """The columns that have a meaning.
-
-    Attributes:
-        path: column of the paths.
-        label: column of the classes, or None.
-        split: column of the splits, or None.
-    """
-
-    path: str
-    label: str | None
-    split: str | None
-
-    @classmethod
-    def find(cls, columns: Iterable[str], options: SourceOptions, source: str) -> Roles:
-        """Find the roles of columns, by what the options say or else by their names.
-
-        Raises:
-            SourceError: there is no such column, or more than one may be meant; names the columns that there are.
-        """
-        names = list(columns)
-        label = None if options.unlabelled else _pick(names, options.label_column, _LABELS, "--label-column", source)
-        path = _pick(names, options.path_column, _PATHS, "--path-column", source)
-        if options.split_column or any(name.lower() == _SPLIT for name in names):
-            return cls(path, label, _pick(names, options.split_column, (_SPLIT,), "--split-column", source))
-        return cls(path, label, None)
-
-
-def is_path_column(name: str, options: SourceOptions) -> bool:
-    """Return whether a column may hold the paths."""
-    return name == options.path_column if options.path_column else name.lower() in _PATHS
-
-
 @dataclasses.dataclass
-class _Column:
-    """Values of one column in the rows so far.
+class Column:
+    """Values of one further column in some rows.
 
     Attributes:
         widest: place in `_KINDS` of the widest value; None if all are missing.
-        missing: the first row without a value, or nothing.
-        inexact: the first row with a number that float32 would change, and why; or nothing.
+        missing: the first row without a value, or None.
+        inexact: the first row with a number that float32 would change, and the problem; or None.
     """
 
     widest: int | None = None
-    missing: str = ""
-    inexact: str = ""
+    missing: Place | None = None
+    inexact: tuple[Place, str] | None = None
 
 
-class ColumnKinds:
-    """Inference of the further columns' kinds from the rows of a list.
+@dataclasses.dataclass
+class ColumnFacts:
+    """Values of the further columns in some rows; those of other rows can be merged, in any order.
+
+    Attributes:
+        columns: by name.
+        first: the first row, or None.
+    """
+
+    columns: dict[str, Column] = dataclasses.field(default_factory=dict)
+    first: Place | None = None
+
+    def merge(self, other: ColumnFacts) -> None:
+        """Add the values of other rows."""
+        for name in sorted(self.columns.keys() | other.columns.keys()):
+            # Rows without the key have no value.
+            one = self.columns.get(name) or Column(missing=self.first)
+            two = other.columns.get(name) or Column(missing=other.first)
+            widest = [column.widest for column in (one, two) if column.widest is not None]
+            self.columns[name] = Column(
+                max(widest, default=None), earliest(one.missing, two.missing), earliest(one.inexact, two.inexact)
+            )
+        self.first = earliest(self.first, other.first)
+
+    def kinds(self, declared: Mapping[str, ColumnKind]) -> dict[str, ColumnKind]:
+        """Return the kinds by column, sorted by name.
+
+        Args:
+            declared: kinds by column, which take precedence.
+
+        Raises:
+            SourceError: values of a column are missing, or float32 would change them.
+            UsageError: there is no column of a declared name.
+        """
+        names = sorted(self.columns)
+        unknown = [name for name in declared if name not in self.columns]
+        if unknown:
+            raise UsageError(
+                f"--column-types: no further column {unknown[0]!r}; there are: {', '.join(names) or 'none'}"
+            )
+        return {name: declared.get(name) or _inferred(name, self.columns[name]) for name in names}
+
+
+class ColumnReader:
+    """Reader of the further columns of a list, row by row.
 
     Args:
         declared: kinds by column, which their values must fit.
         roles: columns that are no features.
         typed: values have a kind themselves, as in JSONL; otherwise strings are taken by what they look like.
+
+    Attributes:
+        facts: about the rows so far.
     """
 
     def __init__(self, declared: Mapping[str, ColumnKind], roles: Roles, typed: bool) -> None:
+        self.facts = ColumnFacts()
         self._declared = declared
         self._typed = typed
         self._roles = (roles.path, roles.label, roles.split)
-        self._columns: dict[str, _Column] = {}
-        self._first = ""
 
-    def add(self, values: Mapping[str, Any], source: str) -> None:
+    def add(self, values: Mapping[str, Any], place: Place) -> None:
         """Learn from one row; SourceError if a value is no scalar, or does not fit what is declared."""
-        for name in values.keys() - self._columns.keys():
+        columns = self.facts.columns
+        for name in values.keys() - columns.keys():
             if name not in self._roles:
                 # The rows before had no such key.
-                self._columns[name] = _Column(missing=self._first)
-        self._first = self._first or source
-        for name, column in self._columns.items():
+                columns[name] = Column(missing=self.facts.first)
+        self.facts.first = self.facts.first or place
+        for name, column in columns.items():
             value = values.get(name)
-            kind = _kind(value, self._typed, source, name)
+            kind = _kind(value, self._typed, place, name)
             if kind is None:
-                column.missing = column.missing or source
+                column.missing = column.missing or place
             else:
                 column.widest = max(column.widest or 0, kind)
-            if not column.inexact and kind in (_KINDS.index(INT), _KINDS.index(FLOAT)):
+            if column.inexact is None and kind in (_KINDS.index(INT), _KINDS.index(FLOAT)):
                 number = _as_number(value)
                 problem = "is too large for float32" if number is None else float32_problem(number)
-                column.inexact = f"{source}: column {name!r} is {value}, which {problem}" if problem else ""
+                column.inexact = (place, f"column {name!r} is {value}, which {problem}") if problem else None
         for name, declared in self._declared.items():
             # A CSV list without that column is reported at its end.
             if name in values or self._typed:
-                _check_declared(values.get(name), declared, name, source)
+                _check_declared(values.get(name), declared, name, place)
 
-    def kinds(self) -> dict[str, ColumnKind]:
-        """Return the kinds by column, sorted by name; SourceError if values of a column are missing or would change."""
-        unknown = [name for name in self._declared if name not in self._columns]
-        if unknown:
-            known = ", ".join(self._columns) or "none"
-            raise UsageError(f"--column-types: no further column {unknown[0]!r}; there are: {known}")
-        return {name: self._declared.get(name) or self._learnt(name) for name in sorted(self._columns)}
 
-    def _learnt(self, name: str) -> ColumnKind:
-        column = self._columns[name]
-        kind = STR if column.widest is None else _KINDS[column.widest]
-        if kind == INT and column.missing:
-            raise SourceError(
-                f"{column.missing}: column {name!r} has no value, and its values are whole numbers. Pass --column-types"
-                f" {name}=int=0 to store 0 there (or another number), {name}=float for NaN, or {name}=str for text."
-            )
-        if kind == FLOAT and column.inexact:
-            raise SourceError(
-                f"{column.inexact}, as the column has fractions too. Pass --column-types {name}=str to store text, or"
-                f" {name}=float32 to round."
-            )
-        return ColumnKind(kind)
+def _inferred(name: str, column: Column) -> ColumnKind:
+    kind = STR if column.widest is None else _KINDS[column.widest]
+    if kind == INT and column.missing is not None:
+        raise SourceError(
+            f"{column.missing}: column {name!r} has no value, and its values are whole numbers. Pass --column-types"
+            f" {name}=int=0 to store 0 there (or another number), {name}=float for NaN, or {name}=str for text."
+        )
+    if kind == FLOAT and column.inexact is not None:
+        place, problem = column.inexact
+        raise SourceError(
+            f"{place}: {problem}, as the column has fractions too. Pass --column-types {name}=str to store text, or"
+            f" {name}=float32 to round."
+        )
+    return ColumnKind(kind)
 
 
 def features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
@@ -171,7 +173,7 @@ def _value(value: Any, kind: ColumnKind) -> int | float | str:
     if value is None or value == "":
         if kind.missing is not None:
             return kind.missing
-        # `ColumnKinds` rejects an int column with missing values and no value for them.
+        # `ColumnFacts.kinds` rejects an int column with missing values and no value for them.
         return "" if kind.kind == STR else math.nan
     if kind.kind == STR:
         # A column of strings may hold numbers, too, in a JSONL list: as they were written.
@@ -179,7 +181,7 @@ def _value(value: Any, kind: ColumnKind) -> int | float | str:
     return int(value) if kind.kind == INT else float(value)
 
 
-def _kind(value: Any, typed: bool, source: str, name: str) -> int | None:
+def _kind(value: Any, typed: bool, place: Place, name: str) -> int | None:
     """Return the narrowest kind that a value fits, as its place in `_KINDS`; None if it is missing.
 
     A string is taken by what it looks like, unless the list is `typed`: then a string is one.
@@ -197,10 +199,10 @@ def _kind(value: Any, typed: bool, source: str, name: str) -> int | None:
         return _KINDS.index("float")
     if isinstance(value, int):
         if not _fits_int64(value):
-            raise SourceError(f"{source}: column {name!r} is {value}, which does not fit int64. Write it as a string.")
+            raise SourceError(f"{place}: column {name!r} is {value}, which does not fit int64. Write it as a string.")
         return _KINDS.index("int")
     raise SourceError(
-        f"{source}: column {name!r} is {shown_json(value)}; further columns are numbers, strings or true and false."
+        f"{place}: column {name!r} is {shown_json(value)}; further columns are numbers, strings or true and false."
     )
 
 
@@ -210,11 +212,11 @@ def _as_number(value: Any) -> int | float | None:
     return int(value) if _INT.fullmatch(value) else parse_float(value)
 
 
-def _check_declared(value: Any, declared: ColumnKind, name: str, source: str) -> None:
+def _check_declared(value: Any, declared: ColumnKind, name: str, place: Place) -> None:
     """Raise SourceError if a value does not fit a declared kind."""
     if declared.kind == STR or isinstance(value, bool):
         return
-    where = f"{source}: column {name!r}"
+    where = f"{place}: column {name!r}"
     text = "" if value is None else str(value)
     if not text:
         if declared.kind == INT and declared.missing is None:
@@ -238,20 +240,3 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, source: str) ->
 
 def _fits_int64(value: int | str) -> bool:
     return len(str(value)) <= 20 and fits_int64(int(value))
-
-
-def _pick(names: list[str], said: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
-    known = ", ".join(map(repr, names))
-    if said is not None:
-        if said not in names:
-            raise UsageError(f"{flag}: {source} has no column {said!r}; it has {known}{suggestion(said, names)}")
-        return said
-    found = [name for name in names if name.lower() in usual]
-    if len(found) != 1:
-        what = f"{' and '.join(map(repr, found))}, of which one is meant" if found else f"none of {', '.join(usual)}"
-        raise SourceError(f"{source} has the columns {known}: {what}. Name the column with {flag}.{_unlabelled(flag)}")
-    return found[0]
-
-
-def _unlabelled(flag: str) -> str:
-    return " Pass --unlabelled if the images have no classes." if flag == "--label-column" else ""

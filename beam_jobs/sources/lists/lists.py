@@ -12,95 +12,114 @@ folder. A key is the path as it is written.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.reference import Reference
+from beam_jobs.references.reference import Reference, key_digests
+from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.sources.classes import Classes, is_integer_label
-from beam_jobs.sources.lists.columns import ColumnKinds, Roles, extra_json, features
+from beam_jobs.sources.input_files import InputFiles
+from beam_jobs.sources.lists.columns import ColumnReader, extra_json, features
+from beam_jobs.sources.lists.facts import ListFacts
+from beam_jobs.sources.lists.list_file import Block, first_columns, list_file
+from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import Row
-from beam_jobs.sources.lists.scan import Block, Scan, first_columns, list_file, refuse_duplicates, row_labels, row_path
+from beam_jobs.sources.lists.scan import ListScan, row_labels, row_path
 from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
 from beam_jobs.sources.names import listed_split
-from beam_jobs.sources.options import SourceOptions, refuse_split_flag
-from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.sources.options import SourceOptions, reject_split_flag
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.values.column_kinds import ColumnKind
 from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
 
 
+class ListSchema(NamedTuple):
+    """Schema of lists, known once they were read.
+
+    Attributes:
+        kinds: name and kind of each further column.
+        labels: the classes, or None without a column of labels.
+        integers: whether labels are whole numbers that stand for themselves, or with a file of names for its lines.
+        several: whether a row may have any number of labels.
+    """
+
+    kinds: tuple[tuple[str, ColumnKind], ...] = ()
+    labels: Labels | None = None
+    integers: bool = False
+    several: bool = False
+
+
 @dataclasses.dataclass(frozen=True)
 class Lists:
-    """CSV or JSONL lists: a Source whose units are blocks of whole rows.
+    """CSV or JSONL lists: a ScannedSource, which is scanned list by list and then has blocks of whole rows as units.
 
     Attributes:
         options: deal out splits and seed the order.
-        blocks: to be listed.
+        source_options: columns and labels.
+        files: the lists; all have the columns of the first one for path, label and split.
+        first: path of the first list.
+        typed: whether values have a kind themselves, as in JSONL.
         roles: columns of path, label and split.
-        kinds: name and kind of each further column.
-        separator: between several labels in a CSV cell, or None.
         classes: how labels become names.
-        labels: the classes.
-        several_labels: whether a row may have any number of labels.
+        schema: of all lists, once they are scanned.
+        blocks: of all lists, if they are scanned in this process.
     """
 
     options: ConvertOptions
-    blocks: tuple[Block, ...]
+    source_options: SourceOptions
+    files: InputFiles
+    first: str
+    typed: bool
     roles: Roles
-    kinds: tuple[tuple[str, ColumnKind], ...]
-    separator: str | None
     classes: Classes
-    labels: Labels | None
-    several_labels: bool
+    schema: ListSchema
+    blocks: tuple[Block, ...] | None = None
 
     @classmethod
-    def find(cls, options: ConvertOptions, source_options: SourceOptions, paths: Sequence[str]) -> Lists:
-        """Read the lists from start to end, once. Memory holds the class names, and 8 bytes for every row.
+    def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Lists:
+        """Look at the columns of the first list.
 
         Args:
             options: of the conversion.
             source_options: columns and labels.
-            paths: of the lists; all have the same columns for path, label and split.
+            files: the lists.
 
         Raises:
-            SourceError: a list is not as it should be: columns, ragged rows, a path that comes twice; names file and line.
-            UsageError: the options do not fit the lists.
+            SourceError: there is no list, or the first has no rows or not the columns that it needs.
+            UsageError: the options do not fit the list.
         """
-        files = [list_file(path, source_options) for path in paths]
-        columns = [first_columns(file) for file in files]
-        roles = Roles.find(columns[0], source_options, paths[0])
-        for path, names in zip(paths, columns, strict=True):
-            if Roles.find(names, source_options, path) != roles:
-                raise SourceError(
-                    f"{path} and {paths[0]} have other columns for path, label and split. Convert them apart."
-                )
+        first, _ = next(iter(files))
+        file = list_file(first, source_options)
+        roles = Roles.find(first_columns(file), source_options, first)
         if roles.split is not None:
-            refuse_split_flag(options, f"{paths[0]} has splits already, in its column {roles.split!r}")
-        typed = not files[0].columns
-        if any(bool(file.columns) == typed for file in files):
-            raise SourceError(f"{options.input} has CSV and JSONL lists. Convert them apart.")
+            reject_split_flag(options, f"{first} has splits already, in its column {roles.split!r}")
+        typed = not file.columns
         if typed and source_options.label_separator is not None:
             raise UsageError(
                 "--label-separator is for CSV lists; write several labels into a JSONL list as a JSON list."
             )
-        scan = Scan(roles, ColumnKinds(source_options.column_kinds, roles, typed), source_options.label_separator)
-        blocks = tuple(block for file in files for block in scan.blocks(file))
-        refuse_duplicates(scan.keys, files, roles)
-        # With a file of names, a label that is none of them is rejected when its row is listed.
-        checked = source_options.labels_file is None
-        integers = scan.has_integers(source_options.label_type) if checked else all(map(is_integer_label, scan.names))
-        classes = Classes.open(source_options, integers=integers)
-        kinds = tuple(scan.kinds.kinds().items())
-        seen = None if roles.label is None else scan.labels(integers, are_all=checked and not options.append)
-        labels = classes.labels or seen
-        return cls(options, blocks, roles, kinds, source_options.label_separator, classes, labels, scan.several)
+        several = source_options.label_separator is not None
+        classes = Classes.open(source_options)
+        return cls(options, source_options, files, first, typed, roles, classes, ListSchema(several=several))
 
     @property
     def has_classes(self) -> bool:
         """Whether there is a column of labels."""
         return self.roles.label is not None
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether a row may have any number of labels."""
+        return self.schema.several
+
+    @property
+    def labels(self) -> Labels | None:
+        """The classes."""
+        return self.classes.labels or self.schema.labels
 
     @property
     def integer_labels(self) -> bool:
@@ -110,33 +129,104 @@ class Lists:
     @property
     def extra(self) -> tuple[Feature, ...]:
         """Schema of the further columns."""
-        return features(dict(self.kinds))
+        return features(dict(self.schema.kinds))
 
     @property
     def has_label_fields(self) -> bool:
         """Whether labels are values whose type `--label-type` may say."""
         return True
 
-    def parts(self) -> Sequence[Block]:
-        """Return the blocks of rows."""
-        return self.blocks
+    def no_facts(self) -> ListFacts:
+        """Return the facts about no list."""
+        return ListFacts()
 
-    def units(self, part: Block, ignored: list[str]) -> Sequence[Block]:
-        """Return a block of rows."""
+    def scan(self, number: int, part: str) -> ListScan:
+        """Return the scan of a list.
+
+        Args:
+            number: of the list among all.
+            part: its path.
+
+        Raises:
+            SourceError: its columns are not those of the first list, or it has no rows.
+        """
+        file = list_file(part, self.source_options)
+        if Roles.find(first_columns(file), self.source_options, part) != self.roles:
+            raise SourceError(
+                f"{part} and {self.first} have other columns for path, label and split. Convert them apart."
+            )
+        if bool(file.columns) == self.typed:
+            raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them apart.")
+        reader = ColumnReader(self.source_options.column_kinds, self.roles, self.typed)
+        return ListScan(file, number, self.roles, reader, self.source_options.label_separator)
+
+    def scanned(self, facts: ListFacts, blocks: Iterable[Block] | None = None) -> Lists:
+        """Return the source with what the scans of all lists found.
+
+        Args:
+            facts: about all lists.
+            blocks: of all lists, if `parts` is to return them.
+
+        Raises:
+            SourceError: columns, splits or labels of the lists do not fit together; names file and line.
+            UsageError: the options do not fit the lists.
+        """
+        facts.check_splits()
+        said = self.source_options
+        # With a file of names, a label that is none of them is rejected when its row is listed.
+        checked = said.labels_file is None
+        integers = facts.has_integers(said.label_type) if checked else all(map(is_integer_label, facts.names))
+        kinds = tuple(facts.columns.kinds(said.column_kinds).items())
+        seen = None
+        if self.roles.label is not None:
+            seen = facts.labels(integers, are_all=checked and not self.options.append)
+        return dataclasses.replace(
+            self,
+            classes=dataclasses.replace(self.classes, integers=integers),
+            schema=ListSchema(kinds, seen, integers, facts.several),
+            blocks=None if blocks is None else tuple(blocks),
+        )
+
+    def repeated(self, repeat: Repeat, facts: ListFacts) -> SourceError:
+        """Return the error of two rows with one path."""
+        path, _ = facts.lists[repeat.number]
+        first, _ = facts.lists[repeat.first_number]
+        sought, key = (repeat.high, repeat.low), ""
+        with list_file(path, self.source_options).opened() as (_, rows):
+            for row in rows:
+                value = row.values.get(self.roles.path)
+                if row.line == repeat.line and isinstance(value, str) and tuple(key_digests([value])[0]) == sought:
+                    key = value
+                    break
+        return SourceError(
+            f"{path} line {repeat.line} and {first} line {repeat.first_line} have the same path {key!r}. Every row needs"
+            " its own."
+        )
+
+    def parts(self) -> Iterator[str | Block]:
+        """Yield the paths of the lists; once these are scanned in this process, their blocks."""
+        if self.blocks is not None:
+            yield from self.blocks
+        else:
+            for path, _ in self.files:
+                yield path
+
+    def units(self, part: Block, ignored: list[str]) -> tuple[Block]:
+        """Return a block of rows; nothing is ignored here."""
         del ignored
         return (part,)
 
-    def references(self, unit: Block, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: Block, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to the file of each row of a block, if it is there."""
         del ignored
         path = unit.file.path
-        kinds = dict(self.kinds)
+        kinds = dict(self.schema.kinds)
         folder = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
         data = storage_for(path).read_range(path, unit.start, unit.end - unit.start)
         rows = unit.file.block_rows(data, unit.start, unit.line)
         for found in with_sizes(self._listed(row, f"{path} line {row.line}", folder, kinds) for row in rows):
             if isinstance(found, BadRecordError):
-                refuse(found)
+                reject(found)
                 continue
             row, size = found
             yield make_reference(
@@ -150,7 +240,7 @@ class Lists:
         key = None
         try:
             key = row_path(row, self.roles, where)
-            names, _ = row_labels(row, self.roles, self.separator, where)
+            names, _ = row_labels(row, self.roles, self.source_options.label_separator, where)
             labels = tuple(self.classes.name(name, where) for name in names)
         except BadRecordError as error:
             return with_key(error, key)

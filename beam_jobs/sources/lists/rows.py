@@ -1,7 +1,7 @@
 """The rows of CSV and JSONL lists and of JSON arrays, with the line and the byte at which each ends.
 
-A list is read twice: once from start to end where the job begins, which finds the kinds of its columns and cuts it into blocks, and
-once block by block on the workers. Cuts are made where a row ended, so a block never begins inside quotes, whatever they hold.
+A list is read twice: once from start to end by one worker, which finds the kinds of its columns and cuts it into blocks, and once
+block by block. Cuts are made where a row ended, so a block never begins inside quotes, whatever they hold.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class _Lines:
         if self.line == 1:
             data = data.removeprefix(_BOM)
             if data.startswith(UTF16_BOMS):
-                self.refuse("it is UTF-16; save it as UTF-8")
+                self.reject("it is UTF-16; save it as UTF-8")
         try:
             return data.decode()
         except UnicodeDecodeError as error:
-            self.refuse(f"byte {error.start} of the line is not UTF-8; save the list as UTF-8")
+            self.reject(f"byte {error.start} of the line is not UTF-8; save the list as UTF-8")
 
-    def refuse(self, reason: str) -> NoReturn:
+    def reject(self, reason: str) -> NoReturn:
         raise SourceError(f"{self._path} line {self.line}: {reason}.")
 
 
@@ -93,7 +93,7 @@ def csv_rows(
         if len(cells) != len(columns):
             if not cells:
                 continue
-            reader.refuse(
+            reader.reject(
                 f"{counted(len(cells), 'cell')}, where the first row names {counted(len(columns), 'column')} ({', '.join(columns)})"
             )
         yield Row(reader.line, reader.offset, dict(zip(columns, cells, strict=True)))
@@ -108,9 +108,9 @@ def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> I
         try:
             value = parse_json(text)
         except ValueError as error:
-            reader.refuse(f"not JSON: {error}")
+            reader.reject(f"not JSON: {error}")
         if not isinstance(value, dict):
-            reader.refuse(
+            reader.reject(
                 f'a JSON {type(value).__name__}; each line is an object, such as {{"path": ..., "label": ...}}'
             )
         yield Row(reader.line, reader.offset, value)
@@ -174,4 +174,4 @@ def _csv_cells(reader: _Lines, delimiter: str) -> Iterator[list[str]]:
     try:
         yield from rows
     except csv.Error as error:
-        reader.refuse(f"not CSV: {error}; are the quotes right?")
+        reader.reject(f"not CSV: {error}; are the quotes right?")

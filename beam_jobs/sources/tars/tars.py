@@ -21,8 +21,8 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes, is_integer_label
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.names import class_and_split, folder_split
-from beam_jobs.sources.options import SourceOptions, refuse_split_flag
-from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.sources.options import SourceOptions, reject_split_flag
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import open_tar, packing, unpacked_name
 from beam_jobs.sources.tars.form import PAIRS, TARS, inner_tars, tar_form
 from beam_jobs.sources.tars.members import Member
@@ -108,19 +108,19 @@ class Tars:
         del ignored
         return inner_tars(part) if self.form == TARS else (part,)
 
-    def references(self, unit: TarUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: TarUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to every image of a tar.
 
         Args:
             unit: one of `units`.
             ignored: gets the names of members that are no records.
-            refuse: called with the error of a member that cannot be referred to.
+            reject: called with the error of a member that cannot be referred to.
         """
         compressed = bool(packing(unit.path))
         with open_tar(unit.path, compressed) as (file, size):
-            members = tar_files(file, unit, size, ignored, refuse)
+            members = tar_files(file, unit, size, ignored, reject)
             if self.form == PAIRS:
-                records = self._pairs(file, unit, compressed, members, ignored, refuse)
+                records = self._pairs(file, unit, compressed, members, ignored, reject)
             else:
                 records = self._classes(file, unit, compressed, members)
             for content, split, labels in records:
@@ -128,7 +128,7 @@ class Tars:
                 try:
                     names = tuple(self.classes.name(label, f"{unit.path}/{content.member.name}") for label in labels)
                 except BadRecordError as error:
-                    refuse(with_key(error, key))
+                    reject(with_key(error, key))
                     continue
                 yield make_reference(
                     self.options,
@@ -156,7 +156,7 @@ class Tars:
                 name, split = class_and_split(folders, f"{unit.path}: member {member.name}")
                 labels = (name,)
             if split:
-                refuse_split_flag(self.options, f"{unit.path} has split folders already ({split})")
+                reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
             yield Content(member, read_content(file, unit.path, member) if compressed else b""), split, labels
 
     def _pairs(
@@ -166,7 +166,7 @@ class Tars:
         compressed: bool,
         members: Iterable[Member],
         ignored: list[str],
-        refuse: Refuse,
+        reject: Reject,
     ) -> Iterator[tuple[Content, str, tuple[str, ...]]]:
         for key, fields in samples(file, unit.path, members, compressed):
             where = f"{unit.path}/{key}"
@@ -185,7 +185,7 @@ class Tars:
                         raise BadRecordError(where, "it has a list of labels, and the first sample has not")
                     labels = written
             except BadRecordError as error:
-                refuse(with_key(error, unit.key(key)))
+                reject(with_key(error, unit.key(key)))
                 continue
             used = {images[0], *sources[: len(labels)]}
             ignored.extend(f"{unit.path}/{fields[name].member.name}" for name in fields if name not in used)

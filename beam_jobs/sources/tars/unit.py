@@ -7,7 +7,7 @@ from typing import BinaryIO, NamedTuple
 
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
 from beam_jobs.sources.names import is_left_behind
-from beam_jobs.sources.source import Refuse, with_key
+from beam_jobs.sources.source import Reject, with_key
 from beam_jobs.sources.tars.members import Member, tar_members
 from tpudata.errors import BadRecordError
 
@@ -38,19 +38,19 @@ def is_record(member: Member) -> bool:
     return member.is_file and not any(is_left_behind(part) for part in member.name.split("/"))
 
 
-def tar_files(file: BinaryIO, unit: TarUnit, size: int | None, ignored: list[str], refuse: Refuse) -> Iterator[Member]:
+def tar_files(file: BinaryIO, unit: TarUnit, size: int | None, ignored: list[str], reject: Reject) -> Iterator[Member]:
     """Yield the files of a tar that may be records."""
     for member in tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end):
         where, key = f"{unit.path}/{member.name}", unit.key(member.name)
         if member.link:
             reason = f"a link (to {member.link}); pack the tar again with --dereference --hard-dereference"
-            refuse(BadRecordError(where, reason, key=key))
+            reject(BadRecordError(where, reason, key=key))
         elif member.problem:
-            refuse(BadRecordError(where, member.problem, key=key))
+            reject(BadRecordError(where, member.problem, key=key))
         elif not is_record(member):
             ignored.append(where)
         elif member.size > MOST_INPUT_BYTES:
             # Of a compressed tar, it would be read here.
-            refuse(with_key(too_large(where, member.size), key))
+            reject(with_key(too_large(where, member.size), key))
         else:
             yield member

@@ -1,7 +1,7 @@
 """Files of text: a Source whose records are documents.
 
-Small documents are read while they are listed, so they are written aside (see beam_jobs.steps.list_references), as they will
-be needed: sorted by their place in the shuffled order, 16 MB at a time. A shard then finds what it takes of each such run
+Small documents are read while they are listed, so they are written aside (see beam_jobs.steps.listing.list_references), as they
+will be needed: sorted by their place in the shuffled order, 16 MB at a time. A shard then finds what it takes of each such run
 side by side, where reading a million lines from where they stand would be a million reads. Large documents, and all where
 the order is that of the input, are read from where they stand.
 """
@@ -22,7 +22,7 @@ from beam_jobs.references.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.sources.named_splits import NamedSplits
-from beam_jobs.sources.source import Refuse, raise_refusal
+from beam_jobs.sources.source import Reject, raise_rejection
 from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text_ranges
 from beam_jobs.text_files.document import DocumentBlock, TextPart
 from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts
@@ -108,15 +108,15 @@ class TextSource:
         if held:
             yield TextUnit(tuple(held))
 
-    def references(self, unit: TextUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: TextUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to each document of a unit."""
-        for listed in self.packs(unit, ignored, refuse):
+        for listed in self.packs(unit, ignored, reject):
             yield from listed.references()
 
-    def packs(self, unit: TextUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[ListedPack]:
+    def packs(self, unit: TextUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position."""
         del ignored
-        for run in _runs(self._parts(unit, refuse)):
+        for run in _runs(self._parts(unit, reject)):
             listed = self._listed(run)
             rows = np.arange(len(listed.starts))
             if self.options.shuffle:
@@ -125,9 +125,9 @@ class TextSource:
             for start in range(0, len(rows), PACK_REFERENCES):
                 yield listed.take(rows[start : start + PACK_REFERENCES])
 
-    def _parts(self, unit: TextUnit, refuse: Refuse) -> Iterator[_Part]:
+    def _parts(self, unit: TextUnit, reject: Reject) -> Iterator[_Part]:
         for part, split in unit.parts:
-            for block in document_blocks(part, self.text, refuse):
+            for block in document_blocks(part, self.text, reject):
                 for start in range(0, len(block.spans.sizes), _RUN_DOCUMENTS):
                     spans = block.spans.take(slice(start, start + _RUN_DOCUMENTS))
                     yield _Part(part.file.path, split, block._replace(spans=spans))

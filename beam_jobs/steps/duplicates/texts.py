@@ -21,9 +21,10 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.pack_reading import read_packs
 from beam_jobs.references.reference import key_bytes
+from beam_jobs.steps.limited_step import LimitedStep
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import readable_texts
-from tpudata.storage import RequestLimits, set_request_limits
+from tpudata.storage import RequestLimits
 
 DIGEST_BYTES = 16
 # Names of the outputs of LeaveOutDuplicates.
@@ -91,19 +92,15 @@ def _named(data: bytes) -> tuple[bytes, bytes]:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest(), data
 
 
-class _Digests(beam.DoFn):  # type: ignore[misc]
+class _Digests(LimitedStep):
     """Yields (group, entries of documents)."""
 
     def __init__(self, options: TextOptions, limits: RequestLimits) -> None:
-        super().__init__()
+        super().__init__(limits)
         self._options = options
-        self._limits = limits
-
-    def setup(self) -> None:
-        set_request_limits(self._limits)
 
     def start_bundle(self) -> None:
-        self._held: dict[int, list[_Entry]] = {}
+        self._documents: dict[int, list[_Entry]] = {}
         self._count = 0
 
     def process(self, element: tuple[bytes, bytes]) -> Iterator[tuple[int, list[_Entry]]]:
@@ -113,7 +110,7 @@ class _Digests(beam.DoFn):  # type: ignore[misc]
         for row, (key, found) in enumerate(zip(pack.keys, texts, strict=True)):
             if found is not None:
                 digest = content_digest(found)
-                self._held.setdefault(digest[0] % _GROUPS, []).append((digest, key_bytes(key), name, row))
+                self._documents.setdefault(digest[0] % _GROUPS, []).append((digest, key_bytes(key), name, row))
         self._count += len(pack.keys)
         if self._count >= _HELD_DOCUMENTS:
             yield from self._release()
@@ -124,7 +121,7 @@ class _Digests(beam.DoFn):  # type: ignore[misc]
             yield WindowedValue(item, window.max_timestamp(), [window])
 
     def _release(self) -> Iterator[tuple[int, list[_Entry]]]:
-        held, self._held, self._count = self._held, {}, 0
+        held, self._documents, self._count = self._documents, {}, 0
         yield from held.items()
 
 

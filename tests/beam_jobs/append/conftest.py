@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.beam_jobs.append.samples import REFUSED, Sample
+from tests.beam_jobs.append.samples import REJECTED, Sample
 from tests.helpers.pictures import make_pictures
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Sample:
-    """36 pictures in three classes, converted, and two files that are none, refused."""
+    """36 pictures in three classes, converted, and two files that are none, rejected."""
     folder = tmp_path_factory.mktemp("first")
     made = Sample(make_pictures(folder / "in", 36), folder / "out")
-    for name in REFUSED:
+    for name in REJECTED:
         (made.source / name).write_bytes(b"no picture")
     made.convert()
     return made

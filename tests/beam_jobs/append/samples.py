@@ -15,7 +15,7 @@ from tpudata.format import open_dataset, verify
 FLAGS = ("--split=train=0.7,validation=0.3", "--shard-size=15kB", "--on-bad-record=skip", "--max-bad-records=50%")
 
 
-REFUSED = ("dog/x.jpg", "eel/y.png")
+REJECTED = ("dog/x.jpg", "eel/y.png")
 
 
 class Sample(NamedTuple):

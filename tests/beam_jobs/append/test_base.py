@@ -19,7 +19,7 @@ import tpudata
 from beam_jobs.append.base import Base
 from beam_jobs.images import run
 from beam_jobs.steps.write_metadata import WriteMetadata
-from tests.beam_jobs.append.samples import FLAGS, REFUSED, Sample, defects
+from tests.beam_jobs.append.samples import FLAGS, REJECTED, Sample, defects
 from tests.helpers.pictures import digests, make_pictures
 from tpudata.errors import FeatureError, OutputError, SourceError, UsageError
 from tpudata.format import Manifest, open_dataset
@@ -75,7 +75,7 @@ def test_manifest_adds_up_to_that_of_a_conversion_of_everything(sample: Sample) 
         for split in value["splits"].values():
             split["records"] = sum(shard["records"] for shard in split.pop("shards"))
     assert appended == whole
-    assert appended["rejected"] == {"no known image": 3}
+    assert appended["rejected"] == {"unknown image format": 3}
     assert appended["source"]["ignored_files"] == 1
     assert defects(sample.output) == []
 
@@ -173,16 +173,16 @@ def test_a_file_that_changed_is_named_and_nothing_is_written(sample: Sample) -> 
         assert sample.state() == before
 
 
-def test_a_refused_file_is_tried_again_only_where_it_changed(sample: Sample) -> None:
-    # Without skipping, a refused file that is looked at again would end the run.
+def test_a_rejected_file_is_tried_again_only_where_it_changed(sample: Sample) -> None:
+    # Without skipping, a rejected file that is looked at again would end the run.
     flags = ["--input", str(sample.source), "--output", str(sample.output), *FLAGS[:2], "--append"]
     before = sample.state()
     run(flags)
     assert sample.state() == before
-    Image.new("L", (5, 6)).save(sample.source / REFUSED[0], "JPEG")
+    Image.new("L", (5, 6)).save(sample.source / REJECTED[0], "JPEG")
     run(flags)
-    assert REFUSED[0] in sample.records()
-    assert open_dataset(str(sample.output)).manifest.rejected == {"no known image": 2}
+    assert REJECTED[0] in sample.records()
+    assert open_dataset(str(sample.output)).manifest.rejected == {"unknown image format": 2}
     assert defects(sample.output) == []
     after = sample.state()
     run(flags)
@@ -200,7 +200,7 @@ def test_a_refused_file_is_tried_again_only_where_it_changed(sample: Sample) -> 
         (["--layout=raw"], "has the layout 'imagenet', and what would be added 'raw'"),
     ],
 )
-def test_other_options_are_refused_by_name(sample: Sample, flags: list[str], message: str) -> None:
+def test_other_options_are_rejected_by_name(sample: Sample, flags: list[str], message: str) -> None:
     before = sample.state()
     with pytest.raises(OutputError, match=message):
         sample.convert("--append", *flags)
@@ -287,13 +287,13 @@ def test_verify_finds_what_is_wrong_with_keys(grown: Sample, tmp_path: Path) -> 
     ]  # fmt: skip
     assert [reason.strip() for _, reason in found] == [
         "should not be there",
-        "the checksum of the keys does not fit",
+        "the checksum of the keys does not match",
         "the keys of another shard",
         "is missing",
     ]
 
 
-def test_of_two_appends_at_once_the_later_one_is_refused(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_appends_at_once_the_later_one_is_rejected(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     sample.grow()
     merged, path = Base.merged, sample.output / "manifest.json"
 
@@ -352,7 +352,7 @@ def test_a_split_and_a_tar_that_are_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["tar", "tar.gz"])
-def test_what_a_tar_was_refused_for_is_known_where_the_tar_has_moved(
+def test_what_a_tar_was_rejected_for_is_known_where_the_tar_has_moved(
     tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = io.BytesIO()
@@ -397,6 +397,6 @@ def test_a_last_step_that_is_tried_again_after_its_job_has_ended(
 
     monkeypatch.setattr(WriteMetadata, "process", twice)
     # As on an engine whose jobs outlive the process: the step removes the claim.
-    monkeypatch.setattr("beam_jobs.pipeline.ends_with_process", lambda _options: False)
+    monkeypatch.setattr("beam_jobs.conversion_run.ends_with_process", lambda _options: False)
     assert sample.convert("--append") == 0
     assert defects(sample.output) == []

@@ -43,7 +43,7 @@ def test_standing_is_that_of_a_dictionary(old: list[tuple[str, int, bool]], new:
     # A dataset has one record of a key; of what was rejected there may be several states beside it.
     rejects = {(key, size) for key, size, rejected in old if rejected and records.get(key) != size}
     entries = [entry(reference(key, size)) for key, size in records.items()]
-    entries += [entry(reference(key, size), refused=True) for key, size in rejects]
+    entries += [entry(reference(key, size), rejected=True) for key, size in rejects]
     expected = []
     for key, size, _ in new:
         if records.get(key) == size:

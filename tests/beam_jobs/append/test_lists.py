@@ -53,7 +53,7 @@ def test_a_listed_file_that_was_missing_is_added_once_it_is_there(listed: Path) 
     convert_list(listed, "--append")
     assert digests(listed / "out") == before
     write_list(listed / "list.csv", "0.png,cat", "1.png,dog", "absent.png,cat")
-    with pytest.raises(BadRecordError, match=r"list\.csv line 4: refused: it lists what is not there: absent\.png"):
+    with pytest.raises(BadRecordError, match=r"list\.csv line 4: rejected: it lists what is not there: absent\.png"):
         convert_list(listed, "--append")
     # And overwriting takes all lists away.
     write_list(listed / "list.csv", "0.png,cat", "1.png,dog")
@@ -62,7 +62,7 @@ def test_a_listed_file_that_was_missing_is_added_once_it_is_there(listed: Path) 
     assert defects(listed / "out") == []
 
 
-def test_a_row_that_was_refused_is_known_wherever_it_comes_to(listed: Path, tmp_path: Path) -> None:
+def test_a_row_that_was_rejected_is_known_wherever_it_comes_to(listed: Path, tmp_path: Path) -> None:
     flags = ("--on-bad-record=skip", "--max-bad-records=50%")
     write_list(listed / "list.csv", "0.png,cat", "gone.png,cat", "1.png,dog")
     convert_list(listed, *flags)
@@ -143,7 +143,7 @@ def test_a_file_of_labels_may_only_grow(listed: Path) -> None:
     assert [example["image/class/label"] for example in dataset.examples("train")] == [[1], [2]]
 
 
-def test_other_columns_are_refused_by_name(listed: Path) -> None:
+def test_other_columns_are_rejected_by_name(listed: Path) -> None:
     write_list(listed / "list.csv", "0.png,cat,3", head="path,label,age")
     convert_list(listed)
     for head, row, message in (

@@ -75,14 +75,14 @@ def test_paths_may_have_names_of_the_callers_own() -> None:
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--shard-size=0", "less than one byte"),
+        ("--shard-size=0", "expected 1 byte or more"),
         ("--shard-size=1e400", "not a size"),
         ("--num-shards=0", "not a whole number of 1 or more"),
         ("--seed=x", "invalid int value"),
         ("--shuffle=maybe", "neither true nor false"),
         ("--compression=zip", "invalid choice: 'zip'"),
-        ("--split=a=1e999999999", "is not NAME=SHARE"),
-        ("--max-bad-records=1e999999999", "neither a count such as 100 nor a share"),
+        ("--split=a=1e999999999", "not a share"),
+        ("--max-bad-records=1e999999999", "expected a count such as 100 or a share"),
         ("--workers=0", "not a whole number of 1 or more"),
         ("--shard-sice=1MB", "did you mean --shard-size"),
     ],

@@ -23,7 +23,9 @@ def printed(folder: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> li
     return capsys.readouterr().out.splitlines()
 
 
-def test_what_was_refused_ignored_and_re_encoded_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_rejected_ignored_and_re_encoded_is_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = make_pictures(tmp_path / "in", 9)
     cmyk = encode(Image.fromarray(picture()).convert("CMYK"), "JPEG")
     files = {
@@ -38,7 +40,7 @@ def test_what_was_refused_ignored_and_re_encoded_is_counted(tmp_path: Path, caps
     lines = printed(tmp_path, capsys)
     assert f"{tmp_path / 'out'}: 12 records, 3 classes in" in lines[0]
     assert lines[-3:] == [
-        f"rejected    3: 2 no known image, 1 the file is empty; listed in {tmp_path / 'out'}/rejects/",
+        f"rejected    3: 2 unknown image format, 1 the file is empty; listed in {tmp_path / 'out'}/rejects/",
         "ignored     1 by its name",
         "re-encoded  3: 2 CMYK, 1 GIF",
     ]
@@ -49,7 +51,7 @@ def test_what_was_refused_ignored_and_re_encoded_is_counted(tmp_path: Path, caps
     lines = printed(tmp_path, capsys, "--append")
     assert "1 record added in" in lines[0]
     assert lines[-3:] == [
-        f"rejected    1: 1 no known image; listed in {tmp_path / 'out'}/rejects/",
+        f"rejected    1: 1 unknown image format; listed in {tmp_path / 'out'}/rejects/",
         "ignored     2 by their names",
         "re-encoded  1: 1 CMYK",
     ]
@@ -59,7 +61,7 @@ def test_what_was_refused_ignored_and_re_encoded_is_counted(tmp_path: Path, caps
     shown = json.loads(capsys.readouterr().out)
     assert (shown["converted"], shown["rejected"]) == (
         {"CMYK": 3, "GIF": 1},
-        {"no known image": 3, "the file is empty": 1},
+        {"unknown image format": 3, "the file is empty": 1},
     )
     assert shown["source"]["ignored_files"] == 2
     assert main(["inspect", str(tmp_path / "out")]) == 0

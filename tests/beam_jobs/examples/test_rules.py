@@ -25,7 +25,7 @@ def test_a_class_is_stored_as_its_number(label: Any) -> None:
 
 @pytest.mark.parametrize("label", ["eel", 2, -1, 0.5, None, [1, 2], np.zeros(2)])
 def test_what_is_no_class(label: Any) -> None:
-    with pytest.raises(BadRecordError, match="here: refused"):
+    with pytest.raises(BadRecordError, match="here: rejected"):
         rules(classes=("cat", "dog")).encode({"label": label}, "here")
 
 
@@ -39,7 +39,7 @@ def test_a_given_schema_is_complete() -> None:
     data, _ = rules(schema=schema).encode({"x": 2, "y": "a"}, "here")
     assert decode_example(data) == {"x": [2.0], "y": [b"a"]}
     for example, message in (
-        ({"x": 2}, "'y': it is in the schema and not"),
+        ({"x": 2}, "'y': it is in the schema but not"),
         ({"x": 2, "y": "a", "z": 1}, "'z': it is not in"),
     ):
         with pytest.raises(FeatureError, match=message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -139,34 +140,37 @@ def test_measured_floats_are_rounded() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (memoryview(array.array("f", [0, 0])), "a memoryview of format 'f' and 1 dimensions, expected bytes in one"),
-        (memoryview(bytes(4)).cast("B", (2, 2)), "a memoryview of format 'B' and 2 dimensions"),
-        ([memoryview(array.array("f", [0, 0]))], "a memoryview of format 'f'"),
-        ([bytearray(b"a"), 1], "values of type bytes, int"),
+        (
+            memoryview(array.array("f", [0, 0])),
+            "unsupported memoryview (got format 'f' and 1 dimensions, expected bytes in one)",
+        ),
+        (memoryview(bytes(4)).cast("B", (2, 2)), "got format 'B' and 2 dimensions"),
+        ([memoryview(array.array("f", [0, 0]))], "got format 'f'"),
+        ([bytearray(b"a"), 1], "(got bytes, int, expected one of"),
         (np.ma.array([1, 2], mask=[False, True]), "a numpy array with masked values"),
         (np.array([2**64 - 1], np.uint64), "18446744073709551615 does not fit int64"),
-        ([1, 2.5], "values of type float, int"),
-        ([True, 2.5], "values of type float, int"),
-        ([1, "a"], "values of type bytes, int"),
+        ([1, 2.5], "(got float, int, expected one of"),
+        ([True, 2.5], "(got float, int, expected one of"),
+        ([1, "a"], "(got bytes, int, expected one of"),
     ],
 )
 def test_what_is_not_stored(value: Any, message: str) -> None:
-    with pytest.raises(FeatureError, match=f"Feature 'x': {message}"):
+    with pytest.raises(FeatureError, match=f"Feature 'x': .*{re.escape(message)}"):
         encode_example({"x": infer("x", value)[1]})
-    with pytest.raises(FeatureError, match=f"Feature 'x': {message}"):
+    with pytest.raises(FeatureError, match=f"Feature 'x': .*{re.escape(message)}"):
         encode_example({"x": value})
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ([None], "Feature 'x': a sequence of NoneType"),
-        ([np.array(1)], "Feature 'x': a sequence of ndarray"),
-        (None, "Feature 'x': NoneType; allowed are bytes, str"),
-        ({1}, "Feature 'x': set; allowed"),
-        ([[1], [2]], "Feature 'x': a sequence of list"),
-        (np.zeros(2, complex), "numpy dtype complex128"),
-        (np.array([None]), "numpy dtype object"),
+        ([None], "got a sequence of NoneType"),
+        ([np.array(1)], "got a sequence of ndarray"),
+        (None, "got NoneType, expected bytes, str"),
+        ({1}, "got set, expected"),
+        ([[1], [2]], "got a sequence of list"),
+        (np.zeros(2, complex), "got complex128"),
+        (np.array([None]), "got object"),
     ],
 )
 def test_what_no_feature_holds(value: Any, message: str) -> None:
@@ -198,8 +202,8 @@ def test_given_features_say_how_values_are_stored(feature: Feature, value: Any, 
 @pytest.mark.parametrize(
     ("feature", "value", "message"),
     [
-        (Feature("x", "int64", "int64"), 1.5, r"float of shape \(\), where the schema has int64 of shape \(\)"),
-        (Feature("x", "int64", "int64", (3,)), [1, 2], r"shape \(2,\), where the schema has int64 of shape \(3,\)"),
+        (Feature("x", "int64", "int64"), 1.5, r"got float of shape \(\), expected int64 of shape \(\)"),
+        (Feature("x", "int64", "int64", (3,)), [1, 2], r"got shape \(2,\), expected int64 of shape \(3,\)"),
         (Feature("x", "float", "float32", (None,)), np.zeros((2, 2)), r"shape \(2, 2\)"),
         (Feature("x", "float", "float32"), "1.5", "bytes of shape"),
         (Feature("x", "float", "float32"), ID, "do not fit float32"),
@@ -213,13 +217,13 @@ def test_given_features_say_how_values_are_stored(feature: Feature, value: Any, 
         (Feature("x", "bytes", "string", (None,)), np.zeros(2, np.uint8), "raw uint8 of shape"),
         (Feature("x", "bytes", "uint8", (2,), "raw"), [1, 256], "do not fit uint8"),
         (Feature("x", "bytes", "float32", (2,), "raw"), [1.0, 1e39], "do not fit float32"),
-        (Feature("x", "bytes", "uint8", (2,), "raw"), [1.0, 2.0], "values of dtype float64"),
+        (Feature("x", "bytes", "uint8", (2,), "raw"), [1.0, 2.0], "got dtype float64"),
         (Feature("x", "bytes", "uint8", (2,), "raw"), b"abc", "3 bytes"),
         (Feature("x", "bytes", "uint8", (None,), "raw"), b"abc", "Pass an array"),
         (
             Feature("x", "bytes", "uint8", (4, 4, 3), "image"),
             np.zeros((4, 4, 3), np.uint8),
-            "where the schema has image",
+            "expected image",
         ),
     ],
 )

@@ -19,10 +19,12 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.run.runner import new_pipeline, pipeline_options
+from beam_jobs.steps.shards.write_shards import WriteShards
 from tests.beam_jobs.pipelines import run_pipeline
 from tests.helpers.pictures import digests
 from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceError, TpudataError, UsageError
 from tpudata.format import Feature, Manifest, open_dataset
+from tpudata.storage import RequestLimits, held_request_limits, request_limits
 
 ROOT = Path(__file__).parents[3]
 COUNT = 600
@@ -186,7 +188,7 @@ def test_equal_examples_without_keys_are_all_kept_in_one_split(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("elements", "key"), [([(7, {"n": 1}), ("7", {"n": 2})], None), ([{"n": 1}, {"n": 1}], lambda x: x["n"])]
 )
-def test_two_examples_of_one_key_are_refused(tmp_path: Path, elements: Any, key: Any) -> None:
+def test_two_examples_of_one_key_are_rejected(tmp_path: Path, elements: Any, key: Any) -> None:
     with pytest.raises(SourceError, match=r"have the same key '[17]'"):
         write(elements, tmp_path / "out", key=key)
     assert not (tmp_path / "out" / "manifest.json").exists()
@@ -201,27 +203,32 @@ def test_pairs_and_a_key_function_are_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("elements", "said", "kind", "message"),
     [
-        ([], {}, SourceError, "got no examples"),
-        ([3], {}, SourceError, "got 3 (int); an element is a dict"),
+        ([], {}, SourceError, "no examples"),
+        ([3], {}, SourceError, "got 3, int"),
         ([{}], {}, FeatureError, "no features"),
         ([("a", {"x": 1}), ("b", {"x": 1.5})], {}, FeatureError, "Feature 'x': record "),
-        ([{"x": object()}], {}, FeatureError, "Feature 'x': object; allowed"),
+        ([{"x": object()}], {}, FeatureError, "got object, expected"),
         ([{"x": np.array([2**63], np.uint64)}], {}, FeatureError, "does not fit int64"),
         ([{"x": 1}], {"features": [Feature("y", "int64", "int64")]}, FeatureError, "'x': it is not in the schema"),
-        ([{"x": [1, 2]}], {"features": [Feature("x", "int64", "int64", (3,))]}, FeatureError, "where the schema has"),
+        (
+            [{"x": [1, 2]}],
+            {"features": [Feature("x", "int64", "int64", (3,))]},
+            FeatureError,
+            "does not fit the schema",
+        ),
         ([{"label": "oak"}], {"labels": SPECIES}, BadRecordError, "oak"),
         ([{"label": 3}], {"labels": SPECIES}, BadRecordError, "from 0 to 2"),
         ([{"x": 1}], {"labels": SPECIES}, BadRecordError, "no feature 'label'"),
         ([{"x": 1}], {"num_shards": 2}, UsageError, "--num-shards is 2"),
-        ([(None, {"x": 1})], {}, SourceError, "key None"),
+        ([(None, {"x": 1})], {}, SourceError, "got None"),
         ([("k", {"x": 1})], {"key": str}, UsageError, "Pass one of them"),
         ([("k", {"x": 1}), ("k", {"x": 2})], {}, SourceError, "have the same key 'k'"),
         ([{"label": float("inf")}], {"labels": ["a"]}, BadRecordError, "unknown label: inf; it is a class name"),
-        ([{3: 1}], {}, FeatureError, "feature name 3 is no str"),
+        ([{3: 1}], {}, FeatureError, "feature name 3 is not text"),
         ([{"x": 1e300}], {}, FeatureError, "Feature 'x': 1e+300 does not fit float32"),
     ],
 )
-def test_what_is_refused_leaves_no_file(
+def test_what_is_rejected_leaves_no_file(
     tmp_path: Path, elements: list[Any], said: Any, kind: type[TpudataError], message: str
 ) -> None:
     with pytest.raises(kind, match=re.escape(message)):
@@ -257,29 +264,29 @@ def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"shard_size": "1XB"}, "'1XB' is not a size"),
-        ({"shard_size": 0}, "less than one byte"),
-        ({"shard_size": 1.5}, "shard_size is 1.5"),
-        ({"num_shards": 0}, "num_shards is 0"),
-        ({"num_shards": 3, "shards_multiple_of": 2}, "no multiple of 2"),
-        ({"shards_multiple_of": True}, "shards_multiple_of is True"),
-        ({"seed": "1"}, "seed is '1'"),
-        ({"split": "train=0.5"}, "add up to 0.5"),
+        ({"shard_size": "1XB"}, "'1XB': not a size"),
+        ({"shard_size": 0}, "expected 1 byte or more"),
+        ({"shard_size": 1.5}, "got 1.5"),
+        ({"num_shards": 0}, "num_shards: out of range (got 0"),
+        ({"num_shards": 3, "shards_multiple_of": 2}, "not a multiple of 2"),
+        ({"shards_multiple_of": True}, "shards_multiple_of: out of range (got True"),
+        ({"seed": "1"}, "seed: not a whole number (got '1'"),
+        ({"split": "train=0.5"}, "got 0.5"),
         ({"split": "a b"}, "split name 'a b'"),
-        ({"split": 3}, "split is 3"),
-        ({"key": "n"}, "key is 'n'"),
-        ({"label": 3}, "label is 3"),
-        ({"labels": "cat"}, "a sequence of class names"),
-        ({"labels": ["a", "a"]}, "named once"),
-        ({"labels": []}, "there is one at least"),
+        ({"split": 3}, "split: not a function of an example (got 3"),
+        ({"key": "n"}, "key: not a function of an example (got 'n'"),
+        ({"label": 3}, "label: not the name of a feature (got 3"),
+        ({"labels": "cat"}, "labels: not class names"),
+        ({"labels": ["a", "a"]}, "missing or repeated"),
+        ({"labels": []}, "expected 1 or more distinct names"),
         ({"features": []}, "features is empty"),
         ({"features": ["x"]}, "tpudata.format.Feature"),
-        ({"features": [Feature("x", "int64", "int64")] * 2}, "'x' twice"),
+        ({"features": [Feature("x", "int64", "int64")] * 2}, "'x' appears twice"),
         ({"features": [Feature("x", "int64", "int64")], "labels": ["a"]}, "for the label"),
         ({"resume": True, "overwrite": True}, "choose one"),
     ],
 )
-def test_wrong_arguments_are_refused_at_once(tmp_path: Path, said: Any, message: str) -> None:
+def test_wrong_arguments_are_rejected_at_once(tmp_path: Path, said: Any, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         WriteTFRecordShards(tmp_path / "out", **said)
 
@@ -388,3 +395,23 @@ def test_memory_does_not_grow_with_the_records(tmp_path: Path) -> None:
 def with_root() -> dict[str, str]:
     """The environment of a program that finds the packages although it runs elsewhere."""
     return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def test_the_limits_of_requests_are_those_of_the_process_and_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    write = WriteShards._written
+
+    def written(self: WriteShards, *args: Any) -> Any:
+        seen.append(request_limits())
+        return write(self, *args)
+
+    monkeypatch.setattr(WriteShards, "_written", written)
+    before = request_limits()
+    with held_request_limits(RequestLimits(read_threads=5, retry_seconds=9)):
+        pipeline = new_pipeline(pipeline_options([], 1)[0])
+        _ = pipeline | beam.Create([{"n": 1}]) | WriteTFRecordShards(tmp_path / "out")
+        run_pipeline(pipeline)
+    assert set(seen) == {RequestLimits(read_threads=5, retry_seconds=9)}
+    assert request_limits() is before

@@ -44,7 +44,7 @@ def found(
         ({"image/channels": 1}, "feature 'image/channels' is 1; the image's header says 3"),
         ({"image/encoded": PNG}, "feature 'image/format' is b'JPEG'; the image is a PNG"),
         ({"image/encoded": JPEG[:-40]}, "feature 'image/encoded': JPEG cut"),
-        ({"image/encoded": b"GIF"}, "feature 'image/encoded': no known image"),
+        ({"image/encoded": b"GIF"}, "feature 'image/encoded': unknown image format"),
         ({"image/encoded": b""}, "feature 'image/encoded': the file is empty"),
     ],
 )

@@ -133,7 +133,7 @@ def test_without_classes_there_are_no_labels(options: ImageOptions) -> None:
     ("names", "message"),
     [((), "0 labels"), (("cat", "dog"), "2 labels"), (("cow",), "unknown label: 'cow'; 3 are known")],
 )
-def test_labels_that_do_not_fit_are_refused(names: tuple[str, ...], message: str) -> None:
+def test_labels_that_do_not_fit_are_rejected(names: tuple[str, ...], message: str) -> None:
     with pytest.raises(BadRecordError, match=message) as caught:
         convert(ImageConverter(), reference(*names))
     assert caught.value.source == "/in/cat/1.jpg"
@@ -167,7 +167,7 @@ def test_extra_features(options: ImageOptions) -> None:
         ({"note": 7}, "no string in column 'note': 7"),
     ],
 )
-def test_extra_values_that_do_not_fit_are_refused(changed: dict[str, Any], message: str) -> None:
+def test_extra_values_that_do_not_fit_are_rejected(changed: dict[str, Any], message: str) -> None:
     values = json.dumps({"age": 1, "weight": 2.0, "note": "x"} | changed)
     with pytest.raises(BadRecordError, match=message):
         convert(ImageConverter(extra=EXTRA), reference("cat", extra=values))
@@ -198,7 +198,7 @@ def test_the_schema_of_many_images() -> None:
     assert summary.decoded_bytes == 24 * 40 * 3 + 24 * 40 + 24 * 60 * 3 + 24 * 40
 
 
-def test_a_refused_image_is_not_counted() -> None:
+def test_a_rejected_image_is_not_counted() -> None:
     converter, summary = ImageConverter(), ImageSummary()
     with pytest.raises(BadRecordError):
         converter.convert(reference("cat"), CLASSES, JPEG[:-9], summary)
@@ -207,7 +207,7 @@ def test_a_refused_image_is_not_counted() -> None:
 
 def test_a_member_of_a_container_is_named_with_it() -> None:
     member = reference("cat", key="shard.tar/7.jpg")._replace(offset=512)
-    with pytest.raises(BadRecordError, match=r"shard.tar/7.jpg in /in/shard.tar/7.jpg: refused: the file is empty"):
+    with pytest.raises(BadRecordError, match=r"shard.tar/7.jpg in /in/shard.tar/7.jpg: rejected: the file is empty"):
         convert(ImageConverter(), member, b"")
 
 

@@ -62,7 +62,7 @@ def test_a_part_is_near_the_whole() -> None:
     assert ratio(options, 50) != ratio(options)
 
 
-def test_refused_images_are_passed_over() -> None:
+def test_rejected_images_are_passed_over() -> None:
     broken = Reference("a/broken", "train", ("a",), "/in/a/broken", WHOLE_FILE, 10**9)
     converter = ImageConverter(options=ImageOptions(resize_shorter=24))
 

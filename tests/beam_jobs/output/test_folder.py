@@ -38,7 +38,7 @@ def test_overwrite_leaves_files_that_the_dataset_does_not_have(source: Path) -> 
     before = digests(output)
     convert(source, *PLAIN, "--overwrite")
     assert digests(output) == before
-    # What would be written over them is refused before anything is removed.
+    # What would be written over them is rejected before anything is removed.
     for flags, name in (
         (["--compression=gzip"], "labels.txt"),
         (["--unlabelled"], "dataset_info.json"),
@@ -57,7 +57,7 @@ def test_overwrite_leaves_files_that_the_dataset_does_not_have(source: Path) -> 
     assert (output / "rejects" / "notes.txt").read_text() == "mine"
 
 
-def test_a_dry_run_refuses_what_the_run_would_refuse(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_rejects_what_the_run_would_reject(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = source.parent / "out"
     other.mkdir()
     (other / "thesis.txt").write_text("years of work")

@@ -1,4 +1,4 @@
-"""Refused inputs, from end to end: listed once, counted once, and where a shard or a split has no others, no shard."""
+"""Rejected inputs, from end to end: listed once, counted once, and where a shard or a split has no others, no shard."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def listed(output: Path) -> list[dict[str, Any]]:
 
 
 def counts(output: Path) -> tuple[dict[str, int], int]:
-    """Records of every split, and how many inputs were refused."""
+    """Records of every split, and how many inputs were rejected."""
     manifest = open_dataset(str(output)).manifest
     return {name: split.records for name, split in manifest.splits.items()}, sum(manifest.rejected.values())
 
@@ -53,7 +53,7 @@ def splits(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_split_of_refused_files_alone_has_no_shards(splits: Path) -> None:
+def test_a_split_of_rejected_files_alone_has_no_shards(splits: Path) -> None:
     output = convert(splits, *SKIP)
     assert counts(output) == ({"train": 9}, 1)
     assert [Path(line["source"]).name for line in listed(output)] == ["x.jpg"]
@@ -88,7 +88,7 @@ def test_resumed_it_is_the_same(splits: Path) -> None:
     assert digests(output) == due
 
 
-def test_an_append_of_refused_files_alone_lists_them_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_append_of_rejected_files_alone_lists_them_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_pictures(tmp_path / "in", 9)
     output = convert(tmp_path)
     before = digests(output)
@@ -99,7 +99,7 @@ def test_an_append_of_refused_files_alone_lists_them_once(tmp_path: Path, capsys
         capsys.readouterr()
         convert(tmp_path, *flags)
         assert "0 records added" in (shown := capsys.readouterr().out)
-        assert "rejected    1: 1 no known image" in shown
+        assert "rejected    1: 1 unknown image format" in shown
         assert counts(output) == ({"train": 9}, number)
         assert len(listed(output)) == number
         after = digests(output)
@@ -139,7 +139,7 @@ def test_listed_files_that_are_missing_stay_listed_over_appends(tmp_path: Path) 
     Image.new("L", (7, 6)).save(tmp_path / "in" / "1.png")
     listing("1.png")
     for number in range(1, 4):
-        # Nothing but refusals: there is no shard to count the appends by.
+        # Nothing but rejections: there is no shard to count the appends by.
         output = listing(f"gone{number}.png", "--on-bad-record=skip", "--max-bad-records=100%", "--append")
         assert counts(output) == ({"train": 2}, number)
         assert len(listed(output)) == number
@@ -148,7 +148,7 @@ def test_listed_files_that_are_missing_stay_listed_over_appends(tmp_path: Path) 
 
 # TFDS 4.9 reads protobuf descriptors in a way that protobuf 6 warns of.
 @pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
-def test_a_shard_of_refused_files_alone_is_not_there_and_readers_do_without(tmp_path: Path) -> None:
+def test_a_shard_of_rejected_files_alone_is_not_there_and_readers_do_without(tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
     tfds = pytest.importorskip("tensorflow_datasets")
 
@@ -191,7 +191,7 @@ def test_where_nothing_is_good_there_is_no_dataset(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / "in" / "a" / f"{number}.png").write_bytes(BAD if number else b"")
     flags = ("--on-bad-record=skip", "--max-bad-records=100%", "--num-shards=2")
-    with pytest.raises(SourceError, match=r"5 of 5 inputs rejected \(4 no known image, 1 the file is empty\)"):
+    with pytest.raises(SourceError, match=r"5 of 5 inputs rejected \(4 unknown image format, 1 the file is empty\)"):
         convert(tmp_path, *flags)
     assert len(listed(tmp_path / "out")) == 5
     assert not (tmp_path / "out" / "manifest.json").exists()
@@ -223,7 +223,7 @@ def test_over_budget_it_says_how_to_carry_on(tmp_path: Path, append: bool) -> No
     ("reason", "kind"),
     [
         ("not UTF-8: byte 0xff. Save the file as UTF-8", "not UTF-8"),
-        ("field 'x2' is no number that fits float32: 1e39", "field 'x2' is no number that fits float32"),
+        ("field 'x2' is not a number that fits float32: 1e39", "field 'x2' is not a number that fits float32"),
         ("field 'a (b): 7; c' has no value: null", "field 'a (b): 7; c' has no value"),
         ("JPEG of 12 bits per sample; 8 are read", "JPEG of 12 bits per sample"),
         ("JPEG 2000; JPEG, PNG, GIF, BMP, WebP, PPM and TIFF are read", "JPEG 2000"),

@@ -13,7 +13,7 @@ import beam_jobs.planning.plan as plan_module
 import beam_jobs.planning.tally as tally_module
 from beam_jobs.option_values import SplitShares
 from beam_jobs.options import ConvertOptions
-from beam_jobs.planning.plan import Plan, SplitPlan, SumTallies, make_plan
+from beam_jobs.planning.plan import Plan, SplitPlan, SumTallies, cut, make_plan
 from beam_jobs.planning.tally import Buckets, Tally, TallyPart
 from beam_jobs.references.pack import packs
 from beam_jobs.references.record_order import Order
@@ -93,6 +93,14 @@ def test_shards_differ_from_their_mean_by_the_largest_record_at_most(
         assert all(abs(size - mean) <= largest for size in shards.values())
 
 
+@given(st.lists(st.integers(50, 99), min_size=60, max_size=90), st.integers(2, 9))
+def test_shards_are_cut_at_the_bucket_nearest_to_equal_parts(sizes: list[int], count: int) -> None:
+    ends = np.cumsum(sizes)
+    for number, bucket in enumerate(cut(np.array(sizes, np.int64), count).tolist(), 1):
+        off = abs(ends - ends[-1] * number / count)
+        assert off[bucket - 1] <= off.min() + 1e-6
+
+
 @given(SIZES, st.booleans())
 def test_unshuffled_shards_are_runs_of_the_list(sizes: list[int], several: bool) -> None:
     plan = planned(sizes, shuffle=False, shard_bytes=10**5 if several else 10**9)
@@ -168,7 +176,7 @@ def test_more_shards_than_buckets_have_their_sizes(monkeypatch: pytest.MonkeyPat
 
 
 def test_nothing_to_plan_is_an_error() -> None:
-    with pytest.raises(SourceError, match="in has no files to convert"):
+    with pytest.raises(SourceError, match="in: no files to convert"):
         planned([])
     with pytest.raises(SourceError, match="--split: no record falls into test; the input has 2"):
         planned([1, 1], split=SplitShares.parse("train=0.9,test=0.1"))

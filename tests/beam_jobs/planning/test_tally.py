@@ -121,7 +121,7 @@ def shard_bytes(plan: Plan, units: list[list[Reference]], shuffle: bool) -> dict
 
 
 def test_an_empty_tally_cannot_be_planned() -> None:
-    with pytest.raises(SourceError, match="in has no files to convert"):
+    with pytest.raises(SourceError, match="in: no files to convert"):
         make_plan(Tally(), {}, ConvertOptions("in", "out"), 0)
 
 

@@ -84,7 +84,7 @@ def test_neighbours_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [length for _, length in reads] == [*[100] * 7, 30]
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abcdef")
     path = str(tmp_path / "a")
     references = [

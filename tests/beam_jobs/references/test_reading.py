@@ -1,4 +1,4 @@
-"""From references to bytes: what is refused, and before how much of it is read."""
+"""From references to bytes: what is rejected, and before how much of it is read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def reference(path: Path, size: int, offset: int = WHOLE_FILE) -> Reference:
     return Reference("x", "train", (), str(path), offset, size)
 
 
-@pytest.mark.parametrize("size", [0, 9, 11])
-def test_a_file_of_another_size_than_it_was_listed_with_is_refused(tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize("size", [0, 6, 9, 11])
+def test_a_file_of_another_size_than_it_was_listed_with_is_rejected(tmp_path: Path, size: int) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"0123456789")
     assert read_reference(reference(path, 10)) == b"0123456789"
@@ -25,7 +25,7 @@ def test_a_file_of_another_size_than_it_was_listed_with_is_refused(tmp_path: Pat
         read_reference(reference(path, size))
 
 
-@pytest.mark.parametrize(("offset", "where"), [(WHOLE_FILE, "x: refused"), (512, "at byte 512: refused")])
+@pytest.mark.parametrize(("offset", "where"), [(WHOLE_FILE, "x: rejected"), (512, "at byte 512: rejected")])
 def test_what_is_too_large_is_not_read(tmp_path: Path, offset: int, where: str) -> None:
     path, size = tmp_path / "x", MOST_INPUT_BYTES + 1
     with path.open("wb") as file:

@@ -40,7 +40,7 @@ CANCELLED = 5
 CLAIM = "out/.tpudata-claim"
 OWN = """Traceback (most recent call last):
   File "apache_beam/runners/common.py", line 1500, in process
-tpudata.errors.BadRecordError: gs://b/in/cat/bad.png: refused: no known image [while running 'WriteShards-ptransform-31']
+tpudata.errors.BadRecordError: gs://b/in/cat/bad.png: rejected: unknown image format [while running 'WriteShards-ptransform-31']
 """
 FAULT = """Traceback (most recent call last):
   File "x.py", line 3, in y
@@ -50,7 +50,7 @@ Note: imports, functions and other variables defined in the global context of yo
 """
 AGAIN = "Run again with --resume to convert the rest."
 ENDS = {
-    "refused": ("FAILED", OWN, "gs://b/in/cat/bad.png: refused: no known image"),
+    "refused": ("FAILED", OWN, "gs://b/in/cat/bad.png: rejected: unknown image format"),
     "fault": (
         "FAILED",
         FAULT,
@@ -186,7 +186,7 @@ def test_a_job_that_was_left_claims_its_output_until_its_last_step(
     with pytest.raises(OutputError, match=r"another run is at work there \(.*job 2026-01-31.*console\.cloud"):
         run(argv(dataflow, "--resume"))
     # Another runner does not ask Dataflow.
-    with pytest.raises(OutputError, match=r"nothing here says whether it has ended.*remove gs://b/out/\.tpudata-claim"):
+    with pytest.raises(OutputError, match=r"may still be running.*remove gs://b/out/\.tpudata-claim"):
         run(["--input=gs://b/in", "--output=gs://b/out", "--num-shards=4", "--resume"])
     work(store)
     assert CLAIM not in store.buckets["b"]
@@ -286,8 +286,8 @@ def test_a_connection_that_is_lost_leaves_the_claim_to_the_job(
     assert JOB_ID.encode() in store.buckets["b"][CLAIM].data
 
 
-def test_a_job_that_is_refused_leaves_nothing(store: FakeGcs, dataflow: FakeDataflow) -> None:
-    dataflow.refuses = True
+def test_a_job_that_is_rejected_leaves_nothing(store: FakeGcs, dataflow: FakeDataflow) -> None:
+    dataflow.rejects = True
     with pytest.raises(
         TpudataError, match=r"^--runner=DataflowRunner could not run the job: .*no permission.*"
     ) as found:

@@ -181,7 +181,9 @@ def test_an_error_is_one_line(prism: list[str], pictures: Path, tmp_path: Path) 
     with start(*argv(source, tmp_path / "out", *prism)) as job:
         _, errors = job.communicate(timeout=60)
     assert job.returncode == 1
-    assert [line.partition(": refused")[0] for line in errors.splitlines()] == [f"tpudata: error: {source}/cat/bad.png"]
+    assert [line.partition(": rejected")[0] for line in errors.splitlines()] == [
+        f"tpudata: error: {source}/cat/bad.png"
+    ]
     assert_nobody_is_left(job.pid)
 
 

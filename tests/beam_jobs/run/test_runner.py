@@ -78,12 +78,12 @@ def test_every_runner_writes_the_same_examples(tmp_path: Path, flags: list[str])
 
 
 @other_runner
-def test_every_runner_passes_on_what_was_refused(pictures: Path, tmp_path: Path, flags: list[str]) -> None:
+def test_every_runner_passes_on_what_was_rejected(pictures: Path, tmp_path: Path, flags: list[str]) -> None:
     source = Path(shutil.copytree(pictures, tmp_path / "in"))
     (source / "cat" / "bad.png").write_bytes(b"no picture")
-    with pytest.raises(BadRecordError, match=r"^\S*cat/bad\.png: refused: no known image") as refused:
+    with pytest.raises(BadRecordError, match=r"^\S*cat/bad\.png: rejected: unknown image format") as rejected:
         run(["--input", str(source), "--output", str(tmp_path / "out"), *flags])
-    assert refused.value.source == str(source / "cat" / "bad.png")
+    assert rejected.value.source == str(source / "cat" / "bad.png")
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -187,11 +187,11 @@ def test_workers_that_docker_does_not_start_are_said_in_a_line(
 
 
 def test_an_error_of_ours_comes_out_as_itself() -> None:
-    def refuse(_: int) -> None:
+    def reject(_: int) -> None:
         raise SourceError("it is not there")
 
     pipeline = new_pipeline(pipeline_options([], 1)[0])
-    _ = pipeline | beam.Create([1]) | beam.Map(refuse)
+    _ = pipeline | beam.Create([1]) | beam.Map(reject)
     with pytest.raises(SourceError) as found:
         run_pipeline(pipeline)
     assert str(found.value) == "it is not there"

@@ -16,6 +16,8 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.run.runner import pipeline_options
 from beam_jobs.sources import Source, SourceOptions, open_source
+from beam_jobs.sources.source import ScannedSource
+from beam_jobs.steps.listing.scan_source import scan_here
 from tpudata.errors import BadRecordError
 from tpudata.format import open_dataset
 
@@ -51,7 +53,8 @@ def options(input: Path | str, output: Path | str = "unused", split: str | None 
 
 
 def opened(input: Path | str, said: SourceOptions | None = None, split: str | None = None) -> Source:
-    return open_source(options(input, split=split), said)
+    source = open_source(options(input, split=split), said)
+    return scan_here(source) if isinstance(source, ScannedSource) else source
 
 
 def units(source: Source, passed: list[str] | None = None) -> list[Any]:
@@ -63,10 +66,10 @@ def listed(source: Source) -> list[Reference]:
     return [reference for unit in units(source) for reference in source.references(unit, [])]
 
 
-def listed_and_refused(source: Source) -> tuple[list[Reference], list[BadRecordError]]:
-    refused: list[BadRecordError] = []
-    found = [reference for unit in units(source) for reference in source.references(unit, [], refused.append)]
-    return found, refused
+def listed_and_rejected(source: Source) -> tuple[list[Reference], list[BadRecordError]]:
+    rejected: list[BadRecordError] = []
+    found = [reference for unit in units(source) for reference in source.references(unit, [], rejected.append)]
+    return found, rejected
 
 
 def ignored(source: Source) -> list[str]:

@@ -86,7 +86,7 @@ def test_a_labels_file_names_the_numbers(tmp_path: Path) -> None:
     assert [reference.labels for reference in listed(source)] == [(name,) for name in "abcdefghij"]
     assert source.labels == Labels(tuple("abcdefghij"))
     names.write_text("a\nb\n")
-    with pytest.raises(SourceError, match=r"labels-idx1-ubyte, label 2: refused: unknown label: '2'"):
+    with pytest.raises(SourceError, match=r"labels-idx1-ubyte, label 2: rejected: unknown label: '2'"):
         listed(opened(tmp_path / "in", SourceOptions(labels_file=str(names))))
 
 

@@ -22,7 +22,7 @@ from tests.beam_jobs.sources.inputs import (
     converted,
     jpeg,
     listed,
-    listed_and_refused,
+    listed_and_rejected,
     opened,
     options,
     summary,
@@ -276,9 +276,9 @@ def test_numbers_and_names_do_not_mix_as_labels(
     source = opened(path, SourceOptions(label_separator=separator, label_type="str"))
     assert source.labels == Labels(tuple(sorted(labels)))
     source = opened(path, SourceOptions(label_separator=separator, label_type="int"))
-    found, refused = listed_and_refused(source)
+    found, rejected = listed_and_rejected(source)
     assert [reference.labels for reference in found] == [(label,) for label in labels if label in ("0", "1", "2")]
-    assert all("is no whole number from 0" in (error.reason or "") for error in refused)
+    assert all("is no whole number from 0" in (error.reason or "") for error in rejected)
     assert source.integer_labels
 
 
@@ -322,7 +322,7 @@ def test_several_labels(tmp_path: Path) -> None:
     assert source.labels == Labels(("cat", "dog"))
     assert [reference.labels for reference in listed(source)] == [("cat", "dog"), (), ("dog",)]
     # Without the flag a cell is one class, and an empty one is refused.
-    with pytest.raises(SourceError, match="line 3: refused"):
+    with pytest.raises(SourceError, match="line 3: rejected"):
         listed(opened(path))
 
 
@@ -392,7 +392,7 @@ def test_every_jsonl_row_comes_once_whatever_the_blocks(
         ("", "is empty"),
     ],
 )
-def test_lists_that_are_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
+def test_lists_that_are_rejected(tmp_path: Path, text: str | bytes, message: str) -> None:
     path = write_list(tmp_path, text)
     with pytest.raises(SourceError, match=message):
         opened(path)
@@ -407,7 +407,7 @@ def test_lists_that_are_refused(tmp_path: Path, text: str | bytes, message: str)
         (
             "path,label\n0.jpg,cat\n/dev/zero,cat\n1.jpg,dog\n",
             3,
-            "it lists what cannot be read: /dev/zero is neither a file",
+            "it lists what cannot be read: /dev/zero: neither a file",
         ),
         (
             "path,label\n0.jpg,cat\nnone://a/b,cat\n1.jpg,dog\n",
@@ -420,13 +420,13 @@ def test_lists_that_are_refused(tmp_path: Path, text: str | bytes, message: str)
         ('{"path":"0.jpg","label":"cat"}\n{"path":"2.jpg"}\n{"path":"1.jpg","label":"dog"}\n', 2, "is null"),
     ],
 )
-def test_rows_that_are_refused_and_may_be_skipped(tmp_path: Path, text: str, line: int, reason: str) -> None:
+def test_rows_that_are_rejected_and_may_be_skipped(tmp_path: Path, text: str, line: int, reason: str) -> None:
     path = write_list(tmp_path, text)
-    with pytest.raises(SourceError, match=rf"list\.csv line {line}: refused: .*{reason}"):
+    with pytest.raises(SourceError, match=rf"list\.csv line {line}: rejected: .*{reason}"):
         listed(opened(path))
-    found, refused = listed_and_refused(opened(path))
+    found, rejected = listed_and_rejected(opened(path))
     assert [reference.key for reference in found] == ["0.jpg", "1.jpg"]
-    assert [error.source for error in refused] == [f"{path} line {line}"]
+    assert [error.source for error in rejected] == [f"{path} line {line}"]
 
 
 def test_a_labels_file_fixes_names_and_order(tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_a_labels_file_fixes_names_and_order(tmp_path: Path) -> None:
     names.write_bytes(b"\xef\xbb\xbfdog\r\ncat\r\n")
     source = opened(path, SourceOptions(labels_file=str(names)))
     assert source.labels == Labels(("dog", "cat"))
-    with pytest.raises(SourceError, match=r"list\.csv line 4: refused: unknown label: 'cow'; --labels .* has 2 names"):
+    with pytest.raises(SourceError, match=r"list\.csv line 4: rejected: unknown label: 'cow'; --labels .* has 2 names"):
         listed(source)
 
 
@@ -451,7 +451,7 @@ def test_columns_may_be_named(tmp_path: Path) -> None:
     }
 
 
-def test_split_flag_and_split_column_are_refused_together(tmp_path: Path) -> None:
+def test_split_flag_and_split_column_are_rejected_together(tmp_path: Path) -> None:
     path = write_list(tmp_path, "path\tlabel\tsplit\n0.jpg\tcat\ttrain\n")
     with pytest.raises(UsageError, match=r"--split: .* in its column 'split'"):
         opened(path, split="train=0.5,test=0.5")
@@ -520,5 +520,5 @@ def test_a_row_of_an_array_is_named_by_its_line(tmp_path: Path) -> None:
     path = write_list(tmp_path, json.dumps([*rows, {"path": "9.jpg", "label": "c"}], indent=1), name="list.json")
     for block in (1, 1 << 20):
         with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
-            _, (error,) = listed_and_refused(opened(path))
+            _, (error,) = listed_and_rejected(opened(path))
         assert error.source == f"{path} line 17"

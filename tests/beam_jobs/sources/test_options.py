@@ -39,12 +39,12 @@ def test_flags() -> None:
         (["--label-separator="], "--label-separator is empty"),
     ],
 )
-def test_flags_that_are_refused(argv: list[str], message: str) -> None:
+def test_flags_that_are_rejected(argv: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parsed(*argv)
 
 
 @pytest.mark.parametrize("values", [{"unlabelled": True, "label_column": "x"}, {"path_column": ""}])
-def test_options_that_are_refused(values: dict[str, Any]) -> None:
+def test_options_that_are_rejected(values: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         SourceOptions(**values)

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from beam_jobs.sources import SourceOptions
-from tests.beam_jobs.sources.inputs import converted, jpeg, listed, listed_and_refused, opened, summary, units
+from tests.beam_jobs.sources.inputs import converted, jpeg, listed, listed_and_rejected, opened, summary, units
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import open_dataset
 
@@ -95,9 +95,9 @@ def test_rows_that_are_rejected(tmp_path: Path) -> None:
     path = hugging_face(
         tmp_path / "a.parquet", [(jpeg(0), 0), (only_path, 0), (None, 0), (jpeg(1), -1), (jpeg(2), None)]
     )
-    found, refused = listed_and_refused(opened(path))
+    found, rejected = listed_and_rejected(opened(path))
     assert [reference.key for reference in found] == ["a.parquet:0"]
-    assert [(error.source, error.reason) for error in refused] == [
+    assert [(error.source, error.reason) for error in rejected] == [
         (f"{path} row 1", "no bytes, and only a path: elsewhere/1.jpg; store the images' bytes in the Parquet file"),
         (f"{path} row 2", "no image: a null"),
         (f"{path} row 3", "unknown label: -1; labels go from 0 to 2"),

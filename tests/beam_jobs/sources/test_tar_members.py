@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.beam_jobs.sources.inputs import ignored, jpeg, listed, listed_and_refused, opened, summary
+from tests.beam_jobs.sources.inputs import ignored, jpeg, listed, listed_and_rejected, opened, summary
 from tpudata.errors import CorruptionError, SourceError
 
 GZ = pytest.mark.parametrize("gz", [False, True])
@@ -81,9 +81,9 @@ def test_every_type_of_a_file(tmp_path: Path, kind: bytes, gz: bool) -> None:
 def test_hard_links_are_bad_records_unless_packed_as_files(tmp_path: Path, form: str) -> None:
     folder = write_tree(tmp_path / "in", {"cat/0.jpg": jpeg(0)})
     os.link(folder / "cat/0.jpg", folder / "cat/1.jpg")
-    found, refused = listed_and_refused(opened(packed(folder, f"--format={form}", "--sort=name")))
+    found, rejected = listed_and_rejected(opened(packed(folder, f"--format={form}", "--sort=name")))
     assert [reference.key for reference in found] == ["data.tar/cat/0.jpg"]
-    assert [(error.key, error.reason) for error in refused] == [
+    assert [(error.key, error.reason) for error in rejected] == [
         (
             "data.tar/cat/1.jpg",
             "a link (to ./cat/0.jpg); pack the tar again with --dereference --hard-dereference",
@@ -96,8 +96,8 @@ def test_hard_links_are_bad_records_unless_packed_as_files(tmp_path: Path, form:
 def test_a_long_link_is_named_in_full(tmp_path: Path) -> None:
     folder = write_tree(tmp_path / "in", {LONG: jpeg(0)})
     (folder / "cat/1.jpg").symlink_to(folder / LONG)
-    _, refused = listed_and_refused(opened(packed(folder, "--format=gnu")))
-    assert [LONG in (error.reason or "") for error in refused] == [True]
+    _, rejected = listed_and_rejected(opened(packed(folder, "--format=gnu")))
+    assert [LONG in (error.reason or "") for error in rejected] == [True]
 
 
 @pytest.mark.parametrize("form", ["oldgnu", "gnu", "posix --sparse-version=0.0", "posix --sparse-version=1.0"])
@@ -157,9 +157,9 @@ def test_parts_of_files_are_rejected_by_name(tmp_path: Path, kind: bytes) -> Non
 def test_members_of_no_known_type_are_bad_records(tmp_path: Path, gz: bool) -> None:
     parts = [member("cat/0.jpg", jpeg(0)), member("cat/1.jpg", jpeg(1), b"Q"), member("cat/2.jpg/", jpeg(2))]
     path = write_members(tmp_path / ("data.tar.gz" if gz else "data.tar"), [*parts, member("cat/3.jpg", jpeg(3))])
-    found, refused = listed_and_refused(opened(path))
+    found, rejected = listed_and_rejected(opened(path))
     assert [reference.key for reference in found] == ["data.tar/cat/0.jpg", "data.tar/cat/3.jpg"]
-    assert [(error.key, (error.reason or "").split(";")[0]) for error in refused] == [
+    assert [(error.key, (error.reason or "").split(";")[0]) for error in rejected] == [
         ("data.tar/cat/1.jpg", "a tar member of the unknown type 'Q'"),
         ("data.tar/cat/2.jpg/", f"a folder by its name that has content: {len(jpeg(2))} bytes"),
     ]
@@ -190,7 +190,7 @@ def test_data_after_a_member_that_has_none_are_rejected_by_name(tmp_path: Path, 
     assert not isinstance(raised.value, CorruptionError)
     # The size alone, as some programs write it for links, does no harm.
     info = parts[1][0]
-    found, _ = listed_and_refused(opened(write_members(path, [parts[0], (info, b""), member("cat/2.jpg", jpeg(2))])))
+    found, _ = listed_and_rejected(opened(write_members(path, [parts[0], (info, b""), member("cat/2.jpg", jpeg(2))])))
     assert [reference.key for reference in found] == ["data.tar/cat/0.jpg", "data.tar/cat/2.jpg"]
 
 

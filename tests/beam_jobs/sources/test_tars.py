@@ -26,7 +26,7 @@ from tests.beam_jobs.sources.inputs import (
     ignored,
     jpeg,
     listed,
-    listed_and_refused,
+    listed_and_rejected,
     opened,
     summary,
     tar_bytes,
@@ -152,6 +152,17 @@ def test_pairs(tmp_path: Path, gz: bool) -> None:
     assert named.labels == Labels(("a", "b", "c", "d"))
 
 
+@GZ
+def test_two_samples_of_one_key_stay_two(tmp_path: Path, gz: bool) -> None:
+    # A conversion then rejects the key that comes twice, and no image is lost without notice.
+    twice = [("0.jpg", jpeg(0)), ("0.cls", b"1"), ("0.jpg", jpeg(1)), ("0.cls", b"2")]
+    found = listed(opened(write_tar(tmp_path, twice, gz)))
+    assert [(reference.key, reference.labels) for reference in found] == [
+        ("data.tar/0.jpg", ("1",)),
+        ("data.tar/0.jpg", ("2",)),
+    ]
+
+
 def names_file(folder: Path, names: str) -> Path:
     path = folder / "names.txt"
     path.write_text("\n".join(names))
@@ -193,15 +204,15 @@ def test_pairs_with_json_and_text(tmp_path: Path, gz: bool) -> None:
         ([("1.jpg", jpeg(1)), ("1.cls", b"99999999")], "more than 1,000,000"),
     ],
 )
-def test_pairs_that_are_refused_and_may_be_skipped(
+def test_pairs_that_are_rejected_and_may_be_skipped(
     tmp_path: Path, gz: bool, broken: list[tuple[str, bytes]], message: str
 ) -> None:
     path = write_tar(tmp_path, [*PAIRS[:2], *broken, ("2.jpg", jpeg(2)), ("2.cls", b"1")], gz)
-    with pytest.raises(SourceError, match=f"{path}/1.*: refused: .*{message}"):
+    with pytest.raises(SourceError, match=f"{path}/1.*: rejected: .*{message}"):
         listed(opened(path))
-    found, refused = listed_and_refused(opened(path))
+    found, rejected = listed_and_rejected(opened(path))
     assert [reference.key for reference in found] == ["data.tar/0.jpg", "data.tar/2.jpg"]
-    assert len(refused) == 1
+    assert len(rejected) == 1
 
 
 @GZ
@@ -209,14 +220,14 @@ def test_pairs_that_are_refused_and_may_be_skipped(
 def test_numbers_and_names_do_not_mix_as_labels_of_pairs(tmp_path: Path, gz: bool, first: str) -> None:
     files = [("0.jpg", jpeg(0)), ("0.cls", first.encode()), ("1.jpg", jpeg(1)), ("1.cls", b"7")]
     path = write_tar(tmp_path, files, gz)
-    found, refused = listed_and_refused(opened(path))
+    found, rejected = listed_and_rejected(opened(path))
     assert [reference.labels for reference in found] == [("dog",)] * (first == "dog")
-    assert [(error.reason or "").split(";")[0] for error in refused] == [
+    assert [(error.reason or "").split(";")[0] for error in rejected] == [
         f"its label is a number, and the first label of the input is not a whole number from 0: '{label}'"
         for label in ([first] * (first != "dog") + ["7"])
     ]
     assert [ref.labels for ref in listed(opened(path, SourceOptions(label_type="str")))] == [(first,), ("7",)]
-    found, refused = listed_and_refused(opened(path, SourceOptions(label_type="int")))
+    found, rejected = listed_and_rejected(opened(path, SourceOptions(label_type="int")))
     assert [reference.labels for reference in found] == [("7",)]
 
 
@@ -244,7 +255,7 @@ def test_several_tars_are_several_units(tmp_path: Path, gz: bool) -> None:
         assert summary(source) == wanted
 
 
-def test_links_are_refused_and_devices_passed_over(tmp_path: Path) -> None:
+def test_links_are_rejected_and_devices_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "data.tar"
     with tarfile.open(path, "w") as tar:
         tar.addfile(tarfile.TarInfo("cat/0.jpg"))
@@ -252,11 +263,11 @@ def test_links_are_refused_and_devices_passed_over(tmp_path: Path) -> None:
             info = tarfile.TarInfo(f"cat/{kind.decode()}.jpg")
             info.type, info.linkname = kind, "0.jpg"
             tar.addfile(info)
-    with pytest.raises(SourceError, match=r"2\.jpg: refused: a link .to 0\.jpg.; .*--dereference"):
+    with pytest.raises(SourceError, match=r"2\.jpg: rejected: a link .to 0\.jpg.; .*--dereference"):
         listed(opened(path))
-    found, refused = listed_and_refused(opened(path))
+    found, rejected = listed_and_rejected(opened(path))
     assert [reference.key for reference in found] == ["data.tar/cat/0.jpg"]
-    assert [error.source for error in refused] == [f"{path}/cat/2.jpg", f"{path}/cat/1.jpg"]
+    assert [error.source for error in rejected] == [f"{path}/cat/2.jpg", f"{path}/cat/1.jpg"]
 
 
 @pytest.mark.parametrize("size", [300, 512, 700, 1023, 1024, 1536, 2000, 2048, 3071, 3072])
@@ -341,7 +352,7 @@ def test_other_archives_say_what_to_do(tmp_path: Path) -> None:
             opened(tmp_path / name)
 
 
-def test_list_flags_are_refused(tmp_path: Path) -> None:
+def test_list_flags_are_rejected(tmp_path: Path) -> None:
     path = write_tar(tmp_path, FLAT)
     with pytest.raises(UsageError, match=r"--path-column is for CSV and JSONL lists, and .*data\.tar is a tar"):
         opened(path, SourceOptions(path_column="x"))
@@ -354,14 +365,14 @@ def test_json_labels_of_large_samples(tmp_path: Path) -> None:
 
 
 @GZ
-def test_a_member_too_large_is_refused_before_it_is_read(
+def test_a_member_too_large_is_rejected_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gz: bool
 ) -> None:
     path = write_tar(tmp_path, [*FLAT, ("cat/9.jpg", bytes(90_001))], gz)
     monkeypatch.setattr("beam_jobs.sources.tars.unit.MOST_INPUT_BYTES", 90_000)
-    references, refusals = listed_and_refused(opened(path))
+    references, rejections = listed_and_rejected(opened(path))
     assert len(references) == len(FLAT)
-    assert [(error.source, error.reason.split(":")[0]) for error in refusals] == [(f"{path}/cat/9.jpg", "too large")]
+    assert [(error.source, error.reason.split(":")[0]) for error in rejections] == [(f"{path}/cat/9.jpg", "too large")]
 
 
 @pytest.mark.parametrize(
@@ -418,12 +429,12 @@ def test_a_header_larger_than_any_name_is_not_read(tmp_path: Path, gz: bool, kin
         opened(path)
 
 
-def test_what_is_refused_has_the_key_that_it_has_wherever_the_tar_lies(tmp_path: Path) -> None:
+def test_what_is_rejected_has_the_key_that_it_has_wherever_the_tar_lies(tmp_path: Path) -> None:
     files = [*PAIRS, ("2.jpg", jpeg(2)), ("3.jpg", jpeg(3)), ("3.cls", b"tab\nby")]
     for folder in ("one", "two"):
-        refusals = listed_and_refused(opened(write_tar(tmp_path / folder, files)))[1]
-        assert [error.key for error in refusals] == ["data.tar/2", "data.tar/3"]
-        assert all(str(tmp_path) not in (error.reason or "") for error in refusals)
+        rejections = listed_and_rejected(opened(write_tar(tmp_path / folder, files)))[1]
+        assert [error.key for error in rejections] == ["data.tar/2", "data.tar/3"]
+        assert all(str(tmp_path) not in (error.reason or "") for error in rejections)
 
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import pickle
+import struct
 import zipfile
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tests.beam_jobs.sources.inputs import (
     ignored,
     jpeg,
     listed,
-    listed_and_refused,
+    listed_and_rejected,
     opened,
     options,
     summary,
@@ -55,6 +56,17 @@ def test_members_by_class(tmp_path: Path, method: int) -> None:
     assert ignored(source) == [f"{path}/__MACOSX/._0.jpg"]
     # What is stored as it is does not travel.
     assert all(bool(reference.data) == (method != zipfile.ZIP_STORED) for reference in listed(source))
+
+
+def test_members_with_an_extra_field(tmp_path: Path) -> None:
+    # As zip writes one with the times of each file, and zipalign to align what is stored.
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for number, (name, data) in enumerate(FILES.items()):
+            member = zipfile.ZipInfo(name)
+            member.extra = struct.pack("<HH", 0xD935, 4 * number) + bytes(4 * number)
+            archive.writestr(member, data)
+    source = opened(tmp_path / "a.zip")
+    assert {key: data for key, (_, _, data) in summary(source).items()} == {f"a.zip/{n}": d for n, d in FILES.items()}
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -93,9 +105,9 @@ def test_members_that_are_rejected(tmp_path: Path) -> None:
     place = data.index(b"cat/1.jpg") + 60
     data[place] ^= 255
     path.write_bytes(data)
-    found, refused = listed_and_refused(opened(path))
+    found, rejected = listed_and_rejected(opened(path))
     assert not found
-    assert [error.reason.partition(":")[0] for error in refused] == ["the file is empty", "damaged in the archive"]
+    assert [error.reason.partition(":")[0] for error in rejected] == ["the file is empty", "damaged in the archive"]
 
 
 @METHODS
@@ -107,7 +119,7 @@ def test_damage_anywhere_is_an_error_of_ours(tmp_path: Path, method: int) -> Non
         for value in (0, 255) if place > directory else (whole[place] ^ 255,):
             path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
             with contextlib.suppress(TpudataError):
-                listed_and_refused(opened(path))
+                listed_and_rejected(opened(path))
     for entry in (place for place in range(directory, len(whole)) if whole.startswith(b"PK\x01\x02", place)):
         # The version needed to read a member, which Python's zipfile reads up to 6.3.
         path.write_bytes(whole[: entry + 6] + b"\xff" + whole[entry + 7 :])
@@ -122,7 +134,7 @@ def test_a_damaged_member_is_rejected(tmp_path: Path, method: int) -> None:
     place = data.index(b"cat/0.jpg") + 40
     data[place : place + 30] = bytes(byte ^ 0x55 for byte in data[place : place + 30])
     path.write_bytes(data)
-    found, (error,) = listed_and_refused(opened(path))
+    found, (error,) = listed_and_rejected(opened(path))
     assert len(found) == 2
     assert (error.source, error.reason.partition(":")[0]) == (f"{path}/cat/0.jpg", "damaged in the archive")
 
@@ -133,7 +145,7 @@ def test_encrypted_members_are_rejected(tmp_path: Path) -> None:
     for signature, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         data[data.rindex(signature) + place] |= 1
     path.write_bytes(data)
-    _, (error,) = listed_and_refused(opened(path))
+    _, (error,) = listed_and_rejected(opened(path))
     assert error.reason.startswith("encrypted")
 
 
@@ -169,13 +181,13 @@ def test_a_damaged_member_is_a_bad_record(tmp_path: Path, method: int) -> None:
     # The oracle: Python finds the same member damaged.
     with zipfile.ZipFile(path) as archive, pytest.raises(Exception, match=r"."):
         archive.read("cat/deep/1.jpg")
-    found, refused = listed_and_refused(opened(path))
+    found, rejected = listed_and_rejected(opened(path))
     for reference in found:
         try:
             read_reference(reference)
         except BadRecordError as error:
-            refused.append(error)
-    (bad,) = refused
+            rejected.append(error)
+    (bad,) = rejected
     assert bad.reason.startswith("damaged in the archive: ")
     assert "cat/deep/1.jpg" in bad.source
 

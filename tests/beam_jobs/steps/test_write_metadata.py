@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from beam_jobs.planning.plan import Plan, SplitPlan
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.steps.dataset_spec import DatasetSpec
+from beam_jobs.steps.shards.write_shards import ShardResult
 from beam_jobs.steps.write_metadata import WriteMetadata
-from beam_jobs.steps.write_shards import ShardResult
 from tpudata.errors import OutputError, SourceError
 from tpudata.format import Feature, Manifest, open_dataset
 
@@ -42,6 +43,8 @@ class Counted:
 @dataclasses.dataclass(frozen=True)
 class Labelled(InputConverter):
     """A converter, as far as the last step needs it."""
+
+    record_overhead = 0
 
     def new_summary(self) -> Counted:
         return Counted()
@@ -77,7 +80,7 @@ def finished(
     output: Path,
     results: list[tuple[Any, ...]],
     *,
-    refused: tuple[dict[str, int], ...] = (),
+    rejected: tuple[dict[str, int], ...] = (),
     seed: int = 0,
     **said: Any,
 ) -> Manifest:
@@ -85,7 +88,7 @@ def finished(
     step = WriteMetadata(DatasetSpec(options, Labelled(), "own", True, options.deciding()))
     context, counts = (
         ShardContext(Labels(("cat", "dog"))),
-        [InputCounts(4), *(InputCounts(rejected=counts) for counts in refused)],
+        [InputCounts(4), *(InputCounts(rejected=counts) for counts in rejected)],
     )
     (manifest,) = step.process(results, PLAN, context, InputCounts.sum(counts))
     return manifest
@@ -123,7 +126,7 @@ def test_the_manifest_is_the_same_in_whatever_order_shards_come(tmp_path: Path) 
     assert (source.input, source.files, source.bytes, source.ignored_files) == ("in", 15, 1500, 4)
 
 
-def test_shards_without_records_are_not_in_it_and_refusals_add_up(tmp_path: Path) -> None:
+def test_shards_without_records_are_not_in_it_and_rejections_add_up(tmp_path: Path) -> None:
     results = [
         result("train", 0, 4, {"cut": 1}),
         result("train", 1),
@@ -131,7 +134,11 @@ def test_shards_without_records_are_not_in_it_and_refusals_add_up(tmp_path: Path
         result("test", 1, 0, {"odd": 2}),
     ]
     manifest = finished(
-        tmp_path, results, refused=({"gone": 1}, {}, {"gone": 2}), on_bad_record="skip", max_bad_records=Budget(count=9)
+        tmp_path,
+        results,
+        rejected=({"gone": 1}, {}, {"gone": 2}),
+        on_bad_record="skip",
+        max_bad_records=Budget(count=9),
     )
     assert list(manifest.splits) == ["train"]
     assert manifest.rejected == {"cut": 4, "gone": 3, "odd": 2}
@@ -140,15 +147,17 @@ def test_shards_without_records_are_not_in_it_and_refusals_add_up(tmp_path: Path
 
 def test_over_the_budget_there_is_no_dataset(tmp_path: Path) -> None:
     results = [result("train", 0, 4, {"cut: at 7": 1}), *ALL[1:]]
-    skip: dict[str, Any] = {"on_bad_record": "skip", "refused": ({"gone": 2},)}
+    skip: dict[str, Any] = {"on_bad_record": "skip", "rejected": ({"gone": 2},)}
     with pytest.raises(SourceError, match=r"3 of 17 inputs rejected \(2 gone, 1 cut.*--max-bad-records=2.*--resume"):
         finished(tmp_path, results, max_bad_records=Budget(count=2), **skip)
     assert not (tmp_path / "manifest.json").exists()
     finished(tmp_path, results, max_bad_records=Budget(count=3), **skip)
     assert (tmp_path / "manifest.json").exists()
+    # A share is of all inputs, also of those that the listing rejected.
+    finished(tmp_path / "share", results, max_bad_records=Budget(share=Fraction(3, 17)), **skip)
 
 
-def test_where_all_was_refused_there_is_no_dataset(tmp_path: Path) -> None:
+def test_where_all_was_rejected_there_is_no_dataset(tmp_path: Path) -> None:
     results = [result(split, number, 0, {"cut": 5}) for split, number in (("train", 0), ("train", 1), ("test", 0))]
     with pytest.raises(SourceError, match="15 of 15 inputs rejected"):
         finished(tmp_path, results, on_bad_record="skip", max_bad_records=Budget(count=99))

@@ -61,7 +61,7 @@ def test_rows_are_those_of_the_csv_module(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("row", "message"),
-    [('"a', "not closed"), ('"a"b,c', "'b' behind the closing quote of cell 1"), ('x,"', "not closed")],
+    [('"a', "not closed"), ('"a"b,c', "'b' after the closing quote of cell 1"), ('x,"', "not closed")],
 )
 def test_wrong_quotes_are_errors(row: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -81,5 +81,5 @@ def test_a_row_of_many_lines_takes_linear_time() -> None:
 def test_sizes_over_the_limit() -> None:
     spans = row_spans(line_spans([b'"aa\nbb\ncc",1\nd,2\n'], 0, 9), ",", 9, "a.csv")
     assert [(span.offset, span.size, span.data) for span in spans] == [(0, 12, b""), (13, 3, b"d,2")]
-    with pytest.raises(SourceError, match=r"a\.csv at byte 4: a line of 20 bytes, more than the 9"):
+    with pytest.raises(SourceError, match=r"a\.csv at byte 4: a line is too long \(got 20 bytes, expected at most 9"):
         list(row_spans(line_spans([b"a,1\n" + b"x" * 20], 0, 9), ",", 9, "a.csv"))

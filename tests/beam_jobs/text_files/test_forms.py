@@ -61,24 +61,30 @@ def test_what_is_read_in_ranges(form: TextForm, ranges: bool) -> None:
     [
         ("a.txt", "text".encode("utf-16"), TextOptions(), SourceError, "UTF-16. Save it as UTF-8: iconv -f UTF-16"),
         ("a.txt", "text".encode("utf-32"), TextOptions(), SourceError, "UTF-32"),
-        ("a.txt", b"MZ\0\0", TextOptions(), SourceError, "no text: byte 2 is zero"),
+        ("a.txt", b"MZ\0\0", TextOptions(), SourceError, "not text: byte 2 is zero"),
         ("a.zip", b"PK\x03\x04", TextOptions(), SourceError, "a zip archive. Unpack it"),
-        ("a.parquet", b"text", TextOptions(), SourceError, "no Parquet file: it begins with 74 65 78 74"),
-        ("a", b"PAR1", TextOptions(form="lines"), UsageError, "--form is lines, and .* is a Parquet file"),
+        ("a.parquet", b"text", TextOptions(), SourceError, "not a Parquet file: it begins with 74 65 78 74"),
+        ("a", b"PAR1", TextOptions(form="lines"), UsageError, "--form is lines, but .* is a Parquet file"),
         ("a", gzip.compress(b"PAR1", mtime=0), TextOptions(), SourceError, "compressed with gzip. Unpack it"),
-        ("a.csv", b"body,id\n", TextOptions(), SourceError, "no column 'text'; its first row names 'body', 'id'"),
+        ("a.csv", b"body,id\n", TextOptions(), SourceError, "no column 'text'; its first row has 'body', 'id'"),
         ("a.csv", b"texts,id\n", TextOptions(), SourceError, "did you mean texts"),
-        ("a.csv", b"", TextOptions(), SourceError, "names nothing"),
+        ("a.csv", b"", TextOptions(), SourceError, "first row has nothing"),
         ("a.csv", b"text,id\ra,1\rb,2\r", TextOptions(), SourceError, "a.csv: its lines end with CR alone"),
         ("a.tsv", b"text\ra\r", TextOptions(), SourceError, "a.tsv: its lines end with CR alone"),
-        ("a.csv", b"text,text\n", TextOptions(), SourceError, "column 'text' comes twice"),
+        ("a.csv", b"text,text\n", TextOptions(), SourceError, "column 'text' appears twice"),
         ("a.csv", b'"text\n', TextOptions(), SourceError, "a quote is not closed"),
-        ("a.csv", b"text," + b"x" * 70_000, TextOptions(), SourceError, "longer than 65536 bytes|more than the 65,536"),
-        ("a.txt", b"a", FIELDS, UsageError, "read by lines, which have no fields, and --field names 2"),
+        (
+            "a.csv",
+            b"text," + b"x" * 70_000,
+            TextOptions(),
+            SourceError,
+            "longer than 65536 bytes|expected at most 65,536",
+        ),
+        ("a.txt", b"a", FIELDS, UsageError, "read by lines, which have no fields, but --field names 2"),
         ("a.gz", b"\x1f\x8brubbish", TextOptions(), CorruptionError, "gzip stream is cut or damaged"),
     ],
 )
-def test_refusals(
+def test_rejections(
     tmp_path: Path, name: str, data: bytes, options: TextOptions, error: type[TpudataError], message: str
 ) -> None:
     with pytest.raises(error, match=message):

@@ -50,7 +50,7 @@ def test_elements_are_those_of_pythons_parser(
         (b"[1] x", "there is more after the end"),
         (b"[1,]", "at byte 3: not a JSON array: no value before this"),
         (b"[,1]", "at byte 1: not a JSON array"),
-        (b"[1}", "at byte 2: not a JSON array: this bracket closes none"),
+        (b"[1}", "at byte 2: not a JSON array: this bracket closes no other"),
         (b"[1]]", "at byte 3: "),
     ],
 )
@@ -83,10 +83,13 @@ def test_an_array_gives_the_records_of_its_lines(tmp_path: Path, suffix: str, sh
 def test_elements_that_are_no_rows_name_the_byte(tmp_path: Path) -> None:
     (path := tmp_path / "a.json").write_text('[{"text": "a"},\n 7,\n {"text": 8}]')
     flags = [f"--input={path}", f"--output={tmp_path}/out", "--no-shuffle"]
-    with pytest.raises(BadRecordError, match=r"a\.json at byte 17: refused: a JSON int; each row is an object"):
+    with pytest.raises(BadRecordError, match=r"a\.json at byte 17: rejected: not a JSON object \(got int"):
         run(flags)
     assert run([*flags, "--on-bad-record=skip", "--max-bad-records=2", "--resume"]) == 0
-    assert open_dataset(f"{tmp_path}/out").manifest.rejected == {"a JSON int": 1, "field 'text' is no string": 1}
+    assert open_dataset(f"{tmp_path}/out").manifest.rejected == {
+        "field 'text' is not a string": 1,
+        "not a JSON object": 1,
+    }
 
 
 def test_memory_holds_one_element() -> None:

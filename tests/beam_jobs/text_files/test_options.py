@@ -1,4 +1,4 @@
-"""What options are refused, and what the manifest gets of them."""
+"""What options are rejected, and what the manifest gets of them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ TWO = (TextField("text"), TextField("label", "int"))
     ("said", "message"),
     [
         ({"form": "line"}, "did you mean lines"),
-        ({"fields": (TextField("a"), TextField("a", "int"))}, "names one of a, a twice"),
+        ({"fields": (TextField("a"), TextField("a", "int"))}, "one of a, a appears twice"),
         ({"fields": (TextField("a", "int"),)}, "none of a is text"),
         ({"form": "lines", "fields": TWO}, "documents of --form lines have no fields"),
-        ({"document_bytes": 0}, "--document-bytes is 0"),
-        ({"long_documents": "drop"}, "allowed are split and cut"),
-        ({"pack": True, "tokenizer": BYTES}, "--pack needs --sequence-length"),
-        ({"sequence_length": 8}, "say --tokenizer"),
-        ({"sequence_length": 2**20 + 1, "tokenizer": BYTES}, "--sequence-length is 1,048,577; it is 1 to 1,048,576"),
+        ({"document_bytes": 0}, "--document-bytes: out of range"),
+        ({"long_documents": "drop"}, "expected split or cut"),
+        ({"pack": True, "tokenizer": BYTES}, "--pack requires --sequence-length"),
+        ({"sequence_length": 8}, "requires --tokenizer"),
+        (
+            {"sequence_length": 2**20 + 1, "tokenizer": BYTES},
+            r"out of range \(got 1,048,577, expected 1 to 1,048,576\)",
+        ),
         (
             {"fields": (TextField("text"), TextField("input_ids", "int")), "tokenizer": BYTES},
             "input_ids is the name of the ids of text",
@@ -36,11 +39,11 @@ TWO = (TextField("text"), TextField("label", "int"))
             {"fields": (TextField("a"), TextField("b"), TextField("b_ids", "str")), "tokenizer": BYTES},
             "b_ids is the name of the ids of b",
         ),
-        ({"sequence_length": 0, "tokenizer": BYTES}, "it is 1 to"),
-        ({"sequence_length": 8, "tokenizer": BYTES, "fields": TWO}, "only one text field"),
+        ({"sequence_length": 0, "tokenizer": BYTES}, "expected 1 to"),
+        ({"sequence_length": 8, "tokenizer": BYTES, "fields": TWO}, "exactly one text field"),
     ],
 )
-def test_refusals(said: dict[str, Any], message: str) -> None:
+def test_rejections(said: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         TextOptions(**said)
 
@@ -56,12 +59,12 @@ def test_fields() -> None:
         TextField.parse("id:int=x")
     with pytest.raises(UsageError, match="no name"):
         TextField.parse("")
-    with pytest.raises(UsageError, match="is not UTF-8"):
+    with pytest.raises(UsageError, match="must be UTF-8"):
         # What Python makes of an argument in another encoding.
         TextField.parse(os.fsdecode(b"caf\xe9"))
     # Without a tokenizer the name is free.
     assert TextOptions(fields=(TextField("text"), TextField("input_ids", "int"))).text_fields == ("text",)
-    with pytest.raises(UsageError, match="allowed are text, str, int, float"):
+    with pytest.raises(UsageError, match="expected text, str, int, float"):
         TextField("a", "bool")
 
 

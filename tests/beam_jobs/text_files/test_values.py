@@ -82,33 +82,33 @@ def test_bytes_that_are_not_utf8(kind: str, data: bytes, at: int) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([1], "a JSON list; each row is an object"),
-        ({"n": 1}, "no field 'text': it has 'n'"),
+        ([1], r"not a JSON object \(got list"),
+        ({"n": 1}, "no field 'text': the row has 'n'"),
         ({"text": None}, "field 'text' has no value: null; .*--field text:text="),
-        ({"text": 1}, "'text' is no string: 1"),
+        ({"text": 1}, "'text' is not a string: 1"),
         ({"text": "\ud800"}, "half of a surrogate pair"),
-        ({"text": "", "n": 1.5}, "'n' is no whole number that fits int64: 1.5"),
-        ({"text": "", "n": 2**63}, "no whole number that fits int64: 9223372036854775808"),
-        ({"text": "", "n": "1_000"}, 'no whole number .*: "1_000"'),
+        ({"text": "", "n": 1.5}, "'n' is not a whole number that fits int64: 1.5"),
+        ({"text": "", "n": 2**63}, "not a whole number that fits int64: 9223372036854775808"),
+        ({"text": "", "n": "1_000"}, 'not a whole number .*: "1_000"'),
         ({"text": "", "n": None}, "field 'n' has no value: null; .*--field n:int=0"),
         ({"text": "", "n": ""}, "field 'n' has no value: \"\""),
-        ({"text": "", "n": 1.0}, "'n' is no whole number"),
+        ({"text": "", "n": 1.0}, "'n' is not a whole number"),
         ({"text": "", "n": 1, "x": "", "name": ""}, "field 'x' has no value: \"\"; .*--field x:float=nan"),
-        ({"text": "", "n": 1, "x": "x", "name": ""}, "'x' is no number that fits float32: \"x\""),
+        ({"text": "", "n": 1, "x": "x", "name": ""}, "'x' is not a number that fits float32: \"x\""),
         (
             {"text": "", "n": 1, "x": ID, "name": ""},
             "float32: 1234567890123 would become 1234567954432 .*x:str.*x:float32",
         ),
         ({"text": "", "n": 1, "x": str(ID), "name": ""}, "would become 1234567954432"),
         ({"text": "", "n": 1, "x": float(ID), "name": ""}, r"would become 1234567954432\.0"),
-        ({"text": "", "n": 1, "x": "1e400", "name": ""}, "'x' is no number that fits float32"),
-        ({"text": "", "n": 1, "x": 10**400, "name": ""}, "'x' is no number that fits float32"),
-        ({"text": "", "n": 1, "x": [], "name": ""}, "'x' is no number that fits float32: \\[\\]"),
-        ({"text": "", "n": 1, "x": 1e39, "name": ""}, "'x' is no number that fits float32: 1e\\+39"),
-        ({"text": "", "n": 1, "x": "-3.5e38", "name": ""}, "'x' is no number that fits float32"),
+        ({"text": "", "n": 1, "x": "1e400", "name": ""}, "'x' is not a number that fits float32"),
+        ({"text": "", "n": 1, "x": 10**400, "name": ""}, "'x' is not a number that fits float32"),
+        ({"text": "", "n": 1, "x": [], "name": ""}, "'x' is not a number that fits float32: \\[\\]"),
+        ({"text": "", "n": 1, "x": 1e39, "name": ""}, "'x' is not a number that fits float32: 1e\\+39"),
+        ({"text": "", "n": 1, "x": "-3.5e38", "name": ""}, "'x' is not a number that fits float32"),
     ],
 )
-def test_json_refusals(values: Any, message: str) -> None:
+def test_json_rejections(values: Any, message: str) -> None:
     with pytest.raises(DocumentError, match=message):
         document_values(json.dumps(values).encode(), JSON, FIELDS)
 
@@ -118,9 +118,13 @@ def test_json_refusals(values: Any, message: str) -> None:
     [
         (JSON, b"{", "not JSON"),
         (JSON, json.dumps(dict.fromkeys(map(str, range(99)))).encode(), "'9' and 89 more"),
-        (RowForm("csv", ",", tuple(map(str, range(99)))), b"a", "99 columns ('0', '1', "),
+        (RowForm("csv", ",", tuple(map(str, range(99)))), b"a", "99 columns as in the first row: '0', '1', "),
         (JSON, b"[" * 100_000, "nested too deep"),
-        (RowForm("csv", ",", ("text", "n")), b"a,b,c", "3 cells, where the first row names 2 columns ('text', 'n')"),
+        (
+            RowForm("csv", ",", ("text", "n")),
+            b"a,b,c",
+            "got 3 cells, expected 2 columns as in the first row: 'text', 'n')",
+        ),
         (RowForm("csv", ",", ("text",)), b'"a', "not CSV: a quote is not closed"),
         (
             RowForm("csv", ",", ("text",)),

@@ -162,7 +162,7 @@ def test_the_same_documents_give_the_same_records() -> None:
     assert counted.real_share > 0.98
 
 
-def test_refused_documents_are_left_out_and_named() -> None:
+def test_rejected_documents_are_left_out_and_named() -> None:
     data = [b"ab", b"a\xff", "é".encode(), b"ba"]
     options = TextOptions(tokenizer=TokenizerSpec("chars"))
     records, summary, errors = convert(blocks_of(data), options, CharTokenizer("ab"))
@@ -173,7 +173,7 @@ def test_refused_documents_are_left_out_and_named() -> None:
     assert "U+00E9" in str(errors[1])
     # Of a compressed file, the place in it is the key's.
     _, _, errors = convert(blocks_of(data[1:2], spool="out/.spool"), options, CharTokenizer("ab"))
-    assert str(errors[0]).startswith("a.txt:0 in in/a.txt: refused: not UTF-8: byte 0xff.")
+    assert str(errors[0]).startswith("a.txt:0 in in/a.txt: rejected: not UTF-8: byte 0xff.")
     assert str(errors[0]).endswith("(byte 1 of the document)")
 
 
@@ -188,13 +188,13 @@ def test_documents_that_are_utf8_only_together_are_rejected() -> None:
         assert bytes(tokens) == "abé".encode()
 
 
-def test_refusing_may_raise() -> None:
-    def refuse(_: Reference, error: BadRecordError) -> None:
+def test_rejecting_may_raise() -> None:
+    def reject(_: Reference, error: BadRecordError) -> None:
         raise error
 
     converter = TextRecords(TextOptions())
-    with pytest.raises(BadRecordError, match=r"in/a\.txt at byte 0: refused: not UTF-8"):
-        list(converter.records(blocks_of([b"\xff"]), None, TextSummary(), refuse))
+    with pytest.raises(BadRecordError, match=r"in/a\.txt at byte 0: rejected: not UTF-8"):
+        list(converter.records(blocks_of([b"\xff"]), None, TextSummary(), reject))
 
 
 class Broken(ByteTokenizer):
@@ -208,7 +208,7 @@ def test_tokenizers_that_do_not_fit() -> None:
     converter = TextRecords(TextOptions(tokenizer=TokenizerSpec("chars")), CharTokenizer("ab").identity)
     with pytest.raises(UsageError, match="wrong tokenizer"):
         converter.records([], CharTokenizer("abc"), TextSummary(), print)
-    with pytest.raises(UsageError, match="go together"):
+    with pytest.raises(UsageError, match="requires its identity"):
         TextRecords(TextOptions(), ByteTokenizer.identity)
 
 
@@ -216,7 +216,7 @@ def test_sequences_need_an_end_of_document() -> None:
     identity = TokenizerIdentity("hf", 10, None, 0)
     said: dict[str, Any] = {"tokenizer": TokenizerSpec("hf", "a.json"), "sequence_length": 8}
     with pytest.raises(
-        UsageError, match=r"no end of document, or several that may be\. Name one of its tokens with --eos"
+        UsageError, match=r"no end of document, or several candidates\. Pass one of its tokens with --eos"
     ):
         TextRecords(TextOptions(**said), identity)
     TextRecords(TextOptions(**said, end_documents=False), identity)

@@ -49,7 +49,7 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
     name, state, text = check_model_dir(str(tmp_path / "model"))
     assert (name, state) == ("model dir", "problem")
     assert text.startswith(f"no file can be written in {tmp_path}/model: ")
-    assert text.endswith("Grant the right, or name another.")
+    assert text.endswith("Grant the permission, or pass another folder.")
 
 
 def test_whole_files(folder: str) -> None:
@@ -79,7 +79,7 @@ def test_records_in_quarantine_are_a_warning(folder: str) -> None:
     assert main(["verify", folder, "--quarantine"]) == 0
     assert check_files(open_dataset(folder))[1:] == (
         "warning",
-        "1 record in quarantine, which readers omit. Restore the shards to have them back.",
+        "1 record in quarantine, which readers skip. Restore the shards to get them back.",
     )
 
 

@@ -43,7 +43,7 @@ def test_all_that_is_here(digits_dataset: Path, capsys: pytest.CaptureFixture[st
     assert rows["shapes"][0] == "ok"
     assert rows["labels"] == ["ok", "labels 0 to 9 in 290 records; mnist_cnn has 10 outputs from 0"]
     assert re.fullmatch(r"shuffle window .* decoded records .*B free", rows["memory"][1])
-    assert re.match(r"[\d,]+ records/s in batches of 16; --step-time MS says", rows["feeding"][1])
+    assert re.match(r"[\d,]+ records/s in batches of 16; pass --step-time MS", rows["feeding"][1])
     assert rows["rehearsal"] == ["ok", "mnist_cnn: nothing that a TPU would reject"]
 
 
@@ -53,7 +53,7 @@ def test_what_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], tm
         flags = [f"--tpu-name={address}", f"--data={tmp_path / 'none'}", "--model=mnist_cnn", "--time-limit=1"]
         assert main(["doctor", *flags]) == 1
     rows = _rows(capsys.readouterr().out)
-    assert rows["TPU"] == ["problem", "no answer within 1 second; --time-limit waits longer"] or (
+    assert rows["TPU"] == ["problem", "no answer within 1 second; raise --time-limit to wait longer"] or (
         rows["TPU"][0] == "problem" and "no answer within 1 seconds" in rows["TPU"][1]
     )
     assert rows["dataset"][0] == "problem"

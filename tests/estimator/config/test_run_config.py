@@ -121,7 +121,7 @@ def test_run_config_rejects(arguments: dict[str, object], error: type[Exception]
 def test_one_checkpoint_interval() -> None:
     assert RunConfig(save_checkpoints_steps=10).save_checkpoints_secs is None
     assert RunConfig(save_checkpoints_secs=None).save_checkpoints_secs is None
-    with pytest.raises(ValueError, match="give one of them"):
+    with pytest.raises(ValueError, match="pass one of them"):
         RunConfig(save_checkpoints_steps=10, save_checkpoints_secs=60)
 
 

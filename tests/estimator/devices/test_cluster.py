@@ -20,7 +20,7 @@ from tpudata.errors import UsageError
 from tpudata.estimator import ClusterError, Estimator, RunConfig, TPUConfig, TPUEstimator
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.loops.first_checkpoint import first_checkpoint
-from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.checkpoint import Checkpoint
 
 Task = tuple[str, int]
 
@@ -170,9 +170,9 @@ def test_a_process_that_finds_another_checkpoint(tmp_path: Path) -> None:
 
     assert first(b"") is None
     assert first(found.to_bytes()) == found
-    with pytest.raises(ClusterError, match=r"which this process finds different .* storage that all machines share"):
+    with pytest.raises(ClusterError, match=r"which is different for this process .* storage that all machines share"):
         first(dataclasses.replace(found, digest=bytes(16)).to_bytes())
-    with pytest.raises(ClusterError, match="which this process finds not there"):
+    with pytest.raises(ClusterError, match="which is missing for this process"):
         first(dataclasses.replace(found, prefix=str(tmp_path / "model.ckpt-9")).to_bytes())
 
 

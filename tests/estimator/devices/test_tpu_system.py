@@ -38,7 +38,7 @@ def run(program: str, **environment: str) -> tuple[str, str, float]:
 def test_this_machine_has_none() -> None:
     out, error, _ = run(ESTIMATOR.format(config={"model_dir": "unused"}))
     assert out.split() == ["unused"]  # only training connects
-    assert "TPUConnectionError: TPU of this machine (no master, tpu_name or TPU_NAME was given)" in error
+    assert "TPUConnectionError: TPU of this machine (there is no master, tpu_name or TPU_NAME)" in error
     assert "use_tpu=False" in error
 
 
@@ -117,7 +117,7 @@ def test_gcloud_s_settings_lie_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path
     ):
         pass
     (folder / "config_default").write_text("project = home-project\n")
-    with pytest.raises(TPUConnectionError, match=r"config_default cannot be read.*Give the zone"):
+    with pytest.raises(TPUConnectionError, match=r"config_default cannot be read.*Pass the zone"):
         _gcloud("core", "project")
 
 

@@ -230,7 +230,7 @@ def test_batch_axis(shards: int, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, X[:19])
 
 
-@pytest.mark.parametrize(("batch_axis", "message"), [((1,), "1 entries, input_fn gives 2"), ((2, 0), "no axis 2")])
+@pytest.mark.parametrize(("batch_axis", "message"), [((1,), r"got 1, expected 2"), ((2, 0), "no axis 2")])
 def test_a_batch_axis_that_does_not_fit(batch_axis: Any, message: str, tmp_path: Path) -> None:
     from tpudata.estimator import TPUEstimator
 

@@ -120,5 +120,5 @@ def test_final_ops_of_variables_and_of_the_batch(tmp_path: Path) -> None:
     estimator = build(tmp_path).train(train_input_fn, hooks=[final], steps=3)
     np.testing.assert_array_equal(final.final_ops_values["w"], estimator.get_variable_value("linear/w"))
     assert final.final_ops_values["rate"] == np.float32(0.1)
-    with pytest.raises(ValueError, match=r"depends on the batch, and between two steps there is none"):
+    with pytest.raises(ValueError, match=r"depends on the batch, which does not exist between two steps"):
         estimator.train(train_input_fn, hooks=[FinalOpsHook("the_loss:0")], steps=1)

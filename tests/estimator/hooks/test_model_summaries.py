@@ -129,6 +129,16 @@ def test_tf_summary(replicas: int, tmp_path: Path) -> None:
     assert "new/loss" not in values_of(tmp_path / "eval")
 
 
+def test_tf_summary_of_data_that_end(tmp_path: Path) -> None:
+    def summarize(loss: Any, outputs: Any) -> None:
+        del outputs
+        tf.summary.scalar("new/loss", loss)
+
+    estimator = build(tmp_path, 1, summarize, save_summary_steps=2, iterations=2)
+    estimator.train(lambda params: train_input_fn(params).take(4))
+    assert sorted(values_of(tmp_path)["new/loss"]) == [1, 3]
+
+
 @REPLICAS
 def test_tf_summary_with_other_hooks_in_each_call(replicas: int, tmp_path: Path) -> None:
     def summarize(loss: Any, outputs: Any) -> None:
@@ -226,5 +236,5 @@ def test_bad_host_calls(host_call: Any, error: type[Exception], message: str, tm
 def test_a_scalar_for_host_call_on_several_replicas(tmp_path: Path) -> None:
     more = {"host_call": lambda loss, _: (lambda loss: loss, [loss])}
     build(tmp_path / "one", more=more).train(train_input_fn, steps=1)
-    with pytest.raises(ValueError, match=r"host_call.*is a scalar.*Reshape it to \[1\]"):
+    with pytest.raises(ValueError, match=r"host_call.*got the scalar.*Reshape it to \[1\]"):
         build(tmp_path / "two", 2, more=more).train(train_input_fn, steps=1)

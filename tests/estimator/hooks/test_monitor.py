@@ -184,7 +184,7 @@ def test_a_fetch_that_is_a_value(tmp_path: Path) -> None:
             del run_context
             return v1.train.SessionRunArgs(value)
 
-    with pytest.raises(ValueError, match=r"is a value, and no tensor of the graph"):
+    with pytest.raises(ValueError, match=r"is a value, not a tensor of the graph"):
         build(tmp_path).train(train_input_fn, hooks=[Fetching()], steps=1)
 
 
@@ -384,7 +384,7 @@ def test_a_hook_may_evaluate_and_predict(replicas: int, tmp_path: Path) -> None:
         estimator.get_variable_value("linear/w"), plain.get_variable_value("linear/w"), rtol=1e-5, atol=1e-6
     )
     nested = Recorder(lambda: estimator.train(train_input_fn, steps=1))
-    with pytest.raises(UsageError, match="the same estimator trains or evaluates already"):
+    with pytest.raises(UsageError, match="the same estimator is already training or evaluating"):
         estimator.train(train_input_fn, hooks=[nested], steps=1)
 
 

@@ -155,7 +155,7 @@ def test_evaluations_at_the_same_time(how: str, tmp_path: Path) -> None:
             del run_context, run_values
             assert estimator.evaluate(finite_input_fn(24)) == expected[24]
             assert len(list(estimator.predict(finite_input_fn(24), checkpoint_path=old))) == 24
-            with pytest.raises(UsageError, match="trains or evaluates"):
+            with pytest.raises(UsageError, match="is already training or evaluating"):
                 estimator.train(train_input_fn, steps=1)
 
     assert estimator.evaluate(finite_input_fn(40), hooks=[Hook()]) == expected[40]
@@ -433,7 +433,7 @@ def test_replicas_join_no_scalars(tmp_path: Path) -> None:
         loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
         return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(lambda loss: {"mse": v1.metrics.mean(loss)}, [loss]))
 
-    with pytest.raises(ValueError, match=r"is a scalar.*Reshape it to \[1\]"):
+    with pytest.raises(ValueError, match=r"got the scalar.*Reshape it to \[1\]"):
         make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": 2}).evaluate(padded_input_fn(8))
 
 
@@ -459,5 +459,5 @@ def test_a_value_that_needs_a_batch(tmp_path: Path) -> None:
     def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
         return {"last": (tf.reduce_mean(labels), tf.no_op())}
 
-    with pytest.raises(ValueError, match="variables alone"):
+    with pytest.raises(ValueError, match="only the metric's variables"):
         make_estimator(tmp_path, eval_model_fn(metrics, lambda *tensors: tensors)).evaluate(finite_input_fn(8))

@@ -156,7 +156,7 @@ def test_training_on_predictions_of_the_same_estimator(tmp_path: Path) -> None:
             with ThreadPoolExecutor(1) as pool:  # As tf.data takes them from a generator.
                 pool.submit(list, rows).result()
 
-    with pytest.raises(UsageError, match=r"trains, and these predictions were begun before"):
+    with pytest.raises(UsageError, match=r"is training, and these predictions began before that"):
         estimator.train(train_input_fn, hooks=[Hook()], steps=1)
 
 

@@ -13,7 +13,7 @@ from tests.estimator import programs
 from tests.estimator.programs import finite_input_fn, make_estimator, make_model_fn, newest_step, train_input_fn, v1
 from tpudata.errors import StorageError, TpudataError
 from tpudata.estimator import CheckpointError, ModeKeys, TPUEstimatorSpec
-from tpudata.estimator.state import checkpoints
+from tpudata.estimator.state.checkpoint import Checkpoint
 
 
 def momentum() -> Any:
@@ -171,14 +171,14 @@ def test_modes_that_disagree_on_a_variable(tmp_path: Path) -> None:
 
     estimator = make_estimator(tmp_path, model_fn)
     estimator.train(train_input_fn, steps=1)
-    with pytest.raises(ValueError, match=r"'linear/w' as float32\(7,\) in this mode"):
+    with pytest.raises(ValueError, match=r"got 'linear/w' as float32\(7,\), expected .* as in another mode"):
         estimator.evaluate(finite_input_fn(8))
 
 
 def test_variables_by_name(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     assert estimator.latest_checkpoint() is None
-    with pytest.raises(ValueError, match="train first"):
+    with pytest.raises(ValueError, match="Train first"):
         estimator.get_variable_names()
     estimator.train(train_input_fn, steps=1)
     assert estimator.get_variable_names() == ["global_step", "linear/b", "linear/w"]
@@ -191,7 +191,9 @@ def test_a_checkpoint_that_cannot_be_written_names_the_one_before(tmp_path: Path
     estimator.train(train_input_fn, max_steps=2)
     # A folder where the next checkpoint's data would be put stands for a disk that rejects it.
     (tmp_path / "model" / "model.ckpt-4.index").mkdir()
-    with pytest.raises(StorageError, match=r"model\.ckpt-4 could not be written: .*The last one is .*model\.ckpt-2"):
+    with pytest.raises(
+        StorageError, match=r"model\.ckpt-4 could not be written: .*continues from the last one, .*model\.ckpt-2"
+    ):
         make_estimator(tmp_path / "model").train(train_input_fn, max_steps=4)
     (tmp_path / "model" / "model.ckpt-4.index").rmdir()
     again = make_estimator(tmp_path / "model")
@@ -203,7 +205,7 @@ def test_a_checkpoint_that_cannot_be_written_names_the_one_before(tmp_path: Path
 def test_a_damaged_state_file_does_not_begin_training_anew(content: bytes, tmp_path: Path) -> None:
     make_estimator(tmp_path).train(train_input_fn, max_steps=2)
     (tmp_path / "checkpoint").write_bytes(content)
-    message = r"/checkpoint is damaged: .*model\.ckpt-100.*another model_dir"
+    message = r"/checkpoint is damaged .*model\.ckpt-100.*another model_dir"
     with pytest.raises(CheckpointError, match=message):
         make_estimator(tmp_path).train(train_input_fn, max_steps=4)
     with pytest.raises(CheckpointError, match=message):
@@ -216,7 +218,7 @@ def test_a_checkpoint_that_is_gone_does_not_begin_training_anew(tmp_path: Path) 
     make_estimator(tmp_path, save_checkpoints_steps=2).train(train_input_fn, max_steps=4)
     (tmp_path / "model.ckpt-4.index").unlink()
     with pytest.raises(
-        CheckpointError, match=r"/checkpoint names .*model\.ckpt-4, which is not there.*another model_dir"
+        CheckpointError, match=r"/checkpoint names .*model\.ckpt-4, which does not exist.*another model_dir"
     ):
         make_estimator(tmp_path).train(train_input_fn, max_steps=6)
     assert newest_step(tmp_path) is None
@@ -233,7 +235,7 @@ def test_a_state_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_one_checkpoint_deleted_while_another_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that evaluates while another one trains."""
     make_estimator(tmp_path, keep_checkpoint_max=1).train(train_input_fn, max_steps=2)
-    reader, open_ = make_estimator(tmp_path), checkpoints.Checkpoint.open
+    reader, open_ = make_estimator(tmp_path), Checkpoint.open
     trained: list[str] = []
 
     def late(prefix: str) -> Any:
@@ -242,7 +244,7 @@ def test_one_checkpoint_deleted_while_another_takes_its_place(tmp_path: Path, mo
             make_estimator(tmp_path, keep_checkpoint_max=1).train(train_input_fn, max_steps=4)
         return open_(prefix)
 
-    monkeypatch.setattr(checkpoints.Checkpoint, "open", late)
+    monkeypatch.setattr(Checkpoint, "open", late)
     assert reader.evaluate(finite_input_fn(8))["global_step"] == 4
 
 
@@ -289,3 +291,21 @@ def test_one_checkpoint_in_some_hours_is_kept_in_addition(tmp_path: Path) -> Non
     assert programs.saved_steps(tmp_path) == [1, 2]
     estimator.train(train_input_fn, steps=1)
     assert programs.saved_steps(tmp_path) == [1, 3]
+
+
+def test_one_checkpoint_of_each_hour_is_kept_in_one_training(tmp_path: Path) -> None:
+    hours, start = {1: 1.5, 2: 1.7, 3: 2.5, 4: 2.9}, time.time()
+
+    class Clock(v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
+        """Makes checkpoints as old as if steps took long."""
+
+        def after_save(self, session: Any, global_step_value: int) -> None:
+            del session
+            then = start + 3600 * hours.get(global_step_value, 0)
+            os.utime(tmp_path / f"model.ckpt-{global_step_value}.index", (then, then))
+
+    estimator = make_estimator(
+        tmp_path, save_checkpoints_steps=1, keep_checkpoint_max=1, keep_checkpoint_every_n_hours=1
+    )
+    estimator.train(train_input_fn, steps=5, saving_listeners=[Clock()])
+    assert programs.saved_steps(tmp_path) == [1, 3, 5]

@@ -195,7 +195,7 @@ def test_no_checkpoint_to_start_from(tmp_path: Path) -> None:
         ({"ckpt_to_initialize_from": ""}, ValueError, "names no checkpoint"),
         ({"ckpt_to_initialize_from": None}, ValueError, "names no checkpoint"),
         ({"ckpt_to_initialize_from": 3}, TypeError, "must be a path, got int"),
-        ({"ckpt_to_initialize_from": "a", "vars_to_warm_start": "("}, ValueError, "no regular expression"),
+        ({"ckpt_to_initialize_from": "a", "vars_to_warm_start": "("}, ValueError, "not a regular expression"),
         ({"ckpt_to_initialize_from": "a", "vars_to_warm_start": 3}, TypeError, "int"),
         ({"ckpt_to_initialize_from": "a", "vars_to_warm_start": [3]}, TypeError, "not variables"),
     ],

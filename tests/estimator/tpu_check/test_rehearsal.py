@@ -190,19 +190,23 @@ CAUSES = [
     (asked_of_a_table, "HashTableV2", "dataset's map"),
     (cumsum_of_short_ints, "Cumsum: has no XLA kernel for int16, int32", "tf.cast"),
     (lambda x: x * tf.cast(tf.cast(x, tf.complex128) ** 2, tf.float32), "which a TPU does not have", "complex64"),
-    (lambda x: x * tf.reduce_sum(tf.boolean_mask(x, x > 0)), "what Where gives depends on the data", "mask"),
-    (lambda x: x * tf.reduce_sum(tf.unique(x[:, 0])[0]), "what Unique gives depends on the data", "mask"),
-    (lambda x: x + tf.reduce_sum(x[: tf.cast(x[0, 0], tf.int32)]), "what StridedSlice gives depends", "static shapes"),
+    (lambda x: x * tf.reduce_sum(tf.boolean_mask(x, x > 0)), "the result of Where depends on the data", "mask"),
+    (lambda x: x * tf.reduce_sum(tf.unique(x[:, 0])[0]), "the result of Unique depends on the data", "mask"),
     (
-        lambda x: x + tf.reduce_sum(tf.zeros([tf.cast(x[0, 0], tf.int32)])),
-        "what Fill gives depends on the data",
+        lambda x: x + tf.reduce_sum(x[: tf.cast(x[0, 0], tf.int32)]),
+        "the result of StridedSlice depends",
         "static shapes",
     ),
-    (unfitting_loop, "what StatelessWhile gives depends on the data", "keep its shape"),
+    (
+        lambda x: x + tf.reduce_sum(tf.zeros([tf.cast(x[0, 0], tf.int32)])),
+        "the result of Fill depends on the data",
+        "static shapes",
+    ),
+    (unfitting_loop, "the result of StatelessWhile depends on the data", "keep the shape"),
     (gradient_of_an_open_loop, "XLA compilation requires a fixed tensor list size", "maximum_iterations"),
     (
         lambda x: x * tf.reshape(v1.get_variable("v", initializer=lambda: x), x.shape),
-        "'v' is computed from the batch",
+        "'v' depends on the batch",
         "init",
     ),
 ]
@@ -274,7 +278,7 @@ def test_what_is_slow_is_not_rejected(tmp_path: Path, caplog: pytest.LogCaptureF
     assert not any(item.is_rejected for item in findings)
     with caplog.at_level(logging.INFO):
         estimator.train(input_fn, steps=1)
-    assert "features['x']: it is of the dtype float64" in caplog.text
+    assert "features['x']: its dtype is float64" in caplog.text
     assert "Rehearsal of train: nothing that a TPU would reject." in caplog.text
 
     within = rehearsed(tmp_path, lambda x: tf.cast(tf.cast(x, tf.float64) * 2, tf.float32))
@@ -284,14 +288,14 @@ def test_what_is_slow_is_not_rejected(tmp_path: Path, caplog: pytest.LogCaptureF
 @pytest.mark.parametrize(
     ("change", "where", "what"),
     [
-        (lambda f, _: {**f, "name": tf.as_string(f["x"])}, "features['name']", "dtype string"),
+        (lambda f, _: {**f, "name": tf.as_string(f["x"])}, "features['name']", "dtype is string"),
         (
             lambda f, n: {**f, "v": tf.zeros([n, tf.random.uniform([], 1, 3, tf.int32)])},
             "features['v']",
             "along axis 1 changes",
         ),
-        (lambda f, _: {**f, "one": tf.constant(1.0)}, "features['one']", "no rows"),
-        (lambda f, _: {**f, "half": f["x"][::2]}, "features['half']", "no batch of params['batch_size']=16 rows"),
+        (lambda f, _: {**f, "one": tf.constant(1.0)}, "features['one']", "without rows"),
+        (lambda f, _: {**f, "half": f["x"][::2]}, "features['half']", "instead of params['batch_size']=16 rows"),
         (lambda f, _: {**f, "ragged": tf.RaggedTensor.from_tensor(f["x"])}, "input_fn", "RaggedTensorSpec"),
     ],
 )
@@ -376,7 +380,7 @@ def test_what_was_made_outside(tmp_path: Path) -> None:
     for body in (lambda x: x * variable, layer):
         findings = rehearsed(tmp_path, body)
         assert [(item.where, item.fix) for item in findings] == [
-            ("model_fn", "make variables and layers inside of model_fn, at every call")
+            ("model_fn", "make variables and layers inside model_fn, at every call")
         ]
 
 

@@ -77,6 +77,12 @@ def test_an_example_without_features(data: bytes) -> None:
     assert decode_example(data) == from_proto(tf.train.Example.FromString(data)) == {}
 
 
+def test_decoded_values_belong_to_the_caller() -> None:
+    data = encode_example({"label": 3})
+    decode_example(data)["label"].append(4)  # type: ignore[arg-type]
+    assert decode_example(data) == {"label": [3]}
+
+
 def test_a_feature_without_values() -> None:
     data = encode_example({"a": [], "b": 1})
     assert from_proto(tf.train.Example.FromString(data)) == decode_example(data) == {"a": [], "b": [1]}

@@ -140,7 +140,7 @@ def test_unknown_names_list_the_known() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format_version": 2}, "format version 2.*reads version 1"),
+        ({"format_version": 2}, r"another format version \(got 2, expected 1\)"),
         ({"splits": {"train": TRAIN, "again": TRAIN}}, "names a shard twice"),
         ({"features": (FEATURES[0], FEATURES[0])}, "names a feature twice"),
         ({"splits": {"../train": TRAIN}}, r"Split '\.\./train'"),
@@ -154,7 +154,7 @@ def test_parts_that_do_not_fit(changes: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize(("records", "size"), [(0, 10), (10, 0), (-1, 10)])
 def test_an_empty_shard_is_refused(records: int, size: int) -> None:
-    with pytest.raises(DatasetError, match="never empty"):
+    with pytest.raises(DatasetError, match="it is empty"):
         Shard(NAMES[0], records, size, 0)
 
 
@@ -183,7 +183,7 @@ def test_an_empty_shard_is_refused(records: int, size: int) -> None:
     ],
 )
 def test_a_shard_is_a_file_of_the_folder_and_nothing_else(name: str) -> None:
-    with pytest.raises(DatasetError, match=r"own folder, called SPLIT-NNNNN-of-NNNNN\.tfrecord"):
+    with pytest.raises(DatasetError, match=r"invalid name \(expected SPLIT-NNNNN-of-NNNNN\.tfrecord\)"):
         Shard(name, 1, 20, 0)
     data = damaged(lambda value: value["splits"]["train"]["shards"][0].update(name=name))
     with pytest.raises(DatasetError, match=r"^/some/manifest\.json: Shard"):
@@ -202,7 +202,7 @@ def test_a_list_of_refused_inputs_is_a_file_of_its_folder_and_nothing_else(name:
     assert make(rejects=("listing-0af.jsonl",), keys=True) == Manifest.from_bytes(
         make(rejects=("listing-0af.jsonl",), keys=True).to_bytes()
     )
-    with pytest.raises(DatasetError, match=r"it is called listing-HEXDIGITS\.jsonl"):
+    with pytest.raises(DatasetError, match=r"expected listing-HEXDIGITS\.jsonl"):
         make(rejects=(name,))
 
 
@@ -230,7 +230,7 @@ def damaged(change: Any) -> bytes:
     ],
 )
 def test_bytes_that_are_no_manifest_name_the_file(data: bytes) -> None:
-    with pytest.raises(DatasetError, match=r"^/some/manifest\.json is not a manifest"):
+    with pytest.raises(DatasetError, match=r"^/some/manifest\.json: not a manifest"):
         Manifest.from_bytes(data, "/some/manifest.json")
 
 
@@ -244,7 +244,7 @@ def test_bytes_that_are_no_manifest_name_the_file(data: bytes) -> None:
         (lambda value: value.update(options=[]), r"options is \[\], not an object"),
         (lambda value: value.update(created_by=None), "created_by is None, not a string"),
         (lambda value: value.update(labels="5"), "labels is '5', not a whole number or null"),
-        (lambda value: value.update(labels=-1), "labels is -1; allowed is 0"),
+        (lambda value: value.update(labels=-1), "labels is -1, not a number from 0"),
         (lambda value: value.update(labels=True), "labels is True"),
         (lambda value: value.update(format_version="1"), "format_version is '1'"),
         (lambda value: value.pop("rejected"), "rejected is missing"),
@@ -260,7 +260,7 @@ def test_bytes_that_are_no_manifest_name_the_file(data: bytes) -> None:
         ),
         (
             lambda value: value["splits"]["train"]["shards"][1].update(records=2**63),
-            r"records is 9223372036854775808; allowed is 0 to 2\*\*63 - 1",
+            r"records is 9223372036854775808, not a number from 0 to 2\*\*63 - 1",
         ),
         (lambda value: value["splits"]["train"]["shards"][0].update(crc32c="-1"), r"crc32c is '-1'"),
         (lambda value: value["splits"]["train"]["shards"][0].update(crc32c="0xDEAD"), r"crc32c is '0xDEAD'"),
@@ -270,7 +270,7 @@ def test_bytes_that_are_no_manifest_name_the_file(data: bytes) -> None:
         (lambda value: value["features"][1].update(num_classes="x"), r"features\[1\]\.num_classes is 'x'"),
         (lambda value: value.update(keys=1), "keys is 1, not true or false"),
         (lambda value: value.update(converted=[]), r"converted is \[\], not an object"),
-        (lambda value: value.update(converted={"GIF": -1}), r"converted\['GIF'\] is -1; allowed is 0"),
+        (lambda value: value.update(converted={"GIF": -1}), r"converted\['GIF'\] is -1, not a number from 0"),
         (lambda value: value.update(appends="1"), "appends is '1', not a whole number"),
         (lambda value: value.update(rejects={}), r"rejects is \{\}, not a list"),
         (lambda value: value.update(rejects=[5]), r"rejects\[0\] is 5, not a string"),
@@ -278,18 +278,18 @@ def test_bytes_that_are_no_manifest_name_the_file(data: bytes) -> None:
     ],
 )
 def test_a_field_of_another_type_is_named(change: Any, field: str) -> None:
-    with pytest.raises(DatasetError, match=rf"^/some/manifest\.json is not a manifest: .*{field}"):
+    with pytest.raises(DatasetError, match=rf"^/some/manifest\.json: not a manifest: .*{field}"):
         Manifest.from_bytes(damaged(change), "/some/manifest.json")
 
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 100_000])
 def test_json_without_end_is_refused(data: bytes) -> None:
-    with pytest.raises(DatasetError, match=r"^/some/manifest\.json is not a manifest: "):
+    with pytest.raises(DatasetError, match=r"^/some/manifest\.json: not a manifest: "):
         Manifest.from_bytes(data, "/some/manifest.json")
 
 
 def test_another_version_may_have_other_fields() -> None:
-    with pytest.raises(DatasetError, match=r"^m: Manifest of format version 7; this tpudata reads version 1\."):
+    with pytest.raises(DatasetError, match=r"^m: Manifest of another format version \(got 7, expected 1\)\."):
         Manifest.from_bytes(b'{"format_version": 7, "parts": []}', "m")
 
 
@@ -309,5 +309,5 @@ def test_any_json_in_place_of_a_field_is_read_or_refused(other: Any, data: st.Da
 
 def test_another_version_names_the_file() -> None:
     data = damaged(lambda value: value.update(format_version=99))
-    with pytest.raises(DatasetError, match=r"^/some/manifest\.json: Manifest of format version 99"):
+    with pytest.raises(DatasetError, match=r"^/some/manifest\.json: Manifest of another format version \(got 99"):
         Manifest.from_bytes(data, "/some/manifest.json")

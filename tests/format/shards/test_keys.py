@@ -48,7 +48,7 @@ def test_any_changed_bit_and_any_cut_is_found(entries: list[bytes], draw: st.Dat
 
 def test_a_count_that_is_not_that_of_the_entries_is_found() -> None:
     body = b"TPUDKEY1" + struct.pack("<QI", 3, CRC) + bytes(2 * ENTRY_BYTES)
-    with pytest.raises(CorruptionError, match="there should be 3 entries"):
+    with pytest.raises(CorruptionError, match="expected 3 entries"):
         ShardKeys.from_bytes(body + struct.pack("<I", google_crc32c.value(body)), "x.keys")
 
 

@@ -317,12 +317,15 @@ RECORD = {"ids": [1, 2], "tags": ["a", "b"], "score": 0.5, "pixels": b"12341234"
     [
         ({"ids": None}, "feature 'ids' is missing"),
         ({"more": 1}, "feature 'more' is not in the manifest"),
-        ({"ids": [1, 2, 3]}, "feature 'ids' has 3 values, which is not the manifest's shape (2)"),
-        ({"ids": []}, "feature 'ids' has 0 values, which is not the manifest's shape (2)"),
+        ({"ids": [1, 2, 3]}, "feature 'ids' has 3 values, which do not match the manifest's shape (2)"),
+        ({"ids": []}, "feature 'ids' has 0 values, which do not match the manifest's shape (2)"),
         ({"ids": [0.5, 1.5]}, "feature 'ids' is of kind float; the manifest says int64"),
         ({"tags": [7]}, "feature 'tags' is of kind int64; the manifest says bytes"),
         ({"score": b"x"}, "feature 'score' is of kind bytes; the manifest says float"),
-        ({"pixels": b"123"}, "feature 'pixels' has 3 bytes, which is not the manifest's uint16 of shape (2, any)"),
+        (
+            {"pixels": b"123"},
+            "feature 'pixels' has 3 bytes, which do not match the manifest's uint16 of shape (2, any)",
+        ),
         (
             {"pixels": [b"1234", b"1234"]},
             "feature 'pixels' has 2 values; raw values of the manifest's shape (2, any) are one",
@@ -384,7 +387,7 @@ def test_a_record_of_more_bytes_than_an_example_has(
     size = len(records[0])
     monkeypatch.setattr("tpudata.format.verification.shard_check.MAX_EXAMPLE_BYTES", size)
     assert places(tmp_path) == [("train-00000-of-00001.tfrecord", size + 16)]
-    assert f"the record has {size + 2} bytes; a tf.train.Example has {size} at most" in reasons(tmp_path)[0]
+    assert f"the record is too large (got {size + 2} bytes, expected at most {size} in a" in reasons(tmp_path)[0]
     monkeypatch.setattr("tpudata.format.verification.shard_check.MAX_EXAMPLE_BYTES", size + 2)
     assert places(tmp_path) == []
 
@@ -406,7 +409,7 @@ def reject_files(folder: Path, *contents: str) -> Iterator[Path]:
         yield path
 
 
-def test_refused_inputs_are_as_many_as_the_manifest_counts(tmp_path: Path) -> None:
+def test_rejected_inputs_are_as_many_as_the_manifest_counts(tmp_path: Path) -> None:
     write_one(tmp_path, encode_example({"label": 2}), rejected={"no image": 2, "other": 1})
     assert places(tmp_path) == [("rejects", None)]
     one, _ = reject_files(tmp_path, REJECT * 2, REJECT)
@@ -416,6 +419,8 @@ def test_refused_inputs_are_as_many_as_the_manifest_counts(tmp_path: Path) -> No
     one.write_text(REJECT)
     assert places(tmp_path) == [("rejects", None)]
     assert reasons(tmp_path) == ["lists 2 rejected inputs, the manifest counts 3"]
+    one.write_text(REJECT * 3)
+    assert reasons(tmp_path) == ["lists 4 rejected inputs, the manifest counts 3"]
 
 
 def test_further_checks_of_each_record(damaged: Path) -> None:

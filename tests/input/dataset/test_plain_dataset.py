@@ -305,7 +305,7 @@ def test_what_files_cannot_be_asked(tmp_path: Path, kind: str, options: dict[str
 
 def test_examples_need_features_or_a_parse_function(tmp_path: Path) -> None:
     files = TFRecordFiles(written(tmp_path, "tfrecord").files)
-    with pytest.raises(UsageError, match=r"nothing says what the records are. Pass features=.*or parse="):
+    with pytest.raises(UsageError, match=r"the features of the records are unknown. Pass features=.*or parse="):
         make_input_fn(files, training=True)
 
 

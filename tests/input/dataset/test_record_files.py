@@ -46,15 +46,15 @@ def test_tfrecord_files_are_checked_at_the_door(arguments: Any, error: type, mes
         ({"record": None}, UsageError, "record=None"),
         ({"record": [("a", "zz")]}, UsageError, r"Pass \(name, dtype, shape\)"),
         ({"record": [("a", "u1"), ("a", "u1")]}, UsageError, r"Pass \(name, dtype, shape\)"),
-        ({"record": [("a", "u4")]}, FeatureError, "'a' is uint32; a part is of one of uint8"),
+        ({"record": [("a", "u4")]}, FeatureError, r"unsupported dtype of 'a' \(got uint32, expected uint8"),
         ({"record": [("a", "S3")]}, FeatureError, "'a' is"),
         ({"record": [("a", "u1", (0,))]}, FeatureError, "'a' is"),
         ({"record": [("a", [("b", "u1")])]}, FeatureError, "'a' is"),
-        ({"record": [("label", "u1", (2,))]}, FeatureError, "a label is one integer"),
-        ({"record": [("label", "f4")]}, FeatureError, "a label is one integer"),
+        ({"record": [("label", "u1", (2,))]}, FeatureError, "expected one integer"),
+        ({"record": [("label", "f4")]}, FeatureError, "expected one integer"),
         ({"record": [("a", "u1")], "label": "b"}, FeatureError, "label='b': the records have a"),
-        ({"record": [("a", "u1")], "header_bytes": -1}, UsageError, "header_bytes=-1"),
-        ({"record": [("a", "u1")], "header_bytes": True}, UsageError, "header_bytes=True"),
+        ({"record": [("a", "u1")], "header_bytes": -1}, UsageError, "header_bytes: .*got -1"),
+        ({"record": [("a", "u1")], "header_bytes": True}, UsageError, "header_bytes: .*got True"),
         ({"record": [("a", "u1")], "footer_bytes": 1.5}, UsageError, "footer_bytes=1.5"),
     ],
 )
@@ -66,7 +66,7 @@ def test_records_of_one_length_are_checked_at_the_door(arguments: Any, error: ty
 def test_lines_to_skip_are_a_number() -> None:
     assert TextLineFiles("a", np.int64(2)).skip_lines == 2
     for wrong in (-1, "1", None, True):
-        with pytest.raises(UsageError, match="skip_lines="):
+        with pytest.raises(UsageError, match="skip_lines: "):
             TextLineFiles("a", wrong)  # type: ignore[arg-type]
 
 

@@ -132,5 +132,5 @@ def test_a_label_out_of_range_is_an_error(label: int) -> None:
 @pytest.mark.parametrize("make", [MixUp, CutMix])
 @pytest.mark.parametrize("alpha", [0, -1.0, math.inf, math.nan, "1", True])
 def test_options_out_of_range_are_refused_by_name(make: Any, alpha: Any) -> None:
-    with pytest.raises(UsageError, match=f"{make.__name__}.alpha is"):
+    with pytest.raises(UsageError, match=f"{make.__name__}.alpha: invalid value"):
         make(alpha)

@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_rejected(tmp_path: Path) -> None:
     path, _ = write_rows(tmp_path / "rows", "packed", "bytes")
     wrong: list[dict[str, Any]] = [{"names": "flax"}, {"targets": False}, {"weights": "sample_weight"}]
     for options in wrong:
-        with pytest.raises(UsageError, match="names="):
+        with pytest.raises(UsageError, match=r"names[:=]"):
             make_input_fn(path, "train", training=False, **grouped({"names": "t5x", **options}))
     images = {"train": [np.zeros((4, 4, 3), np.uint8)] * 2}
     write_images(str(tmp_path / "images"), images, {"train": [0, 1]}, shape=(4, 4, 3), shards=1)
@@ -145,5 +145,5 @@ def test_what_does_not_fit_is_rejected(tmp_path: Path) -> None:
     input_fn = make_input_fn(
         path, "train", training=False, transform=without_tokens, tokens=tpudata.Tokens(names="t5x")
     )
-    with pytest.raises(FeatureError, match="transform left them out"):
+    with pytest.raises(FeatureError, match="transform dropped them"):
         input_fn({"batch_size": 2})

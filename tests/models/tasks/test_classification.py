@@ -89,12 +89,14 @@ def test_top_5_is_that_of_tensorflow_and_nan_is_wrong() -> None:
 
 def test_what_does_not_fit() -> None:
     logits = tf.zeros([2, CLASSES])
-    with pytest.raises(UsageError, match="a_classifier: eval needs labels"):
+    with pytest.raises(UsageError, match="a_classifier: mode 'eval' needs labels"):
         classification_spec({}, None, ModeKeys.EVAL, logits, Params())
-    with pytest.raises(UsageError, match="evaluation takes labels as integers"):
+    with pytest.raises(UsageError, match="labels of evaluation must be integers"):
         classification_spec({}, tf.zeros([2, CLASSES]), ModeKeys.EVAL, logits, Params())
-    with pytest.raises(UsageError, match=r"must be \[batch, 10\].*num_classes=9 does not fit"):
+    with pytest.raises(UsageError, match=r"must be \[batch, 10\].*Set num_classes \(it is 9\)"):
         classification_spec({}, tf.zeros([2, CLASSES]), ModeKeys.TRAIN, logits, Params(), label_offset=1)
     for mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
-        with pytest.raises(UsageError, match=r"labels must be one integer a row, \[batch\], got int32 \(2, 3\)"):
+        with pytest.raises(
+            UsageError, match=r"labels must be integers \[batch\], one for each row, got int32 \(2, 3\)"
+        ):
             classification_spec({}, tf.zeros([2, 3], tf.int32), mode, logits, Params())

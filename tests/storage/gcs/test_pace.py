@@ -12,7 +12,7 @@ from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from scripts.fake_gcs import FakeGcs, Fault
 from tpudata.errors import UsageError
-from tpudata.storage import RequestLimits, request_limits, set_request_limits
+from tpudata.storage import HeldLimits, RequestLimits, held_request_limits, request_limits, set_request_limits
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.pace import Pace
 from tpudata.storage.gcs.session import Session
@@ -131,6 +131,20 @@ def test_limits_that_are_set_later_hold(store: FakeGcs, limits: None) -> None:
     assert session.pace.limit == 128
     set_request_limits(RequestLimits(read_threads=200))
     assert session.pace.limit == 400
+
+
+def test_held_limits_hold_until_they_are_released(limits: None) -> None:
+    set_request_limits(RequestLimits(read_threads=1))
+    with held_request_limits(RequestLimits(read_threads=2)):
+        # The steps of a pipeline begin and end in any order.
+        first, second = (HeldLimits(RequestLimits(read_threads=number)) for number in (3, 4))
+        assert request_limits().read_threads == 4
+        first.release()
+        assert request_limits().read_threads == 4
+        second.release()
+        second.release()
+        assert request_limits().read_threads == 2
+    assert request_limits().read_threads == 1
 
 
 def test_the_environment_s_retry_limit_comes_first(monkeypatch: pytest.MonkeyPatch, limits: None) -> None:

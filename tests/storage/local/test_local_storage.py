@@ -247,42 +247,41 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
         assert str(error.value).startswith(start)
         found[done, name[:6]] = str(error.value).removeprefix(start)
     assert found == {
-        ("read", "gone"): "No such file or directory. Look whether it was moved or removed.",
-        ("read", "."): "Is a directory. It is a folder: name a file.",
+        ("read", "gone"): "No such file or directory. Check whether it was moved or removed.",
+        ("read", "."): "Is a directory. It is a folder: pass a file.",
         ("opened", "circle"): "Too many levels of symbolic links. Its links lead in a circle: fix or remove them.",
-        ("listed", "file"): "Not a directory. A part of this path is a file: name another.",
+        ("listed", "file"): "Not a directory. A part of this path is a file: pass another path.",
         ("looked up", "nnnnnn"): found["written", "nnnnnn"],
         (
             "written",
             "nnnnnn",
-        ): "File name too long. Use shorter names: most file systems take 255 bytes for one, less 42 while it is"
-        " written.",
-        ("written", "file/x"): "File exists. A file is where a folder is due: move it away, or name another.",
-        ("written", "."): "Is a directory. It is a folder: name a file.",
+        ): "File name too long. Use shorter names: most file systems allow 255 bytes, 42 of which are used during writing.",
+        ("written", "file/x"): "File exists. There is a file in place of a folder: move it away, or pass another path.",
+        ("written", "."): "Is a directory. It is a folder: pass a file.",
     }
 
 
 @pytest.mark.parametrize(
-    ("number", "mend"),
+    ("number", "fix"),
     [
-        (errno.EACCES, "Permission denied. Give the account that runs this leave for it"),
-        (errno.EROFS, "Read-only file system. Name a folder elsewhere"),
-        (errno.ENOSPC, r"No space left on device. Make room there \(`df -h`"),
-        (errno.EDQUOT, r"Disk quota exceeded. Make room there \(`quota -s`"),
-        (errno.EMFILE, r"Too many open files. Raise how many files a process may have open \(`ulimit -n`\)."),
+        (errno.EACCES, "Permission denied. Give this account permissions for it"),
+        (errno.EROFS, "Read-only file system. Pass a folder elsewhere"),
+        (errno.ENOSPC, r"No space left on device. Free space there \(`df -h`"),
+        (errno.EDQUOT, r"Disk quota exceeded. Free space there \(`quota -s`"),
+        (errno.EMFILE, r"Too many open files. Raise the number of open files of a process \(`ulimit -n`\)."),
         (errno.EIO, "Input/output error. The disk or the connection to it fails"),
-        (errno.ENOENT, "No such file or directory. It was removed while it was written"),
+        (errno.ENOENT, "No such file or directory. It was removed during writing"),
         (errno.ENOLCK, "No locks available.$"),
     ],
 )
 def test_what_the_system_refuses_when_a_file_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, mend: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fix: str
 ) -> None:
     def refuse(*_: object) -> int:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(StorageError, match=f"^{tmp_path}/file could not be written: {mend}"):
+    with pytest.raises(StorageError, match=f"^{tmp_path}/file could not be written: {fix}"):
         write(str(tmp_path / "file"))
 
 
@@ -305,7 +304,7 @@ for call in (LocalStorage().list, LocalStorage().stat):
         [sys.executable, "-c", program], cwd=Path(__file__).parents[3], capture_output=True, text=True
     )
     said = [line.partition(" (")[0] for line in done.stdout.splitlines()]
-    what = "Permission denied. Give the account that runs this leave for it and for the folders above it"
+    what = "Permission denied. Give this account permissions for it and the folders above it"
     path = tmp_path / "closed" / "inner"
     assert said == [f"{path} could not be listed: {what}", f"{path} could not be looked up: {what}"]
 
@@ -318,7 +317,7 @@ def test_what_is_neither_a_file_nor_a_folder_is_not_waited_for(tmp_path: Path, n
     else:
         path.symlink_to("/dev/zero")
     for call in (lambda: STORAGE.stat(str(path)), lambda: STORAGE.list(str(tmp_path))):
-        with pytest.raises(StorageError, match=rf"{path} is neither a file nor a folder\. Move it away"):
+        with pytest.raises(StorageError, match=rf"{path}: neither a file nor a folder\. Move it away"):
             call()
 
 

@@ -66,17 +66,17 @@ def test_every_option_has_a_flag() -> None:
 def test_the_cluster() -> None:
     words = ["--model=m", "--data=x", "--model-dir=y"]
     assert parse_options([*words, "--cluster=slurm-evaluator"]).cluster == "slurm-evaluator"
-    with pytest.raises(UsageError, match=r"--cluster 'slrm'.*slurm"):
+    with pytest.raises(UsageError, match=r"--cluster must be one of slurm, .*, got 'slrm'\. Did you mean 'slurm'"):
         parse_options([*words, "--cluster=slrm"])
     with pytest.raises(UsageError, match="--cluster is for GPUs and CPUs"):
         parse_options([*words, "--cluster=slurm", "--use-tpu"])
-    with pytest.raises(UsageError, match="--cluster belongs to --mode train or train_and_eval"):
+    with pytest.raises(UsageError, match="--cluster requires --mode train or train_and_eval"):
         parse_options([*words, "--cluster=slurm", "--mode=eval"])
 
 
 @pytest.mark.parametrize("text", ["", "3", "3:", ":3", "0:3", "4:3", "1:11", "1-3", "a:b"])
 def test_rejects_another_profile(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--profile is '.*' \(expected FIRST:LAST, steps from 1 to 10\)"):
+    with pytest.raises(UsageError, match=r"^--profile must be FIRST:LAST, steps from 1 to 10, got '.*'"):
         parse_options([*REQUIRED, "--train-steps=10", f"--profile={text}"])
 
 
@@ -107,43 +107,49 @@ def test_image_size(text: str, size: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--mode=evaluate"], "--mode 'evaluate'; did you mean eval"),
-        (["--mode=test"], "allowed are train, eval, train_and_eval, predict, export"),
+        (["--mode=evaluate"], "got 'evaluate'. Did you mean 'eval'?"),
+        (["--mode=test"], "--mode must be one of train, eval, train_and_eval, predict, export, got 'test'."),
         (["--batch-size=0"], "'0' is not a whole number of 1 or more"),
         (["--train-steps=1.5"], "'1.5' is not a whole number"),
-        (["--learning-rate=0"], "--learning-rate is 0.0; it is a number above 0"),
-        (["--learning-rate=nan"], "--learning-rate is nan"),
+        (["--learning-rate=0"], "--learning-rate must be a number above 0, got 0.0."),
+        (["--learning-rate=nan"], "--learning-rate must be a number above 0, got nan."),
         (["--learning-rate=fast"], "--learning-rate"),
-        (["--seed=-1"], "--seed is -1"),
+        (["--seed=-1"], "--seed must be 0 to 2147483647, got -1."),
         (["--image-size=8x"], "'8x' is not HEIGHTxWIDTH"),
         (["--image-size=-8"], "'-8' is not HEIGHTxWIDTH"),
-        (["--image-size=0x8"], "height and width are 1 or more"),
-        (["--master=grpc://10.0.0.2:8470"], "--master is of a TPU: add --use-tpu"),
-        (["--tpu_name=t", "--use_tpu=false"], "--tpu-name is of a TPU: add --use-tpu"),
-        (["--tpu-zone=z"], "--tpu-zone is of a TPU"),
-        (["--gcp-project=p"], "--gcp-project is of a TPU"),
-        (["--use-tpu", "--master=m", "--tpu-name=t"], "both name a TPU: give one"),
+        (["--image-size=0x8"], "--image-size must be 1 or more in height and width"),
+        (["--master=grpc://10.0.0.2:8470"], "--master requires --use-tpu."),
+        (["--tpu_name=t", "--use_tpu=false"], "--tpu-name requires --use-tpu."),
+        (["--tpu-zone=z"], "--tpu-zone requires --use-tpu."),
+        (["--gcp-project=p"], "--gcp-project requires --use-tpu."),
+        (["--use-tpu", "--master=m", "--tpu-name=t"], "both name a TPU. Pass one."),
         (["--model="], "--model is empty"),
-        (["--output=x"], "--output belongs to --mode predict or export; the mode is train_and_eval"),
-        (["--num-predictions=3", "--mode=eval"], "--num-predictions belongs to --mode predict"),
-        (["--output=x", "--mode=eval"], "--output belongs to --mode predict or export"),
-        (["--continuous"], "--continuous belongs to --mode eval; the mode is train_and_eval"),
-        (["--mode=eval", "--continuous", "--continuous-timeout=0"], "--continuous-timeout is 0.0"),
-        (["--mode=eval", "--continuous-timeout=5"], "--continuous-timeout needs --continuous"),
-        (["--continuous-timeout=5"], "--continuous-timeout belongs to --mode eval"),
-        (["--mode=eval", "--continuous", "--checkpoint=best"], "leave --checkpoint out"),
-        (["--checkpoint=best"], "--checkpoint belongs to --mode eval or predict or export"),
+        (["--output=x"], "--output requires --mode predict or export (got train_and_eval)."),
+        (["--num-predictions=3", "--mode=eval"], "--num-predictions requires --mode predict"),
+        (["--output=x", "--mode=eval"], "--output requires --mode predict or export"),
+        (["--continuous"], "--continuous requires --mode eval (got train_and_eval)."),
+        (
+            ["--mode=eval", "--continuous", "--continuous-timeout=0"],
+            "--continuous-timeout must be a number of seconds above 0, got 0.0.",
+        ),
+        (["--mode=eval", "--continuous-timeout=5"], "--continuous-timeout requires --continuous."),
+        (["--continuous-timeout=5"], "--continuous-timeout requires --mode eval"),
+        (["--mode=eval", "--continuous", "--checkpoint=best"], "Omit --checkpoint."),
+        (["--checkpoint=best"], "--checkpoint requires --mode eval or predict or export"),
         (["--checkpoint=", "--mode=eval"], "--checkpoint is empty"),
         (["--output=", "--mode=predict"], "--output is empty"),
-        (["--crop=8", "--image-size=8"], "--crop 8 has a size of its own: leave --image-size out"),
-        (["--mix=mixups"], "--mix 'mixups'; did you mean mixup?; allowed are mixup, cutmix"),
-        (["--truncate"], "--truncate cuts to a length: give --sequence-length, too"),
-        (["--param=use_tpu=true"], "params: 'use_tpu' is filled in for the model: give --use-tpu"),
-        (["--mode=export", "--rehearse"], "--rehearse belongs to --mode train or eval or train_and_eval or predict"),
-        (["--early-stop-metric=loss"], "needs --save-checkpoints-steps"),
-        (["--early-stop-metric=loss", "--mode=train"], "--early-stop-metric belongs to --mode train_and_eval"),
-        (["--early-stop-metric=loss", "--save-checkpoints-steps=3", "--early-stop-goal=up"], "allowed are min, max"),
-        (["--early-stop-patience=3"], "--early-stop-patience needs --early-stop-metric"),
+        (["--crop=8", "--image-size=8"], "--crop 8 sets the size of images. Omit --image-size."),
+        (["--mix=mixups"], "--mix must be one of mixup, cutmix, got 'mixups'. Did you mean 'mixup'?"),
+        (["--truncate"], "--truncate requires --sequence-length."),
+        (["--param=use_tpu=true"], "params: 'use_tpu' is set by the estimator. Use --use-tpu instead."),
+        (["--mode=export", "--rehearse"], "--rehearse requires --mode train or eval or train_and_eval or predict"),
+        (["--early-stop-metric=loss"], "requires --save-checkpoints-steps"),
+        (["--early-stop-metric=loss", "--mode=train"], "--early-stop-metric requires --mode train_and_eval"),
+        (
+            ["--early-stop-metric=loss", "--save-checkpoints-steps=3", "--early-stop-goal=up"],
+            "--early-stop-goal must be one of min, max, got 'up'.",
+        ),
+        (["--early-stop-patience=3"], "--early-stop-patience requires --early-stop-metric"),
         (["--early-stop-patience=0"], "'0' is not a whole number"),
         (["--eval-bach-size=3"], "did you mean --eval-batch-size"),
     ],
@@ -165,7 +171,7 @@ def test_missing_flags_are_named(number: int) -> None:
     "name", ["train_steps", "batch_size", "eval_batch_size", "iterations_per_loop", "save_checkpoints_steps"]
 )
 def test_options_check_themselves(name: str) -> None:
-    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} is 0; it is 1 or more"):
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} must be 1 or more, got 0"):
         TrainOptions(model="m", data="d", model_dir="x", **{name: 0})  # type: ignore[arg-type]
 
 

@@ -22,17 +22,17 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _PROBE = b"tpudata doctor"
-# Records whose labels are looked at, spread over a split.
+# Number of records whose labels are checked, spread over a split.
 _LABELS = 2000
 
 
 class Finding(NamedTuple):
-    """One line of the doctor's.
+    """One line of the report.
 
     Attributes:
-        name: of what was looked at.
+        name: name of the check.
         state: OK, WARNING or PROBLEM.
-        text: what was found, and how to fix it.
+        text: the finding, and the fix.
     """
 
     name: str
@@ -41,19 +41,19 @@ class Finding(NamedTuple):
 
 
 def check_model_dir(folder: str) -> Finding:
-    """Write, read and delete a small file in the folder of a model, and remove the folders that were made for it."""
+    """Write, read and delete a small file in the folder of a model, and remove the folders that this created."""
     made = _missing_folders(folder)
     try:
         return _write_and_read(folder)
     finally:
         for path in made:
-            # It stays if another program has put something there meanwhile.
+            # It stays if another program has written there meanwhile.
             with contextlib.suppress(OSError):
                 path.rmdir()
 
 
 def _missing_folders(folder: str) -> list[Path]:
-    """Return the folders that writing into a folder makes, the innermost first; an object store has none."""
+    """Return the folders that writing into a folder creates, the innermost first; none on an object store."""
     if is_remote(folder):
         return []
     path = Path(folder)
@@ -76,11 +76,13 @@ def _write_and_read(folder: str) -> Finding:
         storage.delete(path)
         if storage.stat(path) is not None:
             return Finding(
-                "model dir", PROBLEM, f"{path} is still there after it was deleted. Grant the right to delete."
+                "model dir", PROBLEM, f"{path} still exists after its deletion. Grant the permission to delete."
             )
     except (StorageError, OSError) as error:
         return Finding(
-            "model dir", PROBLEM, f"no file can be {done} in {folder}: {error} Grant the right, or name another."
+            "model dir",
+            PROBLEM,
+            f"no file can be {done} in {folder}: {error} Grant the permission, or pass another folder.",
         )
     return Finding("model dir", OK, f"{folder}: a file was written, read and deleted")
 
@@ -109,7 +111,7 @@ def check_files(dataset: Dataset) -> Finding:
         return Finding(
             "files",
             WARNING,
-            f"{counted(omitted, 'record')} in quarantine, which readers omit. Restore the shards to have them back.",
+            f"{counted(omitted, 'record')} in quarantine, which readers skip. Restore the shards to get them back.",
         )
     return Finding("files", OK, f"{counted(total, 'shard')} and their indexes, with the sizes that the manifest says")
 
@@ -163,12 +165,12 @@ def _shape_problem(feature: Feature, given: Mapping[str, str | None]) -> str:
 
 
 def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any]) -> Finding | None:
-    """Compare the labels of some records with the classes of the dataset and of the model; None without labels.
+    """Compare the labels of some records with the classes of the dataset and of the model; return None without labels.
 
     Args:
         dataset: the dataset.
         model: name of the model, or None.
-        params: that the user gives the model.
+        params: parameters of the model from the user.
     """
     label = label_feature(dataset.manifest)
     if label is None or label.kind != "int64":

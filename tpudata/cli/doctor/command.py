@@ -1,4 +1,4 @@
-"""`tpudata doctor`: whether everything is ready for a run, and what a TPU would reject of a model."""
+"""`tpudata doctor`: checks before a run, and what a TPU would reject of a model."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _NONE = "none"
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print what is ready and what is not; return 1 if something that was asked for is missing or would end a run.
+    """Print the checks; return 1 if something that a flag names is missing or would end a run.
 
     Args:
         argv: the flags.
 
     Raises:
         UsageError: the usage is wrong.
-        TpudataError: from the rehearsal: see `tpudata train --rehearse`.
+        TpudataError: the rehearsal failed: see `tpudata train --rehearse`.
     """
     flags = parse_flags(argv)
     limit = flags.time_limit
@@ -77,7 +77,7 @@ class _Lines:
     """Findings that were printed.
 
     Attributes:
-        states: by the name of a line.
+        states: states by the names of lines.
     """
 
     def __init__(self) -> None:
@@ -137,8 +137,8 @@ def _versions() -> tuple[str, str]:
 
 
 def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
-    """Return the answer of a separate process to a question: a state, `otherwise` if it fails, and a text."""
-    # It ends with this process.
+    """Run a probe in a separate process; return its state, `otherwise` if it fails, and its text."""
+    # The pipe ends the probe with this process.
     reader, writer = os.pipe()
     command = [sys.executable, "-m", "tpudata.cli.doctor.probe", str(reader), *words]
     try:
@@ -146,14 +146,14 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
             command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL, pass_fds=[reader]
         )
     except subprocess.TimeoutExpired:
-        return otherwise, f"no answer within {counted(limit, 'second')}; --time-limit waits longer"
+        return otherwise, f"no answer within {counted(limit, 'second')}; raise --time-limit to wait longer"
     finally:
         os.close(writer)
         os.close(reader)
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
         said = done.stderr.strip().splitlines()
-        return otherwise, f"the process that looked ended with {done.returncode}: {said[-1] if said else 'in silence'}"
+        return otherwise, f"the probe ended with exit code {done.returncode}: {said[-1] if said else 'no output'}"
     answer: dict[str, str] = json.loads(lines[-1])
     if "warning" in answer:
         return WARNING, answer["warning"]

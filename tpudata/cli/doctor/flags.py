@@ -11,9 +11,9 @@ from tpudata.errors import UsageError
 from tpudata.models import check_model_name
 from tpudata.storage import storage_for
 
-# Flags of `tpudata train` that the rehearsal takes, too.
+# Flags of `tpudata train` that are passed to the rehearsal.
 REHEARSAL_FLAGS = {"image-size": "HxW", "crop": "SIZE", "sequence-length": "N", "batch-size": "N"}
-# Those that bring records to one shape, as the separate process takes them.
+# Flags that bring records to one shape, in the order of the probe's arguments.
 SHAPE_FLAGS = ("image-size", "crop", "sequence-length")
 
 
@@ -28,32 +28,32 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     """
     parser = FlagParser(
         "tpudata doctor",
-        "Says before a run whether everything is ready: versions, devices, a TPU, storage, a dataset, memory, speed, a model.",
+        "Checks everything before a run: versions, devices, a TPU, storage, a dataset, memory, speed, a model.",
     )
     parser.add_argument("--tpu-name", default="", metavar="NAME", help="a TPU's name or address (default: $TPU_NAME)")
     parser.add_argument(
-        "--tpu-zone", default="", metavar="ZONE", help="where the name is looked up (default: gcloud's)"
+        "--tpu-zone", default="", metavar="ZONE", help="zone in which the name is looked up (default: gcloud's)"
     )
-    parser.add_argument("--gcp-project", default="", metavar="PROJECT", help="where the name is looked up")
+    parser.add_argument("--gcp-project", default="", metavar="PROJECT", help="project in which the name is looked up")
     parser.add_argument("--data", metavar="DIR", help="a dataset to check, local or gs://")
     parser.add_argument("--model-dir", metavar="DIR", help="write, read and delete a small file in this folder")
     parser.add_argument("--train-split", default="train", metavar="NAME", help="split to feed (default: %(default)s)")
     parser.add_argument("--model", metavar="NAME", help="list what a TPU would reject of this model; needs --data")
-    parser.add_argument("--config", metavar="FILE", help="for the rehearsal, as of tpudata train")
-    parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="for the model")
+    parser.add_argument("--config", metavar="FILE", help="configuration of the rehearsal, as for tpudata train")
+    parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="parameter of the model")
     for name, value in REHEARSAL_FLAGS.items():
-        parser.add_argument(f"--{name}", metavar=value, help="for the dataset and the model, as of tpudata train")
+        parser.add_argument(f"--{name}", metavar=value, help="as for tpudata train, for the dataset and the model")
     parser.add_argument(
         "--step-time",
         metavar="MS",
-        help="milliseconds of a training step: says whether the device will wait for records",
+        help="milliseconds of a training step: reports whether the device will wait for records",
     )
     parser.add_argument(
         "--time-limit",
         type=positive_int,
         default=60,
         metavar="SECONDS",
-        help="for each answer (default: %(default)s)",
+        help="time limit of each check (default: %(default)s)",
     )
     flags = parser.parse(argv)
     for_model = [f"--{name}" for name in ("config", "param") if getattr(flags, name)]
@@ -67,7 +67,7 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError("tpudata doctor: --step-time needs the records of a step. Pass --batch-size.")
     if flags.model is not None and ":" not in flags.model:
         check_model_name(flags.model)
-    # The same rules as of the commands that take these flags.
+    # The same rules as in the commands that take these flags.
     for name, parse in (("batch_size", positive_int), ("crop", positive_int), ("sequence_length", positive_int)):
         _check_value(name, getattr(flags, name), parse)
     _check_value("image_size", flags.image_size, height_width)
@@ -84,7 +84,7 @@ def _check_value(name: str, text: str | None, parse: Callable[[str], object]) ->
 
 
 def read_config(path: str | None) -> dict[str, Any]:
-    """Return what the file of --config sets, by name with underscores; the rehearsal checks it more closely."""
+    """Return the values that the file of --config sets, by name with underscores; the rehearsal checks them fully."""
     from tpudata.train.options.config_file import PARAMS, checked_params, parse_yaml
 
     if path is None:
@@ -97,7 +97,7 @@ def read_config(path: str | None) -> dict[str, Any]:
 
 
 def flag_or_config(flags: argparse.Namespace, config: Mapping[str, Any], name: str) -> str | None:
-    """Return the text of a flag, or else what the file of --config sets."""
+    """Return the text of a flag, or else of its value in the file of --config."""
     key = name.replace("-", "_")
     value = getattr(flags, key)
     if value is not None:

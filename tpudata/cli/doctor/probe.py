@@ -1,9 +1,9 @@
-"""Probes of `tpudata doctor` that run in a separate process, which is ended if no answer comes.
+"""Probes of `tpudata doctor` that run in a separate process, which has a time limit.
 
     python -m tpudata.cli.doctor.probe LIFELINE KIND [WORD ...]
 
 ends with the process that holds the other end of a pipe, whose descriptor is LIFELINE. It prints one line of JSON:
-{"found": "text"}; {"warning": "text"} for what may slow a run; {"problem": "text"} for what is missing or would end a run.
+{"found": "text"}; {"warning": "text"} if a run may be slow; {"problem": "text"} if something is missing or would end a run.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tpudata.console.tables import bytes_text, counted
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
 
-# Rows of the square matrices, and about how long they are multiplied, in seconds.
+# Rows of the square matrices, and approximate duration of their multiplication in seconds.
 _ROWS = {"CPU": 1024, "GPU": 4096, "TPU": 4096}
 _SECONDS = 0.5
-# Each stage of feeding is measured for so long, in seconds.
+# Seconds for which each stage of feeding is measured.
 _FEEDING_SECONDS = 2
 
 
 def devices() -> str:
-    """Return a line on the CPU and GPUs that TensorFlow sees here, and how fast the first of each multiplies matrices."""
+    """Return a line on the CPU and GPUs that TensorFlow sees, with the speed of the first of each."""
     tf = _tensorflow()
     words = []
     for kind in ("CPU", "GPU"):
@@ -43,7 +43,7 @@ def devices() -> str:
 
 
 def tpu(name: str, zone: str, project: str, limit: str) -> str:
-    """Return a line on a TPU (an empty name: the one tpu_system finds), its cores, and how fast they multiply matrices."""
+    """Return a line on a TPU (an empty name: the one that tpu_system finds), its cores and their speed."""
     tf = _tensorflow()
     from tpudata.estimator import tpu_system
 
@@ -58,19 +58,19 @@ def tpu(name: str, zone: str, project: str, limit: str) -> str:
 
 
 def credentials() -> str:
-    """Return whose credentials google-auth would show."""
+    """Return a line on the credentials that google-auth finds."""
     from tpudata.storage.gcs.credentials import ANONYMOUS, EMULATOR, IMPERSONATED, is_switched_on
 
     if os.environ.get(EMULATOR):
         return f"none needed: {EMULATOR} is {os.environ[EMULATOR]}"
     if is_switched_on(ANONYMOUS):
-        return f"none shown: {ANONYMOUS} is {os.environ[ANONYMOUS]}"
+        return f"none used: {ANONYMOUS} is {os.environ[ANONYMOUS]}"
     import google.auth
 
     found, project = google.auth.default()
     account = getattr(found, "service_account_email", None) or type(found).__module__.rpartition(".")[2]
     if other := os.environ.get(IMPERSONATED, "").strip():
-        account = f"{other.rpartition(',')[2].strip()}, by way of {account}"
+        account = f"{other.rpartition(',')[2].strip()}, impersonated by {account}"
     return f"{account}, project {project or 'not set'}"
 
 
@@ -81,7 +81,7 @@ def data(folder: str) -> str:
 
 
 def memory(folder: str, split: str, image_size: str, crop: str, sequence_length: str) -> str:
-    """Return what the shuffle's window and a cache of decoded records take, against the free memory.
+    """Return the memory of the shuffle window and of a cache of decoded records, against the free memory.
 
     Raises:
         _SlowError: the window takes more than half of the free memory.
@@ -109,7 +109,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     text = f"shuffle window {bytes_text(window)}, decoded records {bytes_text(decoded)}"
     text += " (kept by cache=auto)" if is_cached else " (not kept by cache=auto)"
     if free is None:
-        return f"{text}; this system does not say how much memory is free"
+        return f"{text}; the free memory of this system is unknown"
     text = f"{text}, {bytes_text(free)} free"
     if 2 * window + (decoded if is_cached else 0) > free:
         raise _SlowError(f"{text}. Close other programs, or pass a smaller shuffle= to make_input_fn.")
@@ -119,7 +119,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
 def feeding(
     folder: str, split: str, batch_size: str, step_time: str, image_size: str, crop: str, sequence_length: str
 ) -> str:
-    """Return how many records a second are fed, measured for some seconds, against a step time.
+    """Return the measured number of records per second, against a step time.
 
     Raises:
         _SlowError: the device would wait.
@@ -135,7 +135,7 @@ def feeding(
     text = f"{rate:,.0f} records/s in batches of {batch_size}"
     step = report["step"]
     if step is None:
-        return f"{text}; --step-time MS says whether that is enough"
+        return f"{text}; pass --step-time MS to see whether that is enough"
     text += f", {step['records_per_second']:,.0f} needed for steps of {step['milliseconds']:g} ms"
     if step["is_input_bound"]:
         raise _SlowError(f"{text}: the device waits {step['waiting']:.0%} of the time. {report['advice']}")
@@ -143,7 +143,7 @@ def feeding(
 
 
 class _SlowError(Exception):
-    """A run would work, and waste time or memory."""
+    """A run would work, but waste time or memory."""
 
 
 def _tensorflow() -> Any:
@@ -162,7 +162,7 @@ def _on_device(tf: Any, device: str) -> Callable[..., float]:
 
 
 def _speed(tf: Any, kind: str, run: Callable[..., float], cores: int = 1) -> str:
-    """Return how many operations a second the multiplication of matrices does, in the device's own dtype."""
+    """Return the operations per second of a multiplication of matrices, in the device's best dtype."""
     rows = _ROWS[kind]
     dtype = tf.float32 if kind == "CPU" else tf.bfloat16
 
@@ -176,7 +176,7 @@ def _speed(tf: Any, kind: str, run: Callable[..., float], cores: int = 1) -> str
         started = time.monotonic()
         # Each row of the product of matrices whose values are all 1 / rows adds up to 1.
         if not abs(run(multiply, tf.constant(times)) / (rows * cores) - 1) < 0.1:
-            raise TpudataError(f"The {kind} multiplies matrices wrongly. Look for another one.")
+            raise TpudataError(f"The {kind} multiplies matrices wrongly. Use another one.")
         return time.monotonic() - started
 
     seconds(1)  # traces
@@ -196,7 +196,7 @@ _KINDS: dict[str, Callable[..., str]] = {
 
 
 def main(words: list[str]) -> None:
-    """Answer one question on stdout."""
+    """Run one probe, and print its answer on stdout."""
     try:
         # Keep the output of libraries out of the report.
         with contextlib.redirect_stdout(sys.stderr):

@@ -1,6 +1,7 @@
-"""The estimator's errors, and TensorFlow's in one line. They are TpudataErrors, and also the types that ported programs catch.
+"""Errors of the estimator, and one-line reasons of TensorFlow's errors.
 
-Plain TypeError and ValueError are for the arguments of a call; these are for errors during a run.
+These are for errors during a run: TpudataErrors that are also of the types that ported programs catch. Wrong arguments of a call
+raise plain TypeError and ValueError.
 """
 
 import re
@@ -11,13 +12,13 @@ import tensorflow as tf
 from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator.api.findings import Finding
 
-# Text that TensorFlow puts around the reason: in a session the reason follows the line of the operation, else it is in brackets.
+# Text around the reason in TensorFlow's messages: in a session, the reason follows the line of the operation.
 _OF_OPERATION = re.compile(r"\nNode: .*\n(.*)")
 _AROUND = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
 
 
 def reason(error: tf.errors.OpError) -> str:
-    """Return the reason of an operation's error in one line, without the place where it was built."""
+    """Return the reason of an operation's error in one line, without the place at which the operation was built."""
     found = _OF_OPERATION.search(error.message)
     line = found[1] if found else error.message.strip().partition("\n")[0]
     return _AROUND.sub("", line)
@@ -30,7 +31,7 @@ class CheckpointError(TpudataError, ValueError):
 class CheckpointNotFoundError(CheckpointError, tf.errors.NotFoundError):  # type: ignore[misc]  # TensorFlow is untyped
     """A checkpoint, or a variable of it, is missing.
 
-    It is a NotFoundError, too: programs that evaluate each checkpoint as it appears catch it for one that was deleted.
+    It is also a NotFoundError, which programs catch that evaluate each checkpoint as it appears, for a deleted one.
     """
 
     def __init__(self, message: str) -> None:
@@ -41,26 +42,26 @@ class CheckpointNotFoundError(CheckpointError, tf.errors.NotFoundError):  # type
 
 
 class ArgumentTypeError(TypeError, ValueError):
-    """An argument of another type, for which the original raised a ValueError."""
+    """An argument has the wrong type, for which the original raised a ValueError."""
 
 
 class ModelFnError(TpudataError):
-    """model_fn does not take what an estimator gives, or returns what it cannot use.
+    """The arguments or the result of model_fn do not fit the estimator.
 
-    Errors from inside a model_fn's own code stay as they are.
+    Errors from inside the code of a model_fn are passed on unchanged.
     """
 
 
 class ModelFnTypeError(ModelFnError, TypeError):
-    """The ModelFnError for a value of another type."""
+    """The ModelFnError for a value of the wrong type."""
 
 
 class ModelFnValueError(ModelFnError, ValueError):
-    """The ModelFnError for a value outside the allowed ones."""
+    """The ModelFnError for a value that is not allowed."""
 
 
 class HostFunctionError(ModelFnValueError, RuntimeError):
-    """metric_fn or host_fn does not take the tensors that it is given; in the original a RuntimeError."""
+    """metric_fn or host_fn does not accept its tensors; in the original a RuntimeError."""
 
 
 class BatchSizeError(UsageError, ValueError):
@@ -68,10 +69,10 @@ class BatchSizeError(UsageError, ValueError):
 
 
 class RehearsalError(TpudataError):
-    """A rehearsal found what a TPU would reject; the message lists all of it.
+    """A rehearsal found something that a TPU would reject; the message lists all of it.
 
     Attributes:
-        findings: these, and what would be slow on a TPU.
+        findings: all findings, including those that are only slow on a TPU.
     """
 
     def __init__(self, message: str, findings: tuple[Finding, ...]) -> None:
@@ -83,7 +84,7 @@ class RehearsalError(TpudataError):
 
 
 class ClusterError(TpudataError):
-    """The processes of a TF_CONFIG cluster cannot continue together: one ended, cannot be reached, or sees another model_dir."""
+    """The processes of a TF_CONFIG cluster cannot continue: one ended, cannot be reached, or has another model_dir."""
 
 
 class TPUConnectionError(TpudataError):
@@ -93,7 +94,7 @@ class TPUConnectionError(TpudataError):
 class NonFiniteError(TpudataError, tf.compat.v1.train.NanLossDuringTrainingError):  # type: ignore[misc]
     """The loss or a variable became NaN or infinite; the last checkpoint is from before.
 
-    It is a NanLossDuringTrainingError, too, which ported programs catch.
+    It is also a NanLossDuringTrainingError, which ported programs catch.
     """
 
     def __str__(self) -> str:

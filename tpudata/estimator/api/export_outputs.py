@@ -16,27 +16,27 @@ class ExportOutput(abc.ABC):
 
     @abc.abstractmethod
     def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
-        """Return the `SignatureDef` that computes it from `receiver_tensors` (from name to tensor).
+        """Return the `SignatureDef` that computes this output from `receiver_tensors` (from name to tensor).
 
         Raises:
-            ValueError: it cannot be served from these inputs.
+            ValueError: the output cannot be served from these inputs.
         """
 
 
 class PredictOutput(ExportOutput):
-    """Any named tensors.
+    """Output of any named tensors.
 
     Args:
         outputs: a dict from name to tensor, or one tensor, which is named "output".
 
     Raises:
-        ValueError: a value is not a tensor, a name is not a string, or there are none.
+        ValueError: there are no outputs, a value is not a tensor, or a name is not a string.
     """
 
     def __init__(self, outputs: Any) -> None:
         self.outputs = dict(outputs) if isinstance(outputs, Mapping) else {"output": outputs}
         if not self.outputs:
-            raise ModelFnValueError("PredictOutput({}) has no outputs: give at least one.")
+            raise ModelFnValueError("PredictOutput({}) has no outputs (expected at least one). Pass one.")
         for name, tensor in self.outputs.items():
             if not isinstance(name, str):
                 raise ModelFnValueError(f"PredictOutput: the names of outputs must be strings, got {name!r}.")
@@ -48,26 +48,26 @@ class PredictOutput(ExportOutput):
 
 
 class ClassificationOutput(ExportOutput):
-    """Scores, or names, of classes, for TensorFlow Serving's Classify; its only input is the serialised Examples.
+    """Scores or names of classes, for TensorFlow Serving's Classify; its only input is the serialised Examples.
 
     Args:
         scores: floats [batch, classes], or None.
-        classes: strings [batch, classes], or None. With both, each score belongs to the class at its place.
+        classes: strings [batch, classes], or None. With both, each score belongs to the class in the same place.
 
     Raises:
-        ValueError: neither is given, or one of another dtype.
+        ValueError: both are None, or one has the wrong dtype.
     """
 
     def __init__(self, scores: Any = None, classes: Any = None) -> None:
         if scores is None and classes is None:
-            raise ModelFnValueError("ClassificationOutput() needs scores, classes or both.")
+            raise ModelFnValueError("ClassificationOutput() needs scores, classes or both (got neither). Pass one.")
         _require_floating("ClassificationOutput(scores=...)", scores)
         if classes is not None:
             _require_tensor("ClassificationOutput(classes=...)", classes)
             if classes.dtype != tf.string:
                 raise ModelFnValueError(
-                    f"ClassificationOutput(classes=...) must be strings, got {classes.dtype.name}: map the numbers to names, "
-                    "or give scores."
+                    f"ClassificationOutput(classes=...) must be strings, got {classes.dtype.name}. Map the numbers to names, "
+                    "or pass scores."
                 )
         self.scores = scores
         self.classes = classes
@@ -85,7 +85,7 @@ class RegressionOutput(ExportOutput):
         value: floats [batch].
 
     Raises:
-        ValueError: no floating tensor.
+        ValueError: the value is not a floating tensor.
     """
 
     def __init__(self, value: Any) -> None:
@@ -125,8 +125,8 @@ def check_export_outputs(export_outputs: Any, owner: str) -> None:
     """Check a spec's export_outputs.
 
     Raises:
-        TypeError: not a dict of ExportOutputs.
-        ValueError: several outputs, none of which is named "serving_default".
+        TypeError: it is not a dict of ExportOutputs.
+        ValueError: there are several outputs, none named "serving_default".
     """
     if export_outputs is None:
         return
@@ -143,13 +143,16 @@ def check_export_outputs(export_outputs: Any, owner: str) -> None:
             )
     if len(export_outputs) > 1 and DEFAULT_SIGNATURE not in export_outputs:
         raise ModelFnValueError(
-            f"{where} has several outputs, {sorted(export_outputs)}: name the one that is served by default "
-            f"{DEFAULT_SIGNATURE!r}."
+            f"{where} has several outputs (got {sorted(export_outputs)}, expected {DEFAULT_SIGNATURE!r} among them). Give the "
+            "default one this name."
         )
 
 
 def named_outputs(export_outputs: Mapping[str, ExportOutput] | None, predictions: Any) -> dict[str, ExportOutput]:
-    """Return the outputs to export by signature name: the spec's, or else its predictions; a single one is also the default."""
+    """Return the outputs to export, by name of the signature: the spec's, or else its predictions.
+
+    A single output is also the default.
+    """
     if not export_outputs:
         return {DEFAULT_SIGNATURE: PredictOutput(predictions)}
     named = dict(export_outputs)

@@ -10,10 +10,10 @@ class Finding:
 
     Attributes:
         mode: the value of ModeKeys whose step it is in.
-        where: the place: a feature, a line of the program, an argument.
-        what: what is wrong there, and why it matters.
-        fix: what to do about it; "" if `what` says so.
-        is_rejected: False if a TPU accepts it, but is slow or may be too small.
+        where: place of the finding: a feature, a line of the program, an argument.
+        what: the problem, and why it matters.
+        fix: what to do about it; "" if `what` tells.
+        is_rejected: whether a TPU rejects it; False if it is only slow, or may need too much memory.
     """
 
     mode: str

@@ -11,7 +11,7 @@ _train = tf.compat.v1.train
 
 
 def check_hooks(hooks: Any, owner: str) -> tuple[Any, ...]:
-    """Check a list of hooks, or None for none.
+    """Check a list of hooks; None stands for an empty one.
 
     Raises:
         TypeError: an entry is not a SessionRunHook.
@@ -20,7 +20,7 @@ def check_hooks(hooks: Any, owner: str) -> tuple[Any, ...]:
 
 
 def check_listeners(listeners: Any, owner: str) -> tuple[Any, ...]:
-    """Check a list of saving listeners, or None for none.
+    """Check a list of saving listeners; None stands for an empty one.
 
     Raises:
         TypeError: an entry is not a CheckpointSaverListener.
@@ -35,6 +35,6 @@ def _checked(given: Any, owner: str, what: str, base: type, error: type[TypeErro
     for item in found:
         if not isinstance(item, base):
             raise error(
-                f"{owner} must hold tf.compat.v1.train.{base.__name__} instances, got {item!r}. Derive its class from that."
+                f"{owner} must contain tf.compat.v1.train.{base.__name__} instances, got {item!r}. Derive its class from that."
             )
     return found

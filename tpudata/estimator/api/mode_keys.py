@@ -1,4 +1,4 @@
-"""The three things that an estimator does with a model."""
+"""Names of the modes: training, evaluation and prediction."""
 
 
 class ModeKeys:

@@ -1,4 +1,4 @@
-"""The methods of a namedtuple: the original's configurations and specs have them, and programs call them."""
+"""Methods of a namedtuple, which programs call on the original's configurations and specs."""
 
 import dataclasses
 from typing import Any, TypeVar
@@ -7,7 +7,7 @@ _T = TypeVar("_T", bound="NamedTupleMethods")
 
 
 class _Fields:
-    """The names of a dataclass's fields, of the class as well as of its objects."""
+    """Names of a dataclass's fields, available on the class and on its objects."""
 
     def __get__(self, instance: object, owner: Any) -> tuple[str, ...]:
         return tuple(field.name for field in dataclasses.fields(owner))
@@ -25,7 +25,7 @@ class NamedTupleMethods:
         """Return a copy with `changes`.
 
         Raises:
-            ValueError: an unknown field.
+            ValueError: a field is unknown.
         """
         unknown = sorted(changes.keys() - set(self._fields))
         if unknown:

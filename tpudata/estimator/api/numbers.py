@@ -1,4 +1,4 @@
-"""Numbers among arguments."""
+"""Checks of numbers among arguments."""
 
 from numbers import Integral
 
@@ -7,8 +7,8 @@ def require_positive_int(owner: str, name: str, value: object, *, or_none: bool 
     """Check a positive int.
 
     Raises:
-        TypeError: not an int.
-        ValueError: not positive.
+        TypeError: the value is not an int.
+        ValueError: the value is not positive.
     """
     if value is None and or_none:
         return

@@ -23,23 +23,23 @@ def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
         raise ModelFnValueError(f"{owner}(mode=...) must be one of {', '.join(MODES)}, got {spec.mode!r}.")
     if spec.mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
         if spec.loss is None:
-            raise ModelFnValueError(f"{owner} has no loss: it is required in mode {spec.mode!r}.")
+            raise ModelFnValueError(f"{owner} has no loss, which mode {spec.mode!r} requires. Pass loss.")
         loss = tf.convert_to_tensor(spec.loss)
-        # A loss of shape [1] was accepted where models ran without a TPU.
+        # The original accepts a loss of shape [1] without a TPU.
         if loss.shape.rank is not None and loss.shape.rank > 0 and loss.shape != [1]:
             raise ModelFnValueError(
-                f"{owner}(loss=...) must be a scalar, got shape {loss.shape}: reduce it, e.g. by a mean."
+                f"{owner}(loss=...) must be a scalar, got shape {loss.shape}. Reduce it, for example by tf.reduce_mean."
             )
         if not loss.dtype.is_floating:
             raise ModelFnTypeError(f"{owner}(loss=...) must be of a floating dtype, got {loss.dtype.name}.")
     if spec.mode == ModeKeys.TRAIN and spec.train_op is None:
-        raise ModelFnValueError(f"{owner} has no train_op: it is required in mode {spec.mode!r}.")
+        raise ModelFnValueError(f"{owner} has no train_op, which mode {spec.mode!r} requires. Pass train_op.")
     if spec.mode == ModeKeys.TRAIN:
         for item in tf.nest.flatten(spec.train_op, expand_composites=True):
-            if not hasattr(item, "device"):  # By which tf.group tells them.
+            if not hasattr(item, "device"):  # tf.group makes the same test.
                 raise ModelFnTypeError(f"{owner}(train_op=...) must be an operation or a tensor, got {item!r}.")
     if spec.mode == ModeKeys.PREDICT and spec.predictions is None:
-        raise ModelFnValueError(f"{owner} has no predictions: they are required in mode {spec.mode!r}.")
+        raise ModelFnValueError(f"{owner} has no predictions, which mode {spec.mode!r} requires. Pass predictions.")
     if spec.mode == ModeKeys.PREDICT:
         _require_dense(spec.predictions, f"{owner}(predictions=...)")
         check_export_outputs(spec.export_outputs, owner)
@@ -59,17 +59,18 @@ class TPUEstimatorSpec(NamedTupleMethods):
         eval_metrics: (metric_fn, tensors) with a list or tuple of tensors, given to metric_fn by position, or a dict,
             given by keyword. metric_fn returns a dict from name to a (value, update_op) pair of v1 metrics or to a
             Keras metric whose update_state was called.
-        export_outputs: dict from name to an output of `tpudata.estimator.export`, for export_saved_model: a signature each.
-            One of several must be named "serving_default". None: one signature, with the predictions.
-        scaffold_fn: returns a `tf.compat.v1.train.Scaffold`, or None: the initial values of
-            variables, and which of them checkpoints keep. It is called once in each train, evaluate and predict.
-        host_call: (host_fn, tensors) as in eval_metrics, for train and evaluate. host_fn is run on the host at each step, mostly to
-            write summaries: every operation with an effect that it makes is run, returned or not.
-        training_hooks, evaluation_hooks, prediction_hooks: `tf.compat.v1.train.SessionRunHook`s of a mode, after those of the call.
+        export_outputs: dict from name to an output of `tpudata.estimator.export`, each of which becomes a signature of
+            export_saved_model. One of several must be named "serving_default". None for one signature with the predictions.
+        scaffold_fn: function that returns a `tf.compat.v1.train.Scaffold` with the initial values of variables and the selection of
+            those that checkpoints keep, or None. It is called once in each train, evaluate and predict.
+        host_call: (host_fn, tensors) as in eval_metrics, for train and evaluate. host_fn runs on the host at each step, mostly to
+            write summaries; all its operations with an effect run, whether it returns them or not.
+        training_hooks, evaluation_hooks, prediction_hooks: `tf.compat.v1.train.SessionRunHook`s of a mode, which follow those of
+            the call.
 
     Raises:
-        TypeError: a value of another type.
-        ValueError: something required is missing, or eval_metrics, host_call or export_outputs is not as above.
+        TypeError: a value has the wrong type.
+        ValueError: a required value is missing, or eval_metrics, host_call or export_outputs has another form.
     """
 
     mode: str
@@ -96,12 +97,12 @@ class TPUEstimatorSpec(NamedTupleMethods):
             _check_host_function("host_call", "host_fn", self.host_call, is_used=self.mode != ModeKeys.PREDICT)
 
     def as_estimator_spec(self) -> "EstimatorSpec":
-        """Return the EstimatorSpec of the same model, for a plain Estimator; call it in model_fn.
+        """Return the EstimatorSpec of the same model, for a model_fn of a plain Estimator.
 
-        metric_fn, host_fn and scaffold_fn are called here; a hook runs host_fn's operations with each step.
+        It calls metric_fn, host_fn and scaffold_fn; a hook runs host_fn's operations with each step.
 
         Raises:
-            TypeError, ValueError: what metric_fn or scaffold_fn returned is of another type.
+            TypeError, ValueError: metric_fn or scaffold_fn returned a value of the wrong type.
         """
         metrics = None if self.eval_metrics is None else _call_host_function(self.eval_metrics)
         hooks: tuple[Any, ...] = ()
@@ -134,14 +135,14 @@ class EstimatorSpec(NamedTupleMethods):
         train_op: as in TPUEstimatorSpec.
         eval_metric_ops: dict from name to a (value, update_op) pair or an updated Keras metric, made in model_fn.
         export_outputs: as in TPUEstimatorSpec.
-        training_chief_hooks: hooks for training that come before those of the call.
+        training_chief_hooks: hooks for training in the chief, which precede those of the call.
         training_hooks: as in TPUEstimatorSpec.
         scaffold: a `tf.compat.v1.train.Scaffold`, as scaffold_fn returns it in TPUEstimatorSpec.
         evaluation_hooks, prediction_hooks: as in TPUEstimatorSpec.
 
     Raises:
-        TypeError: a value of another type.
-        ValueError: something required is missing.
+        TypeError: a value has the wrong type.
+        ValueError: a required value is missing.
     """
 
     mode: str
@@ -193,7 +194,7 @@ def _check_host_function(field: str, function_name: str, pair: Any, *, is_used: 
         _require_dense(tensors, owner)
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # Some builtins have no signature; the call will show.
+    except (TypeError, ValueError):  # Some builtins have no signature.
         return
     try:
         if isinstance(tensors, Mapping):
@@ -234,15 +235,15 @@ def check_metrics(metrics: Any, where: str) -> None:
         where: source of the dict, for the messages.
 
     Raises:
-        TypeError: not a dict, or an entry that is neither a pair nor a metric.
-        ValueError: an entry has a name that evaluate uses itself.
+        TypeError: it is not a dict, or an entry is neither a pair nor a metric.
+        ValueError: an entry has a name that evaluate reserves.
     """
     if not isinstance(metrics, Mapping):
         raise ModelFnTypeError(f"{where} must be a dict from name to metric, got {type(metrics).__name__}.")
     for name, metric in metrics.items():
         if name in RESERVED_METRICS:
             raise ModelFnValueError(
-                f"{where} names a metric {name!r}: evaluate reports that itself, choose another name."
+                f"{where} has a metric {name!r}, which evaluate reports itself. Choose another name."
             )
         is_pair = isinstance(metric, tuple | list) and len(metric) == 2 and hasattr(metric[1], "device")
         if not is_pair and not callable(getattr(metric, "result", None)):

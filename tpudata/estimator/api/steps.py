@@ -4,14 +4,16 @@ from typing import Any
 
 
 def check_steps(steps: int | None, max_steps: int | None) -> None:
-    """Check train's limits.
+    """Check the limits of a call of train.
 
     Raises:
-        TypeError: not an int.
-        ValueError: both are given, or one is not positive.
+        TypeError: one is not an int.
+        ValueError: there are both, or one is not positive.
     """
     if steps is not None and max_steps is not None:
-        raise ValueError(f"train takes steps or max_steps, not both: got steps={steps}, max_steps={max_steps}.")
+        raise ValueError(
+            f"train takes steps or max_steps, not both (got steps={steps}, max_steps={max_steps}). Pass one."
+        )
     for name, value in (("steps", steps), ("max_steps", max_steps)):
         require_steps("train", name, value)
 
@@ -20,8 +22,8 @@ def require_steps(owner: str, name: str, value: Any) -> None:
     """Check a number of steps: a positive int, or None.
 
     Raises:
-        TypeError: not an int.
-        ValueError: not positive.
+        TypeError: the value is not an int.
+        ValueError: the value is not positive.
     """
     if value is None:
         return

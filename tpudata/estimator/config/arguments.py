@@ -20,8 +20,8 @@ def checked_batch_size(name: str, value: Any) -> int | None:
     """Check a batch size: a positive int, or None.
 
     Raises:
-        TypeError: not an int.
-        ValueError: not positive.
+        TypeError: the value is not an int.
+        ValueError: the value is not positive.
     """
     if value is None:
         return None
@@ -36,7 +36,7 @@ def checked_batch_axis(batch_axis: Any, config: TPUConfig) -> tuple[int, ...] | 
     """Check a batch_axis: ints, or None.
 
     Raises:
-        TypeError: of another type.
+        TypeError: it is not a tuple of ints.
         ValueError: the input mode splits no batch.
     """
     if batch_axis is None:
@@ -46,7 +46,8 @@ def checked_batch_axis(batch_axis: Any, config: TPUConfig) -> tuple[int, ...] | 
     pipeline = InputPipelineConfig(config.per_host_input_for_training)
     if pipeline is not InputPipelineConfig.PER_HOST_V1:
         raise ValueError(
-            f"TPUEstimator(batch_axis={batch_axis!r}) is for PER_HOST_V1: in the mode {pipeline.name} no batch is split."
+            f"TPUEstimator(batch_axis={batch_axis!r}) requires the input mode PER_HOST_V1 (got {pipeline.name}, which splits no "
+            "batch). Omit it."
         )
     return tuple(batch_axis)
 
@@ -55,14 +56,14 @@ def checked_params(params: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a copy of params, checked.
 
     Raises:
-        TypeError: no dict.
-        ValueError: they hold a key that the estimator adds.
+        TypeError: params is not a dict.
+        ValueError: params contain a key that the estimator adds.
     """
     copied = copied_params(params, "TPUEstimator")
     for key in _RESERVED_PARAMS:
         if key in copied:
             raise ValueError(
-                f"TPUEstimator(params=...) holds {key!r}, which the estimator fills itself: rename it, or give "
+                f"TPUEstimator(params=...) contains {key!r}, which the estimator sets itself. Rename it, or pass "
                 "train_batch_size, eval_batch_size and predict_batch_size."
             )
     return copied
@@ -72,7 +73,7 @@ def copied_params(params: Mapping[str, Any] | None, owner: str) -> dict[str, Any
     """Return a copy of params.
 
     Raises:
-        TypeError: not a dict.
+        TypeError: params is not a dict.
     """
     if params is None:
         return {}
@@ -85,7 +86,7 @@ def check_plain_config(config: Any) -> RunConfig:
     """Check the config of an Estimator; return it, or the default.
 
     Raises:
-        ValueError: of another type, or with a TPU or several replicas.
+        ValueError: it has the wrong type, or names a TPU or several replicas.
     """
     config = RunConfig() if config is None else config
     if not isinstance(config, RunConfig):
@@ -99,20 +100,20 @@ def check_plain_config(config: Any) -> RunConfig:
 
 
 def found_model_dir(model_dir: str | None, config: RunConfig, owner: str = "TPUEstimator") -> str:
-    """Return the folder of checkpoints: as given, the RunConfig's, or a new temporary one.
+    """Return the folder of checkpoints: the given one, the RunConfig's, or a new temporary one.
 
     Raises:
-        ValueError: two are given.
+        ValueError: model_dir and the RunConfig name different folders.
     """
     given = None if model_dir is None else str(model_dir)
     if given is not None and config.model_dir is not None and given != config.model_dir:
         raise ValueError(
-            f"{owner}(model_dir={given!r}) differs from RunConfig(model_dir={config.model_dir!r}): give one."
+            f"{owner}(model_dir={given!r}) differs from RunConfig(model_dir={config.model_dir!r}). Pass one of them."
         )
     folder = given or config.model_dir
     if folder is None:
         folder = tempfile.mkdtemp(prefix="tpudata-")
-        _log.warning("No model_dir was given: using the temporary folder %s.", folder)
+        _log.warning("No model_dir was passed: using the temporary folder %s.", folder)
     return folder
 
 
@@ -120,8 +121,8 @@ def check_export(to_tpu: Any, to_cpu: Any, api_version: Any) -> None:
     """Check an estimator's arguments about exports.
 
     Raises:
-        TypeError: not bools.
-        ValueError: a kind of SavedModel that is not supported.
+        TypeError: a flag is not a bool.
+        ValueError: the kind of SavedModel is not supported.
     """
     for name, value in (("export_to_tpu", to_tpu), ("export_to_cpu", to_cpu)):
         if not isinstance(value, bool):
@@ -138,10 +139,10 @@ def check_export(to_tpu: Any, to_cpu: Any, api_version: Any) -> None:
 
 
 def require_eager(owner: str) -> None:
-    """Check that TensorFlow 2 behaviour is switched on.
+    """Check that TensorFlow 2 behaviour is enabled.
 
     Raises:
-        UsageError: it is not.
+        UsageError: it is disabled.
     """
     if not tf.executing_eagerly():
         raise UsageError(

@@ -15,9 +15,9 @@ class ClusterTask:
     """One task of a cluster.
 
     Attributes:
-        cluster: the addresses by the name of a job; empty without a cluster, and for an evaluator, which is outside.
-        task_type: the job of this process: "chief", "worker", "evaluator", ...
-        task_id: its number within the job.
+        cluster: addresses by name of the job; empty without a cluster, and for an evaluator, which is not part of it.
+        task_type: job of this process: "chief", "worker", "evaluator", ...
+        task_id: number of this process within the job.
         service: value of TF_CONFIG's "service".
     """
 
@@ -28,7 +28,7 @@ class ClusterTask:
 
     @classmethod
     def from_environment(cls) -> "ClusterTask":
-        """Read TF_CONFIG; without it, this is the only task.
+        """Return the task that TF_CONFIG describes; without TF_CONFIG, the only task.
 
         Raises:
             ValueError: TF_CONFIG does not follow TensorFlow's format.
@@ -47,7 +47,7 @@ class ClusterTask:
         """Return the task that the content of TF_CONFIG describes.
 
         Raises:
-            ValueError: it does not follow TensorFlow's format.
+            ValueError: the content does not follow TensorFlow's format.
         """
         text = found
         if not isinstance(found, Mapping):
@@ -76,7 +76,7 @@ class ClusterTask:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task does the writes of the whole cluster."""
+        """Whether this task writes for the whole cluster."""
         if self.task_type == "evaluator":
             return False
         chief = next((name for name in ("chief", "master") if name in self.cluster), "worker")
@@ -84,19 +84,19 @@ class ClusterTask:
 
     @property
     def num_workers(self) -> int:
-        """Tasks that train, the chief among them; 1 without a cluster, and 0 for an evaluator."""
+        """Number of tasks that train, including the chief; 1 without a cluster, and 0 for an evaluator."""
         if self.task_type == "evaluator":
             return 0
         return sum(len(self.cluster.get(name, ())) for name in _ROLES_WITH_MODEL) or 1
 
     @property
     def num_parameter_servers(self) -> int:
-        """Parameter servers."""
+        """Number of parameter servers."""
         return len(self.cluster.get("ps", ()))
 
     @property
     def global_id(self) -> int | None:
-        """The number of this task among all: chief, workers, parameter servers; None of an evaluator."""
+        """Number of this task among the chief, workers and parameter servers; None for an evaluator."""
         if self.task_type == "evaluator":
             return None
         jobs = [name for name in ("chief", "master", "worker") if name in self.cluster]

@@ -31,43 +31,43 @@ DEFAULT = _Default.DEFAULT
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """Settings of a run: the place of its state, and how often it is written.
+    """Settings of a run: the place of its state, and the intervals at which it is written.
 
     Attributes:
         tpu_config: a TPUConfig.
-        evaluation_master: "", or the same as `master`, which None means: one estimator has one TPU system.
-        master: address of the TPU, grpc://HOST:PORT, or its name; "" (or None) leaves it to `cluster` and `tpu_name`. All three
-            are for `use_tpu=True`.
+        evaluation_master: "" or the same as `master`, as one estimator has one TPU system; None for `master`.
+        master: address of the TPU, grpc://HOST:PORT, or its name; "" or None if `cluster` or `tpu_name` names it. These require
+            `use_tpu=True`.
         cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver`, which takes precedence over `master`.
-        tpu_name: name of the TPU; None: the environment variable TPU_NAME, or else the TPU of this machine.
-        zone, project: where the name is looked up; None: gcloud's settings.
+        tpu_name: name of the TPU; None for the environment variable TPU_NAME, or else the TPU of this machine.
+        zone, project: zone and project in which to look up the name; None for gcloud's settings.
         model_dir: folder (local or gs://) of checkpoints and event files.
-        tf_random_seed: seed of initial values and random ops; None draws one at random.
+        tf_random_seed: seed of initial values and random ops; None for a random one.
         save_summary_steps: steps between TensorBoard summaries, or None for none.
-        save_checkpoints_steps, save_checkpoints_secs: at most one of them; by default every 600 seconds. None in both
-            writes no checkpoint, as in the original: the trained values are lost when `train` returns.
+        save_checkpoints_steps, save_checkpoints_secs: interval of checkpoints, at most one of the two; by default 600 seconds.
+            None in both writes no checkpoint, as in the original: the trained values are lost when `train` returns.
         session_config: a `tf.compat.v1.ConfigProto`; its fields with a counterpart in TensorFlow 2 are applied.
-        keep_checkpoint_max: how many checkpoints to keep; None or 0 keeps all.
-        keep_checkpoint_every_n_hours: one checkpoint in so many hours is kept in addition.
+        keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
+        keep_checkpoint_every_n_hours: interval in hours at which one more checkpoint is kept.
         log_step_count_steps: steps between log lines, or None for none.
-        profile_steps: (first, last) steps of a training, counted from 1, of which a profile for TensorBoard is written to
-            model_dir; loops end before and after them. The original has no counterpart.
+        profile_steps: (first, last) training step, counted from 1, to write a profile of for TensorBoard to model_dir; loops end
+            before and after them. The original has no counterpart.
         exit_on_sigterm: whether SIGTERM ends training with a checkpoint and the exit code 75, if the program has no handler for it;
             False leaves the signal to the program. The original has no counterpart.
-        tf_config: the cluster and the task of this process, a dict as TF_CONFIG has it (`cluster_from_slurm()` returns one); None
-            reads TF_CONFIG. The original has no counterpart.
+        tf_config: the cluster and the task of this process, as a dict in the form of TF_CONFIG (`cluster_from_slurm()` returns
+            one); None reads TF_CONFIG. The original has no counterpart.
         train_distribute, eval_distribute, experimental_distribute, device_fn, experimental_max_worker_delay_secs: None. Replicas
             are TPUConfig's num_replicas, or a TPU's cores.
         protocol: None or "grpc".
-        session_creation_timeout_secs: a positive int. There is no session, so nothing waits for one.
-        checkpoint_save_graph_def: a bool. Checkpoints have no graph (no .meta file) in any case.
+        session_creation_timeout_secs: a positive int, which has no effect, as there is no session.
+        checkpoint_save_graph_def: a bool, which has no effect: checkpoints contain no graph (.meta file).
 
-    The cluster and the task of this process, of tf_config or TF_CONFIG, are `cluster_spec`, `task_type`, `task_id`, `is_chief`,
-    `num_worker_replicas`, `num_ps_replicas`, `global_id_in_cluster` and `service`.
+    The properties `cluster_spec`, `task_type`, `task_id`, `is_chief`, `num_worker_replicas`, `num_ps_replicas`,
+    `global_id_in_cluster` and `service` describe the cluster and the task of this process, from tf_config or TF_CONFIG.
 
     Raises:
-        TypeError: a value of another type.
-        ValueError: a value outside the allowed ones, or both checkpoint intervals.
+        TypeError: a value has the wrong type.
+        ValueError: a value is not allowed, or there are both checkpoint intervals.
     """
 
     tpu_config: TPUConfig = dataclasses.field(default_factory=TPUConfig)
@@ -107,7 +107,7 @@ class RunConfig:
         task = ClusterTask.from_environment() if given is None else ClusterTask.from_config(given)
         object.__setattr__(self, "_task", task)
         tpu_config: object = self.tpu_config
-        if tpu_config is None:  # Programs pass it, meaning the default.
+        if tpu_config is None:  # Programs pass None for the default.
             object.__setattr__(self, "tpu_config", TPUConfig())
         elif not isinstance(tpu_config, TPUConfig):
             hint = " Pass the folder as model_dir=." if isinstance(tpu_config, str | os.PathLike) else ""
@@ -122,14 +122,14 @@ class RunConfig:
         if self.evaluation_master and self.evaluation_master != self.master:
             raise ValueError(
                 f"RunConfig(evaluation_master={self.evaluation_master!r}) differs from master={self.master!r}: evaluation runs on "
-                "the TPU that trains. Leave it out."
+                "the TPU that trains. Omit it."
             )
         if self.cluster is not None and not callable(getattr(self.cluster, "master", None)):
             raise TypeError(f"RunConfig(cluster=...) must be a TPUClusterResolver, got {type(self.cluster).__name__}.")
         if self.model_dir is not None:
             object.__setattr__(self, "model_dir", str(self.model_dir))
             if not self.model_dir:
-                raise ValueError("RunConfig(model_dir='') names no folder: give a path, or None for a temporary one.")
+                raise ValueError("RunConfig(model_dir='') names no folder. Pass a path, or None for a temporary one.")
         for name in ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps"):
             require_positive_int("RunConfig", name, getattr(self, name), or_none=True)
         if self.keep_checkpoint_max != 0:
@@ -149,15 +149,15 @@ class RunConfig:
                 raise TypeError(f"RunConfig({name}=...) must be a bool, got {getattr(self, name)!r}.")
         self._check_profile_steps()
         self._check_checkpoint_interval()
-        self._check_what_has_no_counterpart()
+        self._check_unsupported()
 
-    def _check_what_has_no_counterpart(self) -> None:
+    def _check_unsupported(self) -> None:
         require_positive_int("RunConfig", "session_creation_timeout_secs", self.session_creation_timeout_secs)
         for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
             if getattr(self, name) is not None:
                 raise ValueError(
-                    f"RunConfig({name}=...) is not supported, got {type(getattr(self, name)).__name__}: the estimator makes its "
-                    "own. Pass tpu_config=TPUConfig(num_replicas=N) for N GPUs, and use a CrossShardOptimizer."
+                    f"RunConfig({name}=...) is not supported, got {type(getattr(self, name)).__name__}: the estimator makes the "
+                    "strategy. Pass tpu_config=TPUConfig(num_replicas=N) for N GPUs, and use a CrossShardOptimizer."
                 )
         for name in ("device_fn", "experimental_max_worker_delay_secs"):
             if getattr(self, name) is not None:
@@ -189,7 +189,7 @@ class RunConfig:
             if self.save_checkpoints_steps is not None:
                 raise ValueError(
                     f"RunConfig(save_checkpoints_steps={self.save_checkpoints_steps}, save_checkpoints_secs={seconds}):"
-                    " give one of them."
+                    " pass one of them."
                 )
             if isinstance(seconds, bool) or not isinstance(seconds, int | float):
                 raise TypeError(f"RunConfig(save_checkpoints_secs=...) must be a number or None, got {seconds!r}.")
@@ -200,14 +200,14 @@ class RunConfig:
         """Return a copy with `changes`; a new checkpoint interval replaces the other one.
 
         Raises:
-            TypeError: a value of another type.
-            ValueError: an unknown field, or a value outside the allowed ones.
+            TypeError: a value has the wrong type.
+            ValueError: a field is unknown, or a value is not allowed.
         """
         names = [field.name for field in dataclasses.fields(self) if not field.name.startswith("_")]
         unknown = sorted(changes.keys() - set(names))
         if unknown:
             raise ValueError(f"RunConfig.replace got {unknown} (expected some of {', '.join(names)}).")
-        # A given evaluation_master is the old master's.
+        # The old evaluation_master belongs to the old master.
         if "master" in changes:
             changes.setdefault("evaluation_master", None)
         given: Mapping[str, Any] = dict(changes)
@@ -224,12 +224,12 @@ class RunConfig:
 
     @property
     def task_type(self) -> str:
-        """The job of this process; "worker" without a cluster."""
+        """Job of this process; "worker" without a cluster."""
         return self._task.task_type
 
     @property
     def task_id(self) -> int:
-        """The number of this process within its job."""
+        """Number of this process within its job."""
         return self._task.task_id
 
     @property
@@ -239,17 +239,17 @@ class RunConfig:
 
     @property
     def num_worker_replicas(self) -> int:
-        """Processes that train, the chief among them."""
+        """Number of processes that train, including the chief."""
         return self._task.num_workers
 
     @property
     def num_ps_replicas(self) -> int:
-        """Parameter servers of the cluster."""
+        """Number of parameter servers in the cluster."""
         return self._task.num_parameter_servers
 
     @property
     def global_id_in_cluster(self) -> int | None:
-        """The number of this process among all of the cluster; None of an evaluator."""
+        """Number of this process among all of the cluster; None for an evaluator."""
         return self._task.global_id
 
     @property

@@ -1,4 +1,4 @@
-"""The fields of a v1 session's ConfigProto that still mean something without a session."""
+"""Fields of a v1 session's ConfigProto that have a counterpart without a session."""
 
 import functools
 from collections.abc import Callable
@@ -34,12 +34,11 @@ def apply_session_config(config: Any) -> None:
     """Set this process's TensorFlow options from a `tf.compat.v1.ConfigProto`.
 
     Args:
-        config: the proto, or None for nothing to do.
+        config: the proto; None changes nothing.
 
     Raises:
-        TypeError: not a ConfigProto.
-        ValueError: a field is set that has no counterpart, or that can no longer be changed because TensorFlow's
-            devices have started.
+        TypeError: config is not a ConfigProto.
+        ValueError: a set field has no counterpart, or can no longer be changed because TensorFlow's devices have started.
     """
     if config is None:
         return
@@ -66,14 +65,14 @@ def apply_session_config(config: Any) -> None:
             _apply_gpu_options(value)
         elif field.name == "graph_options":
             _apply_graph_options(value)
-        elif field.name != "isolate_session_state":  # Without sessions, none is shared.
+        elif field.name != "isolate_session_state":  # There is no session whose state could be shared.
             raise _no_counterpart(field.name)
 
 
 def _no_counterpart(name: str) -> ValueError:
     return ValueError(
-        f"RunConfig(session_config=...): the field {name!r} has no counterpart outside a v1 session. Remove it; {_APPLIED} are "
-        "applied."
+        f"RunConfig(session_config=...): the field {name!r} has no counterpart outside a v1 session (expected {_APPLIED}). "
+        "Remove it."
     )
 
 
@@ -101,8 +100,8 @@ def _apply_gpu_options(options: Any) -> None:
             numbers = [item.strip() for item in value.split(",")]
             if gpus and not all(item.isdigit() and int(item) < len(gpus) for item in numbers):
                 raise ValueError(
-                    f"RunConfig(session_config=...): gpu_options.visible_device_list={value!r} names GPUs that are not there (got "
-                    f"{len(gpus)})."
+                    f"RunConfig(session_config=...): gpu_options.visible_device_list={value!r} names GPUs that do not exist (there "
+                    f"are {len(gpus)})."
                 )
             if gpus:
                 chosen = [gpus[int(item)] for item in numbers]
@@ -143,6 +142,6 @@ def _before_start(what: str, apply: Callable[[], Any]) -> None:
         apply()
     except RuntimeError as error:
         raise ValueError(
-            f"RunConfig(session_config=...): {what} comes too late, TensorFlow has already started its "
-            "devices. Make the estimator before the first TensorFlow operation, or remove the field."
+            f"RunConfig(session_config=...): {what} comes too late: TensorFlow has already started its devices. Make the estimator "
+            "before the first TensorFlow operation, or remove the field."
         ) from error

@@ -1,4 +1,4 @@
-"""The cluster of a Slurm job step, as TF_CONFIG would describe it."""
+"""The cluster of a Slurm job step, in the form of TF_CONFIG."""
 
 import os
 import re
@@ -8,26 +8,26 @@ from tpudata.errors import UsageError
 
 _FIRST_PORT = 12000
 _TASKS_OF_A_NODE = 64
-# Up to 32000, where Linux begins to give out ports.
+# Ports up to 32000; Linux assigns higher ones to clients.
 _RANGES = 20000 // _TASKS_OF_A_NODE
-# One job seldom runs more steps at a time.
+# A job seldom runs more steps at a time.
 _STEPS_OF_A_JOB = 8
 
 
 def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> dict[str, Any]:
-    """Return what TF_CONFIG would hold in this task of a Slurm job step: `RunConfig(tf_config=cluster_from_slurm())`.
+    """Return the content of TF_CONFIG for this task of a Slurm job step: `RunConfig(tf_config=cluster_from_slurm())`.
 
-    Each task that `srun` started is a process of the cluster: the first is the chief, the others are workers. Tasks must lie on the
-    nodes in blocks, as srun puts them by default. The environment is not changed; Slurm's `--gpus-per-task` gives each task
-    its GPUs.
+    Each task that `srun` started is a process of the cluster: the first is the chief, the others are workers. Tasks must be
+    distributed over the nodes in blocks, which is srun's default. The environment is not changed; Slurm's `--gpus-per-task` gives
+    each task its GPUs.
 
     Args:
         evaluator: whether the last task is an evaluator, which does not train.
-        port: the port of the first task of each node; further tasks take the ports that follow. None: one derived from the numbers
-            of the job and of the step.
+        port: port of the first task on each node; further tasks take the following ports. None for a port derived from the numbers
+            of the job and the step.
 
     Raises:
-        UsageError: this is not a task of a job step, or its tasks are spread over the nodes in turn.
+        UsageError: this is not a task of a job step, or its tasks are not distributed in blocks.
     """
     rank, tasks = int(_variable("PROCID")), int(_variable("STEP_NUM_TASKS", "NTASKS"))
     hosts = _hosts(_variable("STEP_NODELIST", "JOB_NODELIST"))
@@ -58,7 +58,7 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
 
 
 def _port_of_step() -> int:
-    """Return the first of 64 ports; steps that run at the same time on the same nodes, of one job or of neighbours, get others."""
+    """Return the first of 64 ports, which differ for steps that run at the same time on the same nodes."""
     job, step = (int(os.environ.get(f"SLURM_{name}_ID", "0")) for name in ("JOB", "STEP"))
     return _FIRST_PORT + (job * _STEPS_OF_A_JOB + step) % _RANGES * _TASKS_OF_A_NODE
 
@@ -101,7 +101,7 @@ def _tasks_per_node(text: str) -> list[int]:
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", piece)
         if match is None:
             raise UsageError(
-                f"Slurm: got {text!r} tasks of the nodes (expected such as 2(x3),1). Start the program with srun."
+                f"Slurm: got {text!r} as tasks per node (expected a list such as 2(x3),1). Start the program with srun."
             )
         found += [int(match[1])] * int(match[2] or 1)
     return found

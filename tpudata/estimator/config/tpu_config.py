@@ -14,16 +14,16 @@ _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600}
 
 
 class InputPipelineConfig(enum.IntEnum):
-    """Modes of calling input_fn to feed several replicas: R replicas on H hosts, and a global batch of B rows.
+    """Modes of calling input_fn to feed R replicas on H hosts with a global batch of B rows.
 
-    One device calls it once in every mode, for B rows.
+    On one device, every mode calls it once, for B rows.
 
     Attributes:
-        PER_SHARD_V1: once for each replica, B / R rows; in evaluation and prediction as PER_HOST_V1.
-        PER_HOST_V1: once for each host, B / H rows, which are split over its replicas.
-        PER_HOST_V2: once for each host, B / R rows: each of its replicas takes the next batch.
-        BROADCAST: once, B rows, which every replica gets whole.
-        SLICED: once, B rows, which are split over all replicas; for evaluation and prediction.
+        PER_SHARD_V1: one call for each replica, for B / R rows; in evaluation and prediction as PER_HOST_V1.
+        PER_HOST_V1: one call for each host, for B / H rows, which are split over its replicas.
+        PER_HOST_V2: one call for each host, for B / R rows; each of its replicas takes the next batch.
+        BROADCAST: one call, for B rows, all of which every replica gets.
+        SLICED: one call, for B rows, which are split over all replicas; for evaluation and prediction.
     """
 
     PER_SHARD_V1 = 1
@@ -39,28 +39,28 @@ class TPUConfig(NamedTupleMethods):
 
     Attributes:
         iterations_per_loop: training steps in one call of the compiled loop, or a time such as "30s", "5m" or "1h":
-            then the number of steps is fitted to the measured step time. On a TPU, checkpoints, summaries and logs come
-            between loops; with `use_tpu=False` loops end where they are due.
-        num_shards: number of model replicas on a TPU, checked against its cores; None takes them all. Ignored with
+            then the number of steps is fitted to the measured step time. On a TPU, checkpoints, summaries and logs are written
+            between loops; with `use_tpu=False`, loops end at the steps at which these are due.
+        num_shards: number of model replicas on a TPU, which must equal its cores; None for all cores. Ignored with
             `use_tpu=False`, as in the original.
-        num_cores_per_replica, computation_shape: None or 1 (of each axis): a replica has one core.
+        num_cores_per_replica, computation_shape: None or 1 (for each axis): a replica has one core.
         per_host_input_for_training: an InputPipelineConfig; False and True mean PER_SHARD_V1 and PER_HOST_V1.
-        tpu_job_name: None or "worker", the name that TPU systems are connected to under.
+        tpu_job_name: None or "worker", the name of the job of a TPU system.
         initial_infeed_sleep_secs: seconds that training on a TPU waits before its first batch.
-        input_partition_dims: None: a replica gets whole rows.
-        eval_training_input_configuration: PER_HOST_V1: evaluation and prediction are fed as training is; or SLICED.
-        experimental_host_call_every_n_steps: 1: host_call runs at each step.
-        experimental_allow_per_host_v2_parallel_get_next: a bool. Batches come in the dataset's order in any case.
+        input_partition_dims: None, as a replica gets whole rows.
+        eval_training_input_configuration: PER_HOST_V1 to feed evaluation and prediction as training, or SLICED.
+        experimental_host_call_every_n_steps: 1, as host_call runs at each step.
+        experimental_allow_per_host_v2_parallel_get_next: a bool, which has no effect: batches keep the dataset's order.
         experimental_feed_hook: None.
-        num_replicas: with `use_tpu=False`, that many GPUs, or else logical CPU devices, take the place of a TPU's cores, and
-            batches are split by its rules; None or 1 is one device. In a TF_CONFIG cluster, the GPUs of each process. The
-            original has no counterpart.
+        num_replicas: with `use_tpu=False`, the number of GPUs, or else of logical CPU devices, that take the place of a TPU's
+            cores, with batches split by the same rules; None or 1 for one device. In a TF_CONFIG cluster, the number of GPUs of
+            each process. The original has no counterpart.
 
-    Values that only a TPU would reject, such as 2 for num_cores_per_replica, are an error of a TPUEstimator with `use_tpu=True`.
+    Values that are only wrong on a TPU, such as 2 for num_cores_per_replica, are an error of a TPUEstimator with `use_tpu=True`.
 
     Raises:
-        TypeError: a number is of another type.
-        ValueError: a value outside the allowed ones.
+        TypeError: a number has the wrong type.
+        ValueError: a value is not allowed.
     """
 
     iterations_per_loop: int | str = 2
@@ -97,7 +97,7 @@ class TPUConfig(NamedTupleMethods):
         if cores is not None and cores & (cores - 1):
             raise ValueError(f"TPUConfig(num_cores_per_replica=...) must be a power of 2, got {cores}.")
         if self.input_partition_dims is not None and cores is None:
-            raise ValueError("TPUConfig(input_partition_dims=...) needs num_cores_per_replica. Pass it.")
+            raise ValueError("TPUConfig(input_partition_dims=...) requires num_cores_per_replica. Pass it, too.")
         seconds: object = self.initial_infeed_sleep_secs
         if seconds is not None:
             if isinstance(seconds, bool) or not isinstance(seconds, int | float):
@@ -159,6 +159,6 @@ def _parse_duration(text: str) -> int:
     match = re.fullmatch(r"([0-9]+)([smh])", text)
     if match is None or int(match[1]) == 0:
         raise ValueError(
-            f'TPUConfig(iterations_per_loop={text!r}): must be a positive int or a time such as "30s", "5m" or "1h".'
+            f'TPUConfig(iterations_per_loop=...) must be a positive int or a time such as "30s", "5m" or "1h", got {text!r}.'
         )
     return int(match[1]) * _SECONDS_PER_UNIT[match[2]]

@@ -1,8 +1,8 @@
-"""A cluster of TF_CONFIG: a process for each machine, each with replicas of the model on its own devices.
+"""A cluster of TF_CONFIG: a process for each machine, with replicas of the model on the devices of that machine.
 
 TensorFlow's MultiWorkerMirroredStrategy runs the steps: all processes run the same steps at the same time and exchange gradients in
-them. So whatever decides on a step must be decided alike everywhere: how many steps a loop has, when to save, when to stop, and
-which checkpoint to begin with. `ClusterPeers` is how they agree.
+them. So all must make the same decisions: the number of steps in a loop, when to save, when to stop, and the checkpoint to begin
+with. `ClusterPeers` lets them agree.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.topology import Topology
 
 _JOBS = ("chief", "worker")
-# What collectives end with in the processes that are left.
+# Errors of collectives in the remaining processes, after one has ended.
 _LOSSES = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -37,33 +37,35 @@ _ABORTED = "Collective ops is aborted by:"
 
 
 def is_in_cluster(config: RunConfig) -> bool:
-    """Return whether the config is of a process that trains together with others."""
+    """Return whether the process of a config trains together with others."""
     return config.num_worker_replicas > 1 or config.num_ps_replicas > 0
 
 
 def cluster_topology(config: RunConfig) -> Topology:
-    """Join the cluster and return its devices; returns when all of its processes have joined.
+    """Join the cluster, wait until all processes have joined, and return its devices.
 
     Raises:
-        ClusterError: not all joined in time.
-        UsageError: a job or an option that is not supported in a cluster, or TensorFlow has started already.
+        ClusterError: not all processes joined in time.
+        UsageError: a job or an option is not supported in a cluster, or TensorFlow has already started.
     """
     jobs = {job: list(tasks) for job, tasks in config.cluster_spec.as_dict().items() if job != "evaluator"}
     other = sorted(jobs.keys() - {*_JOBS})
     if other:
-        hint = "There are no parameter servers: let all tasks be workers" if other == ["ps"] else "Rename it to chief"
+        hint = (
+            "Parameter servers are not supported: make all tasks workers" if other == ["ps"] else "Rename it to chief"
+        )
         raise UsageError(f"TF_CONFIG: got the job {other[0]!r} (expected {' and '.join(_JOBS)}). {hint}.")
     if config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
         raise UsageError(
-            "TPUConfig(per_host_input_for_training=BROADCAST): each process of a cluster reads rows of its own (got BROADCAST, "
+            "TPUConfig(per_host_input_for_training=BROADCAST): each process of a cluster reads separate rows (got BROADCAST, "
             "expected PER_HOST_V1, PER_HOST_V2 or PER_SHARD_V1). Use PER_HOST_V1."
         )
     wanted = config.tpu_config.num_replicas or 1
     gpus = len(tf.config.list_physical_devices("GPU"))
     if wanted > max(1, gpus):
         raise UsageError(
-            f"TPUConfig(num_replicas={wanted}): in a cluster it is the number of GPUs that each process uses (got {gpus} GPUs). "
-            "Use more processes in place of more replicas."
+            f"TPUConfig(num_replicas={wanted}): in a cluster, this is the number of GPUs of each process (got {gpus} GPUs). Use "
+            "more processes instead of more replicas."
         )
     spec = tuple((job, tuple(jobs[job])) for job in _JOBS if job in jobs)
     strategy = _joined(spec, config.task_type, config.task_id, min(wanted, gpus))
@@ -74,15 +76,15 @@ def cluster_topology(config: RunConfig) -> Topology:
 
 
 def _cause(error: tf.errors.OpError) -> str:
-    """Return the line of an exchange's error that says why it ended."""
+    """Return the line with the reason from the error of an exchange."""
     lines = [line.partition(_ABORTED)[2].strip() for line in error.message.splitlines() if _ABORTED in line]
     return (lines[0] if lines and lines[0] else reason(error)).rstrip(".:")
 
 
-# TensorFlow lets a process join one cluster, once.
+# TensorFlow lets a process join one cluster only, and once.
 @functools.cache
 def _joined(spec: Any, task_type: str, task_id: int, gpus: int) -> Any:
-    """Return the strategy of this process' task."""
+    """Return the strategy of this process's task."""
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({job: list(tasks) for job, tasks in spec}),
         task_type=task_type,
@@ -111,9 +113,9 @@ class ClusterPeers(Peers):
 
     Args:
         strategy: the MultiWorkerMirroredStrategy.
-        index: of this process.
-        count: how many there are.
-        name: of this process, for people.
+        index: number of this process.
+        count: number of processes.
+        name: name of this process, for messages.
     """
 
     def __init__(self, strategy: Any, index: int, count: int, name: str) -> None:
@@ -147,22 +149,23 @@ class ClusterPeers(Peers):
     def _chiefs_value(self, value: Any) -> Any:
         tensor = tf.convert_to_tensor(value)
         array = tensor.numpy()
-        if tensor.dtype == tf.string:  # No exchange takes strings, and the same program makes the same.
+        if tensor.dtype == tf.string:  # Exchanges do not support strings, which are equal in the same program.
             return value
         data = self.chiefs_bytes(np.ascontiguousarray(array).tobytes())
         return tf.constant(np.frombuffer(data, array.dtype).reshape(array.shape))
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Raise what follows from the end of another process as a ClusterError."""
+        """Raise errors that follow from the end of another process as a ClusterError."""
         try:
             yield
         except _LOSSES as error:
-            if "ollective" not in error.message:  # Storage has such errors, too.
+            if "ollective" not in error.message:  # Storage raises such errors, too.
                 raise
-            # They hold the data's iterator: one that the interpreter deletes as it ends waits for ever for Python in the input.
+            # The frames refer to the data's iterator. If the interpreter deletes it at exit, it waits for ever for Python in the
+            # input.
             traceback.clear_frames(error.__traceback__)
             raise ClusterError(
                 f"TF_CONFIG: {self._name} lost another process of the cluster, which ended or cannot be reached: {_cause(error)}. "
-                "Look at that one's log, and start all processes again: training goes on from the newest checkpoint."
+                "Check the log of that process, and start all processes again: training continues from the newest checkpoint."
             ) from None

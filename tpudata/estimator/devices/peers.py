@@ -6,11 +6,11 @@ from typing import Any
 
 
 class Peers:
-    """The processes of a training: this one alone.
+    """The processes of a training in one process: itself.
 
     Attributes:
-        index: number of this process, from 0; the chief's is 0.
-        count: how many there are.
+        index: number of this process, from 0; 0 is the chief.
+        count: number of processes.
     """
 
     index: int = 0
@@ -18,7 +18,7 @@ class Peers:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process decides for all, and writes into model_dir."""
+        """Whether this process decides for all, and writes to model_dir."""
         return self.index == 0
 
     def summed(self, numbers: Sequence[int]) -> list[int]:
@@ -43,5 +43,5 @@ class Peers:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Raise what follows from the end of another process as a ClusterError."""
+        """Raise errors that follow from the end of another process as a ClusterError."""
         yield

@@ -1,7 +1,7 @@
-"""The way to a TPU: find its address, connect within a time limit, and give a strategy for its cores.
+"""Connection to a TPU: find its address, connect within a time limit, and make a strategy for its cores.
 
-It is looked for in this order: a resolver or an address that is given, a name that is given, the environment variable TPU_NAME, and
-last the TPU of this machine. A name is looked up in a zone and project: those given, or else gcloud's.
+The TPU is looked up in this order: the given resolver or address, the given name, the environment variable TPU_NAME, and the TPU of
+this machine. A name is looked up in the given zone and project, or else gcloud's.
 """
 
 import configparser
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 _LOCAL = "local"
 TIMEOUT = 300.0
 _PROBE_TIMEOUT = 10.0
-# Of v2, v3, v5e and v6e; v4 and v5p have 4. Cloud TPU documentation, "TPU versions".
+# Cores of a host of v2, v3, v5e and v6e; v4 and v5p have 4. Cloud TPU documentation, "TPU versions".
 _MOST_CORES_OF_A_HOST = 8
 _NEEDED_FOR_NAMES = (("googleapiclient", "google-api-python-client"), ("oauth2client", "oauth2client"))
 
@@ -38,24 +38,24 @@ def tpu_system(
     """Connect to a TPU, initialise it, yield a `tf.distribute.TPUStrategy` for its cores, and shut it down afterwards.
 
     Args:
-        name: its name, its address (grpc://HOST:PORT or HOST:PORT), or "local" for this machine's; None: the environment variable
-            TPU_NAME, or else this machine's.
-        zone: zone in which a name is looked up; None: gcloud's.
-        project: project in which a name is looked up; None: gcloud's.
-        timeout: seconds after which the search or the connection is given up.
+        name: name or address (grpc://HOST:PORT or HOST:PORT) of the TPU, or "local" for this machine's; None for the environment
+            variable TPU_NAME, or else this machine's.
+        zone: zone in which to look up a name; None for gcloud's.
+        project: project in which to look up a name; None for gcloud's.
+        timeout: seconds after which the lookup or the connection fails.
 
     Yields:
         The strategy.
 
     Raises:
-        TPUConnectionError: nothing answered; says what was tried.
+        TPUConnectionError: nothing answered; the message names what was tried.
     """
     resolver = find_tpu(name, zone, project, timeout)
     strategy, is_new = connect(resolver, timeout)
     try:
         yield strategy
     finally:
-        if is_new:  # Otherwise it is in use by who connected to it.
+        if is_new:  # Otherwise the code that connected still uses it.
             with _connecting:
                 _connected.pop(resolver.master(), None)
             tf.tpu.experimental.shutdown_tpu_system(resolver)
@@ -74,7 +74,7 @@ def tpu_topology(config: RunConfig) -> Topology:
 
 
 def has_remote_hosts(config: RunConfig) -> bool:
-    """Return whether other processes than this one feed the TPU that a RunConfig names; connects to nothing."""
+    """Return whether other processes feed the TPU that a RunConfig names, without connecting to it."""
     named = config.master or config.tpu_name or os.environ.get("TPU_NAME")
     name = named if config.cluster is None else config.cluster.master()
     return name not in (None, "", _LOCAL) or (config.tpu_config.num_shards or 1) > _MOST_CORES_OF_A_HOST
@@ -84,10 +84,10 @@ def find_tpu(name: str | None, zone: str | None, project: str | None, timeout: f
     """Return the `TPUClusterResolver` of the TPU `name`; arguments as in `tpu_system`.
 
     Raises:
-        TPUConnectionError: there is none, or it does not answer.
+        TPUConnectionError: there is no such TPU, or it does not answer.
     """
     name = name or os.environ.get("TPU_NAME") or _LOCAL
-    if ":" in name and "://" not in name:  # No name has a colon.
+    if ":" in name and "://" not in name:  # Names have no colon.
         name = f"grpc://{name}"
     make = tf.distribute.cluster_resolver.TPUClusterResolver
     if name == _LOCAL:
@@ -107,7 +107,7 @@ def _resolve(make: Callable[..., Any], name: str, zone: str | None, project: str
         if missing:
             packages = " and ".join(missing)
             raise RuntimeError(
-                f"TensorFlow looks up names with {packages}. Give the address, or pip install {' '.join(missing)}."
+                f"TensorFlow looks up names with {packages}. Pass the address, or pip install {' '.join(missing)}."
             )
     resolver = make(tpu=name, zone=zone, project=project)
     return resolver, resolver.master()
@@ -117,13 +117,13 @@ def connect(resolver: Any, timeout: float) -> tuple[Any, bool]:
     """Connect to a TPU and initialise it, unless this process has done so.
 
     Returns:
-        Its `tf.distribute.TPUStrategy`, and whether it was connected to now.
+        The `tf.distribute.TPUStrategy`, and whether the connection is new.
 
     Raises:
-        TPUConnectionError: it does not answer in time, or there is none.
+        TPUConnectionError: there is no TPU, or it does not answer in time.
     """
     address = resolver.master()
-    what = f"TPU at {address}" if address else "TPU of this machine (no master, tpu_name or TPU_NAME was given)"
+    what = f"TPU at {address}" if address else "TPU of this machine (there is no master, tpu_name or TPU_NAME)"
 
     def start() -> Any:
         if address:
@@ -139,13 +139,13 @@ def connect(resolver: Any, timeout: float) -> tuple[Any, bool]:
         return _connected[address], False
 
 
-# TensorFlow has one connection to a TPU in a process, and to initialise it again destroys all variables on it, whoever made them.
+# A process has one connection to a TPU, and initialising the TPU again destroys all variables on it.
 _connected: dict[str, Any] = {}
 _connecting = threading.Lock()
 
 
 def _probe(what: str, address: str) -> None:
-    """Find out early whether anything listens: TensorFlow itself waits for a very long time."""
+    """Check early that something listens at an address, as TensorFlow waits for a very long time."""
     host, _, port = address.removeprefix("grpc://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_TIMEOUT).close()
@@ -154,13 +154,13 @@ def _probe(what: str, address: str) -> None:
 
 
 _FIX = (
-    "Give the TPU by RunConfig(master='grpc://HOST:8470'), RunConfig(tpu_name=..., zone=..., project=...) or the environment "
+    "Name the TPU with RunConfig(master='grpc://HOST:8470'), RunConfig(tpu_name=..., zone=..., project=...) or the environment "
     "variable TPU_NAME, or run on a TPU VM; without a TPU pass use_tpu=False."
 )
 
 
 def _within(seconds: float, what: str, function: Callable[[], _T]) -> _T:
-    """Call `function` in a thread that is abandoned if it takes longer: what hangs in TensorFlow cannot be stopped."""
+    """Call `function` in a thread that is abandoned if it takes longer, as a call that hangs in TensorFlow cannot be stopped."""
     results: list[_T] = []
     errors: list[Exception] = []
 
@@ -182,10 +182,10 @@ def _within(seconds: float, what: str, function: Callable[[], _T]) -> _T:
 
 
 def _gcloud(section: str, key: str) -> str | None:
-    """Return a setting of the gcloud command: from the environment, or from its active configuration.
+    """Return a setting of the gcloud command, from the environment or its active configuration.
 
     Raises:
-        TPUConnectionError: its file cannot be read.
+        TPUConnectionError: the file of the configuration cannot be read.
     """
     given = os.environ.get(f"CLOUDSDK_{section}_{key}".upper())
     if given:
@@ -202,6 +202,6 @@ def _gcloud(section: str, key: str) -> str | None:
     except (configparser.Error, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]
         raise TPUConnectionError(
-            f"gcloud's configuration {path} cannot be read: {reason} Give the zone and the project of the TPU, or fix the file."
+            f"gcloud's configuration {path} cannot be read: {reason} Pass the zone and the project of the TPU, or fix the file."
         ) from error
     return settings.get(section, key, fallback=None)

@@ -1,4 +1,4 @@
-"""Inputs and outputs of an exported model, under the original's names in `estimator.export`."""
+"""Inputs and outputs of an exported model, with the names of `tf.estimator.export`."""
 
 from tpudata.estimator.api.export_outputs import ClassificationOutput, ExportOutput, PredictOutput, RegressionOutput
 from tpudata.estimator.export.serving_input import (

@@ -1,4 +1,4 @@
-"""Exporters of models after the evaluations of train_and_evaluate."""
+"""Exporters, which export models after evaluations of train_and_evaluate."""
 
 import abc
 import inspect
@@ -27,7 +27,7 @@ class Exporter(abc.ABC):
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """Name of its folder under `model_dir/export`, unlike those of the other exporters."""
+        """Name of the exporter's folder under `model_dir/export`, which must be unique."""
 
     @abc.abstractmethod
     def export(
@@ -75,7 +75,7 @@ class _SavedModelExporter(Exporter):
 
     @property
     def name(self) -> str:
-        """Name of its folder under `model_dir/export`."""
+        """Name of the exporter's folder under `model_dir/export`."""
         return self._name
 
     def _export(self, estimator: "BaseEstimator", export_path: str, checkpoint_path: str) -> bytes:
@@ -100,11 +100,11 @@ class LatestExporter(_SavedModelExporter):
     """Exporter after every evaluation, which keeps the newest exports.
 
     Args:
-        name: of the exporter, and of its folder under `model_dir/export`.
+        name: name of the exporter, and of its folder under `model_dir/export`.
         serving_input_receiver_fn: as in `BaseEstimator.export_saved_model`.
         assets_extra: as in `BaseEstimator.export_saved_model`.
         as_text: as in `BaseEstimator.export_saved_model`.
-        exports_to_keep: how many; None: all.
+        exports_to_keep: number of exports to keep; None for all.
 
     Raises:
         ValueError: exports_to_keep is not positive.
@@ -137,7 +137,7 @@ class FinalExporter(_SavedModelExporter):
     """Exporter that runs once, when training has reached its max_steps.
 
     Args:
-        name: of the exporter, and of its folder under `model_dir/export`.
+        name: name of the exporter, and of its folder under `model_dir/export`.
         serving_input_receiver_fn: as in `BaseEstimator.export_saved_model`.
         assets_extra: as in `BaseEstimator.export_saved_model`.
         as_text: as in `BaseEstimator.export_saved_model`.
@@ -173,19 +173,19 @@ class BestExporter(_SavedModelExporter):
     """Exporter of each model that is better than all exported before, including earlier runs of the program.
 
     Args:
-        name: of the exporter, and of its folder under `model_dir/export`.
+        name: name of the exporter, and of its folder under `model_dir/export`.
         serving_input_receiver_fn: as in `BaseEstimator.export_saved_model`.
         assets_extra: as in `BaseEstimator.export_saved_model`.
         as_text: as in `BaseEstimator.export_saved_model`.
-        event_file_pattern: pattern in model_dir of the event files of earlier evaluations, which hold the best result so far
-            if it was exported. For an evaluation with a name: "eval_NAME/*.tfevents.*". None: a new run
-            begins without a best result.
-        compare_fn: takes `best_eval_result` and `current_eval_result`, as evaluate returns them (but from event files only the
-            scalars), and returns whether the current one is better. By default the one with the lower loss is.
-        exports_to_keep: how many; None: all.
+        event_file_pattern: pattern in model_dir of the event files of earlier evaluations, in which a new run finds the best result
+            so far, if it was exported. For an evaluation with a name, "eval_NAME/*.tfevents.*". None for a new run without a best
+            result.
+        compare_fn: function of `best_eval_result` and `current_eval_result`, results of evaluate (from event files, only their
+            scalars), that returns whether the current one is better; by default, the one with the lower loss.
+        exports_to_keep: number of exports to keep; None for all.
 
     Raises:
-        ValueError: exports_to_keep is not positive, or compare_fn takes other arguments.
+        ValueError: exports_to_keep is not positive, or compare_fn has other arguments.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class BestExporter(_SavedModelExporter):
         exports_to_keep: int | None = 5,
     ) -> None:
         if serving_input_receiver_fn is None:
-            raise ValueError("BestExporter needs a serving_input_receiver_fn.")
+            raise ValueError("BestExporter needs a serving_input_receiver_fn (got None). Pass one.")
         if not callable(compare_fn) or {*inspect.signature(compare_fn).parameters} != _COMPARE_FN_ARGUMENTS:
             raise ValueError(
                 "BestExporter(compare_fn=...) must be a function of best_eval_result and current_eval_result, got "
@@ -233,7 +233,7 @@ class BestExporter(_SavedModelExporter):
         return self._compare_fn(best_eval_result=best, current_eval_result=current)
 
     def _recorded_best(self, step: int) -> Mapping[str, Any] | None:
-        """Return the best result in the event files, but that of `step`, which is the one to compare with it."""
+        """Return the best result in the event files, without the one of `step`, which is to be compared with it."""
         if self._event_file_pattern is None:
             return None
         best: Mapping[str, Any] | None = None

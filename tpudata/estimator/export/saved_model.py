@@ -1,7 +1,7 @@
-"""Export: the predicting model as a SavedModel, for TensorFlow Serving, `tf.saved_model.load` and other tools.
+"""Export of the model for prediction as a SavedModel, for TensorFlow Serving, `tf.saved_model.load` and other tools.
 
-The graph is built again, by model_fn in PREDICT mode on the inputs of a serving_input_receiver_fn, and gets its values from a
-checkpoint. It is a v1 SavedModel, as the original wrote: a graph with signatures and variables by their names, tagged "serve".
+The graph is built again by model_fn in PREDICT mode, on the inputs of a serving_input_receiver_fn, and gets its values from a
+checkpoint. As in the original, it is a v1 SavedModel: a graph with signatures and variables by their names, tagged "serve".
 """
 
 import contextlib
@@ -25,11 +25,12 @@ from tpudata.estimator.graph.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.hooks.scaffold import restore_with, scaffold_of
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.state.checkpoints import Checkpoint, latest
+from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.checkpoints import latest
 
 v1 = tf.compat.v1
 _log = logging.getLogger("tpudata")
-# Folder where TensorFlow Serving expects files that the model itself does not read.
+# Folder in which TensorFlow Serving expects files that the model itself does not read.
 _EXTRA_ASSETS = "assets.extra"
 
 
@@ -41,7 +42,7 @@ def export_saved_model(
     as_text: bool,
     checkpoint_path: str | None,
 ) -> bytes:
-    """Export as described at `TPUEstimator.export_saved_model`."""
+    """Export a SavedModel; see `TPUEstimator.export_saved_model`."""
     if not callable(serving_input_receiver_fn):
         raise ValueError(
             "export_saved_model(serving_input_receiver_fn=...) must be a function that returns a ServingInputReceiver, got "
@@ -51,7 +52,7 @@ def export_saved_model(
     target, temporary = _folders(tf.compat.as_str_any(tf.compat.path_to_str(export_dir_base)))
     with tf.Graph().as_default():
         signatures, scaffold = _build(runtime, serving_input_receiver_fn)
-        # The files must not depend on what devices are here, nor must TensorFlow's own be taken from the training.
+        # Without GPUs, which training may use, and on which the files must not depend.
         with v1.Session(config=v1.ConfigProto(device_count={"GPU": 0})) as session:
             _restore(session, checkpoint, signatures, scaffold.saver)
             try:
@@ -69,7 +70,7 @@ def export_saved_model(
 
 
 def _remove(temporary: str) -> None:
-    # If nothing could be written, there is nothing to remove, and the first error is the one to report.
+    # Errors here are ignored, as the first error is the one to report.
     with contextlib.suppress(tf.errors.OpError):
         if tf.io.gfile.exists(temporary):
             tf.io.gfile.rmtree(temporary)
@@ -81,13 +82,13 @@ def _checkpoint(runtime: Runtime, checkpoint_path: str | None) -> Checkpoint:
     newest = latest(runtime.model_dir)
     if newest is None:
         raise CheckpointError(
-            f"export_saved_model: there is no checkpoint in {runtime.model_dir}. Train first, or give checkpoint_path."
+            f"export_saved_model: there is no checkpoint in {runtime.model_dir}. Train first, or pass checkpoint_path."
         )
     return newest
 
 
 def _folders(base: str) -> tuple[str, str]:
-    """Return the folder of a new export and the one that it is written in: seconds since 1970, which tell the newest."""
+    """Return the folder of a new export, named by the seconds since 1970, and the temporary folder to write it in."""
     stamp = int(time.time())
     while True:
         target, temporary = (tf.io.gfile.join(base, name) for name in (str(stamp), f"temp-{stamp}"))
@@ -121,27 +122,25 @@ def _build(runtime: Runtime, serving_input_receiver_fn: Any) -> tuple[dict[str, 
 def _signatures(receiver: ServingInputReceiver, spec: Any) -> dict[str, Any]:
     inputs = {"": receiver.receiver_tensors}
     inputs |= {f"{name}:": tensors for name, tensors in (receiver.receiver_tensors_alternatives or {}).items()}
-    signatures, left_out = {}, []
+    signatures, skipped = {}, []
     for prefix, tensors in inputs.items():
         for name, output in named_outputs(spec.export_outputs, spec.predictions).items():
             try:
                 signature = output.as_signature_def(tensors)
                 _require_fed(signature, tensors)
             except ValueError as error:
-                left_out.append(f"{prefix}{name}: {error}")
+                skipped.append(f"{prefix}{name}: {error}")
             else:
                 signatures[f"{prefix}{name}"] = signature
     if not signatures:
         raise ModelFnValueError(
-            f"export_saved_model: no signature can be served; {'; '.join(left_out)}. Give export_outputs a PredictOutput, or "
+            f"export_saved_model: no signature can be served; {'; '.join(skipped)}. Add a PredictOutput to export_outputs, or "
             "use another serving_input_receiver_fn."
         )
-    if left_out:
-        _log.warning("Signatures left out of the export: %s.", "; ".join(left_out))
+    if skipped:
+        _log.warning("The export omits signatures: %s.", "; ".join(skipped))
     if DEFAULT_SIGNATURE not in signatures:
-        _log.warning(
-            "The export has no signature %r: who calls it must name one of %s.", DEFAULT_SIGNATURE, [*signatures]
-        )
+        _log.warning("The export has no signature %r: callers must name one of %s.", DEFAULT_SIGNATURE, [*signatures])
     return signatures
 
 
@@ -149,20 +148,20 @@ def _require_fed(signature: Any, inputs: Mapping[str, Any]) -> None:
     fed = {tensor.name for tensor in tf.nest.flatten(dict(inputs), expand_composites=True)}
     for operation in _needed(signature.outputs.values(), fed):
         if operation.type == "Placeholder" and operation.outputs[0].name not in fed:
-            raise ValueError(f"its outputs need the placeholder {operation.name!r}, which is none of its inputs")
+            raise ValueError(f"its outputs need the placeholder {operation.name!r}, which is not an input")
 
 
 def _needed(outputs: Iterable[Any], fed: Iterable[str] = ()) -> set[Any]:
-    """Return the operations of the default graph that the outputs (`TensorInfo`s) need, up to the tensors that are fed."""
+    """Return the operations of the default graph that outputs (`TensorInfo`s) depend on, up to the fed tensors."""
     graph, fed = v1.get_default_graph(), frozenset(fed)
     found = (graph.get_tensor_by_name(info.name) for info in outputs)
     return needed_operations((tensor.op for tensor in found if tensor.name not in fed), fed)
 
 
 def _restore(session: Any, checkpoint: Checkpoint, signatures: Mapping[str, Any], saver: Any) -> None:
-    """Give the variables the checkpoint's values; those that it lacks, and no signature needs, their first ones.
+    """Set the variables to the checkpoint's values; variables that it lacks and no signature needs get initial values.
 
-    A scaffold's saver gives them in our place.
+    A scaffold's saver, if there is one, restores them instead.
     """
     if saver is not None:
         session.run(v1.global_variables_initializer())
@@ -193,5 +192,5 @@ def _write(
     builder.save(as_text)
     for name, source in assets_extra.items():
         path = tf.io.gfile.join(folder, _EXTRA_ASSETS, name)
-        tf.io.gfile.makedirs(os.path.dirname(path))  # noqa: PTH120  (it may be gs://)
+        tf.io.gfile.makedirs(os.path.dirname(path))  # noqa: PTH120  (the path may be gs://)
         tf.io.gfile.copy(str(source), path)

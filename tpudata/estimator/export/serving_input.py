@@ -1,4 +1,4 @@
-"""Inputs of an exported model: the results of a serving_input_receiver_fn, and functions that make one."""
+"""Inputs of an exported model: the results of a serving_input_receiver_fn, and functions that make such functions."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -11,16 +11,16 @@ _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
 @dataclasses.dataclass(frozen=True)
 class ServingInputReceiver:
-    """The inputs of an exported model, and the features that model_fn makes of them.
+    """The inputs of an exported model, and the features of model_fn that are computed from them.
 
     Attributes:
         features: a dict from name to tensor, for model_fn; one tensor becomes {"feature": tensor}.
-        receiver_tensors: placeholders by name, to be fed by the caller; one tensor becomes {"input": tensor}.
-        receiver_tensors_alternatives: further sets of such inputs, by name: tensors between the placeholders and the features,
-            say. Each gives separate signatures, named "alternative:output".
+        receiver_tensors: placeholders by name, which the caller feeds; one tensor becomes {"input": tensor}.
+        receiver_tensors_alternatives: further sets of inputs, by name, such as tensors between the placeholders and the features.
+            Each has separate signatures, named "alternative:output".
 
     Raises:
-        ValueError: a value that is not a tensor, or a name that is not a string.
+        ValueError: a value is not a tensor, or a name is not a string.
     """
 
     features: Any
@@ -49,15 +49,15 @@ class TensorServingInputReceiver(ServingInputReceiver):
     """A ServingInputReceiver whose `features` is one tensor, which model_fn gets unchanged.
 
     Raises:
-        ValueError: as there; also a dict of features.
+        ValueError: as for ServingInputReceiver, or features is a dict.
     """
 
     def __post_init__(self) -> None:
         tensor = self.features
         if not isinstance(tensor, _TENSORS):
             raise ValueError(
-                f"TensorServingInputReceiver(features=...) must be a tensor, got {type(tensor).__name__}: for a dict of "
-                "features there is ServingInputReceiver."
+                f"TensorServingInputReceiver(features=...) must be a tensor, got {type(tensor).__name__}. Use ServingInputReceiver "
+                "for a dict of features."
             )
         super().__post_init__()
         object.__setattr__(self, "features", tensor)
@@ -65,7 +65,7 @@ class TensorServingInputReceiver(ServingInputReceiver):
 
 def _named(tensors: Any, field: str, default: str) -> dict[str, Any]:
     if tensors is None:
-        raise ValueError(f"ServingInputReceiver has no {field}: give a tensor or a dict of them.")
+        raise ValueError(f"ServingInputReceiver has no {field} (got None). Pass a tensor or a dict of tensors.")
     named = dict(tensors) if isinstance(tensors, Mapping) else {default: tensors}
     for name, tensor in named.items():
         # Some programs number their features; a fed tensor needs a name.
@@ -84,11 +84,11 @@ def build_parsing_serving_input_receiver_fn(
     """Make a serving_input_receiver_fn for serialised `tf.train.Example`s, the input "examples" (strings [batch]).
 
     Args:
-        feature_spec: as `tf.io.parse_example` takes it.
-        default_batch_size: a fixed number of rows; None: any.
+        feature_spec: feature spec for `tf.io.parse_example`.
+        default_batch_size: fixed number of rows; None for any.
 
     Returns:
-        The function; it gives all features of `feature_spec`.
+        The function, whose features are those of `feature_spec`.
     """
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
@@ -105,8 +105,8 @@ def build_raw_serving_input_receiver_fn(
     """Make a serving_input_receiver_fn whose inputs are the features themselves.
 
     Args:
-        features: from name to a tensor (or `tf.TensorSpec`) [batch, ...] of the feature's dtype and shape; no value is used.
-        default_batch_size: a fixed number of rows; None: any.
+        features: from name to a tensor (or `tf.TensorSpec`) [batch, ...] of the feature's dtype and shape; values are not used.
+        default_batch_size: fixed number of rows; None for any.
 
     Returns:
         The function.

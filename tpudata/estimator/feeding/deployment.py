@@ -1,4 +1,4 @@
-"""Calls of input_fn: their number, their replicas, and the batch size that each sees."""
+"""Calls of input_fn: their number, their replicas, and the batch size that each gets."""
 
 import dataclasses
 from typing import Any
@@ -23,10 +23,10 @@ class Call:
     """One call of input_fn.
 
     Attributes:
-        index: its number, from 0.
-        total: how many there are, on all hosts.
-        host: the host that it is for, from 0.
-        replicas: how many replicas its data feeds; a batch may be split over them.
+        index: number of the call, from 0.
+        total: number of calls on all hosts.
+        host: number of the host that the call is for, from 0.
+        replicas: number of replicas that its data feeds; a batch may be split over them.
     """
 
     index: int
@@ -35,7 +35,7 @@ class Call:
     replicas: int
 
     def input_context(self, batches: int) -> Any:
-        """Return the `tf.distribute.InputContext` of this call, whose dataset gives `batches` batches per step."""
+        """Return the `tf.distribute.InputContext` of this call, whose dataset yields `batches` batches for each step."""
         return tf.distribute.InputContext(self.total, self.index, self.total * batches)
 
 
@@ -44,7 +44,7 @@ class TPUContext:
 
     Args:
         topology: the replicas and hosts.
-        call: the call of input_fn that it is for; None in model_fn.
+        call: the call of input_fn that the context is for; None in model_fn.
     """
 
     def __init__(self, topology: Topology, call: Call | None = None) -> None:
@@ -56,33 +56,33 @@ class TPUContext:
 
     @property
     def num_hosts(self) -> int:
-        """Hosts that feed the replicas."""
+        """Number of hosts that feed the replicas."""
         return self._topology.num_hosts
 
     @property
     def num_replicas(self) -> int:
-        """Replicas of the model, on all hosts."""
+        """Number of replicas of the model on all hosts."""
         return self._topology.num_replicas
 
     @property
     def num_of_replicas_per_host(self) -> int:
-        """Replicas of the model that one host feeds."""
+        """Number of replicas of the model that one host feeds."""
         return self._topology.replicas_per_host
 
     @property
     def current_host(self) -> int:
-        """The number of the host that this call of input_fn is for, from 0.
+        """Number of the host that this call of input_fn is for, from 0.
 
         Raises:
-            RuntimeError: in model_fn, which is traced for all of them.
+            RuntimeError: it is read in model_fn, which is traced for all hosts.
         """
         return self._in_input_fn("current_host").host
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Return the host's device, the number of this call of input_fn, the number of calls, and the replicas that it feeds.
+        """Return the host's device, this call's number, the number of calls, and the number of replicas that the call feeds.
 
         Raises:
-            RuntimeError: in model_fn, which is traced for all of them.
+            RuntimeError: it is called in model_fn, which is traced for all hosts.
         """
         call = self._in_input_fn("current_input_fn_deployment()")
         return self._topology.host_device(call.host), call.index, call.total, call.replicas
@@ -90,8 +90,8 @@ class TPUContext:
     def _in_input_fn(self, what: str) -> Call:
         if self._call is None:
             raise RuntimeError(
-                f"params['context'].{what} is for input_fn: model_fn is traced once for all replicas. num_hosts and "
-                "num_replicas are known there."
+                f"params['context'].{what} is for input_fn: model_fn is traced once for all replicas. Use num_hosts and "
+                "num_replicas there."
             )
         return self._call
 
@@ -100,17 +100,18 @@ def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int
     """Check that a mode's global batch size can be split over the replicas.
 
     Raises:
-        BatchSizeError: it is None, or no multiple of their number.
+        BatchSizeError: the size is None, or not a multiple of the number of replicas.
     """
     replicas, name = topology.num_replicas, _BATCH_SIZE_NAMES[mode]
     if size is None:
         raise BatchSizeError(
-            f"TPUEstimator({name}=None): on {replicas} replicas it must be given, as a multiple of {replicas}."
+            f"TPUEstimator({name}=None): {replicas} replicas need a batch size (got None, expected a multiple of {replicas}). "
+            "Pass it."
         )
     if _pipeline(mode, config) is not InputPipelineConfig.BROADCAST and size % replicas:
         raise BatchSizeError(
             f"TPUEstimator({name}={size}) cannot be split over {replicas} replicas: it must be a multiple of {replicas}, or "
-            "per_host_input_for_training BROADCAST, which gives each replica the whole batch."
+            "per_host_input_for_training must be BROADCAST, which gives each replica the whole batch."
         )
 
 
@@ -132,13 +133,13 @@ class Deployment:
     Attributes:
         mode: a value of ModeKeys.
         topology: the replicas and hosts.
-        config: its num_shards (of a TPU) and its input modes.
-        global_batch_size: rows of a step, or None.
+        config: TPUConfig with num_shards and the input modes.
+        global_batch_size: number of rows in a step, or None.
 
     Raises:
-        ValueError: num_shards is not the number of replicas; the batch size is None, or cannot be split; or an input mode that is
-            not for this mode.
-        UsageError: an input mode in which one call of input_fn would feed several hosts.
+        ValueError: num_shards is not the number of replicas; the batch size is None or cannot be split; or the input mode does not
+            support this mode.
+        UsageError: in the input mode, one call of input_fn would feed several hosts.
     """
 
     mode: str
@@ -159,7 +160,7 @@ class Deployment:
             check_batch_size(self.mode, self.topology, self.config, self.global_batch_size)
         if self.pipeline is InputPipelineConfig.SLICED and self.mode == ModeKeys.TRAIN:
             raise ValueError(
-                "TPUConfig(per_host_input_for_training=SLICED) is for evaluation and prediction: use PER_HOST_V1 or PER_HOST_V2, "
+                "TPUConfig(per_host_input_for_training=SLICED) is for evaluation and prediction. Use PER_HOST_V1 or PER_HOST_V2, "
                 "and eval_training_input_configuration=SLICED."
             )
         hosts = len(self.topology.host_devices)
@@ -173,7 +174,7 @@ class Deployment:
 
     @property
     def pipeline(self) -> InputPipelineConfig:
-        """The input mode that holds for this mode."""
+        """The input mode that applies to this mode."""
         return _pipeline(self.mode, self.config)
 
     @property
@@ -190,7 +191,7 @@ class Deployment:
 
     @property
     def model_batch_size(self) -> int | None:
-        """`params["batch_size"]` in model_fn: rows that one replica sees."""
+        """`params["batch_size"]` in model_fn: rows that one replica gets."""
         size = self.global_batch_size
         if size is None or not self.topology.is_sharded or self.pipeline is InputPipelineConfig.BROADCAST:
             return size
@@ -210,7 +211,7 @@ class Deployment:
         return [Call(host, hosts, host, per_host) for host in range(hosts)]
 
     def params(self, call: Call | None) -> dict[str, Any]:
-        """Return what the estimator adds to the params of input_fn, or of model_fn where `call` is None."""
+        """Return the params that the estimator adds for a call of input_fn, or for model_fn if `call` is None."""
         size = self.model_batch_size if call is None else self.batch_size
         sizes = {} if size is None else {"batch_size": size}
         return {**sizes, "context": TPUContext(self.topology, call)} if self.topology.is_sharded else sizes

@@ -1,4 +1,4 @@
-"""input_fns of TensorFlow 1 that return the tensors of a batch, such as an iterator's `get_next()`, instead of a dataset."""
+"""Datasets of input_fns of TensorFlow 1 that return the tensors of a batch, such as an iterator's `get_next()`."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,15 +16,15 @@ def are_tensors(element: Any) -> bool:
 
 
 def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
-    """Return the batches of an input_fn that returns tensors, as a dataset.
+    """Return a dataset of the batches of an input_fn that returns tensors.
 
     It is called in a separate graph, which a session on this host runs for each batch until it is out of range: iterators, their
-    initializers in the collection TABLE_INITIALIZERS, and queues work as they did. That costs a copy of each batch through Python,
-    which a dataset does without.
+    initializers in the collection TABLE_INITIALIZERS, and queues work as in TensorFlow 1. Unlike with a dataset, each batch is
+    copied through Python.
 
     Args:
-        call: calls the input_fn.
-        seed: of the graph, or None.
+        call: function that calls the input_fn.
+        seed: seed of the graph, or None.
 
     Raises:
         TypeError: the input_fn returned no tensors.
@@ -35,8 +35,8 @@ def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
         element = call()
         if not are_tensors(element):
             raise TypeError(
-                f"input_fn returned {type(element).__name__}; in a graph it must return tensors as well: of features, or a pair "
-                "(features, labels). Better, return the tf.data.Dataset itself, without an iterator."
+                f"input_fn must return tensors of features or of (features, labels) in a graph, too, got {type(element).__name__}. "
+                "Better, return the tf.data.Dataset itself, without an iterator."
             )
         if isinstance(element, tuple) and len(element) == 2 and element[1] is None:
             element = element[0]
@@ -44,7 +44,7 @@ def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
         begin = [_v1.global_variables_initializer(), _v1.local_variables_initializer(), _v1.tables_initializer()]
 
     def batches() -> Iterator[tuple[Any, ...]]:
-        # A logical device of this process is none of the session's.
+        # The session does not know the logical devices of this process.
         session = _v1.Session(graph=graph, config=_v1.ConfigProto(device_count={"GPU": 0}))
         coordinator = tf.train.Coordinator()
         threads: list[Any] = []

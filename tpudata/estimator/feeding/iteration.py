@@ -1,13 +1,12 @@
-"""One pass over a dataset, whose end costs no time.
+"""One pass over a dataset, whose end takes no time.
 
-When TensorFlow deletes an iterator, it waits for the thread that tunes the input. That thread sleeps for 10 ms, then 20, 40 and
-so on up to a minute, and about every third time it is woken before it can tell that it should end: then the deletion waits for the
-rest of its sleep. So another thread deletes the iterator.
+When TensorFlow deletes an iterator, it waits for the thread that tunes the input, which sleeps for 10 ms, then 20, 40 and so on up
+to a minute. About every third time the thread misses the wake-up, and the deletion waits for the rest of its sleep. So another
+thread deletes the iterator.
 
-Before that wait the deletion ends what the input runs, Python functions among it (`from_generator`, `tf.numpy_function`). Where the
-interpreter has ended by then, it ends the threads that come back to it, and C++ aborts the process over that. So the interpreter
-ends a moment after the last deletion began, and an iterator that is still open then is deleted first. The thread of each is there
-from the beginning, as an interpreter that ends may start no more of them.
+Before that wait, the deletion ends what the input runs, including Python functions (`from_generator`, `tf.numpy_function`). If the
+interpreter has ended by then, C++ aborts the process. So the interpreter waits at exit until all deletions have begun, and deletes
+open iterators first. Each iterator gets its thread at the start, as an ending interpreter cannot start threads.
 """
 
 import enum
@@ -18,16 +17,16 @@ from typing import Any
 
 import tensorflow as tf
 
-# What a deletion does before it waits takes milliseconds, on a busy machine more.
+# The part of a deletion before its wait takes milliseconds, or more on a busy machine.
 _SECONDS_AT_EXIT = 2.0
 
-# Of several threads that begin with distributed datasets at the same moment, some wait for ever for an element (TensorFlow 2.21).
-# It may be asked for again by the thread that has it: the collector runs whatever a generator ends with.
+# If several threads start iterating over distributed datasets at the same moment, some wait for ever for an element (TensorFlow
+# 2.21). The lock is reentrant, as the garbage collector may end a generator in the thread that holds it.
 _creation = threading.RLock()
 
 
 ENDS_WITHIN_STEP = (
-    "evaluate: the data ends within a step, whose other replicas have no batch left. Give features['weights'] (0 for "
+    "evaluate: the data ends within a step, in which some replicas get no batch. Provide features['weights'] (0 for "
     "padding), as tpudata.make_input_fn does, or whole steps."
 )
 
@@ -36,10 +35,10 @@ class End(enum.Enum):
     """Way to find the end of the data.
 
     Attributes:
-        ASKED: the iterator says whether there is an element. On several devices TensorFlow gathers a whole element on one of them
-            for that: those of a TPU's hosts would travel through this process.
-        MARKED: elements are pairs of data and whether that is real, as `with_marks` makes them.
-        NONE: the data has none.
+        ASKED: the iterator reports whether there is an element. On several devices, TensorFlow gathers a whole element on one of
+            them for that, so that elements of a TPU's hosts would travel through this process.
+        MARKED: elements are pairs of data and a flag whether the data is real, from `with_marks`.
+        NONE: the data has no end.
     """
 
     ASKED = enum.auto()
@@ -51,15 +50,15 @@ class Iteration:
     """The elements of a dataset, one after the other.
 
     Attributes:
-        spec: the type of the iterator.
-        end: as given.
-        is_endless: whether the data is known to repeat for ever.
+        spec: type of the iterator.
+        end: way to find the end.
+        is_endless: whether the data is known to repeat without end.
 
     Args:
         dataset: a `tf.data.Dataset`, or a distributed one.
-        end: how its end is found.
-        strategy: of a distributed dataset.
-        can_fill: whether an element counts that is real on some replicas only.
+        end: way to find its end.
+        strategy: strategy of a distributed dataset.
+        can_fill: whether an element may be real on some replicas only.
     """
 
     def __init__(self, dataset: Any, end: End = End.ASKED, strategy: Any = None, *, can_fill: bool = True) -> None:
@@ -72,16 +71,16 @@ class Iteration:
         with _creation:
             iterator = iter(dataset)
         self.spec = iterator._type_spec
-        # All that holds the iterator is in this list, for the thread to clear.
+        # This list has the only references to the iterator, for the thread to clear.
         self._parts = [iterator, tuple(tf.nest.flatten(iterator, expand_composites=True))]
         self._closed = threading.Event()
         deleted = threading.Event()
         arguments = (self._parts, self._closed, deleted)
         thread = threading.Thread(target=_delete, args=arguments, name="tpudata-iteration-end", daemon=True)
         thread.start()
-        # Called when the thread has ended, or before the interpreter does.
+        # Called after the thread has ended, or before the interpreter ends.
         weakref.finalize(thread, _wait, self._closed, deleted)
-        # Whoever forgets to close it has closed it all the same.
+        # Closes an iteration that is dropped without close().
         weakref.finalize(self, self._closed.set)
 
     @property
@@ -93,8 +92,8 @@ class Iteration:
     def next(self) -> Any:
         """Return the next element; None at the end.
 
-        To run into the end is an operation that fails, and TensorFlow lets that fail, or wait for ever, what runs on several
-        replicas in other threads at that moment.
+        It never runs past the end: in TensorFlow, such a failed operation makes operations on several replicas in other threads
+        fail or wait for ever.
 
         Raises:
             tf.errors.InvalidArgumentError: the data of some replicas ends before that of others.
@@ -112,12 +111,12 @@ class Iteration:
         return element if real.any() else None
 
     def close(self) -> None:
-        """Let go of the iterator."""
+        """Release the iterator."""
         self._closed.set()
 
 
 def next_in_loop(iterator: Any, end: End, strategy: Any) -> tuple[Any, Callable[[], Any]]:
-    """Return whether there is an element for all replicas of this process, and what gives it; for a tf.function."""
+    """Return, in a tf.function, whether there is an element for all replicas of this process, and a function that returns it."""
     if end is End.ASKED:
         found = iterator.get_next_as_optional()
         return found.has_value(), found.get_value
@@ -140,5 +139,5 @@ def _wait(closed: threading.Event, deleted: threading.Event) -> None:
 
 
 def iterator_of(spec: Any, tensors: Any) -> Any:
-    """Return the iterator that `tensors` are of, in the tf.function that is being built."""
+    """Return the iterator with these tensors, in the tf.function that is being built."""
     return tf.nest.pack_sequence_as(spec, tensors, expand_composites=True)

@@ -1,4 +1,4 @@
-"""Python in a dataset: operations that run in the process that made the dataset, and in no other."""
+"""Python in a dataset: operations that only run in the process that made the dataset."""
 
 import itertools
 from typing import Any
@@ -6,17 +6,17 @@ from typing import Any
 import tensorflow as tf
 
 PYTHON_FIX = (
-    "TensorFlow's operations in place of tf.py_function, tf.numpy_function and from_generator, and a dataset in place of tensors, "
-    "as tpudata.make_input_fn gives it"
+    "TensorFlow's operations instead of tf.py_function, tf.numpy_function and from_generator, and a dataset instead of tensors, "
+    "such as that of tpudata.make_input_fn"
 )
 _PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc", "GeneratorDataset")
-_IGNORE_STATE = 1  # tf.data's ExternalStatePolicy: a state, such as a table's, is no reason to fail.
+_IGNORE_STATE = 1  # tf.data's ExternalStatePolicy: do not fail because of a state, such as a table's.
 
 
 def python_operations(dataset: Any) -> tuple[str, ...]:
-    """Return which kinds of operations in a dataset run Python, those in nested functions too.
+    """Return the kinds of operations in a dataset, including nested functions, that run Python.
 
-    A dataset that TensorFlow cannot write as a graph, such as one of more than 2 GB in memory, counts as free of them.
+    For a dataset that TensorFlow cannot write as a graph, such as one of more than 2 GB in memory, the result is empty.
     """
     variant = tf.data.experimental.to_variant(dataset)
     try:

@@ -22,8 +22,8 @@ def check_model_fn(model_fn: Any) -> None:
     """Check that model_fn can be called by an estimator.
 
     Raises:
-        ModelFnTypeError: not callable.
-        ModelFnValueError: it does not take `features`, or takes an argument that nobody fills.
+        ModelFnTypeError: model_fn is not callable.
+        ModelFnValueError: it has no argument `features`, or an unknown one without a default.
     """
     if not callable(model_fn):
         raise ModelFnTypeError(f"model_fn must be callable, got {type(model_fn).__name__}.")
@@ -35,23 +35,24 @@ def check_model_fn(model_fn: Any) -> None:
         name for name in names if name not in _MODEL_FN_ARGUMENTS and defaults[name].default is inspect.Parameter.empty
     ]
     if unknown:
-        raise ModelFnValueError(f"model_fn takes the unknown arguments {unknown}: allowed are {_MODEL_FN_ARGUMENTS}.")
+        raise ModelFnValueError(
+            f"model_fn has unknown arguments (got {unknown}, expected some of {_MODEL_FN_ARGUMENTS})."
+        )
 
 
 def call_model_fn(
     model_fn: Callable[..., Any], features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: Any
 ) -> Any:
-    """Call model_fn with those of its arguments that it names.
+    """Call model_fn with the arguments that it names.
 
     Raises:
-        ModelFnValueError: there are labels, but model_fn takes none.
+        ModelFnValueError: there are labels, but model_fn has no such argument.
     """
     names = _argument_names(model_fn)
     given: dict[str, Any] = {"mode": mode, "params": dict(params), "config": config, "labels": labels}
     if labels is not None and "labels" not in names:
         raise ModelFnValueError(
-            "input_fn returned labels, but model_fn takes no argument named labels. Return the features alone, or add "
-            "the argument."
+            "input_fn returned labels, but model_fn has no argument named labels. Return only features, or add the argument."
         )
     return model_fn(features=features, **{name: value for name, value in given.items() if name in names})
 
@@ -70,27 +71,28 @@ def call_input_fn(
     """Call input_fn and check its result.
 
     Args:
-        input_fn: takes `params`, and any of `config`, `mode`, `input_context` (a `tf.distribute.InputContext`) and `start_step`.
+        input_fn: function of `params` and any of `config`, `mode`, `input_context` (a `tf.distribute.InputContext`) and
+            `start_step`.
         mode: a value of ModeKeys.
-        params: goes in as a copy.
+        params: params for input_fn, which gets a copy.
         config: the RunConfig.
-        input_context: which of several calls this is.
-        start_step: how many steps are done already.
+        input_context: describes this call among several.
+        start_step: number of steps done.
         datasets_alone: whether tensors are rejected.
-        needs_params: whether input_fn has to take `params`.
+        needs_params: whether input_fn must have the argument `params`.
 
     Returns:
-        The `tf.data.Dataset` that input_fn returned, or one of the tensors that it returned.
+        The `tf.data.Dataset` that input_fn returned, or a dataset of the tensors that it returned.
 
     Raises:
-        TypeError: input_fn is not callable or returned something else.
-        ValueError: input_fn does not take `params`, or its elements are neither features nor (features, labels).
+        TypeError: input_fn is not callable, or returned a value of the wrong type.
+        ValueError: input_fn has no argument `params`, or its elements are neither features nor (features, labels).
     """
     if not callable(input_fn):
         raise TypeError(f"input_fn must be callable, got {type(input_fn).__name__}.")
     names = _argument_names(input_fn)
     if needs_params and "params" not in names:
-        raise ValueError(f"input_fn must take an argument named params, got {names}: it holds the batch_size.")
+        raise ValueError(f"input_fn must take an argument named params, which has the batch_size, got {names}. Add it.")
     given = {"config": config, "mode": mode, "input_context": input_context, "start_step": start_step}
     given = {name: value for name, value in given.items() if name in names}
 
@@ -101,14 +103,14 @@ def call_input_fn(
     if not datasets_alone and (dataset is None or are_tensors(dataset)):
         dataset = dataset_of_tensors(call, config.tf_random_seed)
     if not isinstance(dataset, tf.data.Dataset):
-        fix = " PER_HOST_V2 takes no tensors: return the dataset itself." if datasets_alone else ""
+        fix = " PER_HOST_V2 does not support tensors: return the dataset itself." if datasets_alone else ""
         raise TypeError(
             f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(dataset).__name__}.{fix}"
         )
     for path, spec in leaves(split_element(dataset.element_spec)):
         if not isinstance(spec, tf.TensorSpec):
             raise TypeError(
-                f"input_fn: the estimator takes dense tensors alone (got {path} as a {type(spec).__name__}, expected a tensor). "
+                f"input_fn: the estimator only takes dense tensors (got {path} as a {type(spec).__name__}, expected a tensor). "
                 "Use tf.sparse.to_dense or RaggedTensor.to_tensor in the dataset's map."
             )
         if spec.shape.rank is None:
@@ -119,21 +121,21 @@ def call_input_fn(
 
 
 def _called(call: Callable[[], Any]) -> Any:
-    """Return what input_fn gives; None if it uses what works in a graph alone."""
+    """Return the result of input_fn; None if it uses something that only works in a graph."""
     try:
         return call()
     except RuntimeError as error:
-        # So say make_initializable_iterator, placeholders and the queues of tf.compat.v1.train.
+        # In the errors of make_initializable_iterator, placeholders and the queues of tf.compat.v1.train.
         if "eager" in str(error):
             return None
         raise
 
 
 def split_element(element: Any) -> tuple[Any, Any]:
-    """Split a dataset's element into (features, labels); a named tuple or anything but a tuple is all features.
+    """Split a dataset's element into (features, labels); a named tuple, or anything but a tuple, is features.
 
     Raises:
-        ValueError: a tuple that has not two parts.
+        ValueError: a tuple does not have two parts.
     """
     if isinstance(element, tuple) and not hasattr(element, "_fields"):
         if len(element) != 2:
@@ -145,7 +147,7 @@ def split_element(element: Any) -> tuple[Any, Any]:
 
 
 def row_weights(features: Any) -> Any:
-    """Return features["weights"] if they are floats [batch], 0 for padding; else None: another thing of that name."""
+    """Return features["weights"] if they are floats [batch]; None if there are none, or a feature with another meaning."""
     weights = features.get("weights") if isinstance(features, Mapping) else None
     return weights if weights is not None and weights.dtype.is_floating and weights.shape.rank == 1 else None
 

@@ -1,4 +1,4 @@
-"""The functions of a user, and what they are called with."""
+"""Functions of the user, and their arguments."""
 
 import copy
 import dataclasses
@@ -18,13 +18,13 @@ class UserModel:
     """The user's functions and parameters in an estimator.
 
     Attributes:
-        model_fn: describes the model.
+        model_fn: function that describes the model.
         model_dir: folder of checkpoints and event files.
         config: the RunConfig.
-        params: for model_fn and input_fn, who each get a copy.
-        batch_sizes: the global batch size by mode, or None.
-        batch_axis: of each tensor of (features, labels), the axis along which its rows lie; None: 0.
-        is_plain: whether model_fn and input_fn get the params alone, and input_fn need not take any: of an Estimator.
+        params: params of model_fn and input_fn, each of which gets a copy.
+        batch_sizes: global batch size by mode, or None.
+        batch_axis: axis of the rows for each tensor of (features, labels); None for 0.
+        is_plain: whether this is for an Estimator, which adds nothing to params and does not require input_fn to take them.
     """
 
     model_fn: Callable[..., Any]
@@ -36,7 +36,7 @@ class UserModel:
     is_plain: bool = False
 
     def call_model(self, features: Any, labels: Any, deployment: Deployment) -> Any:
-        """Call model_fn for a mode; returns what it returns."""
+        """Call model_fn for a mode, and return its result."""
         params = self._params(deployment)
         if not self.is_plain:
             params["use_tpu"] = deployment.topology.is_tpu
@@ -44,13 +44,13 @@ class UserModel:
         return call(self.model_fn, features, labels, deployment.mode, params, self.config)
 
     def call_input(self, input_fn: Any, deployment: Deployment, call: Call, start_step: int = 0) -> Any:
-        """Call input_fn for some replicas; returns its dataset.
+        """Call input_fn for some replicas, and return its dataset.
 
         Args:
             input_fn: the function.
-            deployment: how its mode is fed.
-            call: which of the calls this is.
-            start_step: how many steps are done already.
+            deployment: deployment of the mode.
+            call: the call among those of the deployment.
+            start_step: number of steps done.
         """
         per_replica = deployment.pipeline is InputPipelineConfig.PER_HOST_V2
         return call_input_fn(
@@ -65,6 +65,6 @@ class UserModel:
         )
 
     def _params(self, deployment: Deployment, call: Call | None = None) -> dict[str, Any]:
-        # An Estimator adds nothing to its params; a rehearsal of one gives it the batch size that it would have on a TPU.
+        # An Estimator adds nothing to params, except in a rehearsal, which adds the batch size that it would have on a TPU.
         adds = not self.is_plain or deployment.global_batch_size is not None
         return {**copy.deepcopy(dict(self.params)), **(deployment.params(call) if adds else {})}

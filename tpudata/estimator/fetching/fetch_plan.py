@@ -1,8 +1,8 @@
 """Place and time at which values for hooks and summaries are computed.
 
-They ask for tensors of the scratch graph, in which a run's hooks live. What depends on the batch, or is drawn at random, must come
-from the step itself. What variables alone give is computed on the host ahead of the step. Operations that hooks added, and those
-that make summaries of values, run on the host in any case: after the step, if they take what the step gives.
+Hooks and summaries request tensors of the scratch graph. Values that depend on the batch, or on random draws, must come from the
+step itself. Values that only depend on variables are computed on the host before the step. Operations that hooks have added, and
+those that make summaries, always run on the host: after the step, if they use its values.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.graph.graph_walk import reached
-from tpudata.estimator.state.variables import Blueprint
+from tpudata.estimator.state.blueprint import Blueprint
 
 _SUMMARIES = ("ScalarSummary", "HistogramSummary", "ImageSummary", "AudioSummary", "TensorSummary", "TensorSummaryV2")
 _HANDLES = (tf.resource, tf.variant)
@@ -25,7 +25,7 @@ _HANDLES = (tf.resource, tf.variant)
 class When(enum.Enum):
     """Time at which an operation's results are computed, relative to the step."""
 
-    BEFORE = "on the host, ahead of the step"
+    BEFORE = "on the host, before the step"
     STEP = "in the step"
     AFTER = "on the host, after the step"
 
@@ -34,7 +34,7 @@ class Timing:
     """Times at which operations of a scratch graph are computed.
 
     Args:
-        blueprint: of the scratch graph, to which no hook has added anything yet.
+        blueprint: blueprint of the scratch graph, before hooks add to it.
     """
 
     def __init__(self, blueprint: Blueprint) -> None:
@@ -44,13 +44,13 @@ class Timing:
         self._found: dict[str, When] = {}
 
     def is_models(self, operation: Any) -> bool:
-        """Return whether model_fn made it, rather than a hook."""
+        """Return whether model_fn made an operation, rather than a hook."""
         return operation.name in self._model
 
     def of(self, operation: Any) -> When:
-        """Return when it is computed."""
+        """Return when an operation is computed."""
         if operation.name not in self._found:
-            for item in self._graph.get_operations():  # Inputs come before what takes them.
+            for item in self._graph.get_operations():  # An operation follows its inputs.
                 if item.name not in self._found:
                     self._found[item.name] = self._when(item)
         return self._found[operation.name]
@@ -59,7 +59,7 @@ class Timing:
         if operation.name in self._inputs:
             return When.STEP
         inputs = {self._found.get(tensor.op.name, When.STEP) for tensor in operation.inputs}
-        if operation.type == "NoOp":  # tf.group: it is what it waits for.
+        if operation.type == "NoOp":  # tf.group runs the operations that it waits for.
             inputs |= {self._found.get(item.name, When.STEP) for item in operation.control_inputs}
         if not self.is_models(operation) or operation.type in _SUMMARIES or When.AFTER in inputs:
             return When.AFTER if inputs & {When.STEP, When.AFTER} else When.BEFORE
@@ -68,7 +68,7 @@ class Timing:
         if operation.type == "VarHandleOp":
             return When.BEFORE
         if operation.type == "ReadVariableOp":
-            # One that waits for something reads what an update of this step has left.
+            # With a control dependency, it reads the value after an update of this step.
             waits = any(self._found.get(item.name) is When.STEP for item in operation.control_inputs)
             return When.STEP if waits else When.BEFORE
         return When.STEP if operation.op_def.is_stateful else When.BEFORE
@@ -76,15 +76,15 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True)
 class FetchPlan:
-    """Plan of the operations that must be computed for a fetch, and when.
+    """Plan of when the tensors and operations of a fetch are computed.
 
     Attributes:
-        before: tensors computed ahead of the step.
-        before_operations: operations run there.
-        step: tensors that the step gives.
-        step_operations: operations of the model that run with it.
-        after: tensors computed after it, from those of `before` and `step`.
-        after_operations: operations run there.
+        before: tensors computed before the step.
+        before_operations: operations run before the step.
+        step: tensors that the step returns.
+        step_operations: operations of the model that run in the step.
+        after: tensors computed after the step, from those of `before` and `step`.
+        after_operations: operations run after the step.
     """
 
     before: tuple[Any, ...]
@@ -100,8 +100,8 @@ def plan(elements: Iterable[Any], timing: Timing, fed: frozenset[str] = frozense
 
     Args:
         elements: the tensors and operations.
-        timing: of the graph.
-        fed: names of tensors whose values hooks give.
+        timing: timing of the graph.
+        fed: names of tensors whose values hooks provide.
     """
     elements = list(elements)
     tensors: dict[When, dict[str, Any]] = {when: {} for when in When}
@@ -135,12 +135,12 @@ def plan(elements: Iterable[Any], timing: Timing, fed: frozenset[str] = frozense
 class Counterparts:
     """Lookup of the scratch graph's tensors and operations in a later trace of the same function.
 
-    Names do not tell for certain: a graph numbers equal ones, and another trace may find some taken. What stays is the name without
-    its numbers, the kind of operation, and how many such were made before it.
+    Names may differ: a graph numbers equal ones, and in another trace some may be taken. The name without its numbers, the type of
+    the operation and the number of earlier ones like it are the same.
 
     Args:
-        blueprint: of the scratch graph.
-        names: of the tensors.
+        blueprint: blueprint of the scratch graph.
+        names: names of the tensors.
         operations: names of the operations.
     """
 
@@ -155,10 +155,10 @@ class Counterparts:
         self._operations = {name: places[name] for name in operations}
 
     def find(self, operations: Iterable[Any], arguments: Any) -> list[Any]:
-        """Return the tensors among the outputs of `operations`, or among `arguments`.
+        """Return the counterparts of the tensors among the outputs of `operations`, or among `arguments`.
 
         Raises:
-            ModelFnValueError: one is not there.
+            ModelFnValueError: a tensor has no counterpart.
         """
         made = {place: operation for operation, place in _placed(operations)}
         given = dict(
@@ -170,10 +170,10 @@ class Counterparts:
         ]
 
     def find_operations(self, operations: Iterable[Any]) -> list[Any]:
-        """Return the operations among `operations`.
+        """Return the counterparts of the operations among `operations`.
 
         Raises:
-            ModelFnValueError: one is not there.
+            ModelFnValueError: an operation has no counterpart.
         """
         made = {place: operation for operation, place in _placed(operations)}
         for name, place in self._operations.items():
@@ -190,9 +190,8 @@ class Counterparts:
 
 def _not_found(name: str) -> ModelFnValueError:
     return ModelFnValueError(
-        f"A hook or a summary takes {name!r}, which cannot be found in the step as it is run. Let it take "
-        "tf.identity(tensor, name=...), or run tf.group(operation, name=...), made in model_fn outside of the optimizer, with a "
-        "name that nothing else has."
+        f"A hook or a summary uses {name!r}, which cannot be found in the step that runs. Let it use tf.identity(tensor, "
+        "name=...), or tf.group(operation, name=...), made in model_fn outside of the optimizer, with a unique name."
     )
 
 

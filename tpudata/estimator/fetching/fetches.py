@@ -7,11 +7,11 @@ import tensorflow as tf
 
 
 class Fetches:
-    """The tensors and operations that a nested structure of fetches means.
+    """The tensors and operations of a nested structure of fetches.
 
     Args:
-        element: returns the tensor or operation that a fetch means.
-        structure: as `tf.compat.v1.Session.run` takes it.
+        element: function from a fetch to its tensor or operation.
+        structure: nested structure as for `tf.compat.v1.Session.run`.
     """
 
     def __init__(self, element: Callable[[Any], Any], structure: Any) -> None:
@@ -23,7 +23,7 @@ class Fetches:
         self.elements = tf.nest.flatten(self._leaves)
 
     def pack(self, values: Mapping[str, Any]) -> Any:
-        """Return the structure with the values, by name of the tensor; None for operations."""
+        """Return the structure with the values, given by name of the tensor; None for operations."""
 
         def value(leaf: Any) -> Any:
             if isinstance(leaf, list):
@@ -32,5 +32,5 @@ class Fetches:
 
         found = [value(leaf) for leaf in self._leaves]
         rest = iter(found)
-        # A sparse value is a tuple, and yet one leaf.
+        # Not flattened: a sparse value is a tuple, but one leaf.
         return tf.nest.map_structure(lambda _: next(rest), self._structure)

@@ -1,4 +1,4 @@
-"""The session that hooks are given: values and operations of the scratch graph, computed with the real variables."""
+"""The session of hooks: values and operations of the scratch graph, computed with the real variables."""
 
 import contextlib
 import dataclasses
@@ -12,9 +12,9 @@ from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.fetching.fetch_plan import Timing, When
 from tpudata.estimator.fetching.fetches import Fetches
 from tpudata.estimator.fetching.replay import Replay
-from tpudata.estimator.state.variables import Blueprint, VariableInfo, record_variables
+from tpudata.estimator.state.blueprint import Blueprint, VariableInfo, record_variables
 
-# The collection of the tensor that TensorFlow's own hooks take for the global step: its value, after a test for its being there.
+# Collection of the tensor that TensorFlow's hooks fetch for the global step: its value, after a test that it is initialised.
 _GLOBAL_STEP_READ = "global_step_read_op_cache"
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
 
@@ -22,16 +22,16 @@ _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", 
 class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is untyped
     """Session that hooks, listeners and scaffolds use like a `tf.compat.v1.Session`.
 
-    The variables of the model are the real ones, those of the first replica; what is assigned to one, every replica gets. Variables
-    that hooks make in `begin()` live as long as the run and are in no checkpoint.
+    The variables of the model are the real ones of the first replica; an assignment changes them on every replica. Variables that
+    hooks make in `begin()` live as long as the run, and no checkpoint contains them.
 
     Args:
-        blueprint: of the scratch graph, to which no hook has added anything yet.
+        blueprint: blueprint of the scratch graph, before hooks add to it.
         variables: the real variables by name.
-        strategy: its replicas have them.
+        strategy: strategy whose replicas have the variables.
     """
 
-    # The class's own session, which this is none of; its destructor looks at it.
+    # The destructor of the class reads this; there is no real session.
     _session = None
 
     def __init__(self, blueprint: Blueprint, variables: Mapping[str, Any], strategy: Any) -> None:
@@ -53,7 +53,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         """Do nothing: the run ends by itself."""
 
     def installed(self) -> contextlib.AbstractContextManager[Any]:
-        """Let the graph be the default one, as hooks find it."""
+        """Make the graph the default one, as hooks expect."""
         found: contextlib.AbstractContextManager[Any] = self._graph.as_default()
         return found
 
@@ -73,16 +73,16 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         self._functions.clear()
 
     def element(self, item: Any) -> Any:
-        """Return the tensor or operation of the graph that a fetch means; a variable means its value.
+        """Return the tensor or operation of the graph for a fetch; for a variable, its value.
 
         Raises:
-            ValueError, KeyError, TypeError: it means none.
+            ValueError, KeyError, TypeError: the graph has no such element.
         """
         if tf.is_symbolic_tensor(item) and item.graph is self._graph and item.dtype != tf.resource:
             return item
         if isinstance(item, tf.Tensor) and not tf.is_symbolic_tensor(item):
             raise ValueError(
-                f"{item!r} is a value, and no tensor of the graph: make it in begin(), or fetch it by its name."
+                f"{item!r} is a value, not a tensor of the graph. Make it in begin(), or fetch it by its name."
             )
         with self.installed():
             element = self._graph.as_graph_element(getattr(item, "value", item) if _is_keras(item) else item)
@@ -95,10 +95,10 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             return self._reads[element.name]
 
     def fed(self, key: Any, value: Any) -> tuple[str, Any]:
-        """Return the name of the tensor that a feed means, and its value (NumPy).
+        """Return the name of the fed tensor, and its value (NumPy).
 
         Raises:
-            ValueError, KeyError, TypeError: it means none, or the value is none for it.
+            ValueError, KeyError, TypeError: the graph has no such tensor, or the value does not fit it.
         """
         tensor = self.element(key)
         try:
@@ -107,7 +107,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             raise type(error)(f"{tensor.name!r} ({tensor.dtype.name}) cannot be fed {value!r}: {error}.") from None
         if not tensor.shape.is_compatible_with(array.shape):
             raise ValueError(
-                f"{tensor.name!r} has the shape {tensor.shape} and cannot be fed values of shape {array.shape}."
+                f"{tensor.name!r} has the shape {tensor.shape} and cannot be fed values of shape {array.shape}. Feed others."
             )
         return tensor.name, array
 
@@ -127,7 +127,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             ValueError: something depends on the batch, or there are options.
         """
         if run_metadata is not None:
-            raise ValueError("session.run(run_metadata=...): no session runs here, so there is none. Leave it out.")
+            raise ValueError("session.run(run_metadata=...) is not supported, as no session runs. Omit it.")
         reject_options(options)
         parts = Fetches(self.element, fetches)
         feeds = dict(self.fed(key, value) for key, value in (feed_dict or {}).items())
@@ -142,10 +142,10 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         """Compute tensors and run operations of the graph on the host.
 
         Args:
-            tensors: what is computed.
-            operations: what is run.
-            feeds: values by the name of a tensor.
-            when: a part of the step's computation: nothing of another one is run for it. None: all that is needed.
+            tensors: tensors to compute.
+            operations: operations to run.
+            feeds: values by name of a tensor.
+            when: the time to which the computation is limited, so that no operation of the step runs again; None for no limit.
 
         Returns:
             The NumPy values of `tensors`.
@@ -175,7 +175,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         return has_written
 
     def _plain_reads(self, tensors: Sequence[Any]) -> tuple[Callable[..., Any], set[str]] | None:
-        """Return what reads `tensors`, where they are nothing but values of variables: many hooks ask for the step at each step."""
+        """Return a fast function for `tensors` that are plain values of variables, such as the step; None if one is not."""
         handles = {info.handle: info.name for info in self._blueprint.variables}
         steps = {item.name for item in self._graph.get_collection(_GLOBAL_STEP_READ)}
         found = []
@@ -186,7 +186,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             if name is None:
                 return None
             found.append(self._components[name][0])
-        read = tf.raw_ops.ReadVariableOp  # What read_value ends in, after more work than the rest of what is done here.
+        read = tf.raw_ops.ReadVariableOp  # Faster than read_value, whose overhead would dominate here.
         return lambda: [read(resource=variable.handle, dtype=variable.dtype) for variable in found], set()
 
     def _function(
@@ -209,14 +209,14 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             graph = tf.compat.v1.get_default_graph()
             return replay((), lambda name: graph.capture(self._components[name][0].handle), values)
 
-        # The rows of several replicas are more than those of the one that was traced.
+        # Several replicas have more rows than the one that was traced.
         shapes = [[None, *cut.shape[1:]] if cut.shape.rank else cut.shape for cut in cuts]
         signature = [tf.TensorSpec(shape, cut.dtype) for shape, cut in zip(shapes, cuts, strict=True)]
         with tf.__internal__.eager_context.eager_mode():
             concrete = tf.function(compute, input_signature=signature, autograph=False).get_concrete_function()
 
         def run(*values: Any) -> Any:
-            # Hooks ask at every step, so that looking for the trace that fits would count.
+            # Hooks fetch at every step, so the lookup of a trace would cost too much.
             return concrete(*map(tf.convert_to_tensor, values, [cut.dtype for cut in cuts]))
 
         return run, written
@@ -227,8 +227,8 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             for tensor in [*operation.inputs, *operation.outputs]:
                 if tensor.name in inputs and tensor.name not in fed:
                     raise ModelFnValueError(
-                        f"session.run: {operation.name!r} depends on the batch, and between two steps there is none. Fetch it "
-                        "with the step: return SessionRunArgs(tensor) from before_run, and find its value in after_run's "
+                        f"session.run: {operation.name!r} depends on the batch, which does not exist between two steps. Fetch it "
+                        "with the step: return SessionRunArgs(tensor) from before_run, and read its value from after_run's "
                         "run_values.results."
                     )
 
@@ -237,11 +237,11 @@ def reject_options(options: Any) -> None:
     """Check that there are no RunOptions.
 
     Raises:
-        ValueError: there are.
+        ValueError: there are RunOptions.
     """
     if options is not None and options.ListFields():
         raise ValueError(
-            "RunOptions are for a session, and no session runs the steps: leave them out. To trace steps, let a hook call "
+            "RunOptions are not supported, as no session runs the steps. Omit them; to trace steps, let a hook call "
             "tf.profiler.experimental.start and stop."
         )
 

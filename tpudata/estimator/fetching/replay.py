@@ -1,7 +1,7 @@
 """Part of a scratch graph, computed on real data and real variables.
 
-A step needs no second trace of model_fn: what it fetches is copied from the graph that `discover` made. As in a session, operations
-that nothing fetched depends on do not run, such as initializers, or the train_op that v1 programs make in all modes.
+A step needs no second trace of model_fn: the operations for its fetches are copied from the graph that `discover` made. As in a
+session, operations on which no fetch depends do not run, such as initializers, or the train_op that v1 programs make in all modes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,23 +11,23 @@ import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.graph.graph_walk import is_effect, needed_operations
-from tpudata.estimator.state.variables import Blueprint
+from tpudata.estimator.state.blueprint import Blueprint
 
 
 class Replay:
-    """Computes tensors and runs operations of a scratch graph.
+    """Copy of the part of a scratch graph that computes some tensors and runs some operations.
 
     Attributes:
-        operations: of the scratch graph, that are computed.
+        operations: operations of the scratch graph that are copied.
         writes: names of the variables that they may change.
 
     Args:
-        blueprint: of the scratch graph.
-        wanted: nested structure of its tensors, which are computed.
-        updates: operations of it that are run.
-        cuts: tensors of it that are given at the call, rather than computed.
-        waits_for: returns whether operations with a control dependency on one wait for it, so that it runs; None: always.
-        rewrite: returns the `GraphDef` to compute in place of the one that is copied; it may take further cuts. None: as it is.
+        blueprint: blueprint of the scratch graph.
+        wanted: nested structure of tensors of the scratch graph to compute.
+        updates: operations of the scratch graph to run.
+        cuts: tensors of the scratch graph whose values are given at the call instead of being computed.
+        waits_for: function from an operation to whether others with a control dependency on it wait for it; None if all do.
+        rewrite: function from the copied `GraphDef` to the one to compute, which may use further cuts; None for no change.
     """
 
     def __init__(
@@ -58,31 +58,31 @@ class Replay:
         self._handles = {handle: name for handle, name in handles.items() if handle in self._fed}
 
     def __call__(self, arguments: Iterable[Any], handle_of: Callable[[str], Any], values: Sequence[Any] = ()) -> Any:
-        """Build the part into the graph that is being built.
+        """Build the copy into the graph that is being built.
 
         Args:
-            arguments: nested structures of tensors, like those that the function of the blueprint took.
-            handle_of: returns the handle of the real variable of a name.
-            values: of the cuts.
+            arguments: nested structures of tensors, like the arguments of the blueprint's function.
+            handle_of: function from a variable's name to the handle of the real variable.
+            values: values of the cuts.
 
         Returns:
-            The structure of `wanted`, with tensors whose updates have run.
+            The structure of `wanted`, with tensors that wait for the updates.
 
         Raises:
-            ModelFnValueError: an argument is needed that was not given.
+            ModelFnValueError: a needed argument is missing.
         """
         given = [item for item in tf.nest.flatten(tuple(arguments)) if item is not None]
         feeds: dict[str, Any] = {
             old.name: tf.convert_to_tensor(new) for old, new in zip(self._arguments, given, strict=False)
         }
         feeds |= {handle: handle_of(name) for handle, name in self._handles.items()}
-        # In the graph of a condition's branch, what comes from outside is captured first.
+        # In the graph of a condition's branch, tensors from outside are captured first.
         feeds |= {old.name: tf.identity(new) for old, new in zip(self._cuts, values, strict=True)}
         fetched = [tensor for tensor in self._tensors if tensor.name not in feeds]
         missing = self._fed - feeds.keys()
         if missing:
             raise ModelFnValueError(
-                "The value of a metric needs a batch: it must come from the metric's variables alone."
+                "The value of a metric needs a batch (expected only the metric's variables). Compute it from these."
             )
         names = [tensor.name for tensor in fetched] + [operation.name for operation in self._updates]
         results = tf.import_graph_def(
@@ -108,7 +108,7 @@ def _subgraph(blueprint: Blueprint, names: set[str]) -> Any:
         del node.input[:]
         node.input.extend(inputs)
         node.attr.pop("_class", None)
-        # Of what lives on between runs, such as tables and writers: each copy of the graph finds it by this name.
+        # Every copy of the graph finds what persists between runs, such as tables and writers, by this name.
         if node.op == "SummaryWriter":
             node.attr["shared_name"].s = f"{node.name}_{blueprint.writer_key}".encode()
         elif "shared_name" in node.attr and node.op != "VarHandleOp" and not node.attr["shared_name"].s:
@@ -117,13 +117,13 @@ def _subgraph(blueprint: Blueprint, names: set[str]) -> Any:
 
 
 def _taken(graph_def: Any) -> set[str]:
-    """Return the names of all tensors that nodes of a graph take."""
+    """Return the names of all tensors that are inputs of nodes of a graph."""
     names = {name for node in graph_def.node for name in node.input if not name.startswith("^")}
     return {name if ":" in name else f"{name}:0" for name in names}
 
 
 def _with_seeds_of_replica(graph_def: Any) -> Any:
-    """Return the graph with other seeds for random operations on each replica, if they have any."""
+    """Return the graph with the seeds of random operations, if there are any, changed for this replica."""
     replica = replica_number()
     if not replica:
         return graph_def
@@ -136,16 +136,16 @@ def _with_seeds_of_replica(graph_def: Any) -> Any:
 
 
 def replica_number() -> int:
-    """Return the number of the replica that is traced here; 0 also in the trace that a TPU's replicas share, or outside of them."""
+    """Return the number of the replica that is traced; 0 outside of replicas, and in the trace that a TPU's replicas share."""
     context = tf.distribute.get_replica_context()
     return 0 if context is None else int(tf.get_static_value(context.replica_id_in_sync_group) or 0)
 
 
 def handles_on_replica(variables: Mapping[str, Any]) -> Callable[[str], Any]:
-    """Return a function from a variable's name to its handle, on the replica that is traced.
+    """Return a function from a variable's name to its handle on the replica that is traced.
 
     Args:
-        variables: by name.
+        variables: variables by name.
     """
     graph = tf.compat.v1.get_default_graph()
     return lambda name: graph.capture(variables[name].handle)

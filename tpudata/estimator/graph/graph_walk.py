@@ -1,4 +1,4 @@
-"""Walks over a graph: what a session would run for a fetch, and which operations change something."""
+"""Walks over a graph: operations that a session would run for a fetch, and operations with an effect."""
 
 import functools
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
@@ -25,11 +25,11 @@ _Item = TypeVar("_Item", bound=Hashable)
 
 
 def reached(starts: Iterable[_Item], following: Callable[[_Item], Iterable[_Item]]) -> dict[_Item, None]:
-    """Return all that can be reached from some items of a graph, those among them, each once, in a fixed order.
+    """Return all items of a graph that can be reached from some, including these, each once, in a fixed order.
 
     Args:
-        starts: where the walk begins.
-        following: what is reached from an item directly.
+        starts: items at which the walk begins.
+        following: function from an item to those that it leads to directly.
     """
     found = dict.fromkeys(starts)
     todo = list(found)
@@ -43,12 +43,12 @@ def reached(starts: Iterable[_Item], following: Callable[[_Item], Iterable[_Item
 def needed_operations(
     operations: Iterable[Any], inputs: Collection[str] = (), waits_for: Callable[[Any], bool] | None = None
 ) -> set[Any]:
-    """Return operations of a graph and all that they need.
+    """Return operations of a graph and all operations that they depend on.
 
     Args:
-        operations: where the walk begins.
-        inputs: names of tensors that are given; what computes them is not needed.
-        waits_for: whether operations that have a control dependency on the given one wait for it; None: all do.
+        operations: operations at which the walk begins.
+        inputs: names of tensors whose values are given, so that the operations that compute them are not needed.
+        waits_for: function from an operation to whether others with a control dependency on it wait for it; None if all do.
     """
 
     def is_waited_for(operation: Any) -> bool:

@@ -1,8 +1,8 @@
-"""Effects that Keras leaves in a graph without anything that depends on them.
+"""Effects of Keras in a graph on which nothing depends.
 
-In a v1 program, what a training step changes hangs on its train_op. Keras 3, whose layers and optimizers assign to their variables
-as they are called, returns nothing to hang there, and neither do the optimizers of tf_keras. Their assignments are part of the step
-all the same. The layers of tf_keras behave as in the original: model_fn runs their `updates`.
+In a v1 program, train_op depends on everything that a training step changes. The layers and optimizers of Keras 3, and the
+optimizers of tf_keras, assign to their variables when they are called, and return nothing that train_op could depend on. Their
+assignments are part of the step nevertheless. The layers of tf_keras behave as in the original: model_fn runs their `updates`.
 """
 
 import traceback
@@ -11,18 +11,18 @@ from typing import Any
 
 from tpudata.estimator.graph.graph_walk import is_effect
 
-# Collection of the names of operations that CrossShardOptimizer had Keras make, also in a merge of the replicas: that runs in
-# another thread, so the traceback of its operations does not show Keras.
+# Collection of the names of operations that Keras makes for CrossShardOptimizer. A merge of the replicas runs in another thread, so
+# that the traceback of its operations does not show Keras.
 KERAS_UPDATES = "tpudata_keras_updates"
 _MAKERS = ("/keras/src/", "/tf_keras/src/optimizers/")
 
 
 class KerasConditions:
-    """Base of graphs in which conditions and loops that Keras makes run all effects inside them; others run what they return."""
+    """Base of graphs in which conditions and loops of Keras run all effects inside them; others run what they return."""
 
     @property
     def _add_control_dependencies(self) -> bool:
-        """Whether all effects run within a condition or a loop that is made now: TensorFlow asks its graph."""
+        """Whether all effects run inside a condition or loop that is being made; TensorFlow reads this from the graph."""
         return called_by_keras()
 
     @_add_control_dependencies.setter
@@ -31,11 +31,11 @@ class KerasConditions:
 
 
 def keras_effects(graph: Any, names: Iterable[str]) -> list[Any]:
-    """Return the operations of a graph by which Keras 3 and tf_keras' optimizers change something, in order.
+    """Return the operations with an effect of Keras 3 and of tf_keras' optimizers in a graph, in order.
 
     Args:
         graph: the graph.
-        names: what the collections KERAS_UPDATES of its traces hold.
+        names: content of the collections KERAS_UPDATES of its traces.
     """
     updates = set(names)
     return [item for item in graph.get_operations() if is_effect(item) and (item.name in updates or _is_kerass(item))]

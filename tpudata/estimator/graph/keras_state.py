@@ -1,9 +1,9 @@
 """Isolation of Keras' process-wide state while a model_fn is called.
 
-A model_fn is called again for every trace and must make the same variables each time. Keras 3 works against that twice. It
-numbers layers without a name for the whole process ("dense", "dense_1", ...), so that a second call names them anew; and its
-initializers draw their seeds from Python's `random`, so that the run's seed does not decide. (tf_keras numbers layers per
-graph, and each trace has a new graph; its initializers draw in the same way, or from a separate generator after
+A model_fn is called again for every trace and must make the same variables each time. Keras 3 prevents that in two ways. It numbers
+layers without a name for the whole process ("dense", "dense_1", ...), so that a second call gives them other names; and its
+initializers draw their seeds from Python's `random`, which does not depend on the run's seed. (tf_keras numbers layers per graph,
+and each trace has a new graph; its initializers draw in the same way, or from a separate generator after
 `tf_keras.utils.set_random_seed`.)
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _MODULE = "keras.src.backend.common.global_state"
-# How often each name was given, and the generator of random ops without a seed: a variable, which must not outlive its graph.
+# The counts of names, and the generator of random ops without a seed, a variable that must not outlive its graph.
 _ATTRIBUTES = ("object_name_uids", "global_seed_generator")
 
 
@@ -23,12 +23,12 @@ _TF_KERAS_MODULE = "tf_keras.src.backend"
 
 @contextlib.contextmanager
 def fresh_keras_state(seed: int | None) -> Iterator[None]:
-    """Let Keras start counting and drawing anew, and go on afterwards where it was.
+    """Reset Keras' counts and random draws inside the context, and restore them afterwards.
 
-    Where Keras is not imported, or keeps its state elsewhere, that part is left alone.
+    State of a Keras that is not imported, or that keeps it elsewhere, is not changed.
 
     Args:
-        seed: of what is drawn meanwhile; None leaves that alone.
+        seed: seed of draws inside the context; None leaves the generators unchanged.
     """
     before = [_get(name) for name in _ATTRIBUTES]
     _set([None] * len(_ATTRIBUTES))
@@ -42,7 +42,7 @@ def fresh_keras_state(seed: int | None) -> Iterator[None]:
     try:
         yield
     finally:
-        # The model_fn may have been the one that imported Keras: then there is nothing to go on from.
+        # If model_fn was the first to import Keras, there is no state to restore.
         _set(before)
         if seed is not None:
             random.setstate(python_state)

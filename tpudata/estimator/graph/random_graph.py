@@ -2,8 +2,8 @@
 
 A seeded stateful operation keeps a counter in its kernel, which starts at 0 in every process. After n runs the counter is known:
 each run advances it by 256 times the number of values drawn. The stateless operation that starts at that counter draws the same
-numbers, so training that resumes at step n draws what it would have drawn. This holds for operations that run once a step; those
-inside loops, conditions and functions of model_fn stay as they are.
+numbers, so that training resumed at step n draws as an uninterrupted one. This holds for operations that run once a step; those
+inside loops, conditions and functions of model_fn are not changed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 _MULTIPLIER = 256
-# Distance between the seeds of two replicas: a prime, so that seeds 1, 2, 3 of a program never meet those of a replica.
+# Distance between the seeds of two replicas: a large prime, so that seeds 1, 2, 3 of a program do not collide with a replica's.
 _SEED_STEP = 999983
-# The operations that are replaced, and the types of their replacements.
+# Types of the operations to replace, and of their replacements.
 _STATELESS_TYPES = {
     "RandomUniform": "StatelessRandomUniformV2",
     "RandomStandardNormal": "StatelessRandomNormalV2",
@@ -24,7 +24,7 @@ _STATELESS_TYPES = {
 
 
 def draw_by_step(graph_def: Any, step: str) -> Any:
-    """Return a graph in which seeded random operations draw as after as many runs as there were steps.
+    """Return a graph in which seeded random operations draw as if they had run once in each step so far.
 
     Args:
         graph_def: the `GraphDef`.
@@ -35,17 +35,17 @@ def draw_by_step(graph_def: Any, step: str) -> Any:
     del result.node[:]
     for node in graph_def.node:
         is_seeded = node.op in _STATELESS_TYPES and (node.attr["seed"].i or node.attr["seed2"].i)
-        # In the place of the original: nodes are imported in this order, and effects run in it.
+        # In the same position: nodes are imported in this order, which is also the order of effects.
         result.node.extend(_stateless(node, step) if is_seeded else [node])
     return result
 
 
 def with_seeds_moved(graph_def: Any, replicas: Mapping[str, int]) -> Any:
-    """Return a graph in which the seeded random operations of each replica draw apart from those of the others.
+    """Return a graph in which the seeded random operations of each replica have different seeds.
 
     Args:
         graph_def: the `GraphDef`.
-        replicas: the replica's number by the name of a node.
+        replicas: number of the replica by name of a node.
     """
     result = type(graph_def)()
     result.CopyFrom(graph_def)
@@ -90,6 +90,6 @@ def _stateless(node: Any, step: str) -> Iterator[Any]:
             made.input.extend(name for name in node.input if name.startswith("^"))
         made.device = node.device
         for name, value in node.attr.items():
-            if name.startswith("_"):  # Such as the computation of a TPU that the operation is part of.
+            if name.startswith("_"):  # Such as the TPU computation that contains the operation.
                 made.attr[name].CopyFrom(value)
         yield made

@@ -1,9 +1,9 @@
 """Private graph collections for each replica's trace, if several are traced into one graph.
 
-A MirroredStrategy traces the model once for each replica, in threads that take turns. Each runs until it calls `merge_call`,
-as optimizers do to sum gradients; when all wait there, the merging function runs once for all, in the thread that started
-them. Graph collections belong to the graph: without isolation, a replica would find the losses and update operations of the
-others. So each trace has separate collections, which are installed in the graph during its turn.
+A MirroredStrategy traces the model once for each replica, in threads that take turns. Each runs until it calls `merge_call`, as
+optimizers do to sum gradients; when all wait there, the merging function runs once for all, in the thread that started them. Graph
+collections belong to the graph, so that a replica would find the losses and update operations of the others in them. Therefore each
+trace has separate collections, which are installed in the graph during its turn.
 """
 
 import contextlib
@@ -15,9 +15,8 @@ import tensorflow as tf
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES, called_by_keras
 
 _Keys = tf.compat.v1.GraphKeys
-# A function's graph shares these lists with the graph around it, down to the one of the whole process; of every other
-# collection it begins with a copy. The last two hold the state of get_variable and of variable_scope, under names that
-# TensorFlow does not publish.
+# A function's graph shares these lists with the graph around it, down to the one of the whole process; it copies every other
+# collection. The last two contain the state of get_variable and of variable_scope, under names that TensorFlow does not publish.
 _SHARED: tuple[Any, ...] = (
     _Keys.GLOBAL_VARIABLES,
     _Keys.LOCAL_VARIABLES,
@@ -30,7 +29,9 @@ _INIT_FROM_CHECKPOINT = "tensorflow.python.training.checkpoint_utils"
 
 
 class Collections:
-    """The collections of one trace: empty at first, whatever a program left outside, such as a global step that it made eagerly.
+    """The collections of one trace.
+
+    They are empty at first, even if the program has added to the collections outside, such as an eagerly made global step.
 
     Args:
         graph: the graph that is being built.
@@ -43,14 +44,14 @@ class Collections:
         self._spans: list[tuple[int, int]] = []
 
     def operations(self) -> list[Any]:
-        """Return the operations that were made while these collections lay in the graph."""
+        """Return the operations that were made while these collections were installed."""
         made = self._graph.get_operations()
         spans = [*self._spans, *((begin, len(made)) for begin in self._begins)]
         return [operation for begin, end in sorted(spans) for operation in made[begin:end]]
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Let the graph have these collections, and its others back afterwards."""
+        """Install these collections in the graph, and restore its others afterwards."""
         others = self._exchange(self._content)
         self._begin()
         try:
@@ -88,11 +89,11 @@ class Collections:
 
 @contextlib.contextmanager
 def merging(collections: Collections, creator: Callable[..., Any]) -> Iterator[None]:
-    """Run what this replica merges with the others in the same surroundings as the replica itself.
+    """Run the merging functions of this replica with its collections, variable scope and variable creator.
 
     Args:
-        collections: the replica's.
-        creator: makes its variables, as in `tf.variable_creator_scope`; optimizers make their slots while they merge.
+        collections: collections of the replica.
+        creator: creator of its variables, as in `tf.variable_creator_scope`; optimizers make their slots while they merge.
     """
     context = tf.distribute.get_replica_context() if tf.distribute.has_strategy() else None
     if context is None:
@@ -102,7 +103,7 @@ def merging(collections: Collections, creator: Callable[..., Any]) -> Iterator[N
 
     def merge_here(merge_fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
         if getattr(merge_fn, "__module__", None) == _INIT_FROM_CHECKPOINT:
-            return None  # The variables have their first values, from the graph that made them.
+            return None  # The variables already have initial values, from the graph that made them.
         scope = tf.compat.v1.get_variable_scope()
         is_kerass = called_by_keras()
 
@@ -123,7 +124,7 @@ def merging(collections: Collections, creator: Callable[..., Any]) -> Iterator[N
         with collections.set_aside():
             return merge_call(merge, args=args, kwargs=kwargs)
 
-    # The context is this trace's alone; all that merges goes through this method of it.
+    # The context belongs to this trace only, and all merges go through this method of it.
     context.merge_call = merge_here
     try:
         yield

@@ -1,4 +1,4 @@
-"""Nested structures as the flat lists of tensors that functions of graphs take."""
+"""Conversion between nested structures and the flat lists of tensors that tf.functions take."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,7 +10,7 @@ class Structure:
     """The nesting of a function's arguments.
 
     Args:
-        arguments: nested structures of tensors or of their specs; None stands for an argument that is not there.
+        arguments: nested structures of tensors or of their specs; None stands for an absent argument.
     """
 
     def __init__(self, arguments: tuple[Any, ...]) -> None:
@@ -24,16 +24,16 @@ class Structure:
         return [tf.convert_to_tensor(item) for item in tf.nest.flatten(arguments) if item is not None]
 
     def pack(self, tensors: Iterable[Any]) -> Any:
-        """Return the arguments that hold `tensors`."""
+        """Return the arguments with these tensors."""
         rest = iter(tensors)
         return tf.nest.pack_sequence_as(self._arguments, [None if item is None else next(rest) for item in self._flat])
 
 
 def batch_function(function: Callable[..., Any], specs: tuple[Any, ...]) -> Callable[..., Any]:
-    """Make a tf.function with one trace for all batches that fit `specs`, the short last one among them.
+    """Make a tf.function with one trace for all batches that fit `specs`, including a short last one.
 
     Args:
-        function: takes an argument per entry of `specs`.
+        function: function with an argument for each entry of `specs`.
         specs: nested structures of `tf.TensorSpec`; None stays None.
     """
     structure = Structure(specs)

@@ -15,10 +15,10 @@ class EventWriter:
     tensorboard package.
 
     Args:
-        folder: of the file; None writes nothing.
+        folder: folder of the file; None to write nothing.
 
     Raises:
-        StorageError: from each of its functions: the file could not be written.
+        StorageError: raised by each method if the file could not be written.
     """
 
     def __init__(self, folder: str | None) -> None:
@@ -45,27 +45,27 @@ class EventWriter:
         """Write a serialised `tf.compat.v1.Summary` at `step`."""
         if self._folder is None:
             return
-        with self._told():
+        with self._as_storage_errors():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(self._folder)
             with self._writer.as_default():
                 tf.summary.experimental.write_raw_pb(serialized, step=step)
 
     def flush(self) -> None:
-        """Make what was written visible to readers."""
+        """Flush the file, so that readers see all summaries."""
         if self._writer is not None:
-            with self._told():
+            with self._as_storage_errors():
                 self._writer.flush()
 
     def close(self) -> None:
         """Flush and close the file."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
-            with self._told():
+            with self._as_storage_errors():
                 writer.close()
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _as_storage_errors(self) -> Iterator[None]:
         try:
             yield
         except tf.errors.OpError as error:

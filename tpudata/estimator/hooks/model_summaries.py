@@ -1,4 +1,4 @@
-"""Summaries of tf.compat.v1.summary in a model_fn: written on the host from the values of a step."""
+"""Summaries of tf.compat.v1.summary in a model_fn, written on the host from the values of a step."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,13 +17,13 @@ _Keys = tf.compat.v1.GraphKeys
 class ModelSummaries:
     """The summaries of one training.
 
-    Those of `tf.summary` write themselves, in the step.
+    Summaries of `tf.summary` are written by the step itself.
 
     Args:
-        train_step: of the training.
-        session: of the run.
-        scaffold: its summary_op takes the place of all others; None: of none.
-        wanted: whether to write any.
+        train_step: step of the training.
+        session: session of the run.
+        scaffold: scaffold whose summary_op, if any, replaces all other summaries.
+        wanted: whether to write summaries.
     """
 
     def __init__(self, train_step: TrainStep, session: HookSession, scaffold: Any, wanted: bool) -> None:
@@ -42,21 +42,21 @@ class ModelSummaries:
 
     @property
     def wanted(self) -> bool:
-        """Whether model_fn makes any."""
+        """Whether there are summaries to write."""
         return self._request is not None or self.uses_tf_summary
 
     @property
     def step(self) -> tuple[Any, ...]:
-        """The tensors of the scratch graph that the step must give."""
+        """Tensors of the scratch graph that the step must return."""
         return () if self._request is None else self._request.step
 
     def begin(self) -> None:
-        """Compute the fetches before a step whose summaries are written."""
+        """Compute values before a step whose summaries are written."""
         if self._request is not None:
             self._request.begin()
 
     def write(self, step: int, fetched: Mapping[str, Any], events: EventWriter) -> None:
-        """Write the summaries of a step, given what it gave by name."""
+        """Write the summaries of a step, from its fetched values by name."""
         if self._request is None:
             return
         values = self._request.finish(fetched)

@@ -1,4 +1,4 @@
-"""Calls of SessionRunHooks, as a MonitoredSession makes them."""
+"""Calls of SessionRunHooks, in the order of a MonitoredSession."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,17 +11,17 @@ from tpudata.estimator.fetching.hook_session import HookSession, reject_options
 from tpudata.estimator.hooks.profiler import ProfilerHook
 
 _train = tf.compat.v1.train
-# A hook that raises one of these ends a run, as in a MonitoredSession: such as one that takes from a generator what it feeds.
+# A hook that raises one of these ends a run, as in a MonitoredSession; one that feeds from a generator does.
 _ENDS = (StopIteration, tf.errors.OutOfRangeError)
 
 
 class Request:
-    """Additional requests to one step.
+    """Fetches from one step, in addition to its loss.
 
     Args:
-        session: of the run.
-        plan: of the requested tensors and operations.
-        feeds: values by the name of a tensor.
+        session: session of the run.
+        plan: plan of the fetched tensors and operations.
+        feeds: values by name of a tensor.
     """
 
     def __init__(self, session: HookSession, plan: FetchPlan, feeds: Mapping[str, Any]) -> None:
@@ -32,17 +32,17 @@ class Request:
 
     @property
     def step(self) -> tuple[Any, ...]:
-        """The tensors of the scratch graph that the step must give, and the operations that must run with it."""
+        """Tensors of the scratch graph that the step must return, and operations that it must run."""
         return (*self._plan.step, *self._plan.step_operations)
 
     def begin(self) -> None:
-        """Compute the fetches before the step."""
+        """Compute values before the step."""
         parts = self._plan
         values = self._session.evaluate(parts.before, parts.before_operations, self._feeds, When.BEFORE)
         self._before = dict(zip([item.name for item in parts.before], values, strict=True))
 
     def finish(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute the fetches after the step, given its values by name; return all values by name."""
+        """Compute values after the step, from its values by name; return all values by name."""
         parts = self._plan
         known = {**self._feeds, **self._before, **{item.name: step[item.name] for item in parts.step}}
         cuts = {name: value for name, value in known.items() if name not in {item.name for item in parts.after}}
@@ -51,7 +51,7 @@ class Request:
 
 
 def tensor_names(asked: Iterable[Any]) -> set[str]:
-    """Return the names of the tensors among what `Monitor.before_run` gives."""
+    """Return the names of the tensors among the fetches of `Monitor.before_run`."""
     return {item.name for item in asked if isinstance(item, tf.Tensor)}
 
 
@@ -59,16 +59,16 @@ class Monitor:
     """The hooks of one run.
 
     Args:
-        session: what they are given.
-        hooks: in their order.
-        original: the fetches of a step, for `run_context.original_args`.
-        feeds_model: whether the step takes values for placeholders with a default of model_fn.
+        session: session for the hooks.
+        hooks: the hooks, in order.
+        original: fetches of a step, for `run_context.original_args`.
+        feeds_model: whether the step takes values for model_fn's placeholders with a default.
     """
 
     def __init__(self, session: HookSession, hooks: Sequence[Any], original: Any, *, feeds_model: bool = False) -> None:
         self.hooks = tuple(ProfilerHook.of(hook) if isinstance(hook, _train.ProfilerHook) else hook for hook in hooks)
         self.should_stop = False
-        # What hooks give to the next step, by the name of model_fn's placeholder.
+        # Values that hooks feed to the next step, by name of model_fn's placeholder.
         self.model_feeds: dict[str, Any] = {}
         self._feeds_model = feeds_model
         self._session = session
@@ -87,15 +87,15 @@ class Monitor:
                     hook.begin()
 
     def after_create_session(self) -> None:
-        """Tell the hooks that variables have their values."""
+        """Call the hooks after variables have got their values."""
         with self._session.installed():
             for hook in self.hooks:
                 hook.after_create_session(self._session, tf.train.Coordinator())
 
     def before_run(self) -> tuple[Any, ...]:
-        """Ask the hooks what they want of the next step; returns the tensors that it must give, and operations that must run.
+        """Call the hooks before a step, and return the tensors that it must return and the operations that it must run.
 
-        A hook that raises StopIteration or OutOfRangeError sets `should_stop`: no step is to be run.
+        A hook that raises StopIteration or OutOfRangeError sets `should_stop`, and no step should run.
         """
         try:
             return self._asked()
@@ -117,7 +117,7 @@ class Monitor:
                 if arguments is not None:
                     self._take(number, hook, arguments, feeds)
         elements = [item for fetches in self._fetches.values() for item in fetches.elements]
-        # Hooks mostly fetch the same from each step.
+        # Hooks mostly fetch the same values from each step.
         wanted = tuple(item.name for item in elements), frozenset(feeds)
         if wanted not in self._plans:
             self._plans[wanted] = plan(elements, self._session.timing, wanted[1])
@@ -143,7 +143,7 @@ class Monitor:
                     "set that in before_run with variable.load(value, run_context.session)."
                 )
             if tensor.name in feeds:
-                raise RuntimeError(f"Two hooks feed {tensor.name!r}: leave it to one of them.")
+                raise RuntimeError(f"Two hooks feed {tensor.name!r} (expected one). Remove one of the feeds.")
             fed = self._session.fed(tensor, value)
             feeds |= [fed]
             if is_models:
@@ -152,16 +152,16 @@ class Monitor:
     def _fetches_of(self, structure: Any) -> Fetches:
         if not isinstance(structure, tf.Tensor):
             return Fetches(self._session.element, structure)
-        # Most hooks ask for the same tensor at each step.
+        # Most hooks fetch the same tensor at each step.
         if id(structure) not in self._single:
             self._single[id(structure)] = structure, Fetches(self._session.element, structure)
         return self._single[id(structure)][1]
 
     def after_run(self, step: Mapping[str, Any]) -> None:
-        """Give the hooks what they wanted; one that raises StopIteration or OutOfRangeError sets `should_stop`.
+        """Call the hooks after a step, with their values; a hook that raises StopIteration or OutOfRangeError sets `should_stop`.
 
         Args:
-            step: the values that the step gave, by the tensor's name.
+            step: values of the step by name of the tensor.
         """
         if self._request is None:
             return
@@ -176,7 +176,7 @@ class Monitor:
         self.should_stop |= self._context.stop_requested
 
     def end(self) -> None:
-        """Tell the hooks that the run is over."""
+        """Call the hooks at the end of the run."""
         with self._session.installed():
             for hook in self.hooks:
                 hook.end(self._session)

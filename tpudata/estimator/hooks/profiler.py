@@ -11,19 +11,19 @@ _log = logging.getLogger("tpudata")
 
 
 class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
-    """A hook that profiles one step per interval, and writes it to plugins/profile of a folder, for TensorBoard.
+    """Hook that profiles one step per interval, and writes the profile to plugins/profile of a folder, for TensorBoard.
 
-    TensorFlow's own hook needs a graph and traces a session. One that model_fn makes is replaced by this one.
+    TensorFlow's ProfilerHook needs a graph and traces a session; this hook replaces it in the hooks of a run.
 
     Args:
-        save_steps: the interval between profiles in steps.
-        save_secs: the interval in seconds; pass one of the two.
-        output_dir: the folder.
-        show_dataflow: ignored; a profile for TensorBoard has the dataflow.
-        show_memory: ignored; a profile for TensorBoard has the memory.
+        save_steps: interval between profiles in steps.
+        save_secs: interval in seconds; pass one of the two.
+        output_dir: folder of the profiles.
+        show_dataflow: ignored, as a profile for TensorBoard has the dataflow.
+        show_memory: ignored, as a profile for TensorBoard has the memory.
 
     Raises:
-        ValueError: neither save_steps nor save_secs, or both.
+        ValueError: there are neither or both of save_steps and save_secs.
     """
 
     def __init__(
@@ -43,29 +43,29 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
 
     @classmethod
     def of(cls, hook: Any) -> "ProfilerHook":
-        """Return one that does what a `tf.compat.v1.train.ProfilerHook` was asked for; its attributes are the only way to that."""
+        """Return the counterpart of a `tf.compat.v1.train.ProfilerHook`, whose arguments are only in private attributes."""
         made = cls(save_steps=1, output_dir=str(PurePosixPath(hook._output_file).parent))
         made._timer = hook._timer
         return made
 
     def begin(self) -> None:
-        """Find the global step, and count from here."""
+        """Find the global step, and start counting."""
         self._next_step = None
         self._global_step = _train.get_global_step()
 
     def before_run(self, run_context: Any) -> Any:
-        """Begin a trace, if one is due."""
+        """Begin a profile, if one is due."""
         del run_context
         if self._next_step is not None and self._timer.should_trigger_for_step(self._next_step):
             try:
                 tf.profiler.experimental.start(self._folder)
                 self._traces = True
             except tf.errors.AlreadyExistsError:
-                _log.warning("ProfilerHook: step %d is not traced: another profile is under way.", self._next_step)
+                _log.warning("ProfilerHook: step %d is not profiled: another profile is running.", self._next_step)
         return _train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Write the trace."""
+        """Write the profile, if one has begun."""
         del run_context
         step = int(run_values.results) + 1
         if self._next_step is None:
@@ -77,7 +77,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         self._next_step = step + 1
 
     def end(self, session: Any) -> None:
-        """End a trace that a failed step left."""
+        """End a profile that a failed step has left open."""
         del session
         if self._traces:
             self._traces = False

@@ -1,4 +1,4 @@
-"""The checkpoints of one training: who writes them, and when; and who is notified."""
+"""Writing of a training's checkpoints, by the estimator, a scaffold's saver or a hook, and the listeners' calls."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -10,7 +10,8 @@ from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.estimator.state import checkpoints
-from tpudata.estimator.state.checkpoints import Checkpoint, Retention
+from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.checkpoints import Retention
 from tpudata.estimator.state.claim import check_model_dir
 
 _train = tf.compat.v1.train
@@ -18,17 +19,18 @@ AfterSave: TypeAlias = Callable[[Checkpoint], None]
 
 
 class Saving:
-    """Writer of checkpoints into model_dir, which calls the listeners.
+    """Writer of checkpoints to model_dir, which calls the listeners.
 
     Args:
-        model_dir: the folder.
-        variables: what a checkpoint holds, by name.
-        retention: which checkpoints to keep.
-        session: of the run, for the listeners.
+        model_dir: folder of the checkpoints.
+        variables: variables of a checkpoint by name.
+        retention: choice of the checkpoints to keep.
+        session: session of the run, for the listeners.
         listeners: `tf.compat.v1.train.CheckpointSaverListener`s.
-        saver: a `tf.compat.v1.train.Saver` that writes in our place, or None.
-        saved_step: of the checkpoint that training starts from, or None.
-        peers: the processes that train together. The chief alone writes; the others wait for it, and read what takes all of them.
+        saver: a `tf.compat.v1.train.Saver` that writes the checkpoints instead, or None.
+        saved_step: step of the checkpoint that training starts from, or None.
+        peers: the processes that train together. Only the chief writes; the others wait for it, and take part in reading values
+            that need all processes.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Saving:
         self._saver = saver
         self._saved_step = saved_step
         if saver is not None:
-            # So that it deletes, in time, those of the runs before.
+            # So that the saver later deletes checkpoints of earlier runs, too.
             saver.recover_last_checkpoints(checkpoints.known(model_dir))
 
     def begin(self) -> None:
@@ -62,17 +64,17 @@ class Saving:
                     listener.begin()
 
     def save(self, step: int, *, at_start: bool = False) -> tuple[Checkpoint | None, bool]:
-        """Write a checkpoint, unless this step's is there.
+        """Write a checkpoint, unless this step has one.
 
         Args:
             step: the global step.
-            at_start: whether no step was done yet; listeners see such a checkpoint in any case.
+            at_start: whether no step was done yet; listeners are then called even if the step has a checkpoint.
 
         Returns:
-            The checkpoint, or None; and whether a listener wants training to stop.
+            The checkpoint, or None; and whether a listener requests the end of training.
 
         Raises:
-            StorageError: it could not be written; the one before is still the newest.
+            StorageError: the checkpoint could not be written; the previous one remains the newest.
             OutputError: another training has taken model_dir over.
         """
         if self._saved_step == step and not (at_start and self._listeners):
@@ -87,13 +89,13 @@ class Saving:
         return checkpoint, any(stops)
 
     def end(self, step: int) -> None:
-        """Tell the listeners that training is over."""
+        """Call the listeners at the end of training."""
         with self._session.installed():
             for listener in self._listeners:
                 listener.end(self._session, step)
 
     def _written(self, step: int) -> Checkpoint:
-        """Return the checkpoint of a step that the chief writes."""
+        """Return the checkpoint of a step, which the chief writes."""
         if self._peers.is_chief:
             check_model_dir(self._model_dir)
             checkpoint = self._write(step)
@@ -113,13 +115,14 @@ class Saving:
                 prefix = self._saver.save(self._session, base, global_step=step, write_meta_graph=False)
         except tf.errors.OpError as error:
             raise StorageError(
-                f"the checkpoint {base}-{step} could not be written by the scaffold's saver: {error.message}"
+                f"the checkpoint {base}-{step} could not be written by the scaffold's saver: {error.message}. Provide space and "
+                "permission, and run again."
             ) from error
         return Checkpoint.open(prefix)
 
 
 def writes_files(hook: Any) -> bool:
-    """Return whether a hook writes into a folder, which in a cluster is the chief's to do."""
+    """Return whether a hook writes files, which only the chief of a cluster may do."""
     kinds = (
         _train.CheckpointSaverHook,
         _train.SummarySaverHook,
@@ -130,8 +133,8 @@ def writes_files(hook: Any) -> bool:
     return isinstance(hook, kinds)
 
 
-class _Told(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
-    """Caller of a function with each checkpoint except the one at the start."""
+class _AfterSaveListener(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
+    """Listener that calls a function with each checkpoint except the one at the start."""
 
     def __init__(self, model_dir: str, start: int, after_save: AfterSave) -> None:
         self._model_dir = model_dir
@@ -155,7 +158,7 @@ def hand_over(
     start: int,
     after_save: AfterSave,
 ) -> bool:
-    """Leave saving to the CheckpointSaverHook among `hooks`, if there is one: it writes in our place, and calls the listeners.
+    """Prepare the CheckpointSaverHook among `hooks`, if there is one, to write the checkpoints and call the listeners.
 
     Returns:
         Whether there is one.
@@ -163,14 +166,14 @@ def hand_over(
     savers = [hook for hook in hooks if isinstance(hook, _train.CheckpointSaverHook)]
     if not savers:
         return False
-    told = _Told(model_dir, start, after_save)
-    # A hook of the call may be used for another call, with others listening.
-    own = [item for item in savers[0]._listeners if not isinstance(item, _Told) and item not in listeners]
-    savers[0]._listeners = [*own, *listeners, told]
+    notifier = _AfterSaveListener(model_dir, start, after_save)
+    # The hook may have been used in another call, with other listeners.
+    own = [item for item in savers[0]._listeners if not isinstance(item, _AfterSaveListener) and item not in listeners]
+    savers[0]._listeners = [*own, *listeners, notifier]
     tf.io.gfile.makedirs(model_dir)
     with session.adding():
         if not tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS):
-            # What such a hook takes where it was given no other.
+            # The hook's default saver.
             saver = _train.Saver(
                 max_to_keep=retention.keep_max,
                 keep_checkpoint_every_n_hours=retention.every_hours,

@@ -1,4 +1,4 @@
-"""Scaffolds: a model_fn's own say in how variables get their values, and what checkpoints keep of them."""
+"""Scaffolds, with which a model_fn sets the initial values of variables and the content of checkpoints."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tpudata.estimator.api.errors import CheckpointError, ModelFnTypeError, ModelFnValueError
 from tpudata.estimator.fetching.hook_session import HookSession
-from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
 
@@ -14,15 +14,15 @@ _Scaffold = tf.compat.v1.train.Scaffold
 
 
 def has_scaffold(spec: Any) -> bool:
-    """Return whether the spec brings a scaffold."""
+    """Return whether a spec has a scaffold."""
     return getattr(spec, "scaffold_fn", None) is not None or getattr(spec, "scaffold", None) is not None
 
 
 def make_scaffold(spec: Any, session: HookSession) -> Any:
-    """Return the spec's scaffold, its saver built, or an empty one.
+    """Return the spec's scaffold, with its saver built, or an empty one.
 
     Raises:
-        ModelFnTypeError: it is none, or its saver is of another kind than v1's.
+        ModelFnTypeError: the scaffold is not a Scaffold, or its saver is not a v1 Saver.
     """
     if not has_scaffold(spec):
         return _Scaffold()
@@ -31,7 +31,7 @@ def make_scaffold(spec: Any, session: HookSession) -> Any:
 
 
 def scaffold_of(spec: Any) -> Any:
-    """Do as `make_scaffold`, in the default graph."""
+    """Return the scaffold of `make_scaffold`, made in the default graph."""
     scaffold = getattr(spec, "scaffold", None)
     if getattr(spec, "scaffold_fn", None) is not None:
         scaffold = spec.scaffold_fn()
@@ -43,7 +43,7 @@ def scaffold_of(spec: Any) -> Any:
     if scaffold.saver is not None:
         if not isinstance(scaffold.saver, tf.compat.v1.train.Saver):
             raise ModelFnTypeError(
-                "Scaffold(saver=...) must be a tf.compat.v1.train.Saver, as checkpoints go by the names of variables; got "
+                "Scaffold(saver=...) must be a tf.compat.v1.train.Saver, whose checkpoints are name-based, got "
                 f"{type(scaffold.saver).__name__}."
             )
         scaffold.saver.build()
@@ -54,25 +54,25 @@ def restore_with(saver: Any, session: Any, checkpoint: Checkpoint) -> None:
     """Restore a checkpoint with a scaffold's saver.
 
     Raises:
-        CheckpointError: it cannot.
+        CheckpointError: the saver cannot restore it.
     """
     try:
         saver.restore(session, checkpoint.prefix)
     except (tf.errors.OpError, ValueError) as error:
         raise CheckpointError(
-            f"The saver of model_fn's scaffold cannot restore {checkpoint.prefix}: {error}. It must ask for variables that "
-            "the checkpoint holds."
+            f"The saver of model_fn's scaffold cannot restore {checkpoint.prefix}: {error}. Let it restore variables that the "
+            "checkpoint contains."
         ) from error
 
 
 class ScaffoldLoader:
-    """Loader of a step's variables, as a scaffold says.
+    """Loader of a step's variables, according to a scaffold.
 
     Args:
         step: the compiled step.
-        store: of its variables.
-        session: of the run.
-        scaffold: of the run.
+        store: store of its variables.
+        session: session of the run.
+        scaffold: scaffold of the run.
     """
 
     def __init__(self, step: Step, store: VariableStore, session: HookSession, scaffold: Any) -> None:
@@ -84,11 +84,11 @@ class ScaffoldLoader:
         self._own: object = None
 
     def load(self, checkpoint: Checkpoint | None) -> None:
-        """Bring the variables to a checkpoint through the scaffold's saver, or to their first values if it is None.
+        """Set the variables to a checkpoint, with the scaffold's saver if there is one, or to their initial values if it is None.
 
         Raises:
-            CheckpointError: the saver cannot restore it.
-            ModelFnValueError: the scaffold's ready_op names variables.
+            CheckpointError: the checkpoint cannot be restored.
+            ModelFnValueError: the scaffold's ready_op returned names of variables.
         """
         scaffold, session = self._scaffold, self._session
         self._own = None
@@ -103,25 +103,27 @@ class ScaffoldLoader:
             if scaffold.ready_op is not None:
                 missing = session.run(scaffold.ready_op)
                 if len(missing):
-                    raise ModelFnValueError(f"Scaffold(ready_op=...) says that these have no value: {list(missing)}.")
+                    raise ModelFnValueError(
+                        f"Scaffold(ready_op=...): variables have no value (got {list(missing)}, expected none). Initialize them."
+                    )
         is_first = checkpoint is None and (scaffold.init_op is not None or scaffold.init_fn is not None)
         if is_first or scaffold.local_init_op is not None:
-            self._own = object()  # What they assigned, no file holds.
+            self._own = object()  # No file contains the assigned values.
             self._store.mark(self._names, self._own)
 
     def note_writes(self) -> None:
-        """Note that the variables may hold what a step or a hook assigned: it lasts as long as this evaluation or prediction."""
+        """Note that a step or a hook may have assigned to the variables, for the rest of this evaluation or prediction."""
         if self._step.writes or self._session.takes_writes():
             self._own = object()
             self._store.mark(self._names, self._own)
 
     def reload(self, checkpoint: Checkpoint | None) -> None:
-        """Bring the variables back to where `load` brought them, if others were loaded meanwhile."""
+        """Set the variables to the values of `load` again, if others were loaded in the meantime."""
         if self._own is None or not self._store.holds(self._names, self._own):
             self.load(checkpoint)
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
-        """Do the first part of `load`: no operation of the scaffold is run."""
+        """Set the variables as `load` does, without running operations of the scaffold."""
         step, saver = self._step, self._scaffold.saver
         if checkpoint is None or saver is None:
             self._store.load(step.blueprint, step.saved, checkpoint)

@@ -15,7 +15,7 @@ from tpudata.estimator.hooks.monitor import Monitor, tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.first_checkpoint import given_or_newest
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.steps.eval_step import EvalStep
 
 _log = logging.getLogger("tpudata")
@@ -24,13 +24,15 @@ _log = logging.getLogger("tpudata")
 def evaluate(
     runtime: Runtime, input_fn: Any, steps: int | None, hooks: Any, checkpoint_path: str | None, events_dir: str
 ) -> dict[str, Any]:
-    """Evaluate as `TPUEstimator.evaluate` says."""
+    """Evaluate a checkpoint; see `TPUEstimator.evaluate`."""
     require_steps("evaluate", "steps", steps)
     hooks = check_hooks(hooks, "evaluate(hooks=...)")
     checkpoint = given_or_newest(runtime, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.EVAL)
     if steps is None and feed.endless:
-        raise ValueError("evaluate(steps=None) needs a dataset that ends: give steps, or leave out repeat().")
+        raise ValueError(
+            "evaluate(steps=None) needs a dataset that ends (got an endless one). Pass steps, or omit repeat()."
+        )
     step: EvalStep = runtime.step(ModeKeys.EVAL, feed.element_spec)
     session = step.session(is_added_to=bool(hooks or step.spec.evaluation_hooks) or has_scaffold(step.spec))
     scaffold = make_scaffold(step.spec, session)
@@ -51,7 +53,7 @@ def evaluate(
             step.fetches.ask(asked)
             features, labels = split_element(element)
             with runtime.lock:
-                # A prediction of another checkpoint may be under way.
+                # A prediction with another checkpoint may be running.
                 loader.reload(checkpoint)
                 batch_loss, batch_weight, fetched = step.run(features, labels)
                 loader.note_writes()
@@ -87,7 +89,7 @@ def _warn_of_padding(step: EvalStep, weights: Any) -> None:
         padding,
         np.size(weights),
     )
-    step.ignores_weights = False  # Said once.
+    step.ignores_weights = False  # Warn once.
 
 
 def _write(folder: str, result: dict[str, Any], checkpoint: Checkpoint | None) -> None:
@@ -98,7 +100,7 @@ def _write(folder: str, result: dict[str, Any], checkpoint: Checkpoint | None) -
         if np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number):
             scalars[name] = float(value)
         else:
-            _log.warning("The metric %r is no number: it gets no summary.", name)
+            _log.warning("The metric %r is not a number: it gets no summary.", name)
     events = EventWriter(folder)
     events.scalars(result["global_step"], scalars)
     if checkpoint is not None:

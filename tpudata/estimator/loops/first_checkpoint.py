@@ -1,17 +1,17 @@
-"""The checkpoint that a call begins with."""
+"""The checkpoint with which a call begins."""
 
 import logging
 
 from tpudata.estimator.api.errors import CheckpointError, ClusterError
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state import checkpoints
-from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.checkpoint import Checkpoint
 
 _log = logging.getLogger("tpudata")
 
 
 def first_checkpoint(runtime: Runtime) -> Checkpoint | None:
-    """Return the checkpoint that training begins with: the chief's newest, or None.
+    """Return the chief's newest checkpoint, with which training begins, or None.
 
     Raises:
         ClusterError: this process does not find the chief's checkpoint in its model_dir.
@@ -30,9 +30,9 @@ def first_checkpoint(runtime: Runtime) -> Checkpoint | None:
         found = None
     if found != wanted:
         raise ClusterError(
-            f"{runtime.model_dir}: the chief begins with {wanted.prefix}, which this process finds "
-            f"{'not there' if found is None else 'different'} (expected one folder for all processes). Put model_dir on a storage "
-            "that all machines share."
+            f"{runtime.model_dir}: the chief begins with {wanted.prefix}, which is "
+            f"{'missing' if found is None else 'different'} for this process (expected one folder for all processes). Put "
+            "model_dir on a storage that all machines share."
         )
     return found
 
@@ -41,7 +41,7 @@ def given_or_newest(runtime: Runtime, checkpoint_path: str | None) -> Checkpoint
     """Return the checkpoint at `checkpoint_path`, or the newest of model_dir, or None if there is none yet.
 
     Raises:
-        CheckpointError: there is none at the given path.
+        CheckpointError: there is no checkpoint at the given path.
     """
     if checkpoint_path is not None:
         return Checkpoint.open(str(checkpoint_path))

@@ -1,4 +1,4 @@
-"""A look ahead: whether model_fn, data and checkpoint fit each other, before anything is run or written."""
+"""Check that model_fn, data and checkpoint fit each other, before anything is run or written."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from tpudata.estimator.steps.eval_step import EvalStep
 
 
 def check_model(runtime: Runtime, input_fn: Any, mode: str) -> tuple[str, ...]:
-    """Do as `TPUEstimator.check_model` says."""
+    """Build the model and load the newest checkpoint; see `TPUEstimator.check_model`."""
     if mode not in MODES:
         raise ValueError(f"check_model(mode=...) must be one of {', '.join(MODES)}, got {mode!r}.")
     for other, size in runtime.user_model.batch_sizes.items():
         if size is not None:
-            runtime.deployment(other)  # An evaluation must not fail after a long training.
+            runtime.deployment(other)  # Otherwise an evaluation could fail after a long training.
     with runtime.peers.watched():
         spec = runtime.feed(input_fn, mode).element_spec
         if mode == ModeKeys.PREDICT:

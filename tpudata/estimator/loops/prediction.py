@@ -1,4 +1,4 @@
-"""Predictions: N rows in, N rows out."""
+"""Predictions: one for each row of the data."""
 
 import contextlib
 import functools
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.api.hook_lists import check_hooks
@@ -28,7 +29,7 @@ def predict(
     checkpoint_path: str | None,
     yield_single_examples: bool,
 ) -> Iterator[Any]:
-    """Predict as `TPUEstimator.predict` says."""
+    """Yield predictions; see `TPUEstimator.predict`."""
     hooks = check_hooks(hooks, "predict(hooks=...)")
     checkpoint = given_or_newest(runtime, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.PREDICT)
@@ -51,10 +52,10 @@ def predict(
             with runtime.lock:
                 if runtime.trains:
                     raise UsageError(
-                        "predict: the estimator trains, and these predictions were begun before. Take all of them before, or use "
+                        "predict: the estimator is training, and these predictions began before that. Consume them before, or use "
                         "another estimator."
                     )
-                # Between two batches the caller may have trained: the predictions stay those of one checkpoint.
+                # The caller may have trained between two batches; all predictions are of one checkpoint.
                 loader.reload(checkpoint)
                 step.fetches.ask(asked)
                 predictions, fetched = step.run(features)
@@ -67,7 +68,8 @@ def predict(
                 if np.ndim(array) == 0 or len(array) != len(kept):
                     name = path.replace("features", "predictions", 1)
                     raise ModelFnValueError(
-                        f"{name} has shape {np.shape(array)}: a prediction needs a row for each of the batch's {len(kept)}."
+                        f"{name} has shape {np.shape(array)} (expected {counted(len(kept), 'row')}, as in the batch). Predict one "
+                        "for each row."
                     )
             batch = tf.nest.map_structure(lambda array, kept=kept: array[kept], batch)
             if not yield_single_examples:
@@ -80,7 +82,7 @@ def predict(
 
 
 def _rows(step: PredictStep, value: Any) -> Any:
-    """Return the rows that all replicas have of a value, in their order."""
+    """Return the rows of a per-replica value, in the order of replicas."""
     parts = [part.numpy() for part in step.replicas.parts(value)]
     return parts[0] if len(parts) == 1 or np.ndim(parts[0]) == 0 else np.concatenate(parts)
 
@@ -89,9 +91,11 @@ def _selected_keys(predictions: Any, predict_keys: Sequence[str] | str | None) -
     if predict_keys is None:
         return None
     if not isinstance(predictions, Mapping):
-        raise ValueError("predict(predict_keys=...) needs a model_fn whose predictions are a dict.")
+        raise ValueError("predict(predict_keys=...) needs a model_fn whose predictions are a dict. Omit it.")
     wanted = [predict_keys] if isinstance(predict_keys, str) else list(predict_keys)
     found = [key for key in predictions if key in wanted]
     if not found:
-        raise ValueError(f"predict(predict_keys={wanted}) selects nothing: model_fn predicts {sorted(predictions)}.")
+        raise ValueError(
+            f"predict(predict_keys={wanted}) selects nothing (expected some of {sorted(predictions)}). Fix them."
+        )
     return found

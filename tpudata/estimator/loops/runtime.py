@@ -1,4 +1,4 @@
-"""Runtime that train, evaluate and predict of one estimator share, and its users."""
+"""Runtimes of an estimator, which train, evaluate and predict share."""
 
 import contextlib
 import functools
@@ -34,17 +34,17 @@ class Runtime:
     """A model on devices: its variables, and the steps compiled so far.
 
     Attributes:
-        user_model: what the estimator was made of.
+        user_model: functions and parameters of the user.
         peers: the processes that train together.
-        in_use: held while training or an evaluation uses the steps and the variables.
-        trains: whether that is training, which keeps predictions under way from the variables.
-        lock: held while a step is compiled, and while the variables are loaded for a batch and the batch is run.
+        in_use: lock that training or an evaluation holds while it uses the steps and the variables.
+        trains: whether training holds it, so that running predictions may not use the variables.
+        lock: lock that is held while a step is compiled, and while the variables are loaded for a batch and the batch runs.
 
     Args:
-        user_model: as above.
-        find_topology: returns what the steps run on; it is called when that is needed, as it may have to connect to it.
-        warm_start: where first values come from, or None.
-        peers: as above.
+        user_model: as the attribute.
+        find_topology: function that returns the topology, and may connect to it; called at the first use.
+        warm_start: source of initial values, or None.
+        peers: as the attribute; None for this process alone.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Runtime:
 
     @functools.cached_property
     def topology(self) -> Topology:
-        """Devices that the steps run on."""
+        """Devices on which the steps run."""
         return self._find_topology()
 
     @functools.cached_property
@@ -84,7 +84,7 @@ class Runtime:
         return VariableStore(self.topology, self._warm_start)
 
     def elsewhere(self, find_topology: Callable[[], Topology]) -> "Runtime":
-        """Return a runtime of the same model on devices of this process alone."""
+        """Return a runtime of the same model on devices of this process only."""
         return Runtime(self.user_model, find_topology, self._warm_start)
 
     def another(self) -> "Runtime":
@@ -92,21 +92,21 @@ class Runtime:
         return Runtime(self.user_model, lambda: self.topology, self._warm_start, self.peers)
 
     def deployment(self, mode: str) -> Deployment:
-        """Return how `mode` is fed."""
+        """Return the deployment that describes how `mode` is fed."""
         user_model = self.user_model
         return Deployment(mode, self.topology, user_model.config.tpu_config, user_model.batch_sizes[mode])
 
     def feed(self, input_fn: Any, mode: str, start_step: int = 0) -> Feed:
-        """Call input_fn for `mode`, as often as its replicas need; returns the data.
+        """Call input_fn for the replicas of `mode`, and return the data.
 
-        An input_fn that takes `start_step` gets the number of steps done already.
+        An input_fn that takes `start_step` gets the number of steps done.
         """
         deployment = self.deployment(mode)
         call = functools.partial(self.user_model.call_input, input_fn, deployment, start_step=start_step)
         return make_feed(call, deployment, self.user_model.batch_axis)
 
     def step(self, mode: str, element_spec: Any) -> Any:
-        """Return the compiled step of `mode` for such elements; model_fn is traced at the first call."""
+        """Return the compiled step of `mode` for such elements; the first call traces model_fn."""
         specs = split_element(element_spec)
         with self.lock:
             for known_mode, known_specs, step in self._steps:
@@ -130,24 +130,24 @@ class Runtime:
 
 
 class Runtimes:
-    """Owner of the runtimes of one estimator: who uses which of them.
+    """Owner of the runtimes of one estimator, which gives each call one that is not in use.
 
     Attributes:
-        training: trains.
-        predicting: predicts and exports; in a process of a cluster, on one device.
-        evaluating: evaluates.
+        training: runtime that trains.
+        predicting: runtime that predicts and exports; in a process of a cluster, on one device.
+        evaluating: runtime that evaluates.
 
     Args:
-        training: as above.
-        predicting: as above; None: the one that trains.
-        evaluating: as above; None: the one that predicts.
+        training: as the attribute.
+        predicting: as the attribute; None for the one that trains.
+        evaluating: as the attribute; None for the one that predicts.
     """
 
     def __init__(self, training: Runtime, predicting: Runtime | None = None, evaluating: Runtime | None = None) -> None:
         self.training = training
         self.predicting = predicting or training
         self.evaluating = evaluating or self.predicting
-        # Those that evaluate and predict while a runtime is in use, by its id.
+        # Further runtimes that evaluate and predict while a runtime is in use, by its id.
         self._others: dict[int, list[Runtime]] = {}
 
     @contextlib.contextmanager
@@ -155,13 +155,13 @@ class Runtimes:
         """Yield the runtime that trains, for exclusive use inside the context.
 
         Raises:
-            UsageError: it is in use.
+            UsageError: the runtime is in use.
         """
         runtime = self.training
         if not runtime.in_use.acquire(blocking=False):
             raise UsageError(
-                "train: the same estimator trains or evaluates already (got a call of a hook, an input_fn or another thread, "
-                "expected none meanwhile). Let that end first, or use another estimator."
+                "train: the same estimator is already training or evaluating (got a call from a hook, an input_fn or another "
+                "thread, expected none in the meantime). Let it end first, or use another estimator."
             )
         try:
             with runtime.lock:

@@ -1,12 +1,8 @@
-"""Checkpoints in TensorFlow's name-based format, the one that v1 programs wrote.
+"""Checkpoints of a folder: its state file, and the writing and deletion of checkpoints.
 
-`model.ckpt-STEP.index` and `.data-*` hold every variable under its graph name (`dense/kernel`, `dense/kernel/Momentum`,
-`global_step`), so that `tf.train.load_checkpoint` lists them and checkpoints travel in both directions. The state file
-`checkpoint` names the newest one, by paths relative to its folder, so that the folder can be moved.
+The state file `checkpoint` names the newest one, by paths relative to its folder, so that the folder can be moved.
 """
 
-import dataclasses
-import hashlib
 import logging
 import math
 import time
@@ -17,125 +13,20 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf import text_format
 
-from tpudata.console.nearest import did_you_mean
 from tpudata.errors import StorageError
-from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError, reason
+from tpudata.estimator.api.errors import CheckpointError, reason
+from tpudata.estimator.state.checkpoint import Checkpoint
 
 _log = logging.getLogger("tpudata")
-_GLOBAL_STEP = "global_step"
 _STATE_FILE = "checkpoint"
-# What TensorFlow's reader raises for damaged files, by what is damaged.
-_READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
-_FIX = "Use another model_dir, or the model and the input size that wrote it."
-
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-    """One checkpoint, distinguished from another that was later written under its name.
-
-    Attributes:
-        prefix: path without the `.index` and `.data-*` endings.
-        digest: of its index file, which holds a checksum of every variable. Times would not do: TensorFlow tells
-            them to the second.
-    """
-
-    prefix: str
-    digest: bytes
-
-    @classmethod
-    def open(cls, prefix: str) -> "Checkpoint":
-        """Return the checkpoint at `prefix`.
-
-        Raises:
-            CheckpointError: there is none.
-        """
-        try:
-            with tf.io.gfile.GFile(f"{prefix}.index", "rb") as file:
-                return cls(prefix, hashlib.blake2b(file.read(), digest_size=16).digest())
-        except tf.errors.NotFoundError:
-            raise CheckpointNotFoundError(
-                f"There is no checkpoint at {prefix}: {prefix}.index does not exist. Give a path as "
-                "tf.train.latest_checkpoint returns it."
-            ) from None
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Checkpoint":
-        """Return the checkpoint that `to_bytes` describes."""
-        return cls(data[16:].decode(), data[:16])
-
-    def to_bytes(self) -> bytes:
-        """Return bytes from which another process knows which checkpoint this is."""
-        return self.digest + self.prefix.encode()
-
-    def step(self) -> int:
-        """Return its global step; 0 if it has none.
-
-        Raises:
-            CheckpointError: its files are damaged.
-        """
-        reader = self.reader()
-        return int(read_tensor(reader, self.prefix, _GLOBAL_STEP)) if reader.has_tensor(_GLOBAL_STEP) else 0
-
-    def reader(self) -> Any:
-        """Return TensorFlow's reader of it.
-
-        Raises:
-            CheckpointError: its files are damaged.
-        """
-        try:
-            return tf.train.load_checkpoint(self.prefix)
-        except _READ_ERRORS as error:
-            raise _damaged(self.prefix, error) from error
-
-    def read(self, variables: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values (NumPy arrays) of `variables`, by name.
-
-        Raises:
-            CheckpointError: it lacks one of them or has it in another shape or dtype, or its files are damaged.
-        """
-        reader = self.reader()
-        shapes = reader.get_variable_to_shape_map()
-        dtypes = reader.get_variable_to_dtype_map()
-        for name, variable in variables.items():
-            if name not in shapes:
-                raise CheckpointNotFoundError(
-                    f"{self.prefix} lacks the variable {name!r} that model_fn makes.{did_you_mean(name, shapes)} It was written "
-                    f"by another model. {_FIX}"
-                )
-            if not variable.shape.is_compatible_with(shapes[name]) or dtypes[name] != variable.dtype:
-                raise CheckpointError(
-                    f"{self.prefix} has the variable {name!r} as {dtypes[name].name}{tuple(shapes[name])}, model_fn "
-                    f"makes it as {variable.dtype.name}{tuple(variable.shape)}. It was written by another model, or for "
-                    f"inputs of another size. {_FIX}"
-                )
-        return {name: read_tensor(reader, self.prefix, name) for name in variables}
-
-
-def read_tensor(reader: Any, prefix: str, name: str) -> Any:
-    """Read one variable (NumPy) with TensorFlow's reader of the checkpoint at `prefix`.
-
-    Raises:
-        CheckpointError: its files are damaged.
-    """
-    try:
-        return reader.get_tensor(name)
-    except _READ_ERRORS as error:
-        raise _damaged(prefix, error) from error
-
-
-def _damaged(prefix: str, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"{prefix} cannot be read: {error}. Restore its files, or give the path of an older checkpoint; to go on "
-        f"training from that one, name it in the file {_STATE_FILE!r} of its folder."
-    )
 
 
 def latest(model_dir: str) -> Checkpoint | None:
     """Return the newest checkpoint of a folder, or None if its state file names none.
 
     Raises:
-        CheckpointError: the state file is damaged, or names a checkpoint that is not there. To begin anew, as if there were none,
-            would lose what was trained.
+        CheckpointError: the state file is damaged, or names a checkpoint that does not exist; to start from step 0 then would lose
+            the trained values.
         StorageError: the state file cannot be read.
     """
     prefixes = known(model_dir)
@@ -145,12 +36,12 @@ def latest(model_dir: str) -> Checkpoint | None:
         return Checkpoint.open(prefixes[-1])
     except CheckpointError:
         newer = known(model_dir)
-        # Another process may just have written one and deleted this one.
+        # Another process may have written a new one and deleted this one in the meantime.
         if newer and newer[-1] != prefixes[-1]:
             return Checkpoint.open(newer[-1])
         raise CheckpointError(
-            f"{_state_path(model_dir)} names {prefixes[-1]}, which is not there: restore its files, or name an older checkpoint in "
-            "that file. To begin anew, use another model_dir."
+            f"{_state_path(model_dir)} names {prefixes[-1]}, which does not exist. Restore its files, or name an older checkpoint "
+            "in that file. To start from step 0, use another model_dir."
         ) from None
 
 
@@ -159,7 +50,7 @@ def _state_path(model_dir: str) -> str:
 
 
 def known(model_dir: str) -> list[str]:
-    """Return the checkpoints that the state file names, the newest last; none if there is no state file."""
+    """Return the paths of the checkpoints that the state file names, the newest last; empty if there is no state file."""
     path = _state_path(model_dir)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
@@ -176,8 +67,8 @@ def known(model_dir: str) -> list[str]:
         state.Clear()
     if not state.model_checkpoint_path:
         raise CheckpointError(
-            f"{path} is damaged: it must name the newest checkpoint, as in 'model_checkpoint_path: \"model.ckpt-100\"'. Write "
-            "that into it. To begin anew, use another model_dir."
+            f"{path} is damaged (expected a line such as 'model_checkpoint_path: \"model.ckpt-100\"'). Write such a line with "
+            "the newest checkpoint into it. To start from step 0, use another model_dir."
         )
     newest = state.model_checkpoint_path
     others = [item for item in state.all_model_checkpoint_paths if item != newest]
@@ -185,11 +76,11 @@ def known(model_dir: str) -> list[str]:
 
 
 class Retention:
-    """Choice of the checkpoints to keep, as v1's Saver makes it.
+    """Choice of the checkpoints to keep, by the rules of v1's Saver.
 
     Args:
-        keep_max: how many; None or 0: all.
-        every_hours: one in so many hours is kept in addition.
+        keep_max: number of checkpoints; None or 0 for all.
+        every_hours: interval in hours at which one more checkpoint is kept.
     """
 
     def __init__(self, keep_max: int | None, every_hours: float) -> None:
@@ -198,11 +89,11 @@ class Retention:
         self._next_time = time.time() + every_hours * 3600
 
     def surplus(self, paths: Sequence[str]) -> Sequence[str]:
-        """Return those of `paths`, the oldest first, that one more checkpoint makes too many."""
+        """Return the paths to delete, of `paths` from the oldest, when one more checkpoint is written."""
         return paths[: max(0, len(paths) + 1 - self.keep_max)] if self.keep_max else ()
 
     def is_kept(self, model_dir: str, path: str) -> bool:
-        """Return whether a surplus checkpoint stays because it is the one of its hours; it counts from now on."""
+        """Return whether a surplus checkpoint is kept as the one of its interval; the next interval then begins."""
         if math.isinf(self._next_time):
             return False
         try:
@@ -216,21 +107,21 @@ class Retention:
 
 
 def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Retention) -> Checkpoint:
-    """Write `model.ckpt-STEP`, make it the newest and delete old ones.
+    """Write `model.ckpt-STEP`, make it the newest and delete old checkpoints.
 
-    A checkpoint counts only once the state file names it, which is replaced in one piece.
+    A checkpoint is valid once the state file names it, which is replaced in one piece.
 
     Args:
-        model_dir: folder, local or gs://; made if it is missing.
+        model_dir: folder, local or gs://, which is created if needed.
         step: the global step.
-        variables: by name.
-        retention: which to keep.
+        variables: variables by name.
+        retention: choice of the checkpoints to keep.
 
     Returns:
         The checkpoint.
 
     Raises:
-        StorageError: it could not be written; the state file names the one before.
+        StorageError: the checkpoint could not be written; the state file names the previous one.
     """
     base = f"model.ckpt-{step}"
     prefix = tf.io.gfile.join(model_dir, base)
@@ -250,8 +141,8 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
         _write_state(model_dir, [*kept[len(surplus) :], base])
     except tf.errors.OpError as error:
         raise StorageError(
-            f"the checkpoint {prefix} could not be written: {reason(error)}. The last one is {last}; run again"
-            " once there is room and permission, and training carries on from it."
+            f"the checkpoint {prefix} could not be written: {reason(error)}. Provide space and permission, and run again;"
+            f" training continues from the last one, {last}."
         ) from error
     for path in surplus:
         if not retention.is_kept(model_dir, path):
@@ -260,7 +151,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
 
 
 def values_of(variables: Mapping[str, Any]) -> list[Any]:
-    """Return what a checkpoint holds of variables. In a cluster, all processes must ask: the mean of averages takes all of them."""
+    """Return the values of variables for a checkpoint; all processes of a cluster must call this, as averages need all of them."""
     return [variable.read_value() for variable in variables.values()]
 
 
@@ -272,14 +163,14 @@ def _relative(model_dir: str, path: str) -> str:
 def _write_state(model_dir: str, paths: list[str]) -> None:
     state = tf.compat.v1.train.generate_checkpoint_state_proto(".", paths[-1], paths)
     target = _state_path(model_dir)
-    temporary = f"{target}.tmp-{uuid.uuid4().hex}"  # Its own: another process may write into the folder, too.
+    temporary = f"{target}.tmp-{uuid.uuid4().hex}"  # Unique, as another process may write to the folder, too.
     with tf.io.gfile.GFile(temporary, "w") as file:
         file.write(str(state))
     tf.io.gfile.rename(temporary, target, overwrite=True)
 
 
 def _delete(model_dir: str, path: str) -> None:
-    """Delete the files of a checkpoint that lies in model_dir; one elsewhere was not written here."""
+    """Delete the files of a checkpoint in model_dir; one in another folder was written by something else, and stays."""
     if "/" in path:
         return
     try:
@@ -287,6 +178,6 @@ def _delete(model_dir: str, path: str) -> None:
             if name.startswith(f"{path}."):
                 tf.io.gfile.remove(tf.io.gfile.join(model_dir, name))
     except tf.errors.NotFoundError:
-        pass  # Another process was first.
+        pass  # Another process has deleted it.
     except tf.errors.OpError as error:
         _log.warning("The old checkpoint %s in %s could not be deleted: %s", path, model_dir, error.message)

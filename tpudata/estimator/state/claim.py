@@ -1,4 +1,4 @@
-"""The claim of a training on its model_dir: of two that would write there, the second ends with an error."""
+"""The claim of a training on its model_dir: a second training that would write there ends with an error."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ _log = logging.getLogger("tpudata")
 
 
 def check_model_dir(model_dir: str) -> None:
-    """Raise OutputError if another training has taken model_dir over; a store that does not answer is asked the next time."""
+    """Raise an OutputError if another training has taken model_dir over; skip the check if the store does not answer."""
     with contextlib.suppress(StorageError):
         check_own(model_dir)
 
@@ -21,11 +21,11 @@ def check_model_dir(model_dir: str) -> None:
 def claimed_model_dir(model_dir: str) -> Iterator[None]:
     """Hold a claim on model_dir while the context lasts.
 
-    The claim of a process of this machine that is dead is taken over at once, that of another machine once it stood still for a
-    minute. Where tpudata stores nothing, or may not write, nothing is claimed: what cannot be written says so itself.
+    The claim of a dead process is taken over, at once if it ran on this machine, or after a minute without activity if it ran on
+    another one. If tpudata cannot write to model_dir, nothing is claimed; later writes report the error.
 
     Raises:
-        OutputError: another training is at work there.
+        OutputError: another training is running in model_dir.
     """
     with contextlib.ExitStack() as stack:
         try:

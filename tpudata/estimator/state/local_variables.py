@@ -1,24 +1,24 @@
-"""Variables that no checkpoint holds: the sums of metrics, which restart with each run."""
+"""Variables that no checkpoint contains: the sums of metrics, which restart with each run."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.state.variables import Blueprint, VariableInfo
+from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
 
 _Aggregation = tf.VariableAggregation
 
 
 class LocalVariables:
-    """Variables that belong to one run and are set back before it.
+    """Variables that belong to one run and are reset before it.
 
-    Each replica adds to its own; together they are the sum of all, unless the variable was made to be joined in another way.
+    Each replica has its own copy; the value is the sum over the replicas, unless the variable has another aggregation.
 
     Args:
-        blueprint: of the function that makes them.
-        infos: which of its variables.
-        strategy: its replicas have one each.
+        blueprint: blueprint of the function that makes the variables.
+        infos: the variables among those of the blueprint.
+        strategy: strategy whose replicas have the variables.
     """
 
     def __init__(self, blueprint: Blueprint, infos: Sequence[VariableInfo], strategy: Any) -> None:
@@ -48,17 +48,17 @@ class LocalVariables:
         )
 
     def reset(self) -> None:
-        """Give every variable its first value again."""
+        """Set every variable to its initial value."""
         for name, variable in self.by_name.items():
             first, *others = self._strategy.experimental_local_results(variable)
             first.assign(self._initial[name])
             for other in others:
-                # A sum over replicas must count its first value once.
+                # A sum over replicas must count the initial value once.
                 is_sum = variable.aggregation is _Aggregation.SUM
                 other.assign(tf.zeros_like(self._initial[name]) if is_sum else self._initial[name])
 
     def join(self) -> None:
-        """Bring `joined` to what the replicas have."""
+        """Set `joined` to the values over all replicas."""
         for name, variable in self.by_name.items():
             if self.joined[name] is not variable:
                 self.joined[name].assign(variable.read_value())

@@ -1,4 +1,4 @@
-"""A folder of checkpoints and what can be read of it without the model."""
+"""A folder of checkpoints, as far as it can be read without the model."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.state import checkpoints
+from tpudata.estimator.state.checkpoint import Checkpoint, read_tensor
 
 
 class ModelDir:
@@ -49,11 +50,11 @@ class ModelDir:
         newest = self._newest()
         reader = newest.reader()
         if not reader.has_tensor(name):
-            raise CheckpointNotFoundError(f"{newest.prefix} has no variable {name!r}: see get_variable_names().")
-        return checkpoints.read_tensor(reader, newest.prefix, name)
+            raise CheckpointNotFoundError(f"{newest.prefix} has no variable {name!r}. See get_variable_names().")
+        return read_tensor(reader, newest.prefix, name)
 
-    def _newest(self) -> checkpoints.Checkpoint:
+    def _newest(self) -> Checkpoint:
         newest = checkpoints.latest(self.model_dir)
         if newest is None:
-            raise CheckpointError(f"There is no checkpoint in {self.model_dir} yet: train first.")
+            raise CheckpointError(f"There is no checkpoint in {self.model_dir} yet. Train first.")
         return newest

@@ -1,4 +1,4 @@
-"""The real variables of a model, shared by its modes, and which checkpoint each one holds."""
+"""The real variables of a model, shared by its modes, with the checkpoint that each one holds."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,23 +8,23 @@ import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.devices.topology import Topology
-from tpudata.estimator.state.checkpoints import Checkpoint
-from tpudata.estimator.state.variables import Blueprint, VariableInfo
+from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
+from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_values
 
-# Between the seeds of two replicas; a prime, unlike the distances that programs choose for their seeds.
+# Distance between the seeds of two replicas: a large prime, unlike the distances between seeds of a program.
 _SEED_STEP = 999983
 
 
 class VariableStore:
     """Variables by their name in a checkpoint.
 
-    Training, evaluation and prediction share them: the parameters lie on the device once, and evaluating what was just
-    trained reads no file. `load` brings a mode's variables to a checkpoint and does nothing if they hold it.
+    Training, evaluation and prediction share them: the device has the parameters once, and an evaluation after training reads no
+    file. `load` sets a mode's variables to a checkpoint, and does nothing if they already hold it.
 
     Args:
-        topology: its strategy's scope is the one under which the variables are made.
-        warm_start: says which variables start from another run's checkpoint, where `load` is given none; or None.
+        topology: topology whose strategy the variables are made in.
+        warm_start: choice of the variables that start from another run's checkpoint if `load` gets none; or None.
     """
 
     def __init__(self, topology: Topology, warm_start: WarmStartSettings | None = None) -> None:
@@ -33,18 +33,18 @@ class VariableStore:
         self._first_replica = topology.peers.index * topology.local_replicas
         self._warm_start = warm_start
         self._variables: dict[str, Any] = {}
-        # What each variable holds: a checkpoint, its first value (with the warm start, if there is one), or None while it is in
+        # Source of each variable's value: a checkpoint, an initial value (with the warm start, if there is one), or None during
         # training.
         self._holds: dict[str, object] = {}
 
     def create(self, blueprint: Blueprint, infos: Sequence[VariableInfo]) -> dict[str, Any]:
-        """Return the variables of `infos` by name; make the missing ones, with their first values.
+        """Return the variables of `infos` by name; make missing ones with their initial values.
 
         Raises:
-            ModelFnValueError: two modes of the model give one name to variables of different shape or dtype.
+            ModelFnValueError: two modes of the model have variables of one name with different shapes or dtypes.
         """
         missing = [info for info in infos if info.name not in self._variables]
-        # Processes may draw different first values.
+        # Processes may draw different initial values.
         values = self._peers.chiefs_values(blueprint.initial_values(missing))
         with self._strategy.scope():
             for info in missing:
@@ -63,18 +63,18 @@ class VariableStore:
             initial = blueprint.graph.get_tensor_by_name(info.initial)
             if variable.dtype != initial.dtype or not variable.shape.is_compatible_with(initial.shape):
                 raise ModelFnValueError(
-                    f"model_fn makes the variable {info.name!r} as {initial.dtype.name}{initial.shape} in this mode and "
-                    f"as {variable.dtype.name}{variable.shape} in another: the modes must share their variables."
+                    f"model_fn: modes must share their variables (got {info.name!r} as {initial.dtype.name}{initial.shape}, "
+                    f"expected {variable.dtype.name}{variable.shape} as in another mode). Make it alike in all modes."
                 )
         return {info.name: self._variables[info.name] for info in infos}
 
     def load(self, blueprint: Blueprint, infos: Sequence[VariableInfo], checkpoint: Checkpoint | None) -> None:
-        """Bring the variables of `infos` to `checkpoint`, or to their first values if it is None.
+        """Set the variables of `infos` to `checkpoint`, or to their initial values if it is None.
 
-        First values are those of the warm start, and else those of `blueprint`.
+        Initial values come from the warm start, or else from `blueprint`.
 
         Raises:
-            CheckpointError: the checkpoint lacks one of them or has it in another shape.
+            CheckpointError: the checkpoint lacks a variable or has it in another shape.
         """
         sources = {info.name: self._source(blueprint, info, checkpoint) for info in infos}
         stale = [info for info in infos if self._holds.get(info.name) != sources[info.name]]
@@ -98,13 +98,13 @@ class VariableStore:
     def restore(
         self, blueprint: Blueprint, infos: Sequence[VariableInfo], source: object, restore: Callable[[], None]
     ) -> None:
-        """Set the variables of `infos` to what `restore` assigns, and the others to their initial values.
+        """Set the variables of `infos` to the values that `restore` assigns, or else to their initial values.
 
         Args:
-            blueprint: gives the first values.
+            blueprint: source of the initial values.
             infos: the variables.
-            source: what they hold then; nothing is done if they do already.
-            restore: assigns values.
+            source: source that the variables hold afterwards; nothing is done if they already do.
+            restore: function that assigns values.
         """
         if all(self._holds.get(info.name) == source for info in infos):
             return
@@ -126,24 +126,24 @@ class VariableStore:
         self._holds[name] = holds
 
     def holds(self, names: Sequence[str], source: object) -> bool:
-        """Return whether the variables hold what `mark` noted last as `source`."""
+        """Return whether `source` is what `mark` last noted for the variables."""
         return all(self._holds.get(name) is source for name in names)
 
     def mark(self, names: Sequence[str], holds: object) -> None:
-        """Note that the variables hold `holds` now, such as a checkpoint; None: values that no file has."""
+        """Note the source that the variables hold now, such as a checkpoint; None for values that no file contains."""
         for name in names:
             self._holds[name] = holds
 
 
 def _is_keras_seed(name: str, dtype: Any) -> bool:
-    """Return whether a variable is a random state of Keras 3: if it were equal everywhere, all replicas would draw the same."""
+    """Return whether a variable is a random state of Keras 3, which must differ so that replicas do not draw the same."""
     return name.rpartition("/")[2].startswith("seed_generator_state") and dtype.is_integer
 
 
 def _kept_by_replicas(info: VariableInfo, dtype: Any) -> tuple[Any, Any]:
     """Return the synchronization and the aggregation of a variable.
 
-    What model_fn assigns on each replica becomes one value: where it does not say how, the mean, or of integers the first.
+    Values that model_fn assigns on each replica are aggregated, by default to their mean, or for integers to the first one.
     """
     aggregation = tf.VariableAggregation
     if _is_keras_seed(info.name, dtype):

@@ -1,4 +1,4 @@
-"""Warm start: first values taken from the checkpoint of another run."""
+"""Warm start: initial values from the checkpoint of another run."""
 
 import dataclasses
 import logging
@@ -12,8 +12,9 @@ import tensorflow as tf
 from tpudata.console.nearest import did_you_mean
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
-from tpudata.estimator.state.checkpoints import Checkpoint, latest, read_tensor
-from tpudata.estimator.state.variables import VariableInfo
+from tpudata.estimator.state.blueprint import VariableInfo
+from tpudata.estimator.state.checkpoint import Checkpoint, read_tensor
+from tpudata.estimator.state.checkpoints import latest
 
 _log = logging.getLogger("tpudata")
 _SAVED_MODEL_VARIABLES = ("variables", "variables")
@@ -24,17 +25,17 @@ class WarmStartSettings(NamedTupleMethods):
     """Choice of the variables that start from a checkpoint, if model_dir has no checkpoint yet.
 
     Attributes:
-        ckpt_to_initialize_from: a checkpoint, as tf.train.latest_checkpoint returns it; a folder, for the newest in it; or the
-            folder of a SavedModel.
-        vars_to_warm_start: which variables. A string is a regular expression, tried at the start of the names of the trainable
-            variables. A list of strings is tried in the same way, on all variables: batch norm's averages and the optimizer's
-            among them. As in `tf.compat.v1.get_collection`, the names end in ":0". None: no variable.
-        var_name_to_vocab_info: None or empty: vocabularies are not remapped.
-        var_name_to_prev_var_name: the name in the checkpoint by the variable's name, if they differ.
+        ckpt_to_initialize_from: a checkpoint, in the form that tf.train.latest_checkpoint returns; a folder, for its newest
+            checkpoint; or the folder of a SavedModel.
+        vars_to_warm_start: the variables. A string is a regular expression, matched at the start of the names of the trainable
+            variables. A list of strings is matched in the same way with all variables, including batch norm's averages and the
+            optimizer's variables. As in `tf.compat.v1.get_collection`, the names end in ":0". None for no variable.
+        var_name_to_vocab_info: None or empty, as vocabularies are not remapped.
+        var_name_to_prev_var_name: name in the checkpoint by the variable's name, if they differ.
 
     Raises:
-        TypeError: a value of another type.
-        ValueError: no path or a pattern that is no regular expression.
+        TypeError: a value has the wrong type.
+        ValueError: there is no path, or a pattern is not a regular expression.
     """
 
     ckpt_to_initialize_from: str
@@ -45,7 +46,7 @@ class WarmStartSettings(NamedTupleMethods):
     def __post_init__(self) -> None:
         path: object = self.ckpt_to_initialize_from
         if not path:
-            raise ValueError(f"WarmStartSettings(ckpt_to_initialize_from={path!r}) names no checkpoint: give its path.")
+            raise ValueError(f"WarmStartSettings(ckpt_to_initialize_from={path!r}) names no checkpoint. Pass its path.")
         if not isinstance(path, str | bytes | os.PathLike):
             raise TypeError(
                 f"WarmStartSettings(ckpt_to_initialize_from=...) must be a path, got {type(path).__name__}."
@@ -74,7 +75,7 @@ class WarmStartSettings(NamedTupleMethods):
         """Return the checkpoint to start from.
 
         Raises:
-            CheckpointError: there is none.
+            CheckpointError: there is no checkpoint.
         """
         path = self.ckpt_to_initialize_from
         saved_model = tf.io.gfile.join(path, *_SAVED_MODEL_VARIABLES)
@@ -83,10 +84,10 @@ class WarmStartSettings(NamedTupleMethods):
         return (latest(path) if tf.io.gfile.isdir(path) else None) or Checkpoint.open(path)
 
     def previous_names(self, infos: Sequence[VariableInfo]) -> dict[str, str]:
-        """Return the names in the checkpoint, by name, of those of `infos` that start from it.
+        """Return the names in the checkpoint of the variables in `infos` that start from it, by name.
 
         Raises:
-            ValueError: var_name_to_prev_var_name names a variable that is none of them.
+            ValueError: var_name_to_prev_var_name names a variable that does not start from it.
         """
         renamed = self.var_name_to_prev_var_name or {}
         patterns = self._patterns()
@@ -99,8 +100,8 @@ class WarmStartSettings(NamedTupleMethods):
         unused = sorted(renamed.keys() - set(chosen))
         if unused:
             raise ValueError(
-                f"WarmStartSettings(var_name_to_prev_var_name=...) names {unused}, which vars_to_warm_start does not choose: "
-                f"it chooses {sorted(chosen)}."
+                f"WarmStartSettings(var_name_to_prev_var_name=...) names variables that vars_to_warm_start does not choose (got "
+                f"{unused}, expected some of {sorted(chosen)}). Remove them, or choose them."
             )
         return {name: renamed.get(name, name) for name in chosen}
 
@@ -108,22 +109,22 @@ class WarmStartSettings(NamedTupleMethods):
 def _check_pattern(pattern: object) -> None:
     if not isinstance(pattern, str):
         raise TypeError(
-            f"WarmStartSettings(vars_to_warm_start=...) holds {pattern!r}, a {type(pattern).__name__}: give names or regular "
-            "expressions, not variables."
+            f"WarmStartSettings(vars_to_warm_start=...) must contain names or regular expressions, not variables, got {pattern!r} "
+            f"({type(pattern).__name__})."
         )
     try:
         re.compile(pattern)
     except re.error as error:
         raise ValueError(
-            f"WarmStartSettings(vars_to_warm_start=...): {pattern!r} is no regular expression: {error}."
+            f"WarmStartSettings(vars_to_warm_start=...): {pattern!r} is not a regular expression: {error}."
         ) from None
 
 
 def warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
-    """Return the settings that TPUEstimator's `warm_start_from` stands for: a path means all trainable variables.
+    """Return the settings for TPUEstimator's `warm_start_from`; a path stands for all trainable variables.
 
     Raises:
-        ValueError: neither a path nor settings.
+        ValueError: the value is neither a path nor settings.
     """
     if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
         return warm_start_from
@@ -141,9 +142,9 @@ def warm_values(
     """Read the values (NumPy arrays) of the variables that start from the settings' checkpoint, by name.
 
     Args:
-        settings: what to read.
-        infos: all variables of the model that checkpoints keep.
-        variables: the real ones by name.
+        settings: the settings.
+        infos: all variables of the model that checkpoints contain.
+        variables: the real variables by name.
 
     Raises:
         CheckpointError: there is no checkpoint, or it lacks a variable or has it in another shape or dtype.
@@ -159,14 +160,14 @@ def warm_values(
             hint = did_you_mean(previous, shapes)
             raise CheckpointNotFoundError(
                 f"Warm start: {checkpoint.prefix} lacks the variable {previous!r}.{hint} Choose other variables with "
-                "vars_to_warm_start, or give the name that it has there in var_name_to_prev_var_name."
+                "vars_to_warm_start, or pass its name in the checkpoint in var_name_to_prev_var_name."
             )
         variable = variables[name]
         if list(variable.shape) != shapes[previous] or dtypes[previous] != variable.dtype:
             raise CheckpointError(
                 f"Warm start: {checkpoint.prefix} has the variable {previous!r} as "
                 f"{dtypes[previous].name}{tuple(shapes[previous])}, model_fn makes {name!r} as "
-                f"{variable.dtype.name}{tuple(variable.shape)}. Leave it out with vars_to_warm_start."
+                f"{variable.dtype.name}{tuple(variable.shape)}. Omit it with vars_to_warm_start."
             )
     log = _log.info if names else _log.warning
     log("Warm start from %s: %d of %d variables.", checkpoint.prefix, len(names), len(infos))

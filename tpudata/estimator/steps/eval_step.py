@@ -16,10 +16,10 @@ from tpudata.estimator.tracing.traced_model import TracedModel
 
 
 class EvalStep(Step):
-    """One batch of an evaluation, which updates the metrics. The arguments are those of Step.
+    """Step of an evaluation: one batch, which updates the metrics. The arguments are those of Step.
 
     Attributes:
-        ignores_weights: whether features hold "weights" and model_fn does nothing with them.
+        ignores_weights: whether features contain "weights" that model_fn does not use.
     """
 
     def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
@@ -49,7 +49,7 @@ class EvalStep(Step):
         with graph.as_default():
             loss = tf.reshape(tf.cast(spec.loss, tf.float32), [])
             weight = tf.constant(1.0) if weights is None else tf.reduce_sum(tf.cast(weights, tf.float32))
-            # A batch of nothing but padding may have a loss of NaN.
+            # A batch that only contains padding may have a loss of NaN.
             weighted = tf.math.multiply_no_nan(loss, weight), weight
             of_metrics = self.replicas.host_tensors(getattr(spec, "eval_metrics", None), "eval_metrics")
             of_host_call = self.replicas.host_tensors(getattr(spec, "host_call", None), "host_call")
@@ -59,7 +59,7 @@ class EvalStep(Step):
         self._run_batch = self.replicas.compiled(functools.partial(self._batch, replay), self._traced.specs)
 
     def _first_variables(self) -> dict[str, Any]:
-        """Return the variables that checkpoints keep, as the first replica has them."""
+        """Return the first replica's copies of the variables that checkpoints contain."""
         local_results = self._strategy.experimental_local_results
         return {name: local_results(variable)[0] for name, variable in self.variables.items()}
 
@@ -75,12 +75,12 @@ class EvalStep(Step):
         """Evaluate a batch.
 
         Args:
-            features: a batch, as model_fn takes it.
-            labels: theirs, or None.
+            features: features of a batch, for model_fn.
+            labels: labels of the batch, or None.
 
         Returns:
-            The batch's loss times its weight, its weight (float32 scalars, on several replicas sums over them), and the fetched
-            tensors by name. The weight is the sum of features["weights"] (floats [batch]), or 1 if there are none.
+            The batch's loss times its weight, its weight (float32 scalars, summed over the replicas), and the fetched tensors by
+            name. The weight is the sum of features["weights"] (floats [batch]), or 1 if there are none.
         """
         if self._built_for != self.fetches.version:
             self._build()
@@ -88,19 +88,19 @@ class EvalStep(Step):
         return loss, weight, dict(zip(self.fetches.names, fetched, strict=True))
 
     def flush(self) -> None:
-        """Make what host_call wrote visible to readers."""
+        """Flush the summaries of host_call, so that readers see them."""
         if self._host_call is not None:
             self._host_call.flush()
 
     def reset(self) -> None:
-        """Start the metrics anew."""
+        """Reset the metrics."""
         self.local.reset()
         if self._host is not None:
             self._host.local.reset()
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """The names that `values` returns."""
+        """Names of the metrics that `values` returns."""
         return self._reader.names
 
     def values(self) -> dict[str, Any]:
@@ -109,6 +109,6 @@ class EvalStep(Step):
 
 
 def _uses(spec: Any, weights: Any) -> bool:
-    """Return whether anything in model_fn takes the weights of rows."""
+    """Return whether anything in model_fn uses the weights of rows."""
     metrics = getattr(spec, "eval_metrics", None) or getattr(spec, "eval_metric_ops", None)
     return bool(weights.consumers()) or any(item is weights for item in tf.nest.flatten(metrics))

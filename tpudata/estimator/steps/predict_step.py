@@ -1,4 +1,4 @@
-"""Prediction: one batch."""
+"""Prediction: the predictions of a batch."""
 
 import functools
 from typing import Any
@@ -13,7 +13,7 @@ from tpudata.estimator.tracing.traced_model import TracedModel
 
 
 class PredictStep(Step):
-    """Predictions of one batch. The arguments are those of Step."""
+    """Step of a prediction: one batch. The arguments are those of Step."""
 
     def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
         super().__init__(traced, topology, store, broadcast=broadcast)

@@ -1,6 +1,6 @@
-"""One training step on each replica: copied from the scratch graph, or traced anew.
+"""One training step on each replica: copied from the scratch graph, or traced again.
 
-Either way, a step runs what its loss, its train_op and all that is fetched need, and nothing that a session would not run.
+In both cases, a step only runs operations that a session would run for its loss, its train_op and the fetches.
 """
 
 import contextlib
@@ -16,15 +16,17 @@ from tpudata.estimator.fetching.replay import Replay, handles_on_replica, replic
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES, keras_effects
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.graph.random_graph import draw_by_step
-from tpudata.estimator.state.variables import Requests, VariableInfo, reuse
+from tpudata.estimator.state.blueprint import VariableInfo
+from tpudata.estimator.state.reuse import reuse
+from tpudata.estimator.state.variable_requests import Requests
 from tpudata.estimator.steps.step_fetches import StepFetches
 from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, effects_of_training, summary_writes
 from tpudata.estimator.tracing.replica_values import ReplicaValues
 from tpudata.estimator.tracing.traced_model import TracedModel
 from tpudata.estimator.tracing.traced_step import Traced, build_needed, first_values
 
-# Takes whether tf.summary writes (scalar bool), features and labels; returns the loss (scalar float32), the fetched tensors, and
-# those of host_call, as values of each replica.
+# Function of whether tf.summary writes (scalar bool), features and labels. It returns the loss (scalar float32), the fetched
+# tensors, and those of host_call, as values of each replica.
 ReplicaStep: TypeAlias = Callable[[Any, Any, Any], Any]
 
 
@@ -36,21 +38,21 @@ def copied_step(
     feeds: Mapping[str, Any],
     strategy: Any,
 ) -> ReplicaStep:
-    """Return a step that computes what the scratch graph needs for the spec, on one replica: model_fn is not called again.
+    """Return a step for one replica that copies the needed part of the scratch graph, without calling model_fn again.
 
     Args:
         traced: the model.
-        fetches: what is asked of the step.
-        replicas: how host_call's tensors are checked.
-        variables: the real ones by name.
-        feeds: tensors in the place of placeholders of the scratch graph, by name.
-        strategy: runs the step.
+        fetches: fetches of the step.
+        replicas: rules for values of replicas, which check the tensors of host_call.
+        variables: the real variables by name.
+        feeds: tensors that replace placeholders of the scratch graph, by name.
+        strategy: strategy that runs the step.
     """
     blueprint, graph = traced.blueprint, traced.blueprint.graph
     with graph.as_default():
         loss = tf.reshape(tf.cast(traced.spec.loss, tf.float32), [])
         host = replicas.host_tensors(getattr(traced.spec, "host_call", None), "host_call")
-    # Of a condition in a graph, only what its results need is run: they are asked for, too.
+    # The results of conditions are fetched, too, since a condition only runs what its fetched results need.
     kinds = (tf.resource, tf.variant)
     written = [tensor for item in traced.summary_writes for tensor in item.outputs if tensor.dtype not in kinds]
     replay = Replay(
@@ -75,15 +77,15 @@ def copied_step(
 
 
 class RetracedStep:
-    """A step that calls model_fn again for each of several replicas, because they exchange values within it.
+    """Step for several replicas, which calls model_fn again for each, because they exchange values inside it.
 
     Args:
         traced: the model.
-        variables: the real ones by name.
-        by_key: their infos and the variables, by the request that model_fn makes for them.
-        replicas: how host_call's tensors are checked.
-        strategy: runs the step.
-        writer: of what model_fn gives to tf.summary, or None.
+        variables: the real variables by name.
+        by_key: infos and real variables, by the key of model_fn's request.
+        replicas: rules for values of replicas, which check the tensors of host_call.
+        strategy: strategy that runs the step.
+        writer: writer of model_fn's tf.summary, or None.
     """
 
     def __init__(
@@ -103,11 +105,11 @@ class RetracedStep:
         self._writer = writer
 
     def step(self, fetches: StepFetches, kept: list[Any]) -> ReplicaStep:
-        """Return the step that also gives what is asked for.
+        """Return the step with fetches.
 
         Args:
-            fetches: what that is.
-            kept: gets what must live as long as the function that the step is built into.
+            fetches: fetches of the step.
+            kept: list to which objects are added that must live as long as the function with the step.
         """
         counterparts = Counterparts(self._traced.blueprint, fetches.names, fetches.names_to_run)
 
@@ -139,13 +141,13 @@ class RetracedStep:
             fetched = counterparts.find(made, (features, labels))
             effects.extend(counterparts.find_operations(made))
             host = self._replicas.host_tensors(getattr(spec, "host_call", None), "host_call")
-            # The loss waits for the update, and the next step's test for the loss: steps never overlap.
+            # The loss waits for the update, and the test of the next step for the loss, so that steps never overlap.
             with tf.control_dependencies([tf.group(spec.train_op)]):
                 loss = tf.reshape(tf.cast(spec.loss, tf.float32), [])
             return loss, fetched, host
 
-        # The replicas take turns, so these are entered once around all of them: the state of the process, such as Keras' and the
-        # warning filters, must be set back in the reverse order.
+        # Entered once around all replicas, which take turns: state of the process, such as Keras' and the warning filters, must be
+        # restored in reverse order.
         with (
             fresh_keras_state(traced.seed),
             first_values(traced.blueprint, self._variables, self._strategy),
@@ -158,7 +160,7 @@ class RetracedStep:
 
     @contextlib.contextmanager
     def _summaries(self, record: Any) -> Iterator[None]:
-        """Let tf.summary write while model_fn is traced if `record` is true; the host writes the summaries of v1."""
+        """Let tf.summary write during the trace of model_fn if `record` is true; the host writes v1 summaries."""
         if self._writer is None:
             yield
             return
@@ -169,7 +171,7 @@ class RetracedStep:
 
 
 def _set_shapes(element: tuple[Any, Any], specs: tuple[Any, Any]) -> None:
-    # A distributed iterator over data that end forgets the number of rows, in case that a replica gets fewer.
+    # A distributed iterator over finite data loses the number of rows, as a replica may get fewer.
     for tensor, spec in zip(tf.nest.flatten(element), tf.nest.flatten(specs), strict=True):
         if spec is not None:
             tensor.set_shape(spec.shape)
@@ -177,7 +179,7 @@ def _set_shapes(element: tuple[Any, Any], specs: tuple[Any, Any]) -> None:
 
 @contextlib.contextmanager
 def _without_hint_of_v1_summaries() -> Iterator[None]:
-    """Ignore TensorFlow's warning that summaries of v1 are no-ops in a function."""
+    """Ignore TensorFlow's warning that v1 summaries are no-ops in a function."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Cannot activate TF2 compatibility support for TF1 summary ops")
         yield

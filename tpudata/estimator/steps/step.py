@@ -1,4 +1,4 @@
-"""Common base of the steps of all modes: variables, the session of hooks, and their requests."""
+"""Common base of the steps of all modes: variables, the session of hooks, and fetches."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,9 +8,9 @@ import tensorflow as tf
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.fetching.replay import Replay, handles_on_replica
+from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.state.local_variables import LocalVariables
 from tpudata.estimator.state.store import VariableStore
-from tpudata.estimator.state.variables import Blueprint
 from tpudata.estimator.steps.step_fetches import StepFetches
 from tpudata.estimator.tracing.metrics import raw_variable
 from tpudata.estimator.tracing.replica_values import ReplicaValues
@@ -23,22 +23,22 @@ def _nothing(traced: TracedModel) -> list[Any]:
 
 
 class Step:
-    """A traced model on real variables. A mode's own class compiles it.
+    """A traced model on real variables. The subclass of a mode compiles it.
 
     Attributes:
         mode: a value of ModeKeys.
-        saved: infos of the variables that checkpoints keep.
+        saved: infos of the variables that checkpoints contain.
         variables: these variables by name.
-        local: those that belong to one run, such as the sums of metrics.
-        fetches: what hooks and summaries ask of the next step. When its version changes, the step must be built anew.
-        replicas: how values of several replicas become one.
+        local: variables that belong to one run, such as the sums of metrics.
+        fetches: fetches of hooks and summaries from the next step; when their version changes, the step must be built again.
+        replicas: rules by which values of several replicas become one.
 
     Args:
         traced: the model.
-        topology: runs the steps.
-        store: holds the variables that checkpoints keep.
+        topology: topology that runs the steps.
+        store: store of the variables that checkpoints contain.
         broadcast: whether all replicas get the same rows.
-        own_operations: returns the operations of the scratch graph that every step runs for their effect; None: none.
+        own_operations: function that returns the operations of the scratch graph that every step runs for their effect.
     """
 
     def __init__(
@@ -73,25 +73,25 @@ class Step:
 
     @property
     def spec(self) -> Any:
-        """The spec of the newest call of model_fn."""
+        """The spec of the last call of model_fn."""
         return self._traced.spec
 
     @property
     def global_step(self) -> int:
-        """The step that the variables are at."""
+        """The global step of the variables."""
         return int(self.variables["global_step"].numpy())
 
     @property
     def writes(self) -> bool:
-        """Whether a step of evaluation or prediction assigns to variables that checkpoints keep."""
+        """Whether a step of evaluation or prediction assigns to variables that checkpoints contain."""
         return bool(self._writes & self.variables.keys())
 
     def session(self, *, is_added_to: bool) -> HookSession:
-        """Return what the hooks of a run are given: a session of the scratch graph.
+        """Return the session of a run's hooks, on the scratch graph.
 
         Args:
-            is_added_to: whether there are hooks or a scaffold. They add to the graph, and those of model_fn are made for one run:
-                from the second such run on, model_fn is traced anew.
+            is_added_to: whether there are hooks or a scaffold. They add to the graph, and model_fn makes its hooks for one run, so
+                that model_fn is traced again from the second such run on.
         """
         if is_added_to and self._is_added_to:
             self._traced = self._traced.again()
@@ -113,11 +113,11 @@ class Step:
         if self._topology.is_tpu or self._topology.num_replicas == 1:
             with tf.device("CPU:0"):
                 tf.function(fill, autograph=False)()
-        else:  # A table belongs to a device, so each replica has one.
+        else:  # Each replica has a table on its device.
             tf.function(lambda: self._strategy.run(fill), autograph=False)()
 
     def _replay(self, replay: Replay, arguments: tuple[Any, ...]) -> Any:
-        """Run part of the scratch graph on each replica; returns per-replica values."""
+        """Run part of the scratch graph on each replica, and return per-replica values."""
 
         def step(*arguments: Any) -> Any:
             return replay(arguments, handles_on_replica(self._by_name))
@@ -126,10 +126,10 @@ class Step:
 
 
 def _local_names(traced: TracedModel) -> set[str]:
-    """Return the names of the variables that no checkpoint keeps."""
+    """Return the names of the variables that no checkpoint contains."""
     names = {info.name for info in traced.blueprint.variables if info.is_local}
     metrics = getattr(traced.spec, "eval_metric_ops", None) or {}
     for metric in metrics.values():
-        # A Keras metric's sums are state of one evaluation, too; they are in no collection that says so.
+        # The sums of a Keras metric are local, too, although they are in no collection of local variables.
         names |= {raw_variable(variable).op.name for variable in getattr(metric, "variables", ())}
     return names

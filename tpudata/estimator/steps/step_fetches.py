@@ -10,19 +10,19 @@ from tpudata.estimator.tracing.traced_model import TracedModel
 
 
 class StepFetches:
-    """Tensors that a step gives, and operations that it runs, by name.
+    """Tensors that a step returns, and operations that it runs, by name.
 
-    Tensors stay once they were asked for, so that a hook that asks now and then does not have the step built anew; what has an
-    effect runs only in the steps for which it was asked.
+    Tensors remain once requested, so that a hook that fetches now and then does not cause new builds of the step. Tensors and
+    operations with an effect only run in the steps for which they are requested.
 
     Attributes:
         values: names of the tensors without an effect.
-        effects: names of the tensors and operations with one.
-        version: another number after each change, also of the scratch graph.
+        effects: names of the tensors and operations with an effect.
+        version: number that changes with each change of the fetches or the scratch graph.
 
     Args:
         traced: the model.
-        own_operations: returns the operations of its scratch graph that every step runs.
+        own_operations: function that returns the operations of the scratch graph that every step runs.
     """
 
     def __init__(self, traced: TracedModel, own_operations: Callable[[TracedModel], list[Any]]) -> None:
@@ -33,14 +33,14 @@ class StepFetches:
         self.follow(traced)
 
     def follow(self, traced: TracedModel) -> None:
-        """Take tensors and operations from another trace of the same model."""
+        """Switch to the tensors and operations of another trace of the same model."""
         self.version += 1
         self._traced = traced
         self._always_run: set[Any] | None = None
         self._found_effects: dict[str, bool] = {}
 
     def ask(self, items: Iterable[Any]) -> None:
-        """Let the next step also give these tensors of the scratch graph, and run these operations of it."""
+        """Request tensors and operations of the scratch graph from the next step."""
         items = list({item.name: item for item in items}.values())
         effects = [item for item in items if not isinstance(item, tf.Tensor) or self.has_effect(item)]
         names = tuple(item.name for item in effects)
@@ -52,12 +52,12 @@ class StepFetches:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the tensors that the next step gives."""
+        """Names of the tensors that the next step returns."""
         return *self.values, *(name for name in self.effects if ":" in name)
 
     @property
     def names_to_run(self) -> tuple[str, ...]:
-        """The names of the operations that the next step runs."""
+        """Names of the operations that the next step runs."""
         return tuple(name for name in self.effects if ":" not in name)
 
     @property
@@ -71,7 +71,7 @@ class StepFetches:
         return [self._traced.blueprint.graph.get_operation_by_name(name) for name in self.names_to_run]
 
     def has_effect(self, tensor: Any) -> bool:
-        """Return whether a step that gives this tensor of the scratch graph changes something that it would not change without."""
+        """Return whether the fetch of a tensor of the scratch graph makes a step change something more."""
         if tensor.name not in self._found_effects:
             arguments = self._traced.blueprint.arguments
             inputs = {item.name for item in tf.nest.flatten(arguments) if item is not None}

@@ -14,14 +14,14 @@ from tpudata.estimator.tracing.replica_values import ReplicaValues
 
 
 class LoopResult(NamedTuple):
-    """The end of a loop of steps.
+    """Result of a loop of steps.
 
     Attributes:
-        global_step: scalar int64.
-        has_data: scalar bool: whether there was data for all steps that were asked for.
-        losses: float32 [steps], of the steps that were done.
-        finite: bool [checked]: whether all values of each variable that is checked are finite; empty after a single step.
-        fetched: what hooks and summaries asked of the last step, by name.
+        global_step: scalar int64, the global step that was reached.
+        has_data: scalar bool, whether there was data for all requested steps.
+        losses: float32 [steps], the losses of the steps that were done.
+        finite: bool [checked], whether all values of each checked variable are finite; empty after a single step.
+        fetched: values fetched from the last step, by name.
     """
 
     global_step: Any
@@ -33,17 +33,17 @@ class LoopResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrainLoop:
-    """Builder of the function that runs steps; it stops before the end of the data and after a loss that is not finite.
+    """Builder of the function that runs steps, and stops before the end of the data or after a loss that is not finite.
 
-    The data's end is asked for, not run into: an error in the middle of the loop would leave the last step half done.
+    The function tests for the end of the data, as an error in the middle of the loop would leave the last step half done.
 
     Attributes:
-        make_step: returns the step of a replica, given the values for placeholders of model_fn by name.
-        topology: runs the steps.
-        replicas: how values of several replicas become one.
-        host_call: runs at each step; None: nothing does.
-        variables: the model's by name, `global_step` among them.
-        checked: names of those whose values must be finite.
+        make_step: function from values of model_fn's placeholders, by name, to the step of a replica.
+        topology: topology that runs the steps.
+        replicas: rules by which values of several replicas become one.
+        host_call: host_call to run at each step, or None.
+        variables: variables of the model by name, including `global_step`.
+        checked: names of the variables whose values must be finite.
         has_labels: whether elements are pairs of features and labels.
     """
 
@@ -61,14 +61,15 @@ class TrainLoop:
         """Return the function for iterators like that of `iteration`.
 
         Args:
-            iteration: over (features, labels), or features.
-            fetched: tensors of the scratch graph that the last step gives.
-            placeholders: of model_fn, for which the function takes values.
-            is_step: whether it runs one step, rather than a loop around steps.
+            iteration: iteration over (features, labels), or features.
+            fetched: tensors of the scratch graph that the last step returns.
+            placeholders: placeholders of model_fn for which the function takes values.
+            is_step: whether the function runs a single step instead of a loop.
 
         Returns:
-            Takes the tensors of the iterator, the largest number of steps (scalar int32), whether tf.summary writes in the last of
-            them (scalar bool), and the values. Returns the first four fields of a LoopResult, and a list of what was fetched.
+            A function of the iterator's tensors, the largest number of steps (scalar int32), whether tf.summary writes in the last
+            step (scalar bool), and the placeholders' values. It returns the first four fields of a LoopResult and a list of the
+            fetched tensors.
         """
         names = [item.name for item in placeholders]
         specs = [self.replicas.joined_spec(item) for item in fetched]
@@ -120,7 +121,7 @@ class TrainLoop:
         def body(done: Any, has_data: Any, losses: Any, *last: Any) -> tuple[Any, ...]:
             has_data, element = self._next(iterator, end)
             if end is End.NONE:
-                # A condition would take each element to the device that decides.
+                # A condition would copy each element to the device of its predicate.
                 return done + 1, has_data, *next_step(element(), record & tf.equal(done + 1, limit), losses)
             record_now = record & tf.equal(done + 1, limit)
             results = tf.cond(has_data, lambda: next_step(element(), record_now, losses), lambda: (losses, *last))
@@ -128,7 +129,7 @@ class TrainLoop:
 
         scalar = tf.TensorShape([])
         no_shape = tf.constant([], tf.int32)
-        # A list grows in place: 1.3 us a step.
+        # A tensor list grows in place, at 1.3 us a step.
         losses = tf.raw_ops.EmptyTensorList(element_shape=no_shape, max_num_elements=-1, element_dtype=tf.float32)
         _, has_data, losses, _, *fetched = tf.while_loop(
             wanted,
@@ -140,14 +141,14 @@ class TrainLoop:
         return *self._after(has_data, losses, self.checked), fetched
 
     def _global_step(self, step: ReplicaStep, element: Any, record: Any) -> tuple[Any, ...]:
-        """Return the mean loss of all replicas after a step, and what was fetched of it."""
+        """Run a step; return the mean loss of all replicas, and the fetched tensors."""
         features, labels = element if self.has_labels else (element, None)
         loss, fetched, host = step(record, features, labels)
         loss = self.topology.strategy.reduce(tf.distribute.ReduceOp.MEAN, loss, axis=None)
         return run_host_call(self.host_call, self.replicas, host, loss), *map(self.replicas.joined, fetched)
 
     def _next(self, iterator: Any, end: End) -> tuple[Any, Callable[[], Any]]:
-        """Return whether there is data for a step, on all processes, and what gives it."""
+        """Return whether all processes have data for a step, and a function that returns the data."""
         strategy, peers = self.topology.strategy, self.topology.peers
         own, element = next_in_loop(iterator, end, strategy)
         if end is not End.MARKED or peers.count == 1:
@@ -161,9 +162,9 @@ class TrainLoop:
 
 
 def raises_at_end(iteration: Iteration) -> bool:
-    """Return whether a single step does not ask whether there is data, as it should not end: its end is an OutOfRangeError.
+    """Return whether a single step does not test for the end of endless data, but raises an OutOfRangeError there.
 
-    To ask takes a condition around the step, which costs 0.1 ms.
+    The test needs a condition around the step, which costs 0.1 ms.
     """
     return iteration.is_endless and iteration.end is End.ASKED
 

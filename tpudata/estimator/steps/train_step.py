@@ -32,10 +32,10 @@ class TrainStep(Step):
     """A training step, and loops of it. The arguments are those of Step.
 
     Attributes:
-        checked: names of the trainable variables, whose values must stay finite.
+        checked: names of the trainable variables, whose values must remain finite.
         uses_tf_summary: whether model_fn writes with tf.summary.
-        keeps_v1_summaries: whether tf.compat.v1.summary makes separate summaries; next to a writer of tf.summary, a tf.function
-            has it use that.
+        keeps_v1_summaries: whether tf.compat.v1.summary makes v1 summaries; in a tf.function with a writer of tf.summary, it uses
+            that writer.
     """
 
     def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
@@ -43,7 +43,7 @@ class TrainStep(Step):
         reject_other_cross_shard(self.blueprint)
         if topology.is_sharded:
             require_cross_shard(self.blueprint)
-        # On one replica a step is copied from the scratch graph, rather than traced anew.
+        # With one replica, a step is copied from the scratch graph instead of traced again.
         self._is_copied = topology.num_replicas == 1
         self.uses_tf_summary = bool(traced.summary_writes)
         self.keeps_v1_summaries = self._is_copied or not self.uses_tf_summary
@@ -67,7 +67,7 @@ class TrainStep(Step):
         self._newest: tuple[Any, Callable[..., Any]] | None = None
 
     def _open_writer(self) -> None:
-        """Open the event file for what model_fn gives to tf.summary, and find out how it is flushed."""
+        """Open the event file of model_fn's tf.summary, and build the operation that flushes it."""
         graph = self.blueprint.graph
         (handle,) = {
             tensor.name
@@ -113,11 +113,11 @@ class TrainStep(Step):
         """Run up to `limit` steps; stop before the end of the data and after a loss that is not finite.
 
         Args:
-            iteration: over (features, labels) or features.
-            limit: the largest number of steps.
-            record: whether the last of them writes what model_fn gives to `tf.summary`.
-            is_step: whether all calls of a run are of one step: without a loop around it, a call takes 0.29 ms instead of 0.31.
-            feeds: values for placeholders with a default, by name; for one replica.
+            iteration: iteration over (features, labels) or features.
+            limit: largest number of steps.
+            record: whether `tf.summary` of model_fn writes in the last step.
+            is_step: whether all calls of the run do a single step; without a loop, a call takes 0.29 ms instead of 0.31.
+            feeds: values for placeholders with a default, by name, with one replica.
 
         """
         loop = self._compiled(iteration, is_step, tuple(sorted(feeds)))
@@ -149,11 +149,11 @@ class TrainStep(Step):
         return self._are_finite().numpy()
 
     def _compiled(self, iteration: Iteration, is_step: bool, fed: tuple[str, ...]) -> Callable[..., Any]:
-        """Return the loop over such an iterator, or its single step; it is traced at the first call."""
+        """Return the loop over such an iterator, or the single step, which is traced at the first call."""
         asked = iteration, self.fetches.version, is_step, fed
-        # To compare specs at each loop would take its time.
+        # A comparison of specs at each loop would cost time.
         if self._newest is None or self._newest[0] != asked:
-            # A loop that was built for these tensors stays: they have the same names in every trace.
+            # A loop built for these tensors remains valid, as they have the same names in every trace.
             if self._loops_give != self.fetches.values:
                 self._loops_give = self.fetches.values
                 self._loops = {}
@@ -183,7 +183,7 @@ class TrainStep(Step):
         return retraced.step(self.fetches, self._kept)
 
     def flush(self) -> None:
-        """Make what model_fn and host_call wrote visible to readers."""
+        """Flush the summaries of model_fn and host_call, so that readers see them."""
         if self._writer is not None:
             self._writer.flush()
         if self._flush_writer is not None:

@@ -1,4 +1,4 @@
-"""Rehearsal by XLA: it compiles a step on this machine."""
+"""Rehearsal by XLA, which compiles a step on this machine."""
 
 import logging
 import os
@@ -18,25 +18,25 @@ from tpudata.estimator.tpu_check.operations import Graph, is_known, place_of
 _log = logging.getLogger("tpudata")
 _SCOPE = "model/"
 _PLACES = (re.compile(r"\{\{node ([^}]+)\}\}"), re.compile(r"node `([^`]+)`"))
-_MOST = 50  # problems; each costs another try
+_MOST = 50  # Largest number of problems; each costs another compilation.
 _FIXES = (
     ("compile-time constant", "compute sizes from Python numbers and static shapes, as in x.shape"),
     (
         "fixed tensor list size",
-        "give tf.while_loop maximum_iterations, and a tf.TensorArray a size that is a Python number",
+        "pass maximum_iterations to tf.while_loop, and a Python number as the size of a tf.TensorArray",
     ),
-    ("loop body do not match", "let each of a loop's tensors keep its shape"),
+    ("loop body do not match", "keep the shape of each of a loop's tensors"),
 )
-_FIX = "write it with other operations, or do it in input_fn"
+_FIX = "use other operations, or do it in input_fn"
 
 
 def compile_step(graph: Graph, lacking: set[Any], find: Find) -> None:
-    """Compile a step repeatedly: find what XLA rejects, and cut it out for the next try.
+    """Compile a step repeatedly; report what XLA rejects, and cut it out for the next compilation.
 
     Args:
-        graph: the step's; its arguments have static shapes.
+        graph: graph of the step, whose arguments have static shapes.
         lacking: operations that are known to be rejected.
-        find: adds a finding.
+        find: function that adds a finding.
     """
     infos = graph.blueprint.variables
     tensors = {info.name: graph.blueprint.graph.get_tensor_by_name(info.initial) for info in infos}
@@ -49,14 +49,14 @@ def compile_step(graph: Graph, lacking: set[Any], find: Find) -> None:
         name: tf.Variable(tf.zeros(tensor.shape, tensor.dtype), trainable=False) for name, tensor in tensors.items()
     }
     outermost = {item.name: owner for item, owner in graph.all()}
-    # Strings cannot be given to it.
+    # XLA does not support strings.
     cut = lacking | {item.op for item in _arguments(graph) if item.dtype == tf.string}
     begin = time.monotonic()
     for _ in range(_MOST):
         error = _compile(graph, cut, variables)
         if error is None:
             _log.info(
-                "XLA compiled what is left of the step in %.1f seconds."
+                "XLA compiled the rest of the step in %.1f seconds."
                 if cut
                 else "XLA compiled the step in %.1f seconds.",
                 time.monotonic() - begin,
@@ -70,13 +70,13 @@ def compile_step(graph: Graph, lacking: set[Any], find: Find) -> None:
             find("the step", f"XLA: {what}", fix)
             return
         cut.add(culprit)
-        # What takes or gives a shape that depends on the data has been found already, or comes of it.
+        # Shapes that depend on the data have been reported already.
         if all(map(is_known, (*culprit.inputs, *culprit.outputs))):
-            find(place_of(culprit), f"XLA, of {culprit.type} {known[0]!r}: {what}", fix)
+            find(place_of(culprit), f"XLA, on {culprit.type} {known[0]!r}: {what}", fix)
 
 
 def _compile(graph: Graph, cut: set[Any], variables: dict[str, Any]) -> str | None:
-    """Compile the step without the operations of `cut`; return XLA's error."""
+    """Compile the step without the operations of `cut`; return XLA's error, or None."""
     cuts, gone = _boundary(cut)
     absent = {tensor.name for item in gone for tensor in item.outputs} - {tensor.name for tensor in cuts}
     wanted = [item for item in graph.tensors if item.dtype != tf.string and item.name not in absent]
@@ -106,9 +106,10 @@ def _arguments(graph: Graph) -> list[Any]:
 
 
 def _boundary(cut: Iterable[Any]) -> tuple[list[Any], set[Any]]:
-    """Return the tensors to give in place of what operations compute, and all operations that are not run then.
+    """Return the tensors to pass instead of the results of cut operations, and all operations that are not run.
 
-    What cannot be given to a compiled step, or has no static shape, is not given, and those that take it are not run either.
+    Tensors that cannot be passed to a compiled step, or have no static shape, are not passed, and their consumers are not run
+    either.
     """
     cuts: dict[str, Any] = {}
 
@@ -124,6 +125,6 @@ def _boundary(cut: Iterable[Any]) -> tuple[list[Any], set[Any]]:
 
 
 def _first_sentence(error: str) -> str:
-    """Return what XLA says, without what TensorFlow puts around it."""
+    """Return XLA's message, without the text that TensorFlow adds."""
     text = error.partition("'")[2] if error.startswith("Failed ") else error
     return text.strip().splitlines()[0].replace(f"`{_SCOPE}", "`").rstrip(".")

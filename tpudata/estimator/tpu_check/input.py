@@ -1,4 +1,4 @@
-"""Rehearsal of the input: whether input_fn can feed the cores of a TPU."""
+"""Rehearsal of the input: check that input_fn can feed the cores of a TPU."""
 
 import itertools
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ _ABSENT = (tf.string, tf.complex128, tf.variant, tf.resource)
 _SLOW = (tf.int64, tf.uint64, tf.float64)
 
 
-def look_at_input(element_spec: Any, deployment: Deployment, batch_axis: Sequence[int] | None, find: Find) -> Any:
-    """Look at the elements of input_fn's dataset.
+def check_input(element_spec: Any, deployment: Deployment, batch_axis: Sequence[int] | None, find: Find) -> Any:
+    """Check the elements of input_fn's dataset.
 
     Args:
-        element_spec: theirs.
-        deployment: how the mode is fed.
-        batch_axis: of each tensor, the axis along which its rows lie; None: 0.
-        find: adds a finding.
+        element_spec: spec of the elements.
+        deployment: deployment of the mode.
+        batch_axis: axis of the rows for each tensor; None for 0.
+        find: function that adds a finding.
 
     Returns:
-        The `tf.TensorSpec` structures of (features, labels) as one core gets them. The number of rows is known in them, other
-        unknown sizes stay so.
+        The `tf.TensorSpec` structures of one core's (features, labels), with a known number of rows; other unknown sizes remain
+        unknown.
     """
     axes = tf.nest.pack_sequence_as(element_spec, _axes(element_spec, batch_axis))
     specs, axes = split_element(element_spec), split_element(axes)
@@ -40,20 +40,20 @@ def look_at_input(element_spec: Any, deployment: Deployment, batch_axis: Sequenc
     def of_core(number: int, spec: Any, axis: int) -> Any:
         if spec is None:
             return None
-        _look_at_dtype(paths[number], spec, find)
-        return tf.TensorSpec(_look_at_shape(paths[number], spec, axis, deployment, find), spec.dtype)
+        _check_dtype(paths[number], spec, find)
+        return tf.TensorSpec(_check_shape(paths[number], spec, axis, deployment, find), spec.dtype)
 
     return tf.nest.map_structure(of_core, numbers, specs, axes)
 
 
-def look_at_python(dataset: Any, find: Find) -> None:
-    """Find Python in the dataset of hosts that are other processes."""
+def check_python(dataset: Any, find: Find) -> None:
+    """Report Python in a dataset that hosts in other processes read."""
     kinds = python_operations(dataset)
     if kinds:
         find(
             "input_fn",
-            f"{', '.join(kinds)}: its dataset runs Python, and the TPU's hosts, which make and read it, run TensorFlow alone",
-            PYTHON_FIX,
+            f"{', '.join(kinds)}: the dataset runs Python, and the TPU's hosts, which make and read it, only run TensorFlow",
+            f"use {PYTHON_FIX}",
         )
 
 
@@ -63,40 +63,40 @@ def _axes(element_spec: Any, batch_axis: Sequence[int] | None) -> list[int]:
     return [*given, *[0] * count][:count]
 
 
-def _look_at_dtype(path: str, spec: Any, find: Find) -> None:
+def _check_dtype(path: str, spec: Any, find: Find) -> None:
     if spec.dtype in _ABSENT:
-        fix = "decode it, look it up or leave it out in input_fn, which runs on the host"
-        find(path, f"it is of the dtype {spec.dtype.name}, which a TPU does not have", fix)
+        fix = "decode it, look it up or omit it in input_fn, which runs on the host"
+        find(path, f"its dtype is {spec.dtype.name}, which a TPU does not have", fix)
     elif spec.dtype in _SLOW:
         smaller = "float32" if spec.dtype.is_floating else "int32"
         find(
             path,
-            f"it is of the dtype {spec.dtype.name}, which a TPU makes of two numbers of 32 bits: slow, and twice the bytes",
+            f"its dtype is {spec.dtype.name}, which a TPU makes of two numbers of 32 bits: slow, and twice the bytes",
             f"tf.cast to {smaller} in the dataset's map",
             is_rejected=False,
         )
 
 
-def _look_at_shape(path: str, spec: Any, axis: int, deployment: Deployment, find: Find) -> list[int | None]:
+def _check_shape(path: str, spec: Any, axis: int, deployment: Deployment, find: Find) -> list[int | None]:
     shape = list(spec.shape.as_list())
     if not shape:
         find(
             path,
-            "it is a scalar, and has no rows to be split over the cores",
-            "batch the dataset; what is one number for all belongs in params",
+            "it is a scalar, without rows to split over the cores",
+            "batch the dataset; pass a number that is the same for all in params",
         )
         return shape
     size, rows = deployment.batch_size, shape[axis]
-    if rows is None and deployment.mode != ModeKeys.PREDICT:  # There, short batches are padded.
+    if rows is None and deployment.mode != ModeKeys.PREDICT:  # PREDICT pads short batches.
         find(
             path,
-            f"it has the shape {spec.shape}: how many rows a batch has is not known ahead",
-            "batch(..., drop_remainder=True), or tpudata.make_input_fn, which pads the last batch with rows of weight 0",
+            f"it has the shape {spec.shape}: the number of rows in a batch is not static",
+            "use batch(..., drop_remainder=True), or tpudata.make_input_fn, which pads the last batch with rows of weight 0",
         )
     elif rows is not None and rows != size:
         find(
             path,
-            f"it has the shape {spec.shape}, which is no batch of params['batch_size']={size} rows",
+            f"it has the shape {spec.shape} instead of params['batch_size']={size} rows",
             "batch the dataset by params['batch_size']",
         )
     unknown = [i for i, item in enumerate(shape) if item is None and i != axis]
@@ -104,7 +104,7 @@ def _look_at_shape(path: str, spec: Any, axis: int, deployment: Deployment, find
         find(
             path,
             f"it has the shape {spec.shape}: its size along axis {', '.join(map(str, unknown))} changes from batch to batch",
-            "pad or crop it to one size in the dataset's map, or tell the size with set_shape where it is always the same",
+            "pad or crop it to one size in the dataset's map, or use set_shape if it is always the same",
         )
     shape[axis] = deployment.model_batch_size
     return shape

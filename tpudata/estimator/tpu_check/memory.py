@@ -1,4 +1,4 @@
-"""Rehearsal of the memory: whether a step fits a TPU core, estimated from the sizes of its tensors."""
+"""Rehearsal of the memory: check that a step fits a TPU core, by an estimate from the sizes of its tensors."""
 
 import logging
 from typing import Any
@@ -10,10 +10,10 @@ from tpudata.estimator.tpu_check.operations import Graph
 
 _log = logging.getLogger("tpudata")
 GIB = 2**30
-# GiB of what TensorFlow takes for one device: a core of v2 and v3, a chip of the others. Cloud TPU documentation, "TPU versions".
+# GiB of one device of TensorFlow: a core of v2 and v3, a chip of the others. Cloud TPU documentation, "TPU versions".
 _CORES = {"v2": 8, "v3": 16, "v5e": 16, "v4": 32, "v6e": 32, "v5p": 95}
 _COMMON = 16
-# They give what they take, or are made again where they are needed.
+# Operations that return their input, or that are repeated instead of stored.
 _NO_MEMORY = (
     "Identity",
     "Reshape",
@@ -27,11 +27,11 @@ _NO_MEMORY = (
 )
 
 
-def look_at_memory(graph: Graph, specs: Any, find: Find) -> None:
-    """Compare what a step needs with what there is.
+def check_memory(graph: Graph, specs: Any, find: Find) -> None:
+    """Compare the memory that a step needs with that of TPU cores.
 
-    Every core holds all variables and its part of the batch: that is certain. The tensors of the step come on top; XLA joins
-    operations, so that many of them are never stored, and their sum where most of them are needed is a high guess.
+    Every core certainly stores all variables and its part of the batch. The tensors of the step are added to that; XLA fuses
+    operations, so that many of them are never stored, and the largest sum of tensors alive at once is a high estimate.
     """
     initial = [graph.blueprint.graph.get_tensor_by_name(info.initial) for info in graph.blueprint.variables]
     batch = [item for item in tf.nest.flatten(specs) if item is not None]
@@ -41,7 +41,7 @@ def look_at_memory(graph: Graph, specs: Any, find: Find) -> None:
     _log.info("Memory of a core: %s, with all tensors of a step about %s.", text, _size(guess))
     small = [name for name, size in _CORES.items() if size < certain]
     larger = [f"{name} has {size}" for name, size in _CORES.items() if size >= certain]
-    fix = "a smaller model, a smaller batch, or another optimizer: for each weight SGD keeps nothing, Momentum one value, Adam two"
+    fix = "use a smaller model or batch, or another optimizer: for each weight SGD stores nothing, Momentum one value, Adam two"
     if certain > _COMMON:
         has = f"; a core of {', '.join(larger)}" if larger else ""
         find("memory of a core", f"{text}, and a TPU {', '.join(small)} has less{has}", fix)
@@ -50,8 +50,8 @@ def look_at_memory(graph: Graph, specs: Any, find: Find) -> None:
     elif guess > _COMMON:
         find(
             "memory of a core",
-            f"{text}, and with the tensors of a step it may be up to about {_size(guess)}, where a TPU v3 or v5e has {_COMMON}",
-            "look at the memory profile on the TPU before a long run; a smaller batch helps",
+            f"{text}, and with the tensors of a step up to about {_size(guess)}, while a TPU v3 or v5e has {_COMMON} GiB",
+            "check the memory profile on the TPU before a long run; a smaller batch helps",
             is_rejected=False,
         )
 
@@ -61,7 +61,7 @@ def _size(gib: float) -> str:
 
 
 def _most_alive(graph: Graph) -> int:
-    """Return the most bytes that are alive at once, where each tensor lives from its operation to its last consumer."""
+    """Return the largest number of bytes alive at once, if each tensor lives from its operation to its last consumer."""
     position = {item: i for i, item in enumerate(graph.operations)}
     alive, most = 0, 0
     ending: dict[int, int] = {}
@@ -77,7 +77,7 @@ def _most_alive(graph: Graph) -> int:
 
 
 def byte_size(item: Any) -> int:
-    """Return how many bytes a tensor takes; 0 where its shape is not known."""
+    """Return the number of bytes of a tensor; 0 if its shape is unknown."""
     if not item.shape.is_fully_defined():
         return 0
     return int(item.shape.num_elements()) * int(item.dtype.size or 0)

@@ -1,4 +1,4 @@
-"""Rehearsal of the operations: those of a step, and which of them a TPU lacks."""
+"""Rehearsal of the operations: those of a step, and those of them that a TPU lacks."""
 
 import dataclasses
 import functools
@@ -13,16 +13,16 @@ from tensorflow.python.framework import kernels
 
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.fetching.replay import Replay
-from tpudata.estimator.state.variables import Blueprint
+from tpudata.estimator.state.blueprint import Blueprint
 
 _XLA = "XLA_CPU_JIT"
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "tensorboard")
-# Not computed by a step: what it is given, and what stands for variables and files.
+# Operations that a step does not compute: its inputs, constants, and handles of variables and files.
 _GIVEN = ("Placeholder", "PlaceholderWithDefault", "VarHandleOp", "SummaryWriter", "_Arg", "Const", "NoOp")
 _PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 _PRINTS = ("Print", "PrintV2", "StringFormat")
 _FILTERS = ("Where", "Unique", "UniqueV2", "UniqueWithCounts", "ListDiff", "DynamicPartition", "NonMaxSuppressionV3")
-# What they are given has any shape; and what batch norm keeps for its gradient has one of the device's own.
+# Operations whose unknown output shapes are not a finding: inputs, and batch norm, whose reserved outputs depend on the device.
 _OWN_SHAPES = ("Placeholder", "PlaceholderWithDefault", "_Arg", "FusedBatchNormV3", "FusedBatchNormV2")
 _LOOPS = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
 _LISTS = ("TensorListStack", "TensorListConcatV2", "TensorListConcat")
@@ -33,8 +33,8 @@ class Roots:
     """Operations of a step.
 
     Attributes:
-        tensors: of the scratch graph.
-        updates: operations of it that are run.
+        tensors: tensors of the scratch graph that the step computes.
+        updates: operations of the scratch graph that it runs.
     """
 
     tensors: Sequence[Any]
@@ -45,8 +45,8 @@ class Graph:
     """The part of a scratch graph that a step runs.
 
     Args:
-        blueprint: of the scratch graph.
-        roots: what the step computes.
+        blueprint: blueprint of the scratch graph.
+        roots: tensors and operations of the step.
     """
 
     def __init__(self, blueprint: Blueprint, roots: Roots) -> None:
@@ -57,7 +57,7 @@ class Graph:
         self.operations = [item for item in blueprint.graph.get_operations() if item in needed]
 
     def nested(self, operation: Any) -> Iterator[Any]:
-        """Iterate over the operations in the functions of one: the branches of a condition, the body of a loop."""
+        """Yield the operations in the functions of an operation: the branches of a condition, the body of a loop."""
         for name in _functions(operation):
             inner = getattr(operation.graph._get_function(name), "graph", None)
             for item in inner.get_operations() if inner is not None else ():
@@ -65,7 +65,7 @@ class Graph:
                 yield from self.nested(item)
 
     def all(self) -> Iterator[tuple[Any, Any]]:
-        """Iterate over (operation, the one of the outermost graph that it is part of)."""
+        """Yield pairs of an operation and the operation of the outermost graph that contains it."""
         for operation in self.operations:
             yield operation, operation
             for item in self.nested(operation):
@@ -82,8 +82,8 @@ def _functions(operation: Any) -> list[str]:
 
 
 def place_of(operation: Any) -> str:
-    """Return where a program made an operation: file and line, or else its name in the graph."""
-    original = getattr(operation, "_original_op", None)  # whose gradient it is part of
+    """Return the file and line at which a program made an operation, or else the operation's name in the graph."""
+    original = getattr(operation, "_original_op", None)  # The operation whose gradient it is part of.
     if original is not None:
         return place_of(original)
     for frame in reversed(operation.traceback or ()):
@@ -94,18 +94,18 @@ def place_of(operation: Any) -> str:
 
 @functools.cache
 def _library_folders() -> tuple[str, ...]:
-    """Return the folders of code that is not the program's; `<` begins what has no file."""
+    """Return the folders of code that does not belong to the program."""
     found = [importlib.util.find_spec(name) for name in _LIBRARIES]
     files = [spec.origin for spec in found if spec is not None and spec.origin is not None]
     folders = [*(Path(file).parent for file in files), Path(__file__).parents[1]]
     return tuple(f"{folder}{os.sep}" for folder in folders)
 
 
-def look_at_operations(graph: Graph, find: Find) -> set[Any]:
-    """Look at every operation of a step.
+def check_operations(graph: Graph, find: Find) -> set[Any]:
+    """Check every operation of a step.
 
     Returns:
-        Those of the outermost graph that XLA does not have, or that hold one.
+        The operations of the outermost graph that XLA lacks, or that contain one.
     """
     lacking: set[Any] = set()
     absent: dict[tuple[str, str, str], list[str]] = {}
@@ -118,13 +118,17 @@ def look_at_operations(graph: Graph, find: Find) -> set[Any]:
             continue
         shape = _dynamic_shape(operation)
         if shape is not None:
-            find(place, f"the shape of what {operation.type} gives depends on the data: {shape}", _shape_fix(operation))
+            find(
+                place,
+                f"the shape of the result of {operation.type} depends on the data: {shape}",
+                _shape_fix(operation),
+            )
         wide = [tensor for tensor in operation.outputs if tensor.dtype == tf.float64]
         if wide and operation.type != "Const" and not any(item.dtype == tf.float64 for item in operation.inputs):
             find(
                 place,
                 "it computes in float64, which a TPU makes of several numbers of 32 bits: slow",
-                "tf.cast to float32, or give dtype=tf.float32",
+                "use tf.cast to float32, or pass dtype=tf.float32",
                 is_rejected=False,
             )
     for (place, what, fix), types in absent.items():
@@ -133,42 +137,45 @@ def look_at_operations(graph: Graph, find: Find) -> set[Any]:
 
 
 def _reason(operation: Any) -> tuple[str, str] | None:
-    """Return why a TPU does not have an operation, and what to do; None if it does."""
+    """Return the reason why a TPU lacks an operation, and the fix; None if it has it."""
     kind = operation.type
     if kind in _GIVEN:
         return None
     if kind in _PYTHON:
         return (
-            "runs Python in the middle of the step, which is on the TPU then",
-            "TensorFlow's operations in place of tf.py_function and tf.numpy_function, or do it in the dataset's map",
+            "runs Python in the middle of the step, which runs on the TPU",
+            "use TensorFlow's operations instead of tf.py_function and tf.numpy_function, or do it in the dataset's map",
         )
     if kind in _PRINTS:
-        return "prints in the middle of the step", "host_call of TPUEstimatorSpec, or a LoggingTensorHook"
+        return "prints in the middle of the step", "use host_call of TPUEstimatorSpec, or a LoggingTensorHook"
     if "Summary" in kind:
         return (
             "writes a summary in the middle of the step",
-            "tf.compat.v1.summary, which is written between two loops, or host_call of TPUEstimatorSpec",
+            "use tf.compat.v1.summary, which is written between two loops, or host_call of TPUEstimatorSpec",
         )
     dtypes = {tensor.dtype for tensor in (*operation.inputs, *operation.outputs)}
     if tf.string in dtypes and kind not in ("Assert", *_LOOPS):
-        return "works on strings, which a TPU does not have", "do it in the dataset's map, or with what predict returns"
+        return (
+            "works on strings, which a TPU does not have",
+            "do it in the dataset's map, or with the results of predict",
+        )
     if tf.complex128 in dtypes:
-        return "computes in complex128, which a TPU does not have", "complex64"
+        return "computes in complex128, which a TPU does not have", "use complex64"
     allowed = _kernels(kind)
     if not allowed:
         return (
             "has no XLA kernel",
-            "do it in the dataset's map, in metric_fn or host_fn, which run on the host, or write it with other operations",
+            "do it in the dataset's map, in metric_fn or host_fn, which run on the host, or use other operations",
         )
     if not any(_fits(operation, constraints) for constraints in allowed):
         names = ", ".join(sorted({item.name for item in dtypes if item != tf.resource}))
-        return f"has no XLA kernel for {names}", "tf.cast to float32 or int32"
+        return f"has no XLA kernel for {names}", "use tf.cast to float32 or int32"
     return None
 
 
 @functools.cache
 def _kernels(kind: str) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], ...]:
-    """Return for each of XLA's kernels of an operation the dtypes that it takes, by the name of the attribute."""
+    """Return the dtypes of each XLA kernel of an operation, by name of the attribute."""
     _start_xla()
     found = kernels.get_registered_kernels_for_op(kind).kernel
     return tuple(
@@ -180,7 +187,7 @@ def _kernels(kind: str) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], ...]:
 
 @functools.cache
 def _start_xla() -> None:
-    """Let XLA compile something: its kernels are known from then on."""
+    """Let XLA compile something, which registers its kernels."""
     tf.function(tf.identity, jit_compile=True)(tf.constant(0.0))
 
 
@@ -194,7 +201,7 @@ def _fits(operation: Any, constraints: tuple[tuple[str, tuple[int, ...]], ...]) 
 
 
 def _dynamic_shape(operation: Any) -> str | None:
-    """Return a shape that an operation makes unknown, where what it is given has known ones."""
+    """Return the unknown shape of a result of an operation whose inputs have known shapes; None if there is none."""
     if operation.type in _OWN_SHAPES:
         return None
     if not all(is_known(tensor) for tensor in operation.inputs):
@@ -203,7 +210,7 @@ def _dynamic_shape(operation: Any) -> str | None:
 
 
 def is_known(tensor: Any) -> bool:
-    """Return whether a tensor has a static shape, or none that counts."""
+    """Return whether a tensor has a static shape, or is a handle, whose shape does not matter."""
     return tensor.dtype in (tf.resource, tf.variant) or tensor.shape.is_fully_defined()
 
 
@@ -211,7 +218,7 @@ def _shape_fix(operation: Any) -> str:
     if operation.type in _FILTERS:
         return "keep all rows and mask: tf.where(condition, x, 0), or weights of 0 in the loss and the metrics"
     if operation.type in _LOOPS:
-        return "let each of a loop's tensors keep its shape, and both branches of a condition give the same"
+        return "keep the shape of each of a loop's tensors, and use the same shapes in both branches of a condition"
     if operation.type in _LISTS:
-        return "give the tf.TensorArray a size that is a Python number, and element_shape"
-    return "compute sizes from Python numbers and static shapes, as in x.shape, or mask what is too much"
+        return "pass a Python number as the size of the tf.TensorArray, and element_shape"
+    return "compute sizes from Python numbers and static shapes, as in x.shape, or mask the surplus"

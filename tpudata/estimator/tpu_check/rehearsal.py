@@ -1,9 +1,9 @@
-"""A rehearsal for a TPU: a mode's step is traced and compiled by XLA on this machine, and all that a TPU would reject is listed.
+"""A rehearsal for a TPU: trace a mode's step, compile it with XLA on this machine, and list what a TPU would reject.
 
-    input_fn -> what its elements are -> the scratch graph of model_fn -> its operations, one by one -> XLA
+    input_fn -> its elements -> the scratch graph of model_fn -> its operations, one by one -> XLA
 
-Every stage adds to one list and leaves the next something to work on: a batch size is rounded up, an operation that XLA does not
-have is cut out of the graph, and so on. Nothing is run: no data is read, and no variable gets a value of the model's.
+Every stage adds to one list and repairs the problem for the next stage: a batch size is rounded up, an operation that XLA lacks is
+cut out of the graph, and so on. Nothing is run: no data is read, and no variable gets a value of the model.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from tpudata.estimator.devices.tpu_system import has_remote_hosts
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.state.variables import Blueprint, discover
+from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tpu_check.compilation import compile_step
-from tpudata.estimator.tpu_check.input import look_at_input, look_at_python
-from tpudata.estimator.tpu_check.memory import look_at_memory
-from tpudata.estimator.tpu_check.operations import Graph, Roots, look_at_operations
+from tpudata.estimator.tpu_check.input import check_input, check_python
+from tpudata.estimator.tpu_check.memory import check_memory
+from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations
 from tpudata.estimator.tpu_check.result import Rehearsal
-from tpudata.estimator.tpu_check.variables import look_at_variables
+from tpudata.estimator.tpu_check.variables import check_variables
 from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, effects_of_training, summary_writes
 from tpudata.estimator.tracing.metrics import metric_updates
 from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS, require_cross_shard
@@ -42,13 +42,13 @@ CORES = 8
 
 @dataclasses.dataclass(frozen=True)
 class _Cores:
-    """Stands for the strategy of a TPU in what is asked of it before anything runs."""
+    """Stand-in for the strategy of a TPU, as far as it is used before a step runs."""
 
     num_replicas_in_sync: int
 
 
 def rehearse(runtime: Runtime, input_fns: Mapping[str, Any]) -> Rehearsal:
-    """Rehearse the modes of `input_fns`, as `TPUEstimator.rehearse` says."""
+    """Rehearse the modes of `input_fns`; see `TPUEstimator.rehearse`."""
     cores = runtime.config.tpu_config.num_shards or CORES
     findings: list[Finding] = []
     metrics: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ def rehearse(runtime: Runtime, input_fns: Mapping[str, Any]) -> Rehearsal:
 
 
 class _Rehearsal:
-    """One mode's."""
+    """Rehearsal of one mode."""
 
     def __init__(self, runtime: Runtime, mode: str, cores: int) -> None:
         self.findings: list[Finding] = []
@@ -85,7 +85,7 @@ class _Rehearsal:
         self.findings.append(Finding(self._mode, where, what, fix, is_rejected))
 
     def rehearse(self, input_fn: Any) -> None:
-        """Look at everything."""
+        """Check the input, the graph, the memory, the variables and the compiled step."""
         try:
             deployment = self._runtime.deployment(self._mode)
             dataset = self._runtime.user_model.call_input(input_fn, deployment, deployment.calls()[0])
@@ -93,8 +93,8 @@ class _Rehearsal:
             self._find("input_fn", str(error))
             return
         if has_remote_hosts(self._runtime.config):
-            look_at_python(dataset, self._find)
-        specs = look_at_input(dataset.element_spec, deployment, self._runtime.user_model.batch_axis, self._find)
+            check_python(dataset, self._find)
+        specs = check_input(dataset.element_spec, deployment, self._runtime.user_model.batch_axis, self._find)
         blueprint = self._trace(specs)
         if blueprint is None:
             return
@@ -106,13 +106,13 @@ class _Rehearsal:
                 self._find("model_fn", str(error))
         if self._mode == ModeKeys.EVAL:
             self.metrics += getattr(spec, "eval_metric_ops", None) or {}
-            self.metrics += self._look_at_host_function(blueprint, "eval_metrics") or {}
+            self.metrics += self._check_host_function(blueprint, "eval_metrics") or {}
         if self._mode != ModeKeys.PREDICT:
-            self._look_at_host_function(blueprint, "host_call")
+            self._check_host_function(blueprint, "host_call")
         graph = Graph(blueprint, self._roots(blueprint, spec))
-        lacking = look_at_operations(graph, self._find)
-        look_at_memory(graph, specs, self._find)
-        if look_at_variables(blueprint, self._find) and all(item.shape.is_fully_defined() for item in _flat(specs)):
+        lacking = check_operations(graph, self._find)
+        check_memory(graph, specs, self._find)
+        if check_variables(blueprint, self._find) and all(item.shape.is_fully_defined() for item in _flat(specs)):
             compile_step(graph, lacking, self._find)
 
     def _trace(self, specs: tuple[Any, Any]) -> Blueprint | None:
@@ -130,13 +130,13 @@ class _Rehearsal:
 
         try:
             return discover(build, specs, seed)
-        except Exception as error:  # Whatever model_fn raises is what a run would stop at.
+        except Exception as error:  # Any error of model_fn would stop a run.
             self._find("model_fn", *_explained(error))
             return None
 
     @contextlib.contextmanager
     def _summaries(self) -> Iterator[None]:
-        """Let tf.summary make its operations, where a run would have it write."""
+        """Let tf.summary make its operations in the mode in which a run writes summaries."""
         if self._mode != ModeKeys.TRAIN:
             yield
             return
@@ -146,8 +146,8 @@ class _Rehearsal:
         with writer.as_default(step=step):
             yield
 
-    def _look_at_host_function(self, blueprint: Blueprint, field: str) -> Any:
-        """Call metric_fn or host_fn, which take the tensors of all cores; returns what it returns."""
+    def _check_host_function(self, blueprint: Blueprint, field: str) -> Any:
+        """Call metric_fn or host_fn with the tensors of all cores, and return its result."""
         pair = getattr(blueprint.result, field, None)
         if pair is None:
             return None
@@ -159,8 +159,8 @@ class _Rehearsal:
             if tensor.shape.rank == 0:
                 self._find(
                     f"TPUEstimatorSpec({field}=...)",
-                    f"{tensor.name!r} is a scalar, and the tensors of all cores are joined along their first axis",
-                    "reshape it to [1], or give a value for each row",
+                    f"{tensor.name!r} is a scalar, and the tensors of all cores are concatenated along their first axis",
+                    "reshape it to [1], or use a value for each row",
                 )
         joined = tf.nest.map_structure(lambda item: tf.TensorSpec(joined_shape(item.shape, cores), item.dtype), tensors)
 
@@ -170,12 +170,12 @@ class _Rehearsal:
 
         try:
             return discover(call, (joined,), self._runtime.config.tf_random_seed).result
-        except Exception as error:  # As of model_fn.
+        except Exception as error:  # Any error would stop a run.
             self._find(f"TPUEstimatorSpec({field}=...)", *_explained(error))
             return None
 
     def _roots(self, blueprint: Blueprint, spec: TPUEstimatorSpec | EstimatorSpec) -> Roots:
-        """Return what a step computes on a core."""
+        """Return the tensors and operations of a step on a core."""
         updates: list[Any] = []
         if self._mode == ModeKeys.PREDICT:
             wanted = list(tf.nest.flatten(spec.predictions))
@@ -192,9 +192,9 @@ class _Rehearsal:
 
 
 def _mark_for_xla(graph: Any) -> None:
-    """Tell TensorFlow that XLA will have what is built into `graph`: it builds some things in another way then.
+    """Mark a graph as one for XLA, for which TensorFlow builds some operations differently.
 
-    It looks for the mark at this graph and those around it. At this one, variables would take it for a loop that they are made in.
+    TensorFlow looks for the mark at the graph and those around it. At the graph itself, variables would take it for a loop.
     """
     around = tf.Graph()
     with around.as_default():
@@ -212,13 +212,13 @@ def _flat(structure: Any) -> list[Any]:
 
 
 def _explained(error: Exception) -> tuple[str, str]:
-    """Return what stopped model_fn, and what to do about it."""
+    """Return the reason why model_fn stopped, and the fix."""
     text = str(error).strip()
     if "capture an EagerTensor" in text:
         return (
-            "it uses a variable, or a layer with variables, that was made outside of it: no checkpoint would hold it, and no core "
-            "of a TPU has it",
-            "make variables and layers inside of model_fn, at every call",
+            "it uses a variable, or a layer with variables, that was made outside of it: no checkpoint would contain it, and no "
+            "core of a TPU has it",
+            "make variables and layers inside model_fn, at every call",
         )
-    fix = "" if isinstance(error, ModelFnError) else "see the error's own text; it stops training on every device"
+    fix = "" if isinstance(error, ModelFnError) else "see the text of the error, which stops training on every device"
     return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}", fix

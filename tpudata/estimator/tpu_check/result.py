@@ -18,8 +18,8 @@ class Rehearsal:
     """Result of a rehearsal.
 
     Attributes:
-        findings: what a TPU would reject, or be slow at.
-        metrics: the names of what evaluation measures.
+        findings: what a TPU would reject or run slowly.
+        metrics: names of the metrics of the evaluation.
     """
 
     findings: tuple[Finding, ...]
@@ -27,10 +27,10 @@ class Rehearsal:
 
 
 def require_none_rejected(findings: Sequence[Finding], modes: Sequence[str]) -> None:
-    """Log what was found.
+    """Log the findings.
 
     Raises:
-        RehearsalError: a TPU would reject something; names all of it.
+        RehearsalError: a TPU would reject something; the message lists all of it.
     """
     rejected = [item for item in findings if item.is_rejected]
     slow = [item for item in findings if not item.is_rejected]
@@ -44,12 +44,12 @@ def require_none_rejected(findings: Sequence[Finding], modes: Sequence[str]) -> 
 
 
 def stand_in(found: Rehearsal, modes: Sequence[str], *, has_limit: bool) -> dict[str, Any]:
-    """Return what stands for the metrics of a call that was rehearsed.
+    """Return placeholders for the metrics of a rehearsed call.
 
     Args:
-        found: by its rehearsal.
-        modes: that the call would run.
-        has_limit: whether it says when training ends.
+        found: result of the rehearsal.
+        modes: modes that the call would run.
+        has_limit: whether the call limits training.
 
     Raises:
         RehearsalError: a TPU would reject something.
@@ -57,6 +57,6 @@ def stand_in(found: Rehearsal, modes: Sequence[str], *, has_limit: bool) -> dict
     findings = found.findings
     if not has_limit:
         what = "it has neither steps nor max_steps: a TPU runs whole loops, so their end must be known"
-        findings = (Finding(ModeKeys.TRAIN, "train", what, "give one of them"), *findings)
+        findings = (Finding(ModeKeys.TRAIN, "train", what, "pass one of them"), *findings)
     require_none_rejected(findings, modes)
     return {**dict.fromkeys((*found.metrics, "loss"), math.nan), "global_step": 0}

@@ -1,8 +1,7 @@
 """Operations of a model_fn's graph that a training step runs for their effect.
 
-A session of the original ran what was fetched and nothing else: an assignment, an assertion or an update of batch norm that
-train_op does not depend on stayed in the graph, unused. Writes of `tf.summary` and updates of Keras offer nothing to depend on,
-so they run.
+A session of the original only ran operations needed by the fetches: an assignment, an assertion or an update of batch norm on which
+train_op does not depend did not run. A train_op cannot depend on writes of `tf.summary` and updates of Keras, so these always run.
 """
 
 from collections.abc import Iterable
@@ -12,20 +11,20 @@ import tensorflow as tf
 
 from tpudata.estimator.graph.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES, keras_effects
-from tpudata.estimator.state.variables import Blueprint
+from tpudata.estimator.state.blueprint import Blueprint
 
-# Scope of the operations that are not the model's, so that they take none of its names.
+# Scope of operations that do not belong to the model, so that they take none of its names.
 SUMMARY_SCOPE = "tpudata_summary"
 CREATE_WRITER = "CreateSummaryFileWriter"
 _WRITER_UPKEEP = (CREATE_WRITER, "FlushSummaryWriter")
 
 
 def effects_of_training(blueprint: Blueprint, summary_writes: Iterable[Any] = ()) -> list[Any]:
-    """Return the operations of model_fn's scratch graph that a step runs, next to those that its results need, in order.
+    """Return the operations of model_fn's scratch graph that a step runs in addition to those for its results, in order.
 
     Args:
-        blueprint: of the scratch graph.
-        summary_writes: its operations that write summaries.
+        blueprint: blueprint of the scratch graph.
+        summary_writes: operations of the scratch graph that write summaries.
     """
     making = {name for info in blueprint.variables for name in (info.initializer, info.made_with)}
     of_keras = keras_effects(blueprint.graph, blueprint.graph.get_collection(KERAS_UPDATES))
@@ -39,7 +38,7 @@ def summary_writes(graph: Any, writer: Any = None) -> list[Any]:
 
     Args:
         graph: the graph.
-        writer: the writer that the graph captured; None: the one that was made in it, in SUMMARY_SCOPE.
+        writer: the writer that the graph has captured; None for the one made in the graph, in SUMMARY_SCOPE.
     """
     if writer is None:
         made = [item for item in graph.get_operations() if item.type == "SummaryWriter"]
@@ -53,8 +52,8 @@ def unused_updates(blueprint: Blueprint, fetched: Iterable[Any]) -> list[str]:
     """Return the names of the operations in the collection UPDATE_OPS of a scratch graph that a step does not run.
 
     Args:
-        blueprint: of the scratch graph.
-        fetched: operations that the step runs, together with all that they depend on.
+        blueprint: blueprint of the scratch graph.
+        fetched: operations that the step runs, together with those that they depend on.
     """
     updates = blueprint.graph.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     runs = needed_operations(fetched) if updates else ()

@@ -8,13 +8,13 @@ import tensorflow as tf
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.fetching.replay import Replay, handles_on_replica
 from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.state.blueprint import discover
 from tpudata.estimator.state.local_variables import LocalVariables
-from tpudata.estimator.state.variables import discover
 from tpudata.estimator.tracing.replica_values import ReplicaValues, joined_shape
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _CREATE = "CreateSummaryFileWriter"
-# Operations that only serve others; files are flushed when checkpoints are written.
+# Operations without an effect of their kind: handles, reads, and flushes, which follow checkpoints instead.
 _SOURCES = (
     "SummaryWriter",
     _CREATE,
@@ -27,13 +27,13 @@ _SOURCES = (
 
 
 class HostCall:
-    """A host_fn, built for the tensors of all replicas, joined along their first axis.
+    """A host_fn, built for the tensors of all replicas, concatenated along their first axis.
 
-    The writers that it makes belong to it, and write one file for as long as the model is built.
+    Its writers write to one file for as long as the model exists.
 
     Args:
         host_fn: as in TPUEstimatorSpec.
-        specs: `tf.TensorSpec`s of what it is given, joined.
+        specs: `tf.TensorSpec`s of the concatenated tensors.
         seed: seed of random ops, or None.
     """
 
@@ -49,7 +49,7 @@ class HostCall:
             for item in operations
             if item.op_def.is_stateful and item.type not in _SOURCES and item.name not in making
         ]
-        # Of a condition in a graph, only what its results need is run.
+        # A condition only runs what its fetched results need.
         results = [
             tensor for item in updates for tensor in item.outputs if tensor.dtype not in (tf.resource, tf.variant)
         ]
@@ -72,17 +72,17 @@ class HostCall:
         return results
 
     def update(self, tensors: Any, value: Any) -> Any:
-        """Run it for a step, in the tf.function that is being built; returns `value`, a tensor that is not there before."""
+        """Run host_fn for a step, in the tf.function that is being built; return `value`, which waits for it."""
         with tf.control_dependencies(self._run(self._update, tensors)):
             return tf.identity(value)
 
     def flush(self) -> None:
-        """Make what was written visible to readers."""
+        """Flush the written summaries, so that readers see them."""
         self._flush()
 
 
 def make_host_call(traced: TracedModel, topology: Topology, replicas: ReplicaValues) -> HostCall | None:
-    """Return the spec's host_call, or None if it has none, or if another process runs it."""
+    """Return the spec's host_call; None if there is none, or the chief is another process."""
     pair = getattr(traced.spec, "host_call", None)
     if pair is None or not topology.peers.is_chief:
         return None
@@ -94,5 +94,5 @@ def make_host_call(traced: TracedModel, topology: Topology, replicas: ReplicaVal
 
 
 def run_host_call(host_call: HostCall | None, replicas: ReplicaValues, tensors: Any, value: Any) -> Any:
-    """Run a host_call, if there is one, on the tensors of all replicas; returns `value`, which waits for it."""
+    """Run a host_call, if there is one, on the tensors of all replicas; return `value`, which waits for it."""
     return value if host_call is None else host_call.update(replicas.concatenated(tensors), value)

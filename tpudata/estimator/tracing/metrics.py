@@ -1,4 +1,4 @@
-"""Metrics that add up over batches: their updates, their variables and their values."""
+"""Metrics accumulated over batches: their updates, variables and values."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -8,18 +8,18 @@ import tensorflow as tf
 from tpudata.estimator.api.spec import check_metrics
 from tpudata.estimator.fetching.replay import Replay, handles_on_replica
 from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.state.local_variables import LocalVariables
-from tpudata.estimator.state.variables import Blueprint, discover
 from tpudata.estimator.tracing.replica_values import joined_shape
 
 
 class HostMetrics:
-    """The metrics of a TPUEstimatorSpec: metric_fn runs outside the model, on the joined tensors of all replicas.
+    """The metrics of a TPUEstimatorSpec: metric_fn runs outside the model, on the concatenated tensors of all replicas.
 
     Args:
         metric_fn: as in TPUEstimatorSpec.
-        tensors: what it is given, as one replica has it, of the scratch graph.
-        replicas: how many of them are joined along the first axis.
+        tensors: tensors of the scratch graph for metric_fn, as on one replica.
+        replicas: number of replicas whose tensors are concatenated along the first axis.
         seed: seed of random ops, or None.
     """
 
@@ -40,7 +40,7 @@ class HostMetrics:
                 tf.function(lambda: fill((), handles_on_replica(self.local.by_name)), autograph=False)()
 
     def update(self, tensors: Any) -> None:
-        """Add a batch, in the tf.function that is being built; its updates run because they change variables."""
+        """Add a batch, in the tf.function that is being built, which runs the updates as they change variables."""
         self._update((tensors,), handles_on_replica(self.local.by_name))
 
     def _call(self, tensors: Any) -> Any:
@@ -51,16 +51,16 @@ class HostMetrics:
 
 
 class MetricReader:
-    """Reader of metric values that adds no batch to them.
+    """Reader of the values of metrics, which does not change them.
 
     Attributes:
-        names: of the metrics.
+        names: names of the metrics.
 
     Args:
-        metrics: by name, of the blueprint's scratch graph.
-        blueprint: of the function that made them.
-        local: their variables.
-        others: other variables that their values may need, by name.
+        metrics: metrics by name, in the blueprint's scratch graph.
+        blueprint: blueprint of the function that made the metrics.
+        local: variables of the metrics.
+        others: other variables that the values may need, by name.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ def metric_updates(metrics: Mapping[str, Any], blueprint: Blueprint) -> list[Any
 
 
 def _keras_updates(variables: Iterable[Any], blueprint: Blueprint) -> Iterable[Any]:
-    # A Keras metric does not tell its update: it is what takes its variables' handles, and is no mere read or their making.
+    # A Keras metric does not name its updates: they are the operations on its variables other than reads and initializers.
     names = {raw_variable(variable).op.name for variable in variables}
     infos = [info for info in blueprint.variables if info.name in names]
     making = {info.initializer for info in infos}
@@ -107,5 +107,5 @@ def _value(metric: Any) -> Any:
 
 
 def raw_variable(variable: Any) -> Any:
-    """Return the tf.Variable inside a Keras 3 variable, or a tf.Variable itself."""
+    """Return the tf.Variable of a Keras 3 variable; a tf.Variable is returned unchanged."""
     return getattr(variable, "value", variable) if not isinstance(variable, tf.Variable) else variable

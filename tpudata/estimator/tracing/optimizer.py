@@ -1,4 +1,4 @@
-"""The optimizer wrapper that makes N replicas do what one would have done."""
+"""The optimizer wrapper with which N replicas train as one does."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -9,14 +9,14 @@ import tensorflow as tf
 from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.graph.graph_walk import reached
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES
-from tpudata.estimator.state.variables import Blueprint
+from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.tracing.reduction import reduced_once, summed
 
 _log = logging.getLogger("tpudata")
 _Reduction = tf.compat.v1.losses.Reduction
-# Holds the names of the operations that apply_gradients of the wrapper made.
+# Collection of the names of operations made by the wrapper's apply_gradients.
 _APPLIED = "tpudata_cross_shard_applied"
-# Holds True in a graph whose gradients are to be summed as on a TPU, where those of rows (tf.IndexedSlices) are made dense for it.
+# Collection that contains True in a graph whose gradients are summed as on a TPU, which makes tf.IndexedSlices dense first.
 DENSE_GRADIENTS = "tpudata_dense_gradients"
 _OPTIMIZERS = ("ResourceApply", "ResourceSparseApply")
 _UPDATES = (
@@ -27,35 +27,35 @@ _UPDATES = (
     "AssignAddVariableOp",
     "AssignSubVariableOp",
 )
-# What they give is the same on all replicas.
+# Operations whose results are the same on all replicas.
 _REDUCTIONS = ("CrossReplicaSum", "Collective")
 
 
 class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is untyped
-    """Optimizer that reduces the gradients of all replicas and lets another one apply them, on every device.
+    """Optimizer that sums the gradients of all replicas and lets another optimizer apply them, on every device.
 
     `compute_gradients` divides the loss of a replica by the number of replicas for a mean (with a Keras optimizer,
     `apply_gradients` divides the gradients), and `apply_gradients` sums over the replicas: clipping in between sees one replica's
-    share, as in the original TPUEstimator. The wrapped optimizer gets the same gradients on all replicas, however it applies
-    them. On one replica nothing changes.
+    share, as in the original TPUEstimator. The wrapped optimizer gets the same gradients on all replicas. With one replica, nothing
+    changes.
 
     Args:
-        opt: a `tf.compat.v1.train.Optimizer`, or an optimizer of tf_keras or Keras 3, which then takes v1 optimizers' calls:
+        opt: a `tf.compat.v1.train.Optimizer`, or an optimizer of tf_keras or Keras 3, which then takes the calls of v1 optimizers:
             `minimize(loss, global_step=...)` and `apply_gradients(pairs, global_step=...)`.
         reduction: `tf.compat.v1.losses.Reduction.MEAN` or `SUM`.
         name: name of the wrapper.
 
     Raises:
-        TypeError: `opt` is no optimizer.
-        ValueError: another reduction.
-        ModelFnValueError: an option of a Keras optimizer that has no effect in a graph.
+        TypeError: `opt` is not an optimizer.
+        ValueError: the reduction is another one.
+        ModelFnValueError: a Keras optimizer has an option that has no effect in a graph.
     """
 
     def __init__(self, opt: Any, reduction: str = _Reduction.MEAN, name: str = "CrossShardOptimizer") -> None:
         self._is_keras = not isinstance(opt, tf.compat.v1.train.Optimizer)
         if self._is_keras and not callable(getattr(opt, "apply_gradients", None)):
             raise TypeError(
-                "CrossShardOptimizer wraps a tf.compat.v1.train.Optimizer or an optimizer of tf_keras or Keras 3, got "
+                "CrossShardOptimizer(opt=...) must be a tf.compat.v1.train.Optimizer or an optimizer of tf_keras or Keras 3, got "
                 f"{type(opt).__name__}."
             )
         if reduction not in (_Reduction.MEAN, _Reduction.SUM):
@@ -70,14 +70,14 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
     def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **kwargs: Any) -> Any:
         """Return (gradient, variable) pairs of this replica's share of the loss; arguments as in v1 optimizers.
 
-        The gate GATE_OP, v1's default, counts as GATE_NONE. It kept an update from changing a variable while other gradients were
-        computed from it, which variables of today are safe from, and it keeps operations from running side by side.
+        The gate GATE_OP, v1's default, is treated as GATE_NONE. It prevents an update of a variable while other gradients are
+        computed from it, which cannot happen with resource variables, and keeps operations from running in parallel.
         """
         if kwargs.get("gate_gradients", self.GATE_OP) == self.GATE_OP:
             kwargs["gate_gradients"] = self.GATE_NONE
         self._has_computed = True
         if self._is_keras:
-            # Gradients are the same for all v1 optimizers.
+            # All v1 optimizers compute the same gradients.
             return tf.compat.v1.train.GradientDescentOptimizer(1.0).compute_gradients(loss, var_list=var_list, **kwargs)
         return self._opt.compute_gradients(loss * self._share(), var_list=var_list, **kwargs)
 
@@ -95,26 +95,26 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
                 applied = self._opt.apply_gradients(pairs, global_step, name)
         for operation in made():
             graph.add_to_collection(_APPLIED, operation.name)
-            if self._is_keras:  # It returns nothing to wait for.
+            if self._is_keras:  # Keras returns nothing to wait for.
                 graph.add_to_collection(KERAS_UPDATES, operation.name)
         return applied
 
     def _reduced(self, pairs: list[Any]) -> list[Any]:
-        """Return the pairs with gradients that are the same on all replicas."""
+        """Return the pairs with gradients reduced over the replicas."""
         share = self._share()
         if self._is_keras:
             pairs = [(_scaled(gradient, share), variable) for gradient, variable in pairs]
         elif share != 1.0 and not self._has_computed and _is_first_replica():
             _log.warning(
-                "CrossShardOptimizer: apply_gradients was given gradients that its compute_gradients did not compute (got "
-                "tf.gradients or a tape, expected compute_gradients). They are summed over %d replicas, not averaged, as the "
-                "original TPUEstimator does. Compute them with compute_gradients of the CrossShardOptimizer.",
+                "CrossShardOptimizer: apply_gradients got gradients that its compute_gradients did not compute (got "
+                "tf.gradients or a tape, expected compute_gradients). They are summed over %d replicas, not averaged, as in the "
+                "original TPUEstimator. Compute them with compute_gradients of the CrossShardOptimizer.",
                 round(1 / share),
             )
         return summed(pairs)
 
     def _share(self) -> float:
-        """Return what this replica's loss or gradients are multiplied by."""
+        """Return the factor of this replica's loss or gradients."""
         context = tf.distribute.get_replica_context()
         if context is None or self._reduction == _Reduction.SUM:
             return 1.0
@@ -135,10 +135,10 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
 
 
 def _require_no_counting(opt: Any) -> None:
-    """Check that a Keras optimizer does nothing every n-th step: it finds that step with `==`, which in a graph compares objects.
+    """Check that a Keras optimizer has no option for every n-th step, which it finds by `==`, a comparison of objects in a graph.
 
     Raises:
-        ModelFnValueError: it does.
+        ModelFnValueError: it has such an option.
     """
     options = ["gradient_accumulation_steps", *(["ema_overwrite_frequency"] if getattr(opt, "use_ema", False) else [])]
     for option in options:
@@ -159,7 +159,7 @@ def _scaled(gradient: Any, share: float) -> Any:
 
 
 def _is_first_replica() -> bool:
-    # A TPU's replicas share one trace, which does not know the number.
+    # A TPU's replicas share one trace, in which the number is unknown.
     return not tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)
 
 
@@ -168,14 +168,14 @@ def _dense(gradient: Any) -> Any:
 
 
 def reject_other_cross_shard(blueprint: Blueprint) -> None:
-    """Check that model_fn does not use TensorFlow's own CrossShardOptimizer.
+    """Check that model_fn does not use TensorFlow's CrossShardOptimizer.
 
     Raises:
-        ModelFnValueError: it does. Outside of the original's TPU system that one sums gradients and forgets their mean, and on a
-            CPU its operation has no kernel.
+        ModelFnValueError: it does. Outside of the original's TPU system, that optimizer sums gradients without the mean, and its
+            operation has no kernel for CPUs.
     """
     for operation in blueprint.graph.get_operations():
-        # Models may sum over cores themselves, so what made the operation decides.
+        # Models may sum over cores themselves, so the code that made the operation decides.
         if operation.type == "CrossReplicaSum" and any(
             "tpu_optimizer" in frame.filename for frame in operation.traceback
         ):
@@ -188,14 +188,14 @@ def reject_other_cross_shard(blueprint: Blueprint) -> None:
 def require_cross_shard(blueprint: Blueprint) -> None:
     """Check that every optimizer of a model for several replicas is wrapped in CrossShardOptimizer.
 
-    Outside of it, a trainable variable may be assigned what is the same on all replicas, such as its own clipped value, but
-    nothing that is computed from the batch.
+    Other operations may only assign values to a trainable variable that are the same on all replicas, such as its clipped value,
+    not values computed from the batch.
 
     Raises:
-        ModelFnValueError: a trainable variable is changed step by step by something else.
+        ModelFnValueError: another operation assigns a value computed from the batch to a trainable variable.
     """
     applied = {*blueprint.graph.get_collection(_APPLIED)}
-    # First values are no updates.
+    # Assignments of initial values are not updates.
     applied |= {name for info in blueprint.variables for name in (info.initializer, info.made_with)}
     handles = {info.handle: blueprint.graph.get_tensor_by_name(info.handle) for info in blueprint.variables}
     updates = {
@@ -203,7 +203,7 @@ def require_cross_shard(blueprint: Blueprint) -> None:
         for handle, tensor in handles.items()
     }
     batch = {item.name for item in tf.nest.flatten(blueprint.arguments) if item is not None}
-    # Variables that hold what replicas computed from their batches, and the operation that gives it to them.
+    # Variables with values that replicas compute from their batches, and the operations that assign them.
     mixed: dict[str, Any] = {}
     size = -1
     while len(mixed) > size:
@@ -226,9 +226,9 @@ def _differs(update: Any, handle: str, sources: Collection[str]) -> bool:
     """Return whether replicas change a variable in different ways.
 
     Args:
-        update: the operation that changes it.
-        handle: name of its handle.
-        sources: names of tensors that stand for different values on each replica: of the batch, and handles of variables.
+        update: operation that changes the variable.
+        handle: name of the variable's handle.
+        sources: names of tensors whose values differ between replicas: tensors of the batch, and handles of variables.
     """
     if update.type.startswith(_OPTIMIZERS):
         return True

@@ -1,4 +1,4 @@
-"""Gradients that are reduced over the replicas once, whatever the optimizer that applies them does."""
+"""Reduction of gradients over the replicas, exactly once, even if the optimizer that applies them reduces, too."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -26,17 +26,17 @@ def summed(pairs: Pairs) -> list[tuple[Any, Any]]:
 
 @contextlib.contextmanager
 def reduced_once(pairs: Pairs) -> Iterator[Callable[[], list[Any]]]:
-    """Let this replica's optimizer, which sums gradients itself, leave the sums of `pairs` as they are.
+    """Keep this replica's optimizer, which sums gradients itself, from summing the gradients of `pairs` again.
 
-    TensorFlow's and Keras' optimizers sum gradients over the replicas in a merge of the replicas; a program's may call one of
-    them. In such a merge, gradients of `pairs` are reduced already, and others, computed from them, are averaged: the mean of
-    equal values is that value.
+    Optimizers of TensorFlow and Keras sum gradients over the replicas in a merge of the replicas, and a program's optimizer may
+    call one of them. In such a merge, gradients of `pairs` are already reduced, and others, computed from them, are averaged, as
+    the mean of equal values is that value.
 
     Args:
-        pairs: what `summed` returned.
+        pairs: result of `summed`.
 
     Yields:
-        A function that returns the operations made meanwhile, by this replica and by its merges with the others.
+        A function that returns the operations made so far, by this replica and by its merges with the others.
     """
     spans = _Spans(tf.compat.v1.get_default_graph())
     context = _several_replicas()
@@ -53,10 +53,10 @@ def reduced_once(pairs: Pairs) -> Iterator[Callable[[], list[Any]]]:
             with spans.open():
                 return merge_fn(_Strategy(strategy, totals), *merge_args, **merge_kwargs)
 
-        with spans.closed():  # Other replicas have their turn.
+        with spans.closed():  # Other replicas take their turns here.
             return merge_call(merge, args=args, kwargs=kwargs)
 
-    # The context belongs to this replica's trace alone.
+    # The context belongs to the trace of this replica only.
     context.merge_call = merge_reduced
     try:
         with spans.open():
@@ -75,7 +75,7 @@ def _several_replicas() -> Any:
 
 
 def _tf_variable(variable: Any) -> Any:
-    """Return the tf.Variable of a Keras 3 variable, or a tf.Variable itself."""
+    """Return the tf.Variable of a Keras 3 variable; a tf.Variable is returned unchanged."""
     return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
 
 
@@ -94,7 +94,7 @@ class _Spans:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Include what is made meanwhile."""
+        """Include what is made inside the context."""
         self._begin = self._count()
         try:
             yield
@@ -115,11 +115,11 @@ class _Spans:
 
 
 class _Strategy:
-    """The strategy that a merge of the replicas is given, with another `extended`.
+    """The strategy for a merge of the replicas, with another `extended`.
 
     Args:
-        strategy: the real one.
-        totals: the first replica's gradients that are reduced already.
+        strategy: the real strategy.
+        totals: reduced gradients of the first replica.
     """
 
     def __init__(self, strategy: Any, totals: Sequence[Any]) -> None:
@@ -137,7 +137,7 @@ class _Strategy:
 
 
 class _Extended:
-    """The strategy's `extended`, where a sum of gradients does not count equal gradients several times."""
+    """The strategy's `extended`, with a sum that does not add equal gradients several times."""
 
     def __init__(self, strategy: Any, totals: Sequence[Any]) -> None:
         self._strategy = strategy

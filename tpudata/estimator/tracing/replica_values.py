@@ -1,4 +1,4 @@
-"""Values of several replicas, joined into those of the whole batch."""
+"""Values of several replicas, joined to values of the whole batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +11,11 @@ from tpudata.estimator.graph.structure import batch_function
 
 
 class ReplicaValues:
-    """The rules by which values of replicas become one.
+    """Rules by which values of several replicas become one.
 
     Args:
-        topology: runs the steps.
-        specs: the `tf.TensorSpec` structures of (features, labels), as one replica gets them.
+        topology: topology that runs the steps.
+        specs: the `tf.TensorSpec` structures of one replica's (features, labels).
         broadcast: whether all replicas get the same rows.
     """
 
@@ -25,16 +25,16 @@ class ReplicaValues:
         self._specs = specs
 
     def parts(self, value: Any) -> list[Any]:
-        """Return the tensors of one value of all replicas, in their order; one if all have the same rows."""
+        """Return the tensors of a per-replica value, in the order of replicas; one if all replicas have the same rows."""
         parts = self._topology.strategy.experimental_local_results(value)
         return list(parts[:1] if self.broadcast else parts)
 
     def concatenated(self, structure: Any) -> Any:
-        """Return a structure of per-replica values with each joined along its first axis."""
+        """Return a structure of per-replica values, each concatenated along its first axis."""
         return tf.nest.map_structure(lambda value: _concatenated(self.parts(value)), structure)
 
     def joined(self, value: Any) -> Any:
-        """Return one tensor for a fetched value: rows are joined, other floats averaged, of the rest the first replica's counts."""
+        """Return one tensor for a fetched value: rows concatenated, other floats averaged, and the first replica's for the rest."""
         parts = self.parts(value)
         if len(parts) == 1:
             return parts[0]
@@ -43,7 +43,7 @@ class ReplicaValues:
         return tf.add_n(parts) / len(parts) if parts[0].dtype.is_floating else parts[0]
 
     def joined_spec(self, tensor: Any) -> tf.TensorSpec:
-        """Return the `tf.TensorSpec` of what `joined` gives for a tensor of one replica."""
+        """Return the `tf.TensorSpec` of the result of `joined` for a tensor of one replica."""
         shape = tensor.shape
         if self._topology.is_sharded and not self.broadcast and self._has_rows(shape):
             shape = joined_shape(shape, self._topology.local_replicas)
@@ -54,14 +54,14 @@ class ReplicaValues:
         return bool(shape.rank and specs and shape[0] == specs[0][0])
 
     def host_tensors(self, pair: tuple[Any, Any] | None, field: str) -> Any:
-        """Return the tensors for a function of the host, in the graph that they belong to; `()` if there is no function.
+        """Return the tensors of one replica for a function of the host, in their graph; `()` if there is no function.
 
         Args:
-            pair: a spec's `host_call` or `eval_metrics`: the function, and its tensors as one replica has them; or None.
-            field: its name.
+            pair: a spec's `host_call` or `eval_metrics`, a function and its tensors; or None.
+            field: name of the field.
 
         Raises:
-            ModelFnValueError: on several replicas, one is a scalar.
+            ModelFnValueError: a tensor is a scalar, and there are several replicas.
         """
         if pair is None:
             return ()
@@ -69,8 +69,8 @@ class ReplicaValues:
         for tensor in tf.nest.flatten(converted) if self._topology.is_sharded else ():
             if not tensor.shape.rank:
                 raise ModelFnValueError(
-                    f"TPUEstimatorSpec({field}=...): {tensor.name!r} is a scalar, and the tensors of all replicas are "
-                    "joined along their first axis (expected a value for each row, or the shape [1]). Reshape it to [1]."
+                    f"TPUEstimatorSpec({field}=...): tensors of all replicas are concatenated along their first axis (got the "
+                    f"scalar {tensor.name!r}, expected a value for each row, or the shape [1]). Reshape it to [1]."
                 )
         return converted
 
@@ -78,17 +78,17 @@ class ReplicaValues:
         """Return a function of batches as a `tf.function`.
 
         Args:
-            function: of features, and of labels if `specs` has them.
-            specs: of one replica's.
+            function: function of features, and of labels if `specs` has them.
+            specs: specs of one replica's arguments.
         """
-        if self._topology.is_sharded:  # One shape for all batches, and values of several replicas.
+        if self._topology.is_sharded:  # All batches have one shape; arguments are per-replica values.
             compiled: Callable[..., Any] = tf.function(function, autograph=False)
             return compiled
         return batch_function(function, specs)
 
 
 def joined_shape(shape: Any, replicas: int) -> Any:
-    """Return the shape of tensors of `shape`, joined along their first axis."""
+    """Return the shape of tensors of `shape`, concatenated along their first axis."""
     if not shape.rank:
         return shape
     rows = None if shape[0] is None else shape[0] * replicas

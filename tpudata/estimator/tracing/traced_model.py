@@ -1,4 +1,4 @@
-"""A model_fn, called once in a scratch graph: its spec, its variables, and its writes of tf.summary."""
+"""A model_fn, called once in a scratch graph: its spec, variables, and writes of tf.summary."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator.graph.keras_state import fresh_keras_state
-from tpudata.estimator.state.variables import Blueprint, discover
+from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, summary_writes
 
 ModelCall = Callable[[Any, Any, str], Any]
@@ -20,15 +20,15 @@ class TracedModel:
     """A model_fn in one mode, for one kind of input.
 
     Attributes:
-        call_model: calls model_fn with (features, labels, mode).
+        call_model: function that calls model_fn with (features, labels, mode).
         mode: a value of ModeKeys.
-        specs: the `tf.TensorSpec` structures of (features, labels), as one replica gets them.
+        specs: the `tf.TensorSpec` structures of one replica's (features, labels).
         seed: seed of initial values and random ops, or None.
-        summaries_dir: folder of what model_fn gives to tf.summary; None: that writes nothing.
+        summaries_dir: folder of model_fn's tf.summary; None for no summaries.
         blueprint: the scratch graph and the variables.
-        step: placeholder of the scratch graph, int64: the steps done, as tf.summary gets them; None without a folder for it.
-        record: placeholder, bool: whether tf.summary writes.
-        summary_writes: the operations that write.
+        step: int64 placeholder of the scratch graph, the number of steps done, for tf.summary; None without summaries_dir.
+        record: bool placeholder, whether tf.summary writes; None without summaries_dir.
+        summary_writes: the operations that write summaries.
     """
 
     call_model: ModelCall
@@ -47,22 +47,23 @@ class TracedModel:
         return self.blueprint.result
 
     def build(self, features: Any, labels: Any) -> Any:
-        """Call model_fn in the graph that is being built; returns its spec."""
+        """Call model_fn in the graph that is being built, and return its spec."""
         return build_spec(self.call_model, self.mode, self.seed, features, labels)
 
     def again(self) -> "TracedModel":
-        """Return the model of another call of model_fn, in a new scratch graph.
+        """Call model_fn again, in a new scratch graph, and return the model.
 
         Raises:
-            ModelFnValueError: it made other variables.
+            ModelFnValueError: model_fn made other variables.
         """
         made = trace_model(self.call_model, self.mode, self.specs, self.seed, self.summaries_dir)
         names, before = ([info.name for info in one.blueprint.variables] for one in (made, self))
         if names != before:
             raise ModelFnValueError(
-                "model_fn made other variables than before. It must make the same variables, in the same order, at every call."
+                f"model_fn must make the same variables in the same order at every call (got {names}, expected {before}). Make "
+                "them all in each call."
             )
-        # Its summaries go into the event file that is open.
+        # Keeps the open event file.
         blueprint = dataclasses.replace(made.blueprint, writer_key=self.blueprint.writer_key)
         return dataclasses.replace(made, blueprint=blueprint)
 
@@ -73,14 +74,14 @@ def trace_model(
     """Call model_fn in a scratch graph; the arguments are attributes of a TracedModel.
 
     Raises:
-        ModelFnError: model_fn returned something else, or the spec of another mode.
+        ModelFnError: model_fn did not return a spec of this mode.
     """
     found: dict[str, Any] = {}
 
     def build(features: Any, labels: Any) -> Any:
         if summaries_dir is None:
             return build_spec(call_model, mode, seed, features, labels)
-        # tf.summary does nothing without a writer. This one writes nothing in the scratch graph itself.
+        # tf.summary does nothing without a writer. In the scratch graph, this one never writes.
         with tf.name_scope(SUMMARY_SCOPE):
             writer = tf.summary.create_file_writer(summaries_dir)
             step = tf.compat.v1.placeholder(tf.int64, [], name="step")
@@ -96,10 +97,10 @@ def trace_model(
 
 
 def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Any, labels: Any) -> Any:
-    """Call model_fn in the graph that is being built; returns its spec.
+    """Call model_fn in the graph that is being built, and return its spec.
 
     Raises:
-        ModelFnError: it returned something else, or the spec of another mode.
+        ModelFnError: model_fn did not return a spec of this mode.
     """
     tf.compat.v1.train.get_or_create_global_step()
     with fresh_keras_state(seed):
@@ -109,5 +110,7 @@ def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Any
             f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."
         )
     if spec.mode != mode:
-        raise ModelFnValueError(f"model_fn was called in mode {mode!r} and returned a spec of mode {spec.mode!r}.")
+        raise ModelFnValueError(
+            f"model_fn must return a spec of its mode (got {spec.mode!r}, expected {mode!r}). Pass mode."
+        )
     return spec

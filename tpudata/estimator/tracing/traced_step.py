@@ -1,7 +1,7 @@
-"""A step that is traced for several replicas, of which only what a session would run is kept.
+"""A step traced for several replicas, from which only the operations are kept that a session would run.
 
-A tf.function runs every operation with an effect that is traced into it; a session ran what was fetched. So the replicas are traced
-into a graph without automatic control dependencies, and the part of it that the step needs is copied into the function.
+A tf.function runs every operation with an effect that is traced into it; a session only runs what its fetches need. So the replicas
+are traced into a graph without automatic control dependencies, and the needed part of it is copied into the function.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ from tpudata.estimator.fetching.replay import Replay, handles_on_replica
 from tpudata.estimator.graph.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_effects import KerasConditions
 from tpudata.estimator.graph.random_graph import draw_by_step, with_seeds_moved
-from tpudata.estimator.state.variables import Blueprint, VariableInfo
+from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
 
-# In a graph with such a name, layers of tf.layers and tf_keras behave as in a graph of v1.
+# In a graph with this prefix in its name, layers of tf.layers and tf_keras behave as in a graph of v1.
 _GRAPH_NAME = "wrapped_function_tpudata_step"
 _STEP = "tpudata_step"
 
@@ -27,9 +27,9 @@ class Traced(NamedTuple):
 
     Attributes:
         results: nested structure of tensors and per-replica values.
-        effects: operations that run next to what the results need.
+        effects: operations that run in addition to those for the results.
         setup: operations that run once, before the first step: the initializers of lookup tables.
-        replicas: the replica's number by the name of an operation; others belong to no replica or to the first.
+        replicas: number of the replica by name of an operation; other operations belong to the first replica or to none.
     """
 
     results: Any
@@ -39,18 +39,18 @@ class Traced(NamedTuple):
 
 
 class _StepGraph(KerasConditions, FuncGraph):  # type: ignore[misc]  # TensorFlow is untyped
-    """The graph that a step is traced into; it captures variables."""
+    """Graph for the trace of a step, which captures variables."""
 
 
 def build_needed(function: Callable[..., Traced], arguments: tuple[Any, ...], steps_done: Any, kept: list[Any]) -> Any:
-    """Trace a step and build what it needs into the tf.function that is being built.
+    """Trace a step and build the needed operations into the tf.function that is being built.
 
     Args:
-        function: traces the step; takes `arguments`.
+        function: function of `arguments` that traces the step.
         arguments: nested structures of tensors and per-replica values.
-        steps_done: scalar, the number of steps done, by which random operations draw.
-        kept: gets what must live as long as the tf.function: TensorFlow deletes the functions of a graph's conditions with the
-            graph, also from the copy.
+        steps_done: scalar, the number of steps done, on which random draws depend.
+        kept: list to which the graph is added, which must live as long as the tf.function: TensorFlow deletes the functions of its
+            conditions with it.
 
     Returns:
         The structure of the results.
@@ -70,7 +70,7 @@ def build_needed(function: Callable[..., Traced], arguments: tuple[Any, ...], st
     def rewrite(graph_def: Any) -> Any:
         return draw_by_step(with_seeds_moved(graph_def, traced.replicas), step.op.name)
 
-    # Of a condition in a graph, only what its results need is run: they are asked for, too.
+    # The results of conditions are fetched, too, since a condition only runs what its fetched results need.
     kinds = (tf.resource, tf.variant)
     written = [tensor for item in traced.effects for tensor in item.outputs if tensor.dtype not in kinds]
     inside = [step, *tensors, *(internal for _, internal in captures)]
@@ -86,9 +86,9 @@ def build_needed(function: Callable[..., Traced], arguments: tuple[Any, ...], st
 
 
 def _captured_at_calls(graph: Any) -> list[tuple[Any, Any]]:
-    """Return (outer, inner) tensors for what a traced step takes anew at each call: the numbers of exchanges between processes.
+    """Return (outer, inner) tensors whose values are captured at each call: the numbers of exchanges between processes.
 
-    The outer ones belong to the tf.function that is called, as loops and conditions in it take nothing at a call.
+    The outer ones belong to the called tf.function, as loops and conditions inside it cannot capture at a call.
     """
     outer = tf.compat.v1.get_default_graph()
     while getattr(outer, "is_control_flow_graph", False):
@@ -106,7 +106,7 @@ def _only(closure: Callable[[], Sequence[Any]]) -> Callable[[], Any]:
 
 
 def _run_setup(graph: Any, operations: Sequence[Any]) -> list[Any]:
-    """Run those operations of a traced step that need nothing of the step; return the others, which each step has to run."""
+    """Run the operations of a traced step that do not depend on the step; return the others, which each step must run."""
     known = [(external, internal) for external, internal in graph.captures if not tf.is_symbolic_tensor(external)]
     names = {internal.name for _, internal in known}
     late = [item for item in operations if any(one.type == "Placeholder" for one in needed_operations([item], names))]
@@ -121,14 +121,14 @@ def _run_setup(graph: Any, operations: Sequence[Any]) -> list[Any]:
 
 @contextlib.contextmanager
 def first_values(blueprint: Blueprint, variables: Mapping[str, Any], strategy: Any) -> Iterator[None]:
-    """Let real variables have an initializer and a first value in the graph that is being traced, as those of v1 have.
+    """Give real variables an initializer and an initial value in the graph that is being traced, as in v1.
 
-    The initializer does nothing: the variables have their first values already.
+    The initializer does nothing, since the variables have values already.
 
     Args:
-        blueprint: of the scratch graph.
+        blueprint: blueprint of the scratch graph.
         variables: the real variables by name.
-        strategy: its replicas have them.
+        strategy: strategy whose replicas have the variables.
     """
     components = {name: strategy.experimental_local_results(variable) for name, variable in variables.items()}
     asked = [info for info in blueprint.variables if _is_asked_for(blueprint, info)]
@@ -153,7 +153,7 @@ def first_values(blueprint: Blueprint, variables: Mapping[str, Any], strategy: A
 
 
 def _is_asked_for(blueprint: Blueprint, info: VariableInfo) -> bool:
-    """Return whether model_fn computes with the first value of a variable, which does not depend on the batch."""
+    """Return whether model_fn uses the initial value of a variable, which does not depend on the batch."""
     tensor = blueprint.graph.get_tensor_by_name(info.initial)
     if all(item.name in (info.initializer, info.made_with) for item in tensor.consumers()):
         return False

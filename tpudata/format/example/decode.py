@@ -22,7 +22,7 @@ from tpudata.format.example.wire import (
     read_varint,
 )
 
-# Longest map entry whose content is kept, in case that it comes again.
+# Longest map entry whose content is cached.
 _SHORT_ENTRY = 64
 
 
@@ -31,18 +31,18 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
 
     Args:
         data: the serialised Example.
-        path: the file it comes from, for messages.
-        offset: the byte offset of the record in that file, for messages.
+        path: file that it comes from, for messages.
+        offset: byte offset of the record in that file, for messages.
 
     Returns:
         By name, a list of bytes, ints or floats; an empty list for a feature without values.
 
     Raises:
-        CorruptionError: the bytes are no Example.
+        CorruptionError: the bytes are not an Example.
     """
     features: dict[str, Value] = {}
     try:
-        # Through a view, an image is copied once, at the leaf, and not at every level that wraps it.
+        # A view copies an image once, at the leaf, instead of at each level.
         for number, wire, body in fields(memoryview(data)):
             if (number, wire) != (1, LENGTH):
                 continue
@@ -71,7 +71,7 @@ def _parse_entry(entry: memoryview) -> tuple[str, Value]:
 
 @functools.lru_cache(maxsize=8192)
 def _parse_short_entry(entry: bytes) -> tuple[str, Value]:
-    # Kept, because labels, sizes and formats recur from record to record. The list is the cache's: it is copied out.
+    # Cached, because labels, sizes and formats recur from record to record. Callers copy the list, which is the cache's.
     return _parse_entry(memoryview(entry))
 
 

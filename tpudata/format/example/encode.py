@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tpudata.errors import FeatureError
 from tpudata.format.example.wire import BYTES_LIST, FLOAT_LIST, INT64_LIST, INT64_MAX, INT64_MIN, LENGTH
 
-# Longest bytes value whose head is kept for the next record that has one as long.
+# Longest bytes value whose head is cached for later values of the same length.
 _SHORT = 256
 # From this length on, a copy costs more than a separate part.
 _LARGE = 1 << 14
@@ -27,9 +27,8 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 
     Args:
         features: by name: bytes, bytearray, memoryview of bytes, str (stored as UTF-8), int, bool, float, a sequence of one of
-            these, or a numpy array or scalar
-            (integers and bools become the int64 list, floats the float32 list; flattened in C order). An empty sequence
-            is a feature with no list.
+            these, or a numpy array or scalar (integers and bools become the int64 list, floats the float32 list; flattened in C
+            order). An empty sequence is a feature without a list.
 
     Raises:
         FeatureError: a value is of another type, mixed, an integer that does not fit int64, a finite float that does not fit
@@ -39,7 +38,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 
 
 def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
-    """Serialise features in parts, whose concatenation is the Example: bytes values of 16 kB and more are not copied."""
+    """Serialise features in parts that concatenate to the Example; bytes values of 16 kB and more are not copied."""
     parts: list[bytes] = []
     small: list[bytes] = []
     total = 0
@@ -64,19 +63,19 @@ def plain_bytes(name: str, value: bytes | bytearray | memoryview) -> bytes:
     """Return a value as bytes; FeatureError for a memoryview of other items than bytes.
 
     Args:
-        name: of the feature, for the message.
-        value: to sequences, a bytearray and a memoryview are lists of integers, but they hold bytes.
+        name: name of the feature, for the message.
+        value: the bytes; iterating a bytearray or memoryview would give integers.
     """
     if isinstance(value, memoryview) and (value.itemsize != 1 or value.ndim != 1):
         raise FeatureError(
-            f"Feature {name!r}: a memoryview of format {value.format!r} and {value.ndim} dimensions, expected bytes in one. Pass"
-            " numpy.asarray(view) to store its items, or bytes(view)."
+            f"Feature {name!r}: unsupported memoryview (got format {value.format!r} and {value.ndim} dimensions,"
+            " expected bytes in one). Pass numpy.asarray(view) to store its items, or bytes(view)."
         )
     return bytes(value)
 
 
 def check_unmasked(name: str, value: Any) -> None:
-    """Raise FeatureError if a value is an array in which some values are masked: they would be stored."""
+    """Raise FeatureError if a value is an array with masked values, which would be stored."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise FeatureError(f"Feature {name!r}: a numpy array with masked values. Pass array.filled(VALUE).")
 
@@ -85,7 +84,7 @@ def encode_entry(name: str, value: Any) -> bytes:
     """Return the entry of one feature.
 
     Args:
-        name: of the feature.
+        name: name of the feature.
         value: its value or values, as `encode_example` takes them.
 
     Raises:
@@ -110,7 +109,7 @@ def _tag(number: int, wire: int) -> bytes:
 def _varint(value: int) -> bytes:
     if value < 0x80:
         return bytes((value,))
-    # In one go, for lengths of images and of short features.
+    # Unrolled for the lengths of images and of short features.
     if value < 0x4000:
         return (value & 0x7F | (value & 0x3F80) << 1 | 0x80).to_bytes(2, "little")
     if value < 0x200000:
@@ -134,19 +133,19 @@ def _entry(name: str, feature: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=256)
 def _in_order(names: tuple[str, ...]) -> list[str]:
-    # Kept, because one record has the features of the one before.
+    # Cached, because consecutive records have the same features.
     return sorted(names)
 
 
 @functools.lru_cache(maxsize=8192)
 def _int_entry(name: str, value: int) -> bytes:
-    # Kept, because labels and sizes recur from record to record.
+    # Cached, because labels and sizes recur from record to record.
     return _entry(name, _feature(name, value))
 
 
 def _bytes_head(name: str, size: int) -> bytes:
-    """Return what stands before the value in the map entry of a feature that is one bytes value of `size` bytes."""
-    # From the value outwards: each level is a tag, the length of what is inside, and the inside.
+    """Return the map entry of a feature that is one bytes value of `size` bytes, up to the value."""
+    # From the value outwards: each level is a tag, a length, and the next inner level.
     value = _varint(size)
     size += 1 + len(value)
     values = _varint(size)
@@ -182,7 +181,8 @@ def _feature(name: str, value: Any) -> bytes:
         return _field(FLOAT_LIST, _field(1, _float32(name, items).tobytes()))
     kinds = sorted({type(item).__name__ for item in items})
     raise FeatureError(
-        f"Feature {name!r}: values of type {', '.join(kinds)}; allowed is one type out of bytes, str, int, bool and float."
+        f"Feature {name!r}: values of mixed or unknown types (got {', '.join(kinds)}, expected one of bytes, str, int,"
+        " bool, float)."
     )
 
 
@@ -203,15 +203,15 @@ def _items(name: str, value: Any) -> list[Any]:
         array = np.asarray(value)
         if array.dtype.kind not in "biufSU":
             raise FeatureError(
-                f"Feature {name!r}: numpy dtype {array.dtype} is not bool, integer, float, bytes or str."
+                f"Feature {name!r}: unsupported numpy dtype (got {array.dtype}, expected bool, integer, float, bytes or str)."
             )
         value = array.ravel().tolist()
     elif isinstance(value, (str, int, float)):
         value = [value]
     elif not isinstance(value, Sequence):
         raise FeatureError(
-            f"Feature {name!r}: {type(value).__name__}; allowed are bytes, str, int, bool, float, sequences of one of"
-            " them, and numpy arrays."
+            f"Feature {name!r}: unsupported type (got {type(value).__name__}, expected bytes, str, int, bool, float, a"
+            " sequence of one of them, or a numpy array)."
         )
     try:
         return [_item(name, item) for item in value]
@@ -225,7 +225,7 @@ def _item(name: str, item: Any) -> Any:
     if isinstance(item, str):
         return item.encode()
     if isinstance(item, (bytes, bytearray, memoryview)):
-        # Also of numpy.bytes_, whose item() drops zero bytes at the end.
+        # Not item(), which drops trailing zero bytes of numpy.bytes_.
         return plain_bytes(name, item)
     if isinstance(item, (bool, np.generic)):
         return int(item) if isinstance(item, (bool, np.bool_, np.integer)) else item.item()

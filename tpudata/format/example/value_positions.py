@@ -1,7 +1,7 @@
 """Positions of the values in a serialized `tf.train.Example`.
 
-The wire format is that of protobuf: a tag (field number * 8 + wire type) as a varint, then of wire type 2 a length and as many
-bytes, of 0 a varint, of 5 four bytes. In an Example:
+A field of protobuf is a tag (field number * 8 + wire type) as a varint, followed by a length and that many bytes (wire type 2), a
+varint (0), or four bytes (5). In an Example:
 
     Example   1: Features
     Features  1: an entry of the map, repeated
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 def value_places(example: bytes) -> dict[str, Place] | None:
-    """Return the places of all features by name, or None if one is not of one piece: several values, or the same key twice."""
+    """Return the places of all features by name, or None if one is in several pieces: several values, or a repeated key."""
     found: dict[str, Place] = {}
     try:
         for number, kind, begin, end in _fields(example, 0, len(example)):
@@ -51,12 +51,12 @@ def value_places(example: bytes) -> dict[str, Place] | None:
 
 
 def _entry(example: bytes, entry: tuple[int, int, int, int]) -> tuple[str, Place] | None:
-    """Return the key and the place of a feature, of an entry of the map."""
+    """Return the key and the place of a feature, from its entry in the map."""
     if entry[:2] != (1, _BYTES):
         return None
     fields = list(_fields(example, *entry[2:]))
     parts = {number: (begin, end) for number, kind, begin, end in fields if kind == _BYTES}
-    # A key or a value that comes twice is merged, or rejected, by those who parse it.
+    # Parsers merge or reject a repeated key or value.
     if len(fields) != 2 or set(parts) != {1, 2}:
         return None
     lists = list(_fields(example, *parts[2]))
@@ -77,7 +77,7 @@ def _fields(data: bytes, place: int, end: int) -> Iterator[tuple[int, int, int, 
 
     Raises:
         IndexError: the data ends inside a field.
-        ValueError: the wire type is another one.
+        ValueError: the wire type is unknown.
     """
     while place < end:
         tag, place = _varint(data, place)

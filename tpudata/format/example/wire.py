@@ -17,7 +17,7 @@ Value: TypeAlias = "list[bytes] | list[int] | list[float]"
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
-# No parser of protocol buffers takes a message of more bytes.
+# Parsers of protocol buffers reject larger messages.
 MAX_EXAMPLE_BYTES = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 

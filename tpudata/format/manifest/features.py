@@ -1,4 +1,4 @@
-"""The schema of a dataset: what each feature of a record is, on disk and once decoded."""
+"""The schema of a dataset: each feature of a record, on disk and decoded."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Feature:
         name: its key in the `tf.train.Example`.
         kind: which list of the Example holds it: `"bytes"`, `"int64"` or `"float"`.
         dtype: numpy name of the decoded values' dtype (`"string"` for bytes that stay bytes).
-        shape: of the decoded value; `()` is a scalar and `None` a dimension that varies between records, as in `(None,)` for a
-            list of any length. The number of dimensions is always known. An image is (height, width, channels); channels is
-            what every record is decoded to.
-        encoding: how the stored bytes become values: `None` (the list is the values), `"image"` (an encoded JPEG, PNG, ...),
+        shape: shape of the decoded value; `()` is a scalar and `None` a dimension that varies between records, as in `(None,)` for
+            a list of any length. The number of dimensions is fixed. An image is (height, width, channels), and every record is
+            decoded to these channels.
+        encoding: encoding of the stored bytes: `None` (the list is the values), `"image"` (an encoded JPEG, PNG, ...),
             `"raw"` (little-endian values of `dtype` in C order) or `"utf8"` text.
-        num_classes: for a class label, how many classes there are; labels count from `label_offset`.
-        label_offset: the label of the first class (1 for readers that keep 0 for "background").
+        num_classes: number of classes of a class label; labels count from `label_offset`.
+        label_offset: label of the first class (1 for readers that keep 0 for "background").
 
     Raises:
         FeatureError: the parts do not fit each other.
@@ -47,22 +47,24 @@ class Feature:
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise FeatureError("A feature's name is empty; give it the key it has in the tf.train.Example.")
+            raise FeatureError("Feature: its name is empty. Pass its key in the tf.train.Example.")
         if self.kind not in KINDS:
-            raise FeatureError(f"Feature {self.name!r}: kind is {self.kind!r}, allowed are {', '.join(KINDS)}.")
+            raise FeatureError(f"Feature {self.name!r}: unknown kind (got {self.kind!r}, expected {', '.join(KINDS)}).")
         allowed = _DTYPES.get(self.encoding, {}).get(self.kind, ())
         if self.dtype not in allowed:
             raise FeatureError(
-                f"Feature {self.name!r}: dtype {self.dtype!r} with kind {self.kind!r} and encoding {self.encoding!r};"
-                f" allowed dtypes there: {', '.join(allowed) or 'none'}."
+                f"Feature {self.name!r}: unsupported dtype for kind {self.kind!r} and encoding {self.encoding!r}"
+                f" (got {self.dtype!r}, expected {', '.join(allowed) or 'none'})."
             )
         object.__setattr__(self, "shape", _checked_shape(self.name, self.shape))
         if any(size is not None and size < 0 for size in self.shape):
             raise FeatureError(
-                f"Feature {self.name!r}: shape {self.shape} has a negative size; use None where it varies."
+                f"Feature {self.name!r}: shape {self.shape} has a negative size. Use None for a size that varies."
             )
         if self.encoding == "image" and len(self.shape) != 3:
-            raise FeatureError(f"Feature {self.name!r}: shape {self.shape} is not (height, width, channels).")
+            raise FeatureError(
+                f"Feature {self.name!r}: unsupported shape of an image (got {self.shape}, expected (height, width, channels))."
+            )
 
     @property
     def is_static(self) -> bool:
@@ -70,7 +72,7 @@ class Feature:
         return None not in self.shape
 
     def to_json(self) -> dict[str, Any]:
-        """Return this feature as a JSON object, without what is at its default."""
+        """Return this feature as a JSON object, without values that are defaults."""
         out: dict[str, Any] = {"name": self.name, "kind": self.kind, "dtype": self.dtype, "shape": list(self.shape)}
         if self.encoding is not None:
             out["encoding"] = self.encoding
@@ -81,7 +83,7 @@ class Feature:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Feature:
-        """Return the feature that `to_json` wrote; a missing or unknown key is a KeyError or TypeError."""
+        """Return the feature that `to_json` wrote; KeyError or TypeError for a missing or unknown key."""
         return cls(**{**value, "shape": tuple(value["shape"])})
 
 
@@ -93,6 +95,6 @@ def _checked_shape(name: str, shape: Any) -> tuple[int | None, ...]:
         return tuple(None if size is None else operator.index(size) for size in shape)
     except TypeError:
         raise FeatureError(
-            f"Feature {name!r}: shape is {shape!r}, expected a tuple of sizes. Pass () for a scalar, (None,) for a list whose"
-            " length varies."
+            f"Feature {name!r}: unsupported shape (got {shape!r}, expected a tuple of sizes). Pass () for a scalar,"
+            " (None,) for a list whose length varies."
         ) from None

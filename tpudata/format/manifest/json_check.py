@@ -1,7 +1,7 @@
 """Check of a manifest's JSON for the keys and types that `tpudata.format.manifest.manifest` describes.
 
-A manifest may come from anywhere and may have been edited; what is checked here is not met again as a TypeError by a reader.
-Further keys of the outermost object are let pass.
+A manifest may have been edited; without this check, readers would fail later with a TypeError. Unknown keys of the outermost object
+are allowed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def check_manifest_json(value: Any) -> None:
     """Check a parsed manifest.
 
     Args:
-        value: what `json.loads` returned.
+        value: the object that `json.loads` returned.
 
     Raises:
         ValueError: a key is missing or unknown, or a value is of another type; names the field, such as
@@ -96,7 +96,7 @@ def check_manifest_json(value: Any) -> None:
 
 
 def _check_object(where: str, value: Any, keys: _Keys, defaults: _Keys = _NO_KEYS) -> None:
-    """Return an object with all of `keys`, perhaps some of `defaults`, and no others."""
+    """Return an object that has all of `keys`, any of `defaults`, and no other keys."""
     _check(where, value, (dict,))
     unknown = sorted(value.keys() - keys.keys() - defaults.keys())
     if unknown:
@@ -112,11 +112,11 @@ def _check_keys(prefix: str, value: Mapping[str, Any], keys: _Keys) -> None:
 
 
 def _check(where: str, value: Any, types: tuple[type, ...]) -> None:
-    # The very type: JSON makes no others, and true is no number.
+    # The exact type: JSON makes no others, and true is not a number.
     if type(value) not in types:
         raise ValueError(f"{where} is {_shown(value)}, not {' or '.join(_NAMES[kind] for kind in types)}")
     if isinstance(value, int) and not 0 <= value <= _INT64_MAX:
-        raise ValueError(f"{where} is {_shown(value)}; allowed is 0 to 2**63 - 1")
+        raise ValueError(f"{where} is {_shown(value)}, not a number from 0 to 2**63 - 1")
 
 
 def _shown(value: Any) -> str:

@@ -1,23 +1,23 @@
-"""The manifest: what exactly is in a dataset. It is written last, so a folder that has one is complete.
+"""The manifest of a dataset: its exact contents. It is written last, so a folder that has one is complete.
 
 `DIR/manifest.json`, UTF-8 JSON with sorted keys:
 
     checksum         CRC-32C of this file, taken while these eight digits are zeros
     format_version   int, 1
     created_by       the version of tpudata that wrote it
-    layout           "imagenet", ...: which features are the image, the label, ...
-    compression      null, or "gzip": how every shard file is compressed
+    layout           "imagenet", ...: name of the set of features
+    compression      null, or "gzip": compression of every shard file
     splits           {name: {"shards": [{"name", "records", "bytes", "crc32c"}, ...], "decoded_bytes": int}}
     features         [Feature.to_json(), ...]
     labels           the number of classes, or null; their names are in labels.txt
     labels_crc32c    CRC-32C of labels.txt, or null
     rejected         {reason: count}
     rejects          names of the files in rejects/ for rejected inputs that belong to no shard
-    converted        {reason: count} of inputs that are stored in another encoding than they came in
-    appends          int, how many times something was added
+    converted        {reason: count} of inputs that are stored in another encoding than their own
+    appends          int, number of appends
     counts           {what: count} of a conversion of text: documents, tokens, padding, dropped and unknown tokens, duplicates;
                      of `tpudata reshard`: quarantined records that were omitted, inputs that were rejected_before
-    real_token_share of the places for tokens in sequences, the share that is no padding: follows from counts; else missing
+    real_token_share share of tokens in sequences that are not padding: follows from counts; missing for other layouts
     keys             whether index/ has the keys of every shard, see tpudata.format.shards.keys
     dali_index       whether index/ has an index for DALI of every shard, see tpudata.format.shards.dali_index
     tfds             name and version for TFDS, such as "pets:1.0.0", or null; see tpudata.format.tfds
@@ -49,10 +49,10 @@ __all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Sp
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
-# A separate line, with the indentation of the outermost object: JSON has no line breaks inside strings.
+# The line of the outermost object: JSON has no line breaks inside strings.
 _CHECKSUM = re.compile(rb'(?<=\n "checksum": ")[0-9a-f]{8}(?=",\n)')
 _NO_CHECKSUM = "00000000"
-# Layouts whose records are made of several inputs, or of parts of them.
+# Layouts whose records consist of several inputs, or of parts of them.
 _MIXED_LAYOUTS = ("sequences", "packed")
 
 
@@ -86,12 +86,14 @@ class Manifest:
     def __post_init__(self) -> None:
         _check_version(self.format_version)
         if self.compression not in (None, GZIP):
-            raise DatasetError(f"Compression {self.compression!r}; this tpudata reads none and {GZIP!r}.")
+            raise DatasetError(
+                f"Unknown compression (got {self.compression!r}, expected null or {GZIP!r}). Update tpudata."
+            )
         for name in self.splits:
             if not is_split_name(name):
                 raise DatasetError(
-                    f"Split {name!r}: allowed are letters, digits and _.- with no dot or dash in front. Restore the"
-                    " manifest, or convert the dataset again."
+                    f"Split {name!r}: invalid name (expected letters, digits and _.-, the first no dot or dash). Restore"
+                    " the manifest, or convert the dataset again."
                 )
         names = [shard.name for split in self.splits.values() for shard in split.shards]
         if len(set(names)) != len(names):
@@ -99,11 +101,11 @@ class Manifest:
         if len({feature.name for feature in self.features}) != len(self.features):
             raise DatasetError("The manifest names a feature twice.")
         for name in self.rejects:
-            # --overwrite deletes them, so they too must never lead out of the folder.
+            # --overwrite deletes these files, so their names must not lead out of the folder.
             if not is_listing_rejects(name):
                 raise DatasetError(
-                    f"File of rejected inputs {name!r}: it is called listing-HEXDIGITS.jsonl. Restore the manifest, or convert"
-                    " the dataset again."
+                    f"File of rejected inputs {name!r}: invalid name (expected listing-HEXDIGITS.jsonl). Restore the"
+                    " manifest, or convert the dataset again."
                 )
 
     @property
@@ -129,14 +131,14 @@ class Manifest:
         return {shard.name for split in self.splits.values() for shard in split.shards}
 
     def split(self, name: str) -> Split:
-        """Return the split called `name`; DatasetError names the splits there are."""
+        """Return the split called `name`; DatasetError if there is none."""
         try:
             return self.splits[name]
         except KeyError:
             raise DatasetError(f"No split {name!r}; the dataset has {', '.join(self.splits)}.") from None
 
     def feature(self, name: str) -> Feature:
-        """Return the feature called `name`; DatasetError names the features there are."""
+        """Return the feature called `name`; DatasetError if there is none."""
         for feature in self.features:
             if feature.name == name:
                 return feature
@@ -178,14 +180,14 @@ class Manifest:
 
         Args:
             data: the file's bytes.
-            path: where they come from, for messages.
+            path: path of the file, for messages.
 
         Raises:
-            DatasetError: not a manifest (names the field that does not fit), or one of another format version.
+            DatasetError: not a manifest (names the wrong field), or one of another format version.
         """
         try:
             value = json.loads(data)
-            # First: the keys and types below are those of this version.
+            # Checked first: the keys and types below are those of this version.
             if isinstance(value, dict) and isinstance(value.get("format_version"), int):
                 _check_version(value["format_version"])
             check_manifest_json(value)
@@ -215,12 +217,12 @@ class Manifest:
         except (ValueError, RecursionError) as error:
             reason = "its JSON is nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise DatasetError(
-                f"{path} is not a manifest: {reason}. Convert the dataset again, or restore the file."
+                f"{path}: not a manifest: {reason}. Restore the file, or convert the dataset again."
             ) from None
 
 
 def checksum_fits(data: bytes) -> bool | None:
-    """Return whether a manifest's bytes are those that `Manifest.to_bytes` wrote; None if they have no checksum."""
+    """Return whether the checksum in a manifest's bytes is right; None if they have none."""
     found = _CHECKSUM.search(data)
     if found is None:
         return None
@@ -231,8 +233,8 @@ def checksum_fits(data: bytes) -> bool | None:
 def _check_version(version: int) -> None:
     if version != FORMAT_VERSION:
         raise DatasetError(
-            f"Manifest of format version {version}; this tpudata reads version {FORMAT_VERSION}."
-            " Read it with the tpudata that wrote it, or convert again."
+            f"Manifest of another format version (got {version}, expected {FORMAT_VERSION}). Read it with the tpudata"
+            " that wrote it, or convert again."
         )
 
 

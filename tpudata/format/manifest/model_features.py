@@ -1,6 +1,6 @@
 """Features of a dataset that a model is fed, and their names.
 
-The readers share this: the tf.data reader (`tpudata.input`) and random access without TensorFlow (`tpudata.source`).
+Shared by the tf.data reader (`tpudata.input`) and by random access without TensorFlow (`tpudata.source`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.manifest import Manifest
 
-# What a model is fed, by layout; a dataset of another layout feeds every feature except its label.
+# Features that a model is fed, by layout; a dataset of another layout feeds every feature except its label.
 FED_BY_LAYOUT = {
     "imagenet": ("image/encoded",),
     "raw": ("image_raw",),
@@ -18,7 +18,7 @@ FED_BY_LAYOUT = {
     "packed": ("input_ids", "segment_ids", "positions"),
 }
 LABELS = ("image/class/label", "label")
-# In layout tokens, the ids of each text of a record with several.
+# Suffix of the ids of each text field in layout tokens, if there are several.
 _IDS_SUFFIX = "_ids"
 
 

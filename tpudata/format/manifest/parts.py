@@ -29,15 +29,16 @@ class Shard:
     crc32c: int
 
     def __post_init__(self) -> None:
-        # Readers open what a manifest names, and --overwrite deletes it: a name must never lead out of the folder.
+        # Readers open these files and --overwrite deletes them, so a name must not lead out of the folder.
         if not is_shard_name(self.name):
             raise DatasetError(
-                f"Shard {self.name!r}: a shard is a file of the dataset's own folder, called"
-                " SPLIT-NNNNN-of-NNNNN.tfrecord. Restore the manifest, or convert the dataset again."
+                f"Shard {self.name!r}: invalid name (expected SPLIT-NNNNN-of-NNNNN.tfrecord). Restore the manifest, or convert the"
+                " dataset again."
             )
         if self.records <= 0 or self.bytes <= 0:
             raise DatasetError(
-                f"Shard {self.name}: {counted(self.records, 'record')} in {self.bytes} bytes; a shard is never empty."
+                f"Shard {self.name}: it is empty (got {counted(self.records, 'record')} in {self.bytes} bytes). Restore"
+                " the manifest, or convert the dataset again."
             )
 
 
@@ -46,9 +47,9 @@ class Split:
     """A named part of a dataset, such as `train`.
 
     Attributes:
-        shards: in order.
-        decoded_bytes: what all records take once decoded (images as uint8), each picture in its own size and channels. What a
-            reader makes of them may take more: it brings all to one shape.
+        shards: shards in order.
+        decoded_bytes: size of all decoded records (images as uint8), each image in its own size and channels. A reader, which
+            brings all to one shape, may need more.
     """
 
     shards: tuple[Shard, ...]
@@ -72,9 +73,9 @@ class Source:
     Attributes:
         input: the input as it was given.
         files: number of input records found.
-        bytes: their size.
+        bytes: total size of these records in the input.
         fingerprint: digest over the sorted (key, size) of every input record; equal for equal listings.
-        ignored_files: how many files were skipped by name (hidden files, `Thumbs.db`).
+        ignored_files: number of files that were skipped by name (hidden files, `Thumbs.db`).
     """
 
     input: str

@@ -1,8 +1,8 @@
-"""The index that NVIDIA DALI and the `tfrecord` package read: a text file per shard, written by an option.
+"""The optional index that NVIDIA DALI and the `tfrecord` package read: a text file per shard.
 
 `DIR/index/train-00000-of-00012.idx` has a line for each record, in the order of the shard: the byte offset of its header, a
-space, and its size in bytes, header and footer included. DALI's tfrecord2idx writes the same. Offsets do not help in a compressed
-file, which DALI does not read either, so datasets with compressed shards have no such index.
+space, and its size in bytes, header and footer included, as DALI's tfrecord2idx writes it. DALI reads no compressed shards, so
+their datasets have no such index.
 """
 
 from __future__ import annotations

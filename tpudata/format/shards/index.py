@@ -9,18 +9,18 @@
     4          CRC-32C of the shard's file, uint32
     4          B, records per block, uint32
     4          S, size of the summary in bytes, uint32
-    4          compression, uint32: 0 none, 2 gzip (see tpudata.format.tfrecord.gzip_blocks; 1 was another form of it)
+    4          compression, uint32: 0 none, 2 gzip (see tpudata.format.tfrecord.gzip_blocks; 1 is obsolete)
     8 (N + 1)  byte offset of each record's header, then the size of all records with their frames, uint64
     4 K        CRC-32C of the bytes of each block, headers and footers included, uint32
-    8 (K + 1)  only with gzip: byte offset in the file at which each block begins, then where the last one ends, uint64
+    8 (K + 1)  only with gzip: byte offset in the file at which each block begins, then the end of the last one, uint64
     S          summary: UTF-8 JSON object that the job wrote about the shard's records
     4          CRC-32C of all bytes before, uint32
 
-Without compression, offsets of records are offsets in the file. With gzip the offsets of records and the checksums of blocks are
-those of the stream that it unpacks to.
+Without compression, offsets of records are offsets in the file. With gzip, offsets of records and checksums of blocks refer to the
+unpacked stream.
 
-The offsets give a seek to any record, or to its block, and exact counts; the block checksums let a reader that takes a whole block
-check it at once, without one call per record. The index is written after its shard, so a shard with a valid index is complete.
+The offsets allow seeking to any record or block, and exact counts; the checksums of blocks let a reader check a whole block in one
+call. The index is written after its shard, so a shard with a valid index is complete.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from tpudata.format.tfrecord.record_writer import Written
 MAGIC = b"TPUDIDX2"
 _ANY_MAGIC = b"TPUDIDX"
 _COMPRESSIONS: dict[int, str | None] = {0: None, 2: GZIP}
-# A block is what a reader takes and checks at once: large enough that the checksum's cost per record vanishes, small
-# enough that a few blocks of 100 kB images fit a buffer.
+# Readers take and check a block at once: it is large enough that the checksum's cost per record vanishes, and small enough that a
+# few blocks of 100 kB images fit a buffer.
 BLOCK_RECORDS = 64
 _HEAD = struct.Struct("<8sQQIIII")
 _CRC = struct.Struct("<I")
@@ -58,14 +58,14 @@ class ShardIndex:
     """The index of one shard.
 
     Attributes:
-        offsets: uint64 [records + 1]: byte offset of each record's header, and last the size of all; before compression.
+        offsets: uint64 [records + 1]: byte offset of each record's header, and the size of all records; before compression.
         block_crc32c: uint32 [blocks]: CRC-32C of each block's bytes, before compression.
         block_records: records per block.
         shard_bytes: size of the shard's file.
         shard_crc32c: CRC-32C of the shard's file.
-        block_offsets: uint64 [blocks + 1]: byte offset in a compressed file at which each block begins, and last where the last
-            one ends; None if the shard is not compressed.
-        summary: what the job wrote about the shard's records.
+        block_offsets: uint64 [blocks + 1]: byte offset in a compressed file at which each block begins, and the end of the last
+            one; None if the shard is not compressed.
+        summary: summary of the shard's records by the job that wrote them, a JSON object.
     """
 
     offsets: npt.NDArray[np.uint64]
@@ -138,7 +138,7 @@ class ShardIndex:
 
         Args:
             data: the file's bytes.
-            path: where they come from, for messages.
+            path: path of the file, for messages.
 
         Raises:
             CorruptionError: the bytes are not a whole index, or one of another layout.
@@ -147,13 +147,13 @@ class ShardIndex:
             raise CorruptionError(
                 path,
                 0,
-                f"an index of layout {data[: len(MAGIC)]!r}; this tpudata reads {MAGIC!r}. Convert the dataset again.",
+                f"an index of another layout (got {data[: len(MAGIC)]!r}, expected {MAGIC!r}). Convert the dataset again.",
             )
         if len(data) < _HEAD.size + _CRC.size or not data.startswith(MAGIC):
-            raise CorruptionError(path, 0, f"not an index: it does not begin with {MAGIC!r}")
+            raise CorruptionError(path, 0, f"not an index (expected {MAGIC!r} at its start)")
         body, crc = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])[0]
         if google_crc32c.value(body) != crc:
-            raise CorruptionError(path, 0, "the checksum of the index does not fit")
+            raise CorruptionError(path, 0, "the checksum of the index does not match")
         _, records, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
         if not block_records or compression not in _COMPRESSIONS:
             found = f"blocks of {counted(block_records, 'record')}, compression {compression}"
@@ -161,7 +161,9 @@ class ShardIndex:
         blocks, packed = -(-records // block_records), _COMPRESSIONS[compression] is not None
         expected = _HEAD.size + 8 * (records + 1) + 4 * blocks + 8 * (blocks + 1) * packed + summary_bytes
         if len(body) != expected:
-            raise CorruptionError(path, len(body), f"the index should have {expected} bytes before its checksum")
+            raise CorruptionError(
+                path, len(body), f"the index has the wrong length (expected {expected} bytes before its checksum)"
+            )
         offsets = np.frombuffer(body, "<u8", records + 1, _HEAD.size)
         block_crc32c = np.frombuffer(body, "<u4", blocks, _HEAD.size + offsets.nbytes)
         place = _HEAD.size + offsets.nbytes + block_crc32c.nbytes
@@ -169,5 +171,5 @@ class ShardIndex:
         try:
             summary = json.loads(body[len(body) - summary_bytes :])
         except ValueError as error:
-            raise CorruptionError(path, len(body) - summary_bytes, f"the summary is no JSON: {error}") from None
+            raise CorruptionError(path, len(body) - summary_bytes, f"the summary is not JSON: {error}") from None
         return cls(offsets, block_crc32c, block_records, shard_bytes, shard_crc32c, block_offsets, summary)

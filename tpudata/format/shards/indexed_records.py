@@ -1,4 +1,4 @@
-"""Records of a shard by number: its index says where they stand."""
+"""Records of a shard by number, found through its index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FOOTER = struct.Struct("<I")
 def read_indexed(path: str, index: ShardIndex, first: int, last: int) -> Iterator[tuple[int, bytes]]:
     """Yield (byte offset, data) of the records first, ..., last - 1 of a shard, each checksum checked.
 
-    Reads a block of records at a time. With compression, offsets count unpacked bytes.
+    A block of records is read at a time. With compression, offsets count unpacked bytes.
 
     Raises:
         CorruptionError: a record is damaged.
@@ -45,10 +45,10 @@ def read_block(path: str, index: ShardIndex, block: int, *, is_checked: bool = F
     """Read and unpack one block of a compressed shard.
 
     Args:
-        path: of the shard.
-        index: of the shard.
-        block: its number, from 0.
-        is_checked: as of `Storage.read_range`.
+        path: path of the shard.
+        index: index of the shard.
+        block: number of the block, from 0.
+        is_checked: as for `Storage.read_range`.
 
     Raises:
         CorruptionError: the block does not unpack.
@@ -63,15 +63,15 @@ def read_block(path: str, index: ShardIndex, block: int, *, is_checked: bool = F
 
 
 def checked_data(frame: bytes, path: str, offset: int) -> bytes:
-    """Return the data of a record from all its bytes in the shard, after comparing length and checksums.
+    """Return the data of a record from its bytes in the shard, after comparing length and checksums.
 
     Raises:
-        CorruptionError: they do not fit.
+        CorruptionError: they differ.
     """
     length, length_crc = _HEADER.unpack_from(frame)
     if masked_crc32c(frame[:8]) != length_crc or length != len(frame) - HEADER_BYTES - FOOTER_BYTES:
-        raise CorruptionError(path, offset, "the length of a record does not fit its checksum or the index")
+        raise CorruptionError(path, offset, "the length of a record does not match its checksum or the index")
     data = frame[HEADER_BYTES:-FOOTER_BYTES]
     if masked_crc32c(data) != _FOOTER.unpack_from(frame, len(frame) - FOOTER_BYTES)[0]:
-        raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not fit")
+        raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not match")
     return data

@@ -1,4 +1,4 @@
-"""The keys of a shard: which inputs it was made from, so that an append knows what is there already.
+"""The keys of a shard: the inputs that it was made from, so that an append finds the new ones.
 
 `DIR/index/train-00000-of-00012.keys`, integers little-endian:
 
@@ -9,10 +9,10 @@
     16 N    an entry of each input, in ascending order as bytes:
                 8   the first half of the 128-bit BLAKE2b hash of its key
                 7   a 56-bit hash of what was known of the input when it was converted
-                1   0 where the shard has a record of it, 1 where it was rejected
+                1   0 if the shard has a record of it, 1 if it was rejected
     4       CRC-32C of all bytes before, uint32
 
-Readers of records need none of it. It is written after the shard's index.
+Readers of records do not need it. It is written after the shard's index.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tpudata.format.manifest.manifest import Shard
 MAGIC = b"TPUDKEY1"
 ENTRY_BYTES = 16
 KEY_BYTES = 8
-RECORD, REFUSED = b"\0", b"\1"
-# numpy's strings of 16 bytes: they sort and compare as bytes do.
+RECORD, REJECTED = b"\0", b"\1"
+# Strings of 16 bytes in numpy, which sort and compare as bytes do.
 ENTRY = np.dtype(f"S{ENTRY_BYTES}")
 Entries: TypeAlias = npt.NDArray[np.bytes_]
 _HEAD = struct.Struct("<8sQI")
@@ -63,7 +63,7 @@ class ShardKeys:
         return int(np.count_nonzero(self.entries.view(np.uint8)[ENTRY_BYTES - 1 :: ENTRY_BYTES] == RECORD[0]))
 
     def to_bytes(self) -> bytes:
-        """Return the keys as they stand on disk."""
+        """Return the keys as stored on disk."""
         body = _HEAD.pack(MAGIC, len(self.entries), self.shard_crc32c) + self.entries.tobytes()
         return body + _CRC.pack(google_crc32c.value(body))
 
@@ -73,20 +73,20 @@ class ShardKeys:
 
         Args:
             data: the file's bytes.
-            path: where they come from, for messages.
+            path: path of the file, for messages.
 
         Raises:
             CorruptionError: the bytes are not the whole keys of a shard.
         """
         if len(data) < _HEAD.size + _CRC.size or data[: len(MAGIC)] != MAGIC:
-            raise CorruptionError(path, 0, f"not the keys of a shard: it does not begin with {MAGIC!r}")
+            raise CorruptionError(path, 0, f"not the keys of a shard (expected {MAGIC!r} at its start)")
         body, crc = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])[0]
         if google_crc32c.value(body) != crc:
-            raise CorruptionError(path, 0, "the checksum of the keys does not fit")
+            raise CorruptionError(path, 0, "the checksum of the keys does not match")
         _, count, shard_crc32c = _HEAD.unpack_from(body)
         if len(body) != _HEAD.size + ENTRY_BYTES * count:
             raise CorruptionError(
-                path, len(body), f"there should be {counted(count, 'entry', 'entries')} before its checksum"
+                path, len(body), f"wrong length (expected {counted(count, 'entry', 'entries')} before its checksum)"
             )
         return cls(np.frombuffer(body, ENTRY, count, _HEAD.size), shard_crc32c)
 
@@ -94,8 +94,8 @@ class ShardKeys:
         """Raise CorruptionError if these are not the keys of `shard`.
 
         Args:
-            shard: as the manifest has it.
-            path: where the keys come from.
+            shard: the shard, as the manifest has it.
+            path: path of the keys, for messages.
             one_to_one: whether each input that is not rejected has its own record.
         """
         records = self.records if one_to_one else shard.records

@@ -26,15 +26,15 @@ def write_shard(
     dali_index: bool = False,
     replace: bool = True,
 ) -> Shard:
-    """Write a shard and its index into a dataset's folder, and return the shard; raises what `write_shard_files` raises.
+    """Write a shard and its index into a dataset's folder, and return the shard; errors are those of `write_shard_files`.
 
     Args:
         folder: the dataset's folder.
         name: the shard's file name, see `shard_name`.
         records: serialised records, each whole or in parts, consumed once.
-        summary: called after the last record: what the index should say about them, a JSON object.
+        summary: called after the last record; returns the summary of the records for the index, a JSON object.
         compression: None, or `"gzip"`.
-        dali_index: also write the index for DALI, which takes no compression.
+        dali_index: whether to write the index for DALI, too, which reads no compressed shards.
         replace: whether a shard of other bytes may be there already; see `Storage.create`.
     """
     return write_shard_files(
@@ -62,19 +62,19 @@ def write_shard_files(
         folder: the dataset's folder.
         name: the shard's file name, see `shard_name`.
         records: serialised records, each whole or in parts, consumed once.
-        summary: called after the last record: what the index should say about them, a JSON object.
+        summary: called after the last record; returns the summary of the records for the index, a JSON object.
         compression: None, or `"gzip"`.
-        dali_index: also write the index for DALI, which takes no compression.
+        dali_index: whether to write the index for DALI, too, which reads no compressed shards.
         replace: whether a shard of other bytes may be there already; see `Storage.create`.
 
     Raises:
-        DatasetError: there were no records, one has more bytes than a `tf.train.Example` may have, or the name is not of that
-            form; nothing was written.
-        UsageError: another compression, or one with `dali_index`.
+        DatasetError: there are no records, one is larger than a `tf.train.Example` may be, or the name is invalid; nothing was
+            written.
+        UsageError: an unknown compression, or one with `dali_index`.
         StorageError: a file could not be written.
     """
     if not is_shard_name(name):
-        raise DatasetError(f"Shard {name!r}: a shard is called SPLIT-NNNNN-of-NNNNN.tfrecord, see shard_name.")
+        raise DatasetError(f"Shard {name!r}: invalid name (expected SPLIT-NNNNN-of-NNNNN.tfrecord). Use shard_name.")
     if dali_index:
         check_dali_index(name, compression)
     storage = storage_for(folder)
@@ -84,7 +84,7 @@ def write_shard_files(
             size = writer.write(record) if isinstance(record, bytes) else writer.write(*record)
             if size > MAX_EXAMPLE_BYTES:
                 raise DatasetError(
-                    f"{name}: a record of {size} bytes; a tf.train.Example has {MAX_EXAMPLE_BYTES} at most."
+                    f"{name}: a record is too large (got {size} bytes, expected at most {MAX_EXAMPLE_BYTES} in a tf.train.Example)."
                 )
         written = writer.finish()
         if not len(written.block_crc32c):

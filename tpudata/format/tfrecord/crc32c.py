@@ -1,7 +1,7 @@
-"""CRC-32C of bytes that stand together, from those of their parts: no byte is read twice.
+"""CRC-32C of concatenated bytes, from the checksums of their parts: no byte is read twice.
 
 A CRC is a remainder of polynomials over GF(2): for bytes A followed by B it is crc(A) * x^(8 |B|) + crc(B), modulo the
-polynomial 0x11EDC6F41 of CRC-32C (RFC 3720, section 12.1). What is added is exclusive-or, and so is what is subtracted.
+polynomial 0x11EDC6F41 of CRC-32C (RFC 3720, section 12.1). Addition and subtraction are exclusive-or.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 _BITS = 0xFFFFFFFF
-# Bits stand as the checksum has them: the highest bit of the 32 is x^0. This is the polynomial without x^32.
+# The polynomial without x^32, with bits in the checksum's order: the highest of the 32 is x^0.
 _POLYNOMIAL = 0x82F63B78
 _X8 = 1 << 31 - 8
-# Sizes are taken by so many bits at a time: fewer would take more steps, more would take larger tables.
+# Bits of a size that are handled at a time: fewer take more steps, more take larger tables.
 _DIGIT_BITS = 4
 _DIGITS = 1 << _DIGIT_BITS
 
@@ -31,7 +31,7 @@ def _product(a: int, b: int) -> int:
 
 
 def _powers() -> list[int]:
-    # x^(8 * 2^k), up to the longest file there can be.
+    # x^(8 * 2^k), for files of any length.
     powers = [_X8]
     while len(powers) < 64:
         powers.append(_product(powers[-1], powers[-1]))
@@ -59,7 +59,7 @@ def crc32c_of_rest(whole: int, beginning: int, size: int) -> int:
 
 
 def crc32c_moved(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Return what many As add to the checksums of As followed by Bs: crc(A) * x^(8 |B|). The rest of such a checksum is crc(B).
+    """Return the part of each A in the checksum of A followed by B: crc(A) * x^(8 |B|). The other part is crc(B).
 
     Args:
         crcs: uint32 [n], CRC-32C of each A.
@@ -70,7 +70,7 @@ def crc32c_moved(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> 
     """
     moved = crcs
     for digit in range(-(-int(sizes.max(initial=0)).bit_length() // _DIGIT_BITS)):
-        # Of each size this digit in base 16, and so which of 16 multiplications is due: as a place in their tables.
+        # This base-16 digit of each size, which selects one of 16 multiplications, as a place in their tables.
         table = (sizes >> _DIGIT_BITS * digit & _DIGITS - 1) << 10
         tables = _digit_tables(digit)
         moved = np.bitwise_xor.reduce([tables[table + (moved >> 8 * byte & 0xFF) + 256 * byte] for byte in range(4)])
@@ -81,8 +81,8 @@ def crc32c_extended(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -
     """Return the checksums of many As followed by a few bytes each.
 
     Args:
-        crcs: uint32 [n], CRC-32C of each A; 0 where A is empty.
-        data: uint8 [n, bytes], what follows.
+        crcs: uint32 [n], CRC-32C of each A; 0 if A is empty.
+        data: uint8 [n, bytes], the bytes that follow.
 
     Returns:
         uint32 [n].
@@ -109,7 +109,7 @@ def _tables(factor: int) -> npt.NDArray[np.uint32]:
     """Return the tables that multiply by a polynomial, for each byte of a checksum from the lowest: uint32 [4, 256]."""
     tables = np.zeros((4, 256), np.uint32)
     for bit in range(32):
-        # A product is the sum of those of the bits.
+        # A product is the sum of the products of the bits.
         place = 1 << bit % 8
         tables[bit // 8].reshape(-1, 2, place)[:, 1] ^= np.uint32(_product(factor, 1 << bit))
     return tables

@@ -1,6 +1,6 @@
-"""Scan for the record offsets of a TFRecord file without an index: one pass that reads no more than it needs.
+"""Scan for the record offsets of a TFRecord file without an index, in one pass.
 
-That is the headers, whose checksums are compared; small records are read whole. The result is 8 bytes per record.
+It reads the headers and compares their checksums; small records are read whole. The result takes 8 bytes per record.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ Offsets: TypeAlias = "npt.NDArray[np.int64]"
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
 _HEADER = struct.Struct("<QI")
-# Read at one time.
+# Bytes of a read.
 _READ_BYTES = 4 << 20
-# A file of records larger than this is read header by header: what a request costs, a local disk reads 16 kB in, and an object
-# store some MB.
+# A file of larger records is read header by header: in the time of a request, a local disk reads 16 kB, and an object store some
+# MB.
 _LARGE_BYTES = 16 << 10
 _LARGE_REMOTE_BYTES = 4 << 20
-# Fewer records of one length are walked through one by one.
+# Shorter runs of records of one length are walked one by one.
 _LEAST_RUN = 8
 
 
 def frame_offsets(file: Entry) -> Offsets:
-    """Return where the records of a TFRecord file begin, and the end of the last one: int64 [records + 1].
+    """Return the offset of each record of a TFRecord file, and the end of the last one: int64 [records + 1].
 
     Raises:
-        CorruptionError: the checksum of a record's length does not fit, the file ends inside a record, or it is compressed.
+        CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or it is compressed.
     """
     starts = array("q")
     starts.append(scan_frames(file, starts))
@@ -42,10 +42,10 @@ def frame_offsets(file: Entry) -> Offsets:
 
 
 def scan_frames(file: Entry, starts: array[int]) -> int:
-    """Append where each record of a TFRecord file begins to `starts`, of type "q", and return the end of the last one.
+    """Append the offset of each record of a TFRecord file to `starts`, of type "q", and return the end of the last one.
 
     Raises:
-        CorruptionError: as of `frame_offsets`; `starts` then has the records before the damage, which begins at `offset`.
+        CorruptionError: as for `frame_offsets`; `starts` then has the records before the damage, which begins at `offset`.
     """
     offset = 0
     storage = storage_for(file.path)
@@ -63,7 +63,7 @@ def scan_frames(file: Entry, starts: array[int]) -> int:
 
 
 def _walk(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
-    """Note where records begin whose headers are in a piece of a file, which begins with one; return where the last one ends."""
+    """Append the offsets of records whose headers are in a piece of a file, which begins with one; return the end of the last."""
     place = 0
     while place + HEADER_BYTES <= len(data):
         header = data[place : place + HEADER_BYTES]
@@ -71,11 +71,11 @@ def _walk(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
         begin = offset + place
         if masked_crc32c(header[:8]) != crc:
             if begin == 0 and header.startswith(GZIP_MAGIC):
-                reason = "the file is compressed, and nothing says where its records begin. Unpack it with gunzip."
+                reason = "the file is compressed, so its records cannot be located. Unpack it with gunzip."
                 raise CorruptionError(file.path, 0, reason)
             reason = (
-                "the checksum of a record's length does not fit: nothing says where the next record begins, so none after it can be"
-                " read. Restore the file, or leave it out; tpudata.format.read_records yields the records before it."
+                "the checksum of a record's length does not match, so the next record cannot be located. Restore the file, or"
+                " omit it; tpudata.format.read_records yields the records before it."
             )
             raise CorruptionError(file.path, begin, reason)
         size = length + FRAME_BYTES
@@ -90,7 +90,7 @@ def _walk(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
 
 
 def _run(data: bytes, place: int, size: int, header: bytes) -> int:
-    """Return how many whole records from a place on have the same header, so the same size."""
+    """Return the number of whole records from a place on that have the same header, and so the same size."""
     most = (len(data) - place) // size
     if most < _LEAST_RUN:
         return 0

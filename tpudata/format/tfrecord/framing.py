@@ -1,6 +1,6 @@
-"""TFRecord framing: how records stand in a file, with their checksums.
+"""TFRecord framing: the layout of records in a file, with their checksums.
 
-A TFRecord file is its records one after the other, each:
+A TFRecord file is a sequence of records, each:
 
     bytes    what
     8        length of the data, uint64 little-endian
@@ -27,13 +27,13 @@ from tpudata.storage import storage_for
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
-# Said of every offset in a compressed file: as TensorFlow has it, it is one in the stream of records.
+# For messages with an offset in a compressed file, which is one in the unpacked stream, as in TensorFlow.
 UNPACKED = " (the offset counts unpacked bytes)"
 MASK_DELTA = 0xA282EAD8
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _HEADER = struct.Struct("<QI")
-# A length is not believed for more than this at a time: where the file's size is not known, the data must be there first.
+# If the size of the file is unknown, a record is read in pieces of this size: a damaged length must not allocate memory.
 _READ_BYTES = 1 << 24
 
 
@@ -51,11 +51,11 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
     """Yield (byte offset, data) of every record of a TFRecord file, each checksum checked.
 
     Args:
-        path: the file.
-        compression: None, or `"gzip"`: offsets then count unpacked bytes, and damage may show some records before it.
+        path: path of the file.
+        compression: None, or `"gzip"`: offsets then count unpacked bytes, and damage may be found a few records early.
 
     Raises:
-        CorruptionError: a checksum does not fit, the file ends inside a record, or it cannot be unpacked.
+        CorruptionError: a checksum is wrong, the file ends inside a record, or it cannot be unpacked.
         StorageError: the file cannot be read.
     """
     storage = storage_for(path)
@@ -82,7 +82,7 @@ def _unpacked_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]
 
 
 def _records(path: str, file: BinaryIO | gzip.GzipFile, size: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield the records of an open file of that size, or of one whose size shows at its end."""
+    """Yield the records of an open file of `size` bytes, or of unknown size."""
     offset = 0
     while header := file.read(HEADER_BYTES):
         if len(header) < HEADER_BYTES:

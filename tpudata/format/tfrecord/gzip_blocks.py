@@ -1,7 +1,7 @@
-"""Shards that are compressed with gzip, and that can be entered at every block all the same.
+"""Shards compressed with gzip that can still be read from any block.
 
-Each block of records is a separate gzip member (RFC 1952), with nothing between or around the members, so that any reader of gzip
-reads the file from its start. A member:
+Each block of records is a separate gzip member (RFC 1952), with nothing between or around the members, so any reader of gzip reads
+the file from its start. A member:
 
     bytes    what
     10       header, always the same: no name and no time
@@ -9,7 +9,7 @@ reads the file from its start. A member:
     4        CRC-32 of the block's records, uint32 little-endian
     4        their size in bytes modulo 2**32, uint32 little-endian
 
-The index says where each block begins: the bytes of any run of blocks are a gzip file, with checksums.
+The index has the offset of each block: the bytes of any run of blocks are a gzip file, with checksums.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ import google_crc32c
 from tpudata.errors import UsageError
 
 GZIP = "gzip"
-# The fastest: JPEGs and pixels come out as large at any level; English text a sixth larger than at level 6, in a fifth of its
-# time.
+# The fastest level: JPEGs and pixels have the same size at any level; English text is a sixth larger than at level 6, in a fifth
+# of the time.
 _LEVEL = 1
 # Added to zlib's window bits: one member of gzip.
 _GZIP_MEMBER = 16
-# Magic, deflate, no flags, no time, "fastest", unknown system: the same bytes wherever a worker runs.
+# Magic, deflate, no flags, no time, "fastest", unknown system: the same bytes on any machine.
 HEADER = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"
 _TRAILER = struct.Struct("<II")
 
 
 class GzipBlockWriter:
-    """Writer of such a file.
+    """Writer of a file of gzip blocks.
 
     Args:
-        file: opened for writing, at its start.
+        file: file opened for writing, at its start.
 
     Attributes:
-        offsets: byte offset in the file at which each block begins, and where the last finished one ends.
+        offsets: byte offset in the file at which each block begins, and the end of the last finished one.
         size: bytes written to the file.
         crc32c: CRC-32C of the file's bytes.
     """
@@ -54,7 +54,7 @@ class GzipBlockWriter:
         self._unpacked_size = self._unpacked_crc = 0
 
     def write(self, pieces: Iterable[bytes]) -> None:
-        """Compress what belongs to the current block."""
+        """Compress data of the current block."""
         for piece in filter(None, pieces):
             if not self._unpacked_size:
                 self._write(HEADER)
@@ -63,7 +63,7 @@ class GzipBlockWriter:
             self._write(self._packer.compress(piece))
 
     def end_block(self) -> None:
-        """End the current block, to which something was written."""
+        """End the current block, which must not be empty."""
         self._write(self._packer.flush() + _TRAILER.pack(self._unpacked_crc, self._unpacked_size & 0xFFFFFFFF))
         self.offsets.append(self.size)
         self._packer = _packer()
@@ -80,33 +80,33 @@ def _packer() -> zlib._Compress:
 
 
 def packed_size(pieces: Iterable[bytes]) -> int:
-    """Return the bytes that a block of these pieces takes in a file."""
+    """Return the size in a file, in bytes, of a block of these pieces."""
     packer = _packer()
     body = sum(len(packer.compress(piece)) for piece in pieces) + len(packer.flush())
     return len(HEADER) + body + _TRAILER.size
 
 
 def check_compression(compression: str | None) -> None:
-    """Raise UsageError unless shards may be compressed so."""
+    """Raise UsageError unless this compression is known."""
     if compression not in (None, GZIP):
-        raise UsageError(f"compression={compression!r}: allowed are None and {GZIP!r}.")
+        raise UsageError(f"compression: unknown value (got {compression!r}, expected None or {GZIP!r}).")
 
 
 def unpack_blocks(data: bytes, size: int) -> bytes:
-    """Unpack one block, or several that stand one after the other.
+    """Unpack one block, or several consecutive ones.
 
     Args:
-        data: their bytes in the file.
+        data: bytes of the blocks in the file.
         size: number of bytes that they unpack to.
 
     Raises:
-        ValueError: they do not, or a checksum does not fit; says why.
+        ValueError: the size or a checksum is wrong.
     """
     parts, left = [], size
     while data:
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | _GZIP_MEMBER)
         try:
-            # One byte more than is due shows that there is too much, without unpacking all of it.
+            # One more byte than expected reveals a surplus without unpacking all of it.
             part = unpacker.decompress(data, left + 1)
         except zlib.error as error:
             raise ValueError(str(error)) from None

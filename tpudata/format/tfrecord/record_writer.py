@@ -1,7 +1,6 @@
-"""Writing a TFRecord file. Each byte of the records goes through CRC-32C once.
+"""Writing of TFRecord files, with one pass of CRC-32C over each byte of the records.
 
-That checksum is the one in the record's frame; those of blocks and of the whole file follow from it: see
-`tpudata.format.tfrecord.crc32c`.
+That pass gives the checksum in the record's frame; `tpudata.format.tfrecord.crc32c` derives those of blocks and of the whole file.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 # From this length on, a copy costs more than a separate part.
 _LARGE = 1 << 14
-# What is held back and then written at once. More saves no time, less does not let small records share a call.
+# Bytes that are collected for one write. More saves no time; with less, small records would not share a call.
 _HELD_BYTES = 1 << 19
-# Of whose blocks the checksums are derived together.
+# Records whose blocks get their checksums together.
 _STEP_RECORDS = 1 << 16
 
 
@@ -35,14 +34,14 @@ class Written:
     """Result of a RecordWriter.
 
     Attributes:
-        offsets: uint64 [records + 1]: byte offset of every record's header, and last the size of all, before compression.
+        offsets: uint64 [records + 1]: byte offset of every record's header, and the size of all records, before compression.
         block_crc32c: uint32 [blocks]: CRC-32C of the bytes of each block of `block_records` records before compression; the
             last block may be shorter.
         block_records: records per block.
         file_bytes: size of the file.
         crc32c: CRC-32C of the file's bytes.
-        block_offsets: uint64 [blocks + 1]: byte offset in the compressed file at which each block begins, and last where the
-            last one ends; None where the file is not compressed.
+        block_offsets: uint64 [blocks + 1]: byte offset in the compressed file at which each block begins, and the end of the
+            last one; None if the file is not compressed.
     """
 
     offsets: npt.NDArray[np.uint64]
@@ -54,18 +53,17 @@ class Written:
 
 
 class RecordWriter:
-    """Writer of records to an open file; it remembers the offsets and checksums for the index.
+    """Writer of records to an open file, which collects the offsets and checksums for the index.
 
-    Memory holds half a MB of what is written, or one record that is larger, and 12 bytes per record; `finish` takes some 25 more
-    per record.
+    Memory holds half a MB of output, or one larger record, and 12 bytes per record; `finish` takes some 25 more per record.
 
     Args:
-        file: opened for writing, at its start.
-        block_records: how many records share a checksum in the index.
+        file: file opened for writing, at its start.
+        block_records: number of records that share a checksum in the index.
         compression: None, or `"gzip"`, see `tpudata.format.tfrecord.gzip_blocks`.
 
     Raises:
-        UsageError: another compression.
+        UsageError: the compression is unknown.
     """
 
     def __init__(self, file: BinaryIO, block_records: int, compression: str | None = None) -> None:
@@ -75,13 +73,13 @@ class RecordWriter:
         self._block_records = block_records
         self._sizes = array.array("Q")
         self._crcs = array.array("I")
-        # Not yet written: pieces, and behind them small pieces that become one.
+        # Not yet written: pieces, followed by small pieces that become one.
         self._pieces: list[bytes] = []
         self._small: list[bytes] = []
         self._held = 0
 
     def write(self, *parts: bytes) -> int:
-        """Append one record, given whole or in parts of its data, which may be held back until `finish`; return its bytes."""
+        """Append one record, given whole or in parts, and return its size in bytes; it may be written as late as in `finish`."""
         size = crc = 0
         for part in parts:
             size += len(part)
@@ -105,7 +103,7 @@ class RecordWriter:
         return size
 
     def finish(self) -> Written:
-        """Write what was held back, and return what the file holds then. Nothing may be written after it."""
+        """Write the remaining data, and return the offsets and checksums of the file. Nothing may be written afterwards."""
         self._write_held()
         sizes = np.array(self._sizes, np.uint64)
         offsets = np.zeros(len(sizes) + 1, np.uint64)
@@ -121,7 +119,7 @@ class RecordWriter:
         return Written(offsets, blocks, self._block_records, self._packed.size, self._packed.crc32c, block_offsets)
 
     def _blocks(self) -> npt.NDArray[np.uint32]:
-        """Return the CRC-32C of each block. Some at a time: it takes two hundred bytes per record."""
+        """Return the CRC-32C of each block, computed in batches, since it takes two hundred bytes per record."""
         step = -(-_STEP_RECORDS // self._block_records) * self._block_records
         parts = [np.zeros(0, np.uint32)]
         for start in range(0, len(self._sizes), step):
@@ -151,7 +149,7 @@ def _header(size: int) -> bytes:
     return length + _CRC.pack(masked_crc32c(length))
 
 
-# Kept for small records, whose sizes recur.
+# Cached for small records, whose sizes recur.
 _small_header = functools.lru_cache(maxsize=4096)(_header)
 
 
@@ -166,7 +164,7 @@ def _block_checksums(
     lengths = crc32c_extended(np.zeros(len(sizes), np.uint32), _bytes(sizes.astype("<u8")))
     headers = crc32c_extended(lengths, _bytes(_masked_all(lengths)))
     rests = crc32c_extended(crcs, _bytes(_masked_all(crcs)))
-    # Together: what a step costs is hardly more for twice as many.
+    # Together: a step costs hardly more for twice as many.
     moved = crc32c_moved(np.concatenate([headers, rests]), np.concatenate([to_end + sizes + FOOTER_BYTES, to_end]))
     shares = moved[: len(sizes)] ^ moved[len(sizes) :]
     checksums: npt.NDArray[np.uint32] = np.bitwise_xor.reduceat(shares, starts)
@@ -174,7 +172,7 @@ def _block_checksums(
 
 
 def _masked_all(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    # As `masked`; sums of this type wrap by themselves.
+    # As `masked`; uint32 sums wrap.
     summed: npt.NDArray[np.uint32] = (crcs >> 15 | crcs << 17) + np.uint32(MASK_DELTA)
     return summed.astype("<u4")
 

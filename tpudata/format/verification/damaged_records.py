@@ -11,7 +11,7 @@ import google_crc32c
 from tpudata.errors import CorruptionError, DatasetError, StorageError, StorageUnavailableError
 from tpudata.format.dataset import Dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard
-from tpudata.format.quarantine import QUARANTINE_NAME, LeftOut, Quarantine, ShardQuarantine
+from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine, ShardQuarantine, SkippedRecords
 from tpudata.format.shards.index import ShardIndex
 from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
 from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
@@ -27,15 +27,15 @@ _FOOTER = struct.Struct("<I")
 def quarantine_damage(
     folder: str, defects: Iterable[Defect], example_check: ExampleCheck | None
 ) -> tuple[Quarantine, list[Defect]]:
-    """Write the list of records for readers to skip: all that are damaged, and no other.
+    """Write the list of records for readers to skip: exactly the damaged ones.
 
     Args:
-        folder: the dataset's.
-        defects: all that `verify` found.
-        example_check: that of `verify`.
+        folder: the dataset's folder.
+        defects: all defects that `verify` found.
+        example_check: the `example_check` of `verify`.
 
     Returns:
-        What was written, and the defects that keep readers from the dataset still.
+        The list that was written, and the defects that still keep readers from the dataset.
 
     Raises:
         DatasetError: the manifest cannot be read.
@@ -75,26 +75,24 @@ def quarantine_of(path: str, shard: Shard, index: ShardIndex, problems: Problems
     Memory holds one block of records.
 
     Args:
-        path: of the shard's file.
-        shard: what the manifest says of it.
-        index: of the shard.
-        problems: what is wrong with the content of a record, in words.
+        path: path of the shard's file.
+        shard: its entry in the manifest.
+        index: its index.
+        problems: yields the problems of a record's content, in words.
 
     Raises:
-        StorageError: the file is there, and cannot be read.
+        StorageError: the file exists but cannot be read.
     """
     storage = storage_for(path)
     entry = storage.stat(path)
     if entry is None:
-        return ShardQuarantine(shard.crc32c, 0, (LeftOut(0, shard.records, "the shard is missing"),))
+        return ShardQuarantine(shard.crc32c, 0, (SkippedRecords(0, shard.records, "the shard is missing"),))
     with storage.open(path) as file:
-        found = [
-            left_out for block in range(index.blocks) for left_out in _of_block(path, file, index, block, problems)
-        ]
+        found = [skipped for block in range(index.blocks) for skipped in _of_block(path, file, index, block, problems)]
     return ShardQuarantine(shard.crc32c, entry.size, tuple(_joined(found)))
 
 
-def _of_block(path: str, file: BinaryIO, index: ShardIndex, block: int, problems: Problems) -> Iterator[LeftOut]:
+def _of_block(path: str, file: BinaryIO, index: ShardIndex, block: int, problems: Problems) -> Iterator[SkippedRecords]:
     """Read the next block of a shard and yield the records to skip."""
     first = block * index.block_records
     last = min(first + index.block_records, index.records)
@@ -104,7 +102,7 @@ def _of_block(path: str, file: BinaryIO, index: ShardIndex, block: int, problems
         try:
             data = unpack_blocks(data, stop - start)
         except ValueError as error:
-            yield LeftOut(first, last, f"the block does not unpack: {error}")
+            yield SkippedRecords(first, last, f"the block does not unpack: {error}")
             return
     is_whole = True
     for record in range(first, last):
@@ -116,35 +114,35 @@ def _of_block(path: str, file: BinaryIO, index: ShardIndex, block: int, problems
         else:
             reason = "; ".join(problems(path, offset, frame[HEADER_BYTES:-FOOTER_BYTES]))
         if reason:
-            yield LeftOut(record, record + 1, reason)
+            yield SkippedRecords(record, record + 1, reason)
     if is_whole and google_crc32c.value(data) != index.block_crc32c[block]:
-        yield LeftOut(first, last, "not the records that were written, by the index's checksum")
+        yield SkippedRecords(first, last, "the records differ from those that were written, by the index's checksum")
 
 
 def _frame_damage(frame: bytes, size: int) -> str | None:
-    """Return what is wrong with a record and what stands around it, or None."""
+    """Return the problem of a record's frame or data, in words, or None."""
     if len(frame) < size:
         return "the file ends before it"
     length, length_crc = _HEADER.unpack_from(frame)
     if masked_crc32c(frame[:8]) != length_crc or length != size - FRAME_BYTES:
-        return "its length does not fit its checksum or the index"
+        return "its length does not match its checksum or the index"
     if masked_crc32c(frame[HEADER_BYTES:-FOOTER_BYTES]) != _FOOTER.unpack(frame[-FOOTER_BYTES:])[0]:
-        return "its checksum does not fit"
+        return "its checksum does not match"
     return None
 
 
-def _joined(found: list[LeftOut]) -> Iterator[LeftOut]:
-    """Yield runs that do not overlap, neighbours of one reason as one."""
-    before: LeftOut | None = None
-    for left_out in sorted(found):
+def _joined(found: list[SkippedRecords]) -> Iterator[SkippedRecords]:
+    """Yield runs that do not overlap; neighbours with the same reason are joined."""
+    before: SkippedRecords | None = None
+    for skipped in sorted(found):
         if before is None:
-            before = left_out
-        elif left_out.first < before.last or (left_out.first == before.last and left_out.reason == before.reason):
-            # A block that is quarantined as a whole begins no later than the damage found in it.
-            reason = before.reason if before.last >= left_out.last else left_out.reason
-            before = LeftOut(before.first, max(before.last, left_out.last), reason)
+            before = skipped
+        elif skipped.first < before.last or (skipped.first == before.last and skipped.reason == before.reason):
+            # A wholly quarantined block begins no later than the damage in it.
+            reason = before.reason if before.last >= skipped.last else skipped.reason
+            before = SkippedRecords(before.first, max(before.last, skipped.last), reason)
         else:
             yield before
-            before = left_out
+            before = skipped
     if before is not None:
         yield before

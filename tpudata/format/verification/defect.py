@@ -1,4 +1,4 @@
-"""Something in a dataset that is not what it should be."""
+"""A defect that verification finds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Defect:
-    """Something in a dataset that is not what it should be.
+    """A damaged, missing or surplus part of a dataset.
 
     Attributes:
-        path: the file.
-        offset: byte in that file: of the record, line or block that is damaged, or where a file ends too early. None where the
-            file as a whole is missing or should not be there.
-        reason: what does not fit.
+        path: path of the file.
+        offset: byte in that file of the damaged record, line or block, or at which a file ends too early. None if the file as a
+            whole is missing or surplus.
+        reason: the problem, in words.
     """
 
     path: str

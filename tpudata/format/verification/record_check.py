@@ -16,7 +16,7 @@ from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.manifest import Manifest
 
 _KINDS = {bytes: "bytes", int: "int64", float: "float"}
-# What layouts call the label. Where a record has several, the feature does without their number; the manifest has it.
+# Name of the label in layouts. If a record has several labels, the feature lacks the number of classes; the manifest has it.
 _LABELS = ("image/class/label", "label")
 _TYPES = {kind: of for of, kind in _KINDS.items()}
 
@@ -25,14 +25,14 @@ class RecordCheck:
     """Compares records with the schema of a dataset.
 
     Args:
-        manifest: of the dataset.
+        manifest: manifest of the dataset.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self._features = {feature.name: _FeatureCheck.of(feature, manifest) for feature in manifest.features}
 
     def problems(self, example: Mapping[str, Value]) -> Iterator[str]:
-        """Yield what does not fit in a record, in words; nothing if all does."""
+        """Yield the problems of a record, in words."""
         features, matched = self._features, 0
         for name, values in example.items():
             feature = features.get(name)
@@ -53,11 +53,12 @@ class _FeatureCheck:
     """Rule for the values of one feature.
 
     Attributes:
-        feature: as the manifest has it.
-        type: of every value.
-        unit: how many values (bytes, where they are raw) the known dimensions of the shape take.
-        repeats: whether there may be any multiple of `unit`, because a dimension varies.
-        low, high: smallest and largest allowed integer, or None.
+        feature: the feature in the manifest.
+        type: type of every value.
+        unit: number of values (of bytes for raw values) in the known dimensions of the shape.
+        repeats: whether any multiple of `unit` is allowed, because a dimension varies.
+        low: smallest allowed integer, or None.
+        high: largest allowed integer, or None.
     """
 
     feature: Feature
@@ -69,7 +70,7 @@ class _FeatureCheck:
 
     @property
     def may_be_absent(self) -> bool:
-        """Whether a record without it stands for one with no values, as TensorFlow parses it."""
+        """Whether its absence means a list without values, as in TensorFlow."""
         return self.repeats and self.feature.shape == (None,) and self.feature.encoding != "raw"
 
     @classmethod
@@ -84,12 +85,12 @@ class _FeatureCheck:
         return cls(feature, _TYPES[feature.kind], unit, None in shape, low, high)
 
     def problem(self, values: Value) -> str:
-        """Return what does not fit, or nothing."""
+        """Return the problem of some values, or an empty string."""
         if self.feature.encoding == "raw":
             return self._raw_problem(values)
         count = len(values)
         if count != self.unit and not (self.repeats and self._is_multiple(count)):
-            return f"has {count} values, which is not the manifest's shape {self._shape}"
+            return f"has {count} values, which do not match the manifest's shape {self._shape}"
         for value in values:
             if type(value) is not self.type:
                 return self._kind_problem(value)
@@ -105,7 +106,7 @@ class _FeatureCheck:
             return self._kind_problem(value)
         size = len(value)
         if size != self.unit and not (self.repeats and self._is_multiple(size)):
-            return f"has {size} bytes, which is not the manifest's {self.feature.dtype} of shape {self._shape}"
+            return f"has {size} bytes, which do not match the manifest's {self.feature.dtype} of shape {self._shape}"
         return ""
 
     def _is_multiple(self, count: int) -> bool:

@@ -1,4 +1,4 @@
-"""Re-reading one shard and its index: every byte, every checksum, every record."""
+"""Check of one shard and its index: every byte, every checksum, every record."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tpudata.format.verification.record_check import RecordCheck
 from tpudata.format.verification.shard_walk import Walk
 from tpudata.storage import storage_for
 
-# From the manifest and a decoded record to what does not fit in it, in words.
+# From the manifest and a decoded record to its problems, in words.
 ExampleCheck = Callable[[Manifest, Mapping[str, Value]], Iterable[str]]
 
 _PROGRESS_BYTES = 8_000_000
 
 
 class ShardCheck:
-    """Checks shards of one dataset; pickled to worker processes.
+    """Check of the shards of one dataset; pickled to worker processes.
 
     Args:
-        folder: the dataset's.
+        folder: the dataset's folder.
         manifest: its manifest.
         example_check: further checks of each decoded record, or None.
     """
@@ -48,7 +48,7 @@ class ShardCheck:
         Memory holds one record, of a compressed shard one block of records, and the index.
 
         Args:
-            shard: which one.
+            shard: the shard.
             progress: called with the number of bytes read since the last call.
         """
         storage = storage_for(self._folder)
@@ -83,13 +83,13 @@ class ShardCheck:
             if progress:
                 progress(shard.bytes - reported)
         except StorageUnavailableError:
-            # An outage says nothing about the shard.
+            # An outage is no defect of the shard.
             raise
         except (StorageError, OSError) as error:
             yield Defect(path, walk.offset, f"cannot be read: {error}")
 
     def _dali_index(self, shard: Shard, index: ShardIndex | None) -> Iterator[Defect]:
-        """Yield the defects of a shard's index for DALI; `index` is the shard's own, or None if that is damaged."""
+        """Yield the defects of a shard's index for DALI; `index` is the index of the shard, or None if it is damaged."""
         storage = storage_for(self._folder)
         path = storage.join(self._folder, dali_index_name(shard.name))
         try:
@@ -101,7 +101,7 @@ class ShardCheck:
             yield Defect(path, 0, f"cannot be read: {error}")
 
     def _unpacked(self, path: str, shard: Shard) -> Iterator[Defect]:
-        """Yield the defects of a compressed shard whose index cannot be relied on: nothing after the first damage is found then."""
+        """Yield the defects of a compressed shard without a valid index, up to the first damage."""
         records = 0
         try:
             for offset, data in read_records(path, self._manifest.compression):
@@ -120,9 +120,11 @@ class ShardCheck:
             yield Defect(path, 0, f"the checksum of the file is {crc:08x}, the manifest says {shard.crc32c:08x}")
 
     def problems(self, path: str, offset: int, data: bytes) -> list[str]:
-        """Return what is wrong with the content of a record."""
+        """Return the problems of a record's content, in words."""
         if len(data) > MAX_EXAMPLE_BYTES:
-            return [f"the record has {len(data)} bytes; a tf.train.Example has {MAX_EXAMPLE_BYTES} at most"]
+            return [
+                f"the record is too large (got {len(data)} bytes, expected at most {MAX_EXAMPLE_BYTES} in a tf.train.Example)"
+            ]
         try:
             example = decode_example(data, path=path, offset=offset)
         except CorruptionError as error:
@@ -133,7 +135,7 @@ class ShardCheck:
         return problems
 
     def _index(self, shard: Shard) -> Generator[Defect, None, ShardIndex | None]:
-        """Yield what is wrong with a shard's index; return it if it can be relied on, else None."""
+        """Yield the defects of a shard's index; return the index if it is valid, else None."""
         storage = storage_for(self._folder)
         path = storage.join(self._folder, index_name(shard.name))
         try:
@@ -156,7 +158,7 @@ class ShardCheck:
             yield Defect(path, 0, f"describes another shard: {_described(*said)}; the manifest says {_described(*due)}")
             return None
         if not _is_in_order(index) or index.to_bytes() != data:
-            yield Defect(path, 0, "no index of records one after the other, though its checksum fits")
+            yield Defect(path, 0, "the records of the index are not contiguous, although its checksum matches")
             return None
         return index
 

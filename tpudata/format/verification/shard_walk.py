@@ -1,9 +1,8 @@
-"""Going through the records of one shard, and finding what is damaged by the place where it stands.
+"""Walk through the records of one shard, which finds damage and its place.
 
-How each byte is covered, with two passes of CRC-32C over it and not three. One is the record's own checksum. The other runs
-through the records, and its value at the end is the checksum of a file that is not compressed. That of a block follows from the
-values where the block begins and ends (see `tpudata.format.tfrecord.crc32c`), at a cost per block. One more
-runs through the packed bytes of a compressed file.
+Two passes of CRC-32C cover each byte, not three. One is the record's own checksum. The other runs through all records; its final
+value is the checksum of an uncompressed file, and the checksum of a block follows from its values at both ends of the block (see
+`tpudata.format.tfrecord.crc32c`). A third pass runs through the packed bytes of a compressed file.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BY
 from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
 from tpudata.format.verification.defect import Defect
 
-# From path, offset and data of a record to what is wrong with its content, in words.
+# From path, offset and data of a record to the problems of its content, in words.
 Problems = Callable[[str, int, bytes], list[str]]
 
 _HEADER = struct.Struct("<QI")
@@ -31,11 +30,12 @@ _FOOTER = struct.Struct("<I")
 
 
 class _BadBlocks(NamedTuple):
-    """Blocks, one behind the other, that are not those that the index was written for.
+    """Consecutive blocks that differ from those that the index was written for.
 
     Attributes:
-        start, end: bytes of their records.
-        packed: bytes of the file, where these cannot be unpacked; else None.
+        start: offset of their first record.
+        end: offset after their last record.
+        packed: range of bytes in the file if they cannot be unpacked, else None.
     """
 
     start: int
@@ -44,16 +44,16 @@ class _BadBlocks(NamedTuple):
 
 
 class Walk:
-    """Goes through the records of a shard, and keeps what is known at the place reached.
+    """Walk through the records of a shard, with the checksums up to the current place.
 
     Args:
-        path: the shard's file, for messages.
-        shard: what the manifest says of it.
-        index: of the shard, if there is a reliable one.
+        path: path of the shard's file, for messages.
+        shard: its entry in the manifest.
+        index: its index, or None if that is not valid.
 
     Attributes:
-        offset: byte of the records reached.
-        read: byte of the file reached.
+        offset: current offset in the records.
+        read: current offset in the file.
     """
 
     def __init__(self, path: str, shard: Shard, index: ShardIndex | None) -> None:
@@ -65,7 +65,7 @@ class Walk:
         self._number = 0
         self._crc = 0
         self._file_crc: int | None = None
-        # What is damaged is named once: where a record is, neither its block nor the file is named for the same bytes.
+        # Damage is reported once: a damaged record is not reported again as its block or file.
         self._damaged = self._damaged_block = self._broken_off = False
         self._block_start = self._block_crc = 0
         self._bad_blocks: _BadBlocks | None = None
@@ -79,7 +79,7 @@ class Walk:
             yield defects
 
     def blocks(self, file: BinaryIO, index: ShardIndex, problems: Problems) -> Iterator[list[Defect]]:
-        """Do the same for a compressed file, block by block: the index says where each begins, whatever is damaged before it."""
+        """Do the same for a compressed file, block by block: the index has their offsets, so damage does not hide later blocks."""
         self._file_crc = google_crc32c.value(file.read(index.file_range(0)[0]))
         for block in range(index.blocks):
             start, end = index.block_range(block)
@@ -109,7 +109,7 @@ class Walk:
         self._block_crc = self._crc
 
     def ending(self) -> Iterator[Defect]:
-        """Yield what the end of the file shows."""
+        """Yield the defects that show at the end of the file."""
         yield from self._close_block(last=True)
         if self._broken_off:
             return
@@ -132,13 +132,11 @@ class Walk:
         length, header_crc = _HEADER.unpack(header)
         whole = masked_crc32c(header[:8]) == header_crc
         if not whole:
-            reason = "the checksum of a record's length does not fit"
+            reason = "the checksum of a record's length does not match"
             if end is None or end > size:
-                yield self._break_off(
-                    f"{reason}; what follows is not checked, because nothing says where the next record is"
-                )
+                yield self._break_off(f"{reason}; the rest is not checked, because the next record cannot be located")
                 return
-            # The index knows where the next record begins.
+            # The index has the offset of the next record.
             yield self._damage(start, reason)
             length = end - start - FRAME_BYTES
         elif length > size - start - FRAME_BYTES:
@@ -150,7 +148,7 @@ class Walk:
             return
         self._crc = google_crc32c.extend(google_crc32c.extend(google_crc32c.extend(self._crc, header), data), footer)
         if masked_crc32c(data) != _FOOTER.unpack(footer)[0]:
-            yield self._damage(start, f"the checksum of a record of {length} bytes does not fit")
+            yield self._damage(start, f"the checksum of a record of {length} bytes does not match")
         else:
             for problem in problems(self._path, start, data):
                 yield self._defect(start, problem)
@@ -160,7 +158,7 @@ class Walk:
             yield from self._close_block()
 
     def _expected_end(self) -> Generator[Defect, None, int | None]:
-        """Return where the next record ends by the index, or None; yield if the index is at odds with the shard."""
+        """Return the end of the next record by the index, or None; yield a defect if index and shard differ."""
         index = self._index
         if index is None or self._number >= index.records:
             return None
@@ -173,12 +171,12 @@ class Walk:
         return None
 
     def _close_block(self, last: bool = False) -> Iterator[Defect]:
-        """Compare the block that ends at the place reached with its checksum in the index."""
+        """Compare the block that ends at the current place with its checksum in the index."""
         index, size = self._index, self.offset - self._block_start
         if index is not None and size and not self._broken_off:
             block = (self._number - 1) // index.block_records
             crc = crc32c_of_rest(self._crc, self._block_crc, size)
-            # A block that a cut file ends in, and records beyond the last one, show in the count.
+            # The last block of a cut file, and records after the last block, show in the count.
             whole = self._number in ((block + 1) * index.block_records, index.records)
             fits = not whole or crc == index.block_crc32c[block]
             if fits or self._damaged_block:
@@ -190,7 +188,7 @@ class Walk:
             yield from self._flush_blocks()
 
     def _bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:
-        """Note a block that is not the one that the index was written for; yield those before, if they are of another kind."""
+        """Note a block that differs from the index; yield the earlier ones if they are of another kind."""
         before = self._bad_blocks
         if before is not None and (before.packed is None) == (packed is None):
             start = before.start
@@ -206,7 +204,9 @@ class Walk:
         start, end, packed = self._bad_blocks
         self._bad_blocks = None
         if packed is None:
-            reason = f"{end - start} bytes of whole records are not those that were written, by the index's checksums"
+            reason = (
+                f"{end - start} bytes of whole records differ from those that were written, by the index's checksums"
+            )
         else:
             size = end - start
             reason = f"{size} bytes of records cannot be unpacked from bytes {packed[0]} to {packed[1]} of the file"

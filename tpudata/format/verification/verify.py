@@ -33,7 +33,7 @@ from tpudata.storage import Entry, storage_for
 
 __all__ = ["Defect", "ExampleCheck", "verify"]
 
-# Names of files that are not there yet begin so, and no glob such as `train-*` finds them.
+# Prefix of temporary files, which no glob such as `train-*` finds.
 _HIDDEN = "."
 
 
@@ -46,20 +46,20 @@ def verify(
 ) -> Iterator[Defect]:
     """Read a dataset again and yield every defect in it: first in the files next to the shards, then in each shard.
 
-    What is found: any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is
-    cut, missing, too much, or another one's; counts and checksums that differ from the manifest; records that are no Example, or
-    not of the manifest's features, kinds, shapes and labels; files of rejected inputs that list more or fewer than it counts.
-    Where the manifest itself is damaged nothing else is looked at, since all the rest is compared with it.
+    Defects are any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is cut,
+    missing, surplus, or that of another shard; counts and checksums that differ from the manifest; records that are not an Example
+    with the manifest's features, kinds, shapes and labels; files of rejected inputs that list more or fewer than it counts. If the
+    manifest itself is damaged, nothing else is checked, since all the rest is compared with it.
 
-    Memory holds one record (of a compressed shard, one block of records) and one index per worker; with several workers, also
-    the defects of the shards that wait their turn.
+    Memory holds one record (one block of records for a compressed shard) and one index per worker; with several workers, also the
+    defects of shards that are checked ahead of their turn.
 
     Args:
-        folder: the dataset's, local or gs://.
-        example_check: called with the manifest and each decoded record whose checksum fits; yields its defects as text. With
-            several workers it must be picklable, which a function of a module is.
-        workers: number of processes among which the shards are divided; 1 does without another process.
-        progress: called with the number of bytes read since the last call, and in all shards together.
+        folder: the dataset's folder, local or gs://.
+        example_check: called with the manifest and each decoded record whose checksum matches; yields its defects as text. With
+            several workers it must be picklable, such as a function of a module.
+        workers: number of processes among which the shards are divided; 1 is this process.
+        progress: called with the number of bytes read since the last call, and the number in all shards.
 
     Raises:
         DatasetError: the folder has no manifest.
@@ -68,12 +68,12 @@ def verify(
     storage = storage_for(folder)
     manifest_path = storage.join(folder, MANIFEST_NAME)
     if storage.stat(manifest_path) is None:
-        open_dataset(folder)  # says that there is none, and what to do
+        open_dataset(folder)  # its error says that there is none, and the fix
     manifest = yield from _manifest(manifest_path)
     if manifest is None:
         return
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
-    yield from _beside(folder, manifest)
+    yield from _metadata(folder, manifest)
     yield from _too_much(folder, manifest, shards)
     yield from _rejects(folder, manifest)
     yield from _quarantine(folder, shards)
@@ -83,16 +83,14 @@ def verify(
 
 
 def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
-    """Yield what is wrong with the manifest; return it if the rest can be compared with it."""
+    """Yield the defects of the manifest; return it if the rest can be compared with it."""
     data = storage_for(path).read(path)
     fits = checksum_fits(data)
     if fits is False:
-        yield Defect(
-            path, 0, "the checksum of the manifest does not fit; restore it, for nothing else can be checked without it"
-        )
+        yield Defect(path, 0, "the checksum of the manifest does not match, so nothing else can be checked. Restore it")
         return None
     if fits is None:
-        yield Defect(path, 0, "the manifest has no checksum, so nothing says whether it is as it was written")
+        yield Defect(path, 0, "the manifest has no checksum, so changes of it cannot be found")
     try:
         return Manifest.from_bytes(data, path)
     except DatasetError as error:
@@ -101,8 +99,8 @@ def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
         return None
 
 
-def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
-    """Yield what is wrong with the tokenizer's file, labels.txt and the TFDS metadata."""
+def _metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
+    """Yield the defects of the tokenizer's file, labels.txt and the TFDS metadata."""
     storage = storage_for(folder)
     tokenizer = tokenizer_file(manifest)
     if tokenizer is not None:
@@ -110,10 +108,10 @@ def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
         if storage.stat(path) is None:
             yield Defect(path, None, "is missing; the manifest names it as the tokenizer's file")
         elif hashlib.sha256(storage.read(path)).hexdigest() != tokenizer.sha256:
-            yield Defect(path, 0, "the SHA-256 of the tokenizer's file is not the manifest's")
+            yield Defect(path, 0, "the SHA-256 of the tokenizer's file differs from the manifest's")
     labels = _class_names(folder, manifest)
     metadata = tfds.metadata(manifest, labels)
-    # Damaged labels.txt is a defect by itself, and does not say what TFDS's copy should be.
+    # Damaged labels.txt is a defect by itself, and no reference for TFDS's copy.
     expected = {*tfds.NAMES, *(metadata_names_of(manifest) if labels is not None else ())} - {LABELS_NAME}
     for name in sorted(expected):
         path, due = storage.join(folder, name), metadata.get(name)
@@ -125,7 +123,7 @@ def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
                 path, None, "should not be there: TFDS does not read compressed shards, or not these class names"
             )
         elif (found := storage.read(path)) != due:
-            yield Defect(path, _first_difference(found, due), "differs from what the manifest says")
+            yield Defect(path, _first_difference(found, due), "differs from the manifest")
     path = storage.join(folder, LABELS_NAME)
     present = storage.stat(path) is not None
     if manifest.labels is None:
@@ -144,11 +142,11 @@ def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
             f"{counted(names, 'name')}, the manifest counts {counted(manifest.labels, 'class', 'classes')}",
         )
     elif manifest.labels_crc32c is not None and google_crc32c.value(data) != manifest.labels_crc32c:
-        yield Defect(path, 0, "the checksum of the class names is not the manifest's")
+        yield Defect(path, 0, "the checksum of the class names differs from the manifest's")
 
 
 def _class_names(folder: str, manifest: Manifest) -> list[str] | None:
-    """Return the class names in labels.txt; None if there are none, or not those of the manifest."""
+    """Return the class names in labels.txt; None if there are none, or if they differ from the manifest."""
     storage = storage_for(folder)
     path = storage.join(folder, LABELS_NAME)
     if manifest.labels is None or storage.stat(path) is None:
@@ -164,7 +162,7 @@ def _first_difference(one: bytes, other: bytes) -> int:
 
 
 def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
-    """Yield files that readers would take for a part of the dataset although the manifest does not list them."""
+    """Yield files that readers would take for parts of the dataset but that the manifest does not list."""
     storage = storage_for(folder)
     known = {shard.name for shard in shards}
     prefixes = tuple(f"{split}-" for split in manifest.splits)
@@ -185,7 +183,7 @@ def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[
 
 
 def _quarantine(folder: str, shards: list[Shard]) -> Iterator[Defect]:
-    """Yield what is wrong with the list of records that are omitted."""
+    """Yield the defects of the list of records that readers skip."""
     storage = storage_for(folder)
     path = storage.join(folder, QUARANTINE_NAME)
     if storage.stat(path) is None:
@@ -204,7 +202,7 @@ def _quarantine(folder: str, shards: list[Shard]) -> Iterator[Defect]:
 
 
 def _keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
-    """Yield what is wrong with the keys of the shards."""
+    """Yield the defects of the keys of the shards."""
     storage = storage_for(folder)
     for shard in shards:
         path = storage.join(folder, keys_name(shard.name))
@@ -227,7 +225,7 @@ def _listed(folder: str, name: str) -> list[Entry]:
 
 
 def _rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
-    """Yield what is wrong with the files that list rejected inputs."""
+    """Yield the defects of the files that list rejected inputs."""
     storage = storage_for(folder)
     listed = 0
     for entry in _listed(folder, REJECTS_FOLDER):
@@ -236,7 +234,7 @@ def _rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
             for line in file:
                 listed += 1
                 if not _is_reject(line):
-                    yield Defect(entry.path, offset, "the line is no JSON object with source, offset and reason")
+                    yield Defect(entry.path, offset, "the line is not a JSON object with source, offset and reason")
                 offset += len(line)
     due = sum(manifest.rejected.values())
     if listed != due:

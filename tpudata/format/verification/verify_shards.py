@@ -1,4 +1,4 @@
-"""The shards of a dataset re-read, in this process or divided among several."""
+"""Checks of all shards of a dataset, in this process or divided among several."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def shard_defects(
     """Yield the defects of shards, in their order.
 
     Args:
-        check: finds those of one shard.
-        shards: which ones.
-        workers: number of processes among which they are divided; no more are started than there is use for.
-        progress: called with the number of bytes read since the last call, and in all shards together.
+        check: check of one shard.
+        shards: the shards.
+        workers: number of processes among which they are divided; no more are started than are useful.
+        progress: called with the number of bytes read since the last call, and the number in all shards.
     """
     total = sum(shard.bytes for shard in shards)
     advance = functools.partial(_advance, progress, total) if progress else None
@@ -35,9 +35,9 @@ def shard_defects(
         for shard in shards:
             yield from check.defects(shard, advance)
         return
-    # Fresh processes: a fork would copy the threads' locks of whatever this one runs, in the state they happen to be in.
+    # Spawned processes: a fork would copy locks that threads of this process hold.
     context = multiprocessing.get_context("spawn")
-    # Nothing is sent: each process ends at the end of file, which comes when this one closes its end, or is killed.
+    # A pipe without data: each process ends at end-of-file, which comes when this one closes its end or is killed.
     reader, writer = context.Pipe(duplex=False)
     count = useful_workers(workers, len(shards))
     with concurrent.futures.ProcessPoolExecutor(count, context, _start_process, (reader,)) as pool:
@@ -59,17 +59,17 @@ def shard_defects(
 
 @contextlib.contextmanager
 def _signals_deferred() -> Iterator[None]:
-    """Handle signals after processes have started: one that were left half started would end with a traceback.
+    """Handle signals after processes have started: a half-started one would end with a traceback.
 
-    They are blocked, too, for the processes to inherit. That alone would not do: another thread receives a signal that the main
-    thread blocks, and the main thread handles it.
+    Signals are also blocked, which the processes inherit. Blocking alone is not enough: another thread receives a signal that the
+    main thread blocks, and the main thread handles it.
     """
     numbers = [signal.SIGINT, signal.SIGTERM]
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     received: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
-        # A handler that is not Python's cannot be set again from here.
+        # A handler that is not Python's cannot be restored.
         handlers = {number: handler for number in numbers if (handler := signal.getsignal(number)) is not None}
         for number in handlers:
             signal.signal(number, lambda number, _: received.append(number))

@@ -25,7 +25,7 @@ CONVERT_AGAIN = "Convert the dataset again."
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """Feature that is read.
+    """A feature that is read.
 
     Attributes:
         feature: the stored feature.
@@ -65,7 +65,7 @@ class Fields:
     """Fields that are read of each record.
 
     Attributes:
-        inputs: what a model is fed, by name.
+        inputs: fields that a model is fed, by name.
         label: the label, or None without labels.
     """
 
@@ -108,10 +108,10 @@ def select_fields(
     buckets: Sequence[int] | None = None,
     hint: str = CONVERT_AGAIN,
 ) -> Fields:
-    """Choose what is read of each record.
+    """Choose the fields that are read of each record.
 
     Args:
-        manifest: the dataset's.
+        manifest: manifest of the dataset.
         only: name of the one input to read, instead of all that the layout feeds.
         extra: names of further features, as in the manifest.
         image_size: (height, width) to resize encoded images to.
@@ -150,12 +150,12 @@ def select_fields(
         except DatasetError as error:
             raise FeatureError(f"extra_features: {error}") from None
     if image_size is not None and not any(f.encoding == "image" for f in chosen):
-        raise UsageError(f"size={image_size}: the dataset has no encoded images to resize. Leave it out.")
+        raise UsageError(f"size={image_size}: the dataset has no encoded images to resize. Omit it.")
     if sequence_length is not None and not any(is_sequence(f) for f in chosen):
         asked = f"sequence_length={sequence_length}" if buckets is None else f"buckets={buckets}"
         raise UsageError(
             f"{asked}: it is for sequences of tokens whose length varies, and the features"
-            f" {', '.join(f.name for f in chosen)} are none. Leave it out."
+            f" {', '.join(f.name for f in chosen)} are none. Omit it."
         )
     # Extra features keep their full names: `image/filename` is clearer than `filename`.
     inputs = tuple(

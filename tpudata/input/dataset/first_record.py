@@ -28,11 +28,11 @@ _SEARCHED = 1000
 
 
 def check_first_record(dataset: PlainDataset, fields: Fields) -> None:
-    """Compare the first record with the fields that are read. A damaged record is left to the reader.
+    """Compare the first record with the fields that are read; the reader reports a damaged record.
 
     Args:
         dataset: TFRecords.
-        fields: what is read of a `tf.train.Example`.
+        fields: fields that are read of a `tf.train.Example`.
 
     Raises:
         CorruptionError: the record is not an Example.

@@ -34,7 +34,7 @@ def open_data(data: Data, split: str | None) -> tuple[Dataset, str]:
     if isinstance(data, _FILES):
         if split is not None:
             raise UsageError(
-                f"split={split!r}: files without a manifest have no splits. Leave it out, and name the files of one."
+                f"split={split!r}: files without a manifest have no splits. Omit it, and pass the files of one split."
             )
         return open_files(data), SPLIT
     folder = os.fspath(data) if isinstance(data, (str, os.PathLike)) else None
@@ -90,7 +90,7 @@ def check_plain(cache: Any) -> None:
     """
     if isinstance(cache, (str, os.PathLike)) and cache not in ("auto", ""):
         raise UsageError(
-            f"cache={os.fspath(cache)!r}: without a manifest nothing says whether the files are those that were cached. Pass"
+            f"cache={os.fspath(cache)!r}: without a manifest, changes of the files after caching cannot be found. Pass"
             ' cache=True or "auto", which keep records in memory.'
         )
 
@@ -105,11 +105,11 @@ def fields_of(
     keep_encoded: bool,
     sequences: Tokens,
 ) -> Fields:
-    """Return the fields of each record; the arguments are those of `select_fields`, and how sequences are fed.
+    """Return the fields of each record; the arguments are those of `select_fields`, and the options of sequences.
 
     Raises:
-        FeatureError: a feature is not there, or has no static shape.
-        UsageError: features of records that are taken whole, or none of Examples.
+        FeatureError: a feature is missing, or has no static shape.
+        UsageError: features of records that are taken whole, or no features of Examples.
     """
     files = dataset.files if isinstance(dataset, PlainDataset) else None
     if is_parsed_by_user:
@@ -121,7 +121,7 @@ def fields_of(
         return Fields.of_whole_records("serialized")
     if isinstance(files, TFRecordFiles) and not files.features:
         raise UsageError(
-            "TFRecordFiles: nothing says what the records are. Pass features=[tpudata.format.Feature(...), ...] with it, or"
+            "TFRecordFiles: the features of the records are unknown. Pass features=[tpudata.format.Feature(...), ...] with it, or"
             " parse= to make_input_fn."
         )
     if isinstance(files, TextLineFiles):
@@ -130,7 +130,7 @@ def fields_of(
             raise FeatureError(f"features={only!r}: a line is the feature {line.name}.")
         for name, value in {"extra_features": extra, "size": image_size, **sequences.asked}.items():
             if value:
-                raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Leave it out.")
+                raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Omit it.")
         return Fields.of_whole_records(line.name)
     return select_fields(
         dataset.manifest,

@@ -55,12 +55,12 @@ class PlainDataset(Dataset):
 def open_files(files: RecordFiles) -> PlainDataset:
     """Find the files and the records in them.
 
-    Empty files are skipped. What is appended to a file later is not seen.
+    Empty files are skipped. Data that are appended to a file later are ignored.
 
     Raises:
-        DatasetError: a file is not there, or there are no records.
+        DatasetError: a file does not exist, or there are no records.
         CorruptionError: a file is cut, damaged or compressed; names file and offset.
-        UsageError: a file comes twice.
+        UsageError: a file is listed twice.
         StorageError: a file cannot be read.
     """
     found = find_files(files.files)

@@ -19,7 +19,7 @@ from tpudata.storage import Entry, expand, is_pattern, storage_for
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 
-# What a Feature of raw bytes may be.
+# Dtypes of a Feature of raw bytes.
 _DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64")
 _LABEL = "label"
 
@@ -34,7 +34,7 @@ class TFRecordFiles:
     Attributes:
         files: a path, a pattern such as "data/train-*", or a sequence of these. Records are in the order of the sequence; files of
             a pattern are sorted by name.
-        features: what is read of each record, as `tpudata.format.Feature`s; none with a parse function.
+        features: features that are read of each record, as `tpudata.format.Feature`s; none with a parse function.
         label: name of the feature that is yielded as labels, by default "label" or "image/class/label" if there is one.
 
     Raises:
@@ -52,7 +52,7 @@ class TFRecordFiles:
             raise UsageError(f"features={self.features!r}: pass a sequence of tpudata.format.Feature.")
         names = [feature.name for feature in self.features]
         if len(set(names)) != len(names):
-            raise FeatureError(f"features: two have one name: {', '.join(sorted(names))}. Leave one out.")
+            raise FeatureError(f"features: two have one name: {', '.join(sorted(names))}. Omit one.")
         _check_label(self.label, names)
 
 
@@ -87,11 +87,13 @@ class FixedLengthRecordFiles:
         for name in names:
             part = self.dtype[name]
             if part.base.name not in _DTYPES or 0 in part.shape:
-                raise FeatureError(f"record: {name!r} is {part}; a part is of one of {', '.join(_DTYPES)}.")
+                raise FeatureError(
+                    f"record: unsupported dtype of {name!r} (got {part}, expected {', '.join(_DTYPES)})."
+                )
         _check_label(self.label, names)
         label = self.label_name
         if label is not None and (self.dtype[label].shape != () or self.dtype[label].base.kind not in "iu"):
-            raise FeatureError(f"record: {label!r} is {self.dtype[label]}; a label is one integer.")
+            raise FeatureError(f"record: invalid label {label!r} (got {self.dtype[label]}, expected one integer).")
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -172,7 +174,7 @@ def find_files(files: Paths) -> list[Entry]:
                 raise DatasetError(f"files={path!r} matches no file. Name files, or a pattern that does.")
             found += matched
         elif entry is None:
-            raise DatasetError(f"files: {path} is not there. Name a file, or a pattern such as 'data/train-*'.")
+            raise DatasetError(f"files: {path} does not exist. Pass a file, or a pattern such as 'data/train-*'.")
         elif entry.is_folder:
             raise DatasetError(f"files: {path} is a folder. Name its files, such as {path.rstrip('/')}/*.")
         else:
@@ -197,7 +199,7 @@ def _check_paths(files: Any) -> None:
 
 def _check_count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 0:
-        raise UsageError(f"{name}={value!r}: allowed is an integer of 0 or more.")
+        raise UsageError(f"{name}: invalid value (got {value!r}, expected an integer of 0 or more).")
 
 
 def _check_label(label: Any, names: Sequence[str]) -> None:

@@ -23,7 +23,9 @@ def check_shards(dataset: Dataset, split: str) -> None:
         # The size in the manifest, or the size when damage was found.
         expected = dataset.quarantine.of(shard).bytes
         if size is None and expected:
-            raise DatasetError(f"{dataset.shard_path(shard)} is missing. Restore it, or convert the dataset again.")
+            raise DatasetError(
+                f"{dataset.shard_path(shard)}: the shard is missing. Restore it, or convert the dataset again."
+            )
         if size is not None and size != expected:
             raise CorruptionError(dataset.shard_path(shard), min(size, shard.bytes), _reason(size, expected, shard))
 

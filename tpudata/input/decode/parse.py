@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import CONVERT_AGAIN, PADDING, Field
+from tpudata.input.dataset_ops import checked
 from tpudata.input.decode.image import decode_images
-from tpudata.input.maps import checked
 
 _STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 
@@ -82,7 +82,7 @@ def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
     narrow = tf.cast(value, tf.int32)
     # Without quotes: TensorFlow would print them with backslashes.
     message = (
-        f"Feature {name}: a value does not fit int32, which is what a TPU takes. Leave the feature out, or store"
+        f"Feature {name}: a value does not fit int32, which is what a TPU takes. Omit the feature, or store"
         " smaller numbers."
     )
     return checked(narrow, tf.reduce_all(tf.equal(tf.cast(narrow, tf.int64), value)), message)

@@ -42,11 +42,13 @@ class RandAugment:
 
     def __post_init__(self) -> None:
         if isinstance(self.layers, bool) or not isinstance(self.layers, int) or self.layers < 1:
-            raise UsageError(f"RandAugment.layers is {self.layers!r}; allowed is an integer of 1 or more.")
+            raise UsageError(
+                f"RandAugment.layers: invalid value (got {self.layers!r}, expected an integer of 1 or more)."
+            )
         number = isinstance(self.magnitude, (int, float)) and not isinstance(self.magnitude, bool)
         if not number or not 0 <= self.magnitude <= MAX_MAGNITUDE:
             raise UsageError(
-                f"RandAugment.magnitude is {self.magnitude!r}; allowed is a number from 0 to {MAX_MAGNITUDE}."
+                f"RandAugment.magnitude: invalid value (got {self.magnitude!r}, expected a number from 0 to {MAX_MAGNITUDE})."
             )
 
 
@@ -115,7 +117,7 @@ def rand_augment(image: tf.Tensor, options: RandAugment, seed: tf.Tensor) -> tf.
     if image.dtype != tf.uint8 or image.shape.rank != 3 or image.shape[2] != 3 or not image.shape.is_fully_defined():
         raise UsageError(
             f"RandAugment takes uint8 [height, width, 3] of static shape; this image is {image.dtype.name} {image.shape}."
-            " Crop or resize colour images first, and leave RandAugment out for others."
+            " Crop or resize colour images first, and omit RandAugment for others."
         )
     branches = _branches(image.shape, options.magnitude / MAX_MAGNITUDE)
     numbers = tf.random.stateless_uniform([options.layers, 4], seed)

@@ -1,4 +1,4 @@
-"""Crops of images: what can be asked for, and where in an image they lie.
+"""Crops of images: their options, and their position in an image.
 
 The training crop is that of Inception and ResNet, as tensorflow/tpu's resnet_preprocessing takes it: a random window, resized to a
 square, and flipped in half of the cases. The evaluation crop is the middle. `decode_crop` decodes them.
@@ -18,7 +18,7 @@ from tpudata.errors import UsageError
 
 Method = Literal["bilinear", "bicubic"]
 
-# Where no window is found: 224 of 256 pixels, as resnet_preprocessing pads the evaluation crop.
+# The middle, if no window is found: 224 of 256 pixels, as in resnet_preprocessing's evaluation crop.
 _CENTRE = 0.875
 _PIXELS_MAX = 1 << 14
 
@@ -28,21 +28,21 @@ class TrainCrop:
     """A random window of each image, resized to `size` x `size`, for training.
 
     A window is drawn as `tf.image.sample_distorted_bounding_box` draws it: an aspect ratio, uniform; a height, uniform between
-    those that give the smallest and the largest area; then a place. It is drawn anew, up to `attempts` times, where it does
-    not fit into the image; then, or where it is the whole image, the middle is taken as `CentreCrop` does.
+    those that give the smallest and the largest area; then a place. It is drawn again, up to `attempts` times, if it does
+    not fit into the image; then, or if it is the whole image, the crop is the middle as in `CentreCrop`.
 
     Attributes:
         size: height and width of the result, in pixels.
-        area: least and largest share of the image's area, above 0 and up to 1. resnet_preprocessing names 0.08, but also
-            asks for a tenth of the image, so that its windows have 0.1 or more.
+        area: least and largest share of the image's area, above 0 and up to 1. resnet_preprocessing has 0.08, but also
+            requires a tenth of the image, so its windows have 0.1 or more.
         ratio: least and largest width / height of the window, in the image's pixels.
-        flip: mirror left and right in half of the cases.
-        attempts: how often a window is drawn before the middle is taken.
-        method: how the window is resized. "bilinear" takes less than half the time of resnet_preprocessing's "bicubic", which is
-            sharper where a small window is enlarged. Neither is antialiased.
-        shrink: decode a JPEG's window of at least twice `size` at 1/2, 1/4 or 1/8, as far as `size` pixels are left: much less
-            work for large photographs, and smoother than resizing without antialiasing, as a shrunk pixel is the mean of those
-            it stands for. The window then moves by up to half a shrunk pixel.
+        flip: whether to mirror left and right in half of the cases.
+        attempts: number of draws before the middle is taken.
+        method: method of resizing the window. "bilinear" takes less than half the time of resnet_preprocessing's "bicubic",
+            which is sharper if a small window is enlarged. Neither is antialiased.
+        shrink: whether to decode a JPEG's window of at least twice `size` at 1/2, 1/4 or 1/8, if `size` pixels remain: much less
+            work for large photographs, and smoother than resizing without antialiasing, since a shrunk pixel is a mean. The
+            window then moves by up to half a shrunk pixel.
 
     Raises:
         UsageError: an option is out of range or of another type.
@@ -62,7 +62,9 @@ class TrainCrop:
         _check_range("TrainCrop.ratio", self.ratio, math.inf)
         _check_bool("TrainCrop.flip", self.flip)
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
-            raise UsageError(f"TrainCrop.attempts is {self.attempts!r}; allowed is an integer of 1 or more.")
+            raise UsageError(
+                f"TrainCrop.attempts: invalid value (got {self.attempts!r}, expected an integer of 1 or more)."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +90,9 @@ class CentreCrop:
     def __post_init__(self) -> None:
         _check_common(self)
         if not _is_number(self.fraction) or not 0 < self.fraction <= 1:
-            raise UsageError(f"CentreCrop.fraction is {self.fraction!r}; allowed is a number above 0 and up to 1.")
+            raise UsageError(
+                f"CentreCrop.fraction: invalid value (got {self.fraction!r}, expected a number above 0 and up to 1)."
+            )
 
 
 def crop_window(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor | None = None) -> tf.Tensor:
@@ -96,7 +100,7 @@ def crop_window(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tens
 
     Args:
         shape: int32 [3], the image's height, width and channels.
-        options: which crop.
+        options: the crop.
         seed: int32 [2], for a TrainCrop.
 
     Returns:
@@ -124,7 +128,7 @@ def crop_window(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tens
 
 
 def crop_flips(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Tensor:
-    """Return whether the crop is mirrored: bool, scalar; arguments as of `crop_window`."""
+    """Return whether the crop is mirrored: bool, scalar; arguments as for `crop_window`."""
     if isinstance(options, CentreCrop) or not options.flip:
         return tf.constant(False)
     _, seed = _seeds(seed)
@@ -150,23 +154,25 @@ def _check_common(options: TrainCrop | CentreCrop) -> None:
     name = type(options).__name__
     size = options.size
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= _PIXELS_MAX:
-        raise UsageError(f"{name}.size is {size!r}; allowed is a number of pixels, an integer from 1 to {_PIXELS_MAX}.")
+        raise UsageError(f"{name}.size: invalid value (got {size!r}, expected an integer from 1 to {_PIXELS_MAX}).")
     if options.method not in ("bilinear", "bicubic"):
-        raise UsageError(f'{name}.method is {options.method!r}; allowed are "bilinear" and "bicubic".')
+        raise UsageError(f'{name}.method: invalid value (got {options.method!r}, expected "bilinear" or "bicubic").')
     _check_bool(f"{name}.shrink", options.shrink)
 
 
 def _check_bool(name: str, value: object) -> None:
     if not isinstance(value, bool):
-        raise UsageError(f"{name} is {value!r}; allowed are True and False.")
+        raise UsageError(f"{name}: invalid value (got {value!r}, expected True or False).")
 
 
 def _check_range(name: str, value: object, most: float) -> None:
     if not isinstance(value, tuple) or len(value) != 2 or not all(_is_number(limit) for limit in value):
-        raise UsageError(f"{name} is {value!r}; pass a tuple of two numbers, (least, largest).")
+        raise UsageError(f"{name}: invalid value (got {value!r}, expected a tuple of two numbers, (least, largest)).")
     if not 0 < value[0] <= value[1] <= most:
         limit = "" if math.isinf(most) else f", up to {most:g}"
-        raise UsageError(f"{name} is {value!r}; allowed are numbers above 0{limit}, the smaller one first.")
+        raise UsageError(
+            f"{name}: invalid value (got {value!r}, expected numbers above 0{limit}, the smaller one first)."
+        )
 
 
 def _is_number(value: object) -> bool:

@@ -16,16 +16,16 @@ def prepare_image(image: tf.Tensor, channels: int, options: Images, seed: tf.Ten
     """Crop, augment and scale one image.
 
     Args:
-        image: uint8 [height, width, channels], or a string where it is encoded.
-        channels: how many it has.
-        options: what to do.
-        seed: int32 [2], the record's; None where nothing is drawn.
+        image: uint8 [height, width, channels], or a string if it is encoded.
+        channels: number of its channels.
+        options: options of the steps.
+        seed: int32 [2], seed of the record; None if nothing is drawn.
 
     Returns:
         [height, width, channels] of `options.dtype_name`.
     """
     if options.crop is not None:
-        # Rounded only where what follows takes integers.
+        # Rounded only if the next step takes integers.
         is_rounded = options.augment is not None or options.dtype_name == "uint8"
         dtype = tf.uint8 if is_rounded else tf.float32
         crop_seed = _derived(seed, CROP_SEED)

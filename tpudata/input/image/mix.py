@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
-from tpudata.input.maps import checked
+from tpudata.input.dataset_ops import checked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +41,8 @@ class MixUp:
 class CutMix:
     """A rectangle of each image comes from its partner. Yun et al., "CutMix: Regularization Strategy ..." (2019).
 
-    The rectangle has the image's aspect ratio and 1 - share of its area, its centre anywhere in the image. What of it lies
-    outside is cut off, and the labels' shares are those of the pixels.
+    The rectangle has the image's aspect ratio and 1 - share of its area, its centre anywhere in the image. Parts outside
+    of the image are cut off, and the labels' shares are those of the pixels.
 
     Attributes:
         alpha: the shares are drawn from Beta(alpha, alpha), one a row.
@@ -63,11 +63,11 @@ def mix(
     """Mix a batch.
 
     Args:
-        images: [B, height, width, channels], static but for B. uint8, or floats, normalised or not.
+        images: [B, height, width, channels], static except B. uint8, or floats, normalised or not.
         labels: integers [B] from 0 to classes - 1, or shares float32 [B, classes]. An integer out of range fails at run time with
             `tf.errors.InvalidArgumentError`.
         classes: number of classes.
-        options: how.
+        options: options of the mix.
         seed: int32 [2]: the same seed gives the same shares.
 
     Returns:
@@ -88,7 +88,7 @@ def beta(count: tf.Tensor, alpha: float, seed: tf.Tensor) -> tf.Tensor:
     """Draw numbers from Beta(alpha, alpha): float32 [count]."""
     one, other = tf.unstack(tf.random.stateless_gamma([2, count], seed, alpha, dtype=tf.float64))
     total = one + other
-    # With a tiny alpha both may be too small for a float: then the share is all or, as likely, nothing; all is as good.
+    # With a tiny alpha both may underflow: the share is then 1 or, equally likely, 0; take 1.
     return tf.cast(tf.where(total > 0, one / total, tf.ones_like(total)), tf.float32)
 
 
@@ -105,7 +105,7 @@ def _paste(images: tf.Tensor, shares: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Te
     rows, tall = _span(height, shares, places[0])
     columns, wide = _span(width, shares, places[1])
     kept = 1.0 - tf.cast(tall * wide, tf.float32) / (height * width)
-    # Rows of pixels with their channels, and a mask of the same shape: TensorFlow is slow at spreading one over channels.
+    # Rows of pixels with channels, and a mask of the same shape: TensorFlow is slow at broadcasting over channels.
     shape, channels = tf.shape(images), images.shape[3]
     inside = rows[:, :, tf.newaxis] & tf.repeat(columns, channels, axis=1)[:, tf.newaxis]
     flat = tf.reshape(images, (-1, height, width * channels))
@@ -128,7 +128,7 @@ def _partner(batch: tf.Tensor) -> tf.Tensor:
 def _shares_of_classes(labels: tf.Tensor, classes: int) -> tf.Tensor:
     if labels.shape.rank == 2:
         return tf.cast(tf.ensure_shape(labels, (None, classes)), tf.float32)
-    # one_hot would make zeros of a label out of range, and training would go on without it.
+    # one_hot gives zeros for a label out of range, which training would not notice.
     message = f"labels: a label is not from 0 to {classes - 1}, as there are {counted(classes, 'class', 'classes')}."
     is_class = tf.logical_and(labels >= 0, labels < tf.cast(classes, labels.dtype))
     return tf.one_hot(checked(labels, tf.reduce_all(is_class), message), classes, dtype=tf.float32)
@@ -137,4 +137,4 @@ def _shares_of_classes(labels: tf.Tensor, classes: int) -> tf.Tensor:
 def _check_alpha(options: MixUp | CutMix) -> None:
     alpha = options.alpha
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < math.inf:
-        raise UsageError(f"{type(options).__name__}.alpha is {alpha!r}; allowed is a number above 0.")
+        raise UsageError(f"{type(options).__name__}.alpha: invalid value (got {alpha!r}, expected a number above 0).")

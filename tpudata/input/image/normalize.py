@@ -18,7 +18,7 @@ class Normalize:
     """(value / 255 - mean) / std, for each channel.
 
     Attributes:
-        mean: of each channel, or one for all; of values from 0 to 1.
+        mean: mean of each channel, or one for all; of values from 0 to 1.
         std: standard deviation of each channel, or one for all; of values from 0 to 1.
 
     Raises:
@@ -32,14 +32,15 @@ class Normalize:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if not isinstance(values, tuple) or not values or not all(_is_finite(value) for value in values):
                 raise UsageError(
-                    f"Normalize.{name} is {values!r}; pass a tuple of numbers, one a channel or one for all, of values 0 to 1."
+                    f"Normalize.{name}: invalid value (got {values!r}, expected a tuple of numbers for values 0 to 1,"
+                    " one a channel or one for all)."
                 )
         if len(self.mean) != len(self.std):
             raise UsageError(
-                f"Normalize has {len(self.mean)} means and {len(self.std)} deviations; pass as many of both."
+                f"Normalize: different numbers of means and deviations (got {len(self.mean)} and {len(self.std)})."
             )
         if min(self.std) <= 0:
-            raise UsageError(f"Normalize.std is {self.std!r}; allowed are numbers above 0.")
+            raise UsageError(f"Normalize.std: invalid value (got {self.std!r}, expected numbers above 0).")
 
     @classmethod
     def imagenet(cls) -> Normalize:
@@ -71,8 +72,8 @@ def normalize(images: tf.Tensor, options: Normalize, dtype: tf.DType) -> tf.Tens
         raise UsageError(
             f"Normalize has {len(options.mean)} means, and the images have {channels} channels. Pass one for each, or one for all."
         )
-    # A whole row of pixels at a time: with an innermost dimension of 3, the same takes TensorFlow four times as long. And as
-    # constants: what TensorFlow tiles, it tiles for every image.
+    # A whole row of pixels at a time: with an innermost dimension of 3, TensorFlow takes four times as long. Constants, since
+    # TensorFlow would tile tensors for every image.
     each = width * channels // len(options.mean)
     scale = np.tile(np.array([1 / (255 * std) for std in options.std], np.float32), each)
     offsets = [-mean / std for mean, std in zip(options.mean, options.std, strict=True)]

@@ -97,7 +97,7 @@ class Images:
             raise UsageError(f"crop=TrainCrop: it is drawn at random. Evaluate with crop=CentreCrop({self.crop.size}).")
         for name in ("augment", "mix"):
             if getattr(self, name) is not None:
-                raise UsageError(f"{name}: it is for training. Leave it out, or pass training=True.")
+                raise UsageError(f"{name}: it is for training. Omit it, or pass training=True.")
 
     def check_fields(self, fields: Fields) -> None:
         """Check that the features fit the options.
@@ -106,7 +106,7 @@ class Images:
             UsageError: no image, several, or a number of channels that does not fit; or a label that cannot be mixed.
         """
         if self.dtype_name != "uint8" and not any(field.feature.dtype == "uint8" for field in fields.inputs):
-            raise UsageError(f"dtype={self.dtype_name}: it is of images, and the features have none. Leave it out.")
+            raise UsageError(f"dtype={self.dtype_name}: it is of images, and the features have none. Omit it.")
         asked = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
         if not asked:
             return
@@ -118,7 +118,7 @@ class Images:
             )
         channels = images[0].feature.shape[2]
         if self.augment is not None and channels != 3:
-            raise UsageError(f"augment: it is for colour images, and these have {channels} channels. Leave it out.")
+            raise UsageError(f"augment: it is for colour images, and these have {channels} channels. Omit it.")
         if self.normalize is not None and len(self.normalize.mean) not in (1, channels):
             raise UsageError(
                 f"normalize has {len(self.normalize.mean)} means, and the images have {channels} channels. Pass one for"
@@ -147,6 +147,6 @@ def _check_type(name: str, value: Any, *types: type) -> None:
     if value is not None and not isinstance(value, types):
         example = {"crop": "TrainCrop(224)", "normalize": "Normalize.imagenet()"}.get(name, f"{types[0].__name__}()")
         raise UsageError(
-            f"{name}={value!r}: allowed are None and tpudata.{' and tpudata.'.join(kind.__name__ for kind in types)},"
-            f" such as tpudata.{example}."
+            f"{name}: invalid value (got {value!r}, expected None or"
+            f" tpudata.{' or tpudata.'.join(kind.__name__ for kind in types)}). Pass one, such as tpudata.{example}."
         )

@@ -42,7 +42,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if not isinstance(self.training, bool):
-            raise UsageError(f"training={self.training!r}: allowed are True and False.")
+            raise UsageError(f"training: invalid value (got {self.training!r}, expected True or False).")
         self.images.check_mode(self.training)
         if self.parse is not None and not callable(self.parse):
             raise UsageError(f"parse={self.parse!r}: pass a function of a batch of serialised records, or None.")
@@ -51,7 +51,7 @@ class Options:
         if self.transform is not None and not callable(self.transform):
             raise UsageError(f"transform={self.transform!r}: pass a function of (features, labels), or None.")
         if self.weights not in ("feature", "sample_weight"):
-            raise UsageError(f'weights={self.weights!r}: allowed are "feature" and "sample_weight".')
+            raise UsageError(f'weights: invalid value (got {self.weights!r}, expected "feature" or "sample_weight").')
         for name in ("filter", "batch_transform"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise UsageError(f"{name}={getattr(self, name)!r}: pass a function, or None.")
@@ -59,7 +59,9 @@ class Options:
         if self.service is not None and not isinstance(self.service, DataService):
             raise UsageError(f'service={self.service!r}: pass tpudata.DataService("grpc://HOST:PORT"), or None.')
         if not _is_integer(self.seed, 0, 2**32 - 1):
-            raise UsageError(f"seed={self.seed!r}: allowed is None or an integer from 0 to 2**32 - 1.")
+            raise UsageError(
+                f"seed: invalid value (got {self.seed!r}, expected None or an integer from 0 to 2**32 - 1)."
+            )
 
     def _check_order(self) -> None:
         is_switch = self.shuffle is None or isinstance(self.shuffle, bool | np.bool_)

@@ -48,18 +48,20 @@ class Tokens:
     def __post_init__(self) -> None:
         if self.sequence_length is not None and not _is_integer(self.sequence_length, 1):
             raise UsageError(
-                f"sequence_length={self.sequence_length!r}: allowed is None or a number of tokens, an integer of 1 or more."
+                f"sequence_length: invalid value (got {self.sequence_length!r}, expected None or an integer of 1 or more)."
             )
         if self.buckets is not None:
             self._check_buckets(self.buckets)
         if not isinstance(self.truncate, bool):
-            raise UsageError(f"truncate={self.truncate!r}: allowed are True and False.")
+            raise UsageError(f"truncate: invalid value (got {self.truncate!r}, expected True or False).")
         if self.truncate and self.length is None:
             raise UsageError("truncate: it cuts to a length. Pass sequence_length=N or buckets=(...) with it.")
         if self.pad_id is not None and not _is_integer(self.pad_id, 0):
-            raise UsageError(f"pad_id={self.pad_id!r}: allowed is None or an id, an integer from 0 to 2**31 - 1.")
+            raise UsageError(
+                f"pad_id: invalid value (got {self.pad_id!r}, expected None or an integer from 0 to 2**31 - 1)."
+            )
         if self.targets is not None and not isinstance(self.targets, bool):
-            raise UsageError(f"targets={self.targets!r}: allowed are None, True and False.")
+            raise UsageError(f"targets: invalid value (got {self.targets!r}, expected None, True or False).")
 
     def _check_buckets(self, buckets: Any) -> None:
         if not isinstance(buckets, tuple) or not buckets or not all(_is_integer(length, 1) for length in buckets):
@@ -68,7 +70,7 @@ class Tokens:
             raise UsageError(f"buckets={buckets!r}: the lengths ascend, such as {tuple(sorted(set(buckets)))}.")
         if self.sequence_length is not None:
             raise UsageError(
-                f"sequence_length={self.sequence_length}: the longest of buckets={buckets} is the length. Leave one out."
+                f"sequence_length={self.sequence_length}: the longest of buckets={buckets} is the length. Omit one."
             )
 
     @property
@@ -84,11 +86,11 @@ class Tokens:
         return {name: value for name, value in given if value is not None and value is not False and name != "names"}
 
     def sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
-        """Return how the sequences of a dataset are fed.
+        """Return the treatment of a dataset's sequences.
 
         Args:
-            manifest: the dataset's.
-            fields: what is read of each record.
+            manifest: manifest of the dataset.
+            fields: fields that are read of each record.
             bare: whether features are one tensor instead of a dict.
 
         Raises:
@@ -98,7 +100,7 @@ class Tokens:
         found = self._sequences(manifest, fields, bare)
         if self.pad_id is not None and found.targets not in ("pad", "eos") and not any(f.pads for f in fields.inputs):
             raise UsageError(
-                f"pad_id={self.pad_id}: nothing is padded with it. Leave it out, or pass sequence_length=N or buckets=(...)."
+                f"pad_id={self.pad_id}: nothing is padded with it. Omit it, or pass sequence_length=N or buckets=(...)."
             )
         return found
 
@@ -113,14 +115,14 @@ class Tokens:
         if not targets:
             return Sequences(pad_id, None)
         if bare:
-            raise UsageError("targets: a bare tensor has no place for their weights. Leave out features=.")
+            raise UsageError("targets: a bare tensor has no place for their weights. Omit features=.")
         if INPUT_IDS not in inputs or len(inputs[INPUT_IDS].shape) != 1:
             raise UsageError(
-                f"targets: they are the next tokens of {INPUT_IDS!r}, and the features are {', '.join(inputs)}. Leave it out."
+                f"targets: they are the next tokens of {INPUT_IDS!r}, and the features are {', '.join(inputs)}. Omit it."
             )
         if TOKEN_WEIGHTS in inputs:
             raise FeatureError(
-                f"Feature {TOKEN_WEIGHTS!r}: targets put the weights of tokens there. Leave it out, or targets."
+                f"Feature {TOKEN_WEIGHTS!r}: targets put the weights of tokens there. Omit it, or targets."
             )
         if fields.label is not None:
             raise UsageError(f"targets: the dataset has labels, {fields.label.name!r}. Omit targets.")
@@ -130,8 +132,8 @@ class Tokens:
             shape, expected = inputs[SEGMENT_IDS].shape, inputs[INPUT_IDS].shape
             if shape != expected:
                 raise FeatureError(
-                    f"targets: {SEGMENT_IDS!r} has the shape {shape}, and {INPUT_IDS!r} {expected}; it says of each token which"
-                    " document it is of. Write them with one length, or pass targets=False."
+                    f"targets: {SEGMENT_IDS!r} has the shape {shape}, and {INPUT_IDS!r} {expected}; it numbers the document of"
+                    " each token. Write them with one length, or pass targets=False."
                 )
             return Sequences(pad_id, "segments")
         return Sequences(pad_id, "eos" if tokenizer.get("eos_id") == pad_id else "pad")

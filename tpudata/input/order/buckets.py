@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tpudata.input.maps import as_written
+from tpudata.input.dataset_ops import as_written
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.draws import STEP_DRAWS, draw
 

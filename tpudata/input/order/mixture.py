@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.input.maps import as_written
+from tpudata.input.dataset_ops import as_written
 
 # More pieces mix each batch better; fewer make larger ones, which cost less.
 _MOST_PIECES = 16

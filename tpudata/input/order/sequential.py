@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tpudata.input.maps import as_written
+from tpudata.input.dataset_ops import as_written
 from tpudata.input.order.chunks import Chunks
 
 

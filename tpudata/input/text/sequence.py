@@ -12,9 +12,9 @@ from tpudata.input.dataset.fields import PADDING, Fields
 
 INPUT_IDS, SEGMENT_IDS = "input_ids", "segment_ids"
 TOKEN_WEIGHTS = "token_weights"
-# Features next to the tokens of a record that are 0 in padding, whatever the pad_id is. So are masks.
+# Features next to the tokens of a record that are 0 in padding, for any pad_id. So are masks.
 _BESIDE_TOKENS = (SEGMENT_IDS, "positions", "token_type_ids", "position_ids")
-# Layouts of rows that are all real tokens, but for a little padding: they are made for language models.
+# Layouts of rows that are nearly all real tokens, for language models.
 TOKEN_ROWS = ("sequences", "packed")
 
 
@@ -24,9 +24,8 @@ class Sequences:
 
     Attributes:
         pad_id: token that fills up a row after its last token.
-        targets: None for no targets; otherwise what says which tokens are real: "mask" where the reader pads; "segments" where
-            `segment_ids` is 0 for padding; "pad" where the ids at the end that are `pad_id` are padding, and "eos" where the
-            first of these ends the text.
+        targets: None for no targets; otherwise the mark of padding: "mask" if the reader pads; "segments" if `segment_ids` is 0
+            for padding; "pad" if trailing ids `pad_id` are padding, and "eos" if the first of these ends the text.
     """
 
     pad_id: int = 0
@@ -39,7 +38,7 @@ class Sequences:
             value = features[field.name]
             if field.pads:
                 is_real, is_token = tf.not_equal(value, PADDING), _is_token(field.name)
-                # A mask that the records have themselves says more.
+                # A stored mask is more precise.
                 if is_token and mask_name(field.name) not in names:
                     out[mask_name(field.name)] = tf.cast(is_real, tf.int32)
                 value = tf.where(is_real, value, self.pad_id if is_token else 0)
@@ -51,7 +50,7 @@ class Sequences:
         ids = features[INPUT_IDS]
         has_next = self._has_next(features)
         following = tf.where(has_next, ids[..., 1:], 0)
-        # Behind the last token of a row stands nothing.
+        # The last token of a row has no next one.
         end = tf.zeros_like(ids[..., :1])
         weights = tf.concat([tf.cast(has_next, tf.float32), tf.cast(end, tf.float32)], -1)
         return {**features, TOKEN_WEIGHTS: weights}, tf.concat([following, end], -1)
@@ -99,8 +98,8 @@ def split_token_weights(element: Any) -> Any:
     features = element[0] if isinstance(element, tuple) else element
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:
         raise FeatureError(
-            f'Feature {TOKEN_WEIGHTS!r}: weights="sample_weight" takes the weights of targets from there, and transform left it'
-            " out. Let it return them among the features."
+            f'Feature {TOKEN_WEIGHTS!r}: weights="sample_weight" takes the weights of targets from there, and transform'
+            " dropped it. Let it return them among the features."
         )
     others = {name: value for name, value in features.items() if name != TOKEN_WEIGHTS}
     return others, element[1], features[TOKEN_WEIGHTS]

@@ -12,7 +12,7 @@ from tpudata.input.text.sequence import INPUT_IDS, SEGMENT_IDS, TOKEN_WEIGHTS, S
 
 TokenNames = Literal["maxtext", "t5x"]
 _POSITIONS, _ROW_WEIGHTS = "positions", "weights"
-# What the named tensors stand for; anything else in a batch keeps its name.
+# Names of the tensors by their meaning; other tensors of a batch keep their names.
 _REPLACED = {INPUT_IDS, SEGMENT_IDS, TOKEN_WEIGHTS, _POSITIONS, _ROW_WEIGHTS, mask_name(INPUT_IDS)}
 
 
@@ -20,12 +20,12 @@ def check_token_names(names: Any, sequences: Sequences, weights: str) -> None:
     """Check `Tokens.names`.
 
     Raises:
-        UsageError: an unknown value, or one that does not fit what is fed.
+        UsageError: an unknown value, or one that does not fit the features.
     """
     if names is None:
         return
     if names not in _RENAMED:
-        raise UsageError(f"names={names!r}: allowed are None, {' and '.join(map(repr, _RENAMED))}.")
+        raise UsageError(f"names: invalid value (got {names!r}, expected None, {' or '.join(map(repr, _RENAMED))}).")
     if sequences.targets is None:
         raise UsageError(
             f"names={names!r}: needs the next tokens as targets. Pass a dataset of tokens, with targets=True for the layout"
@@ -42,14 +42,14 @@ def renamed(features: Any, targets: tf.Tensor, names: TokenNames) -> dict[str, t
         features: dict with `input_ids` and `token_weights` [B, L], and perhaps `segment_ids`, `positions`, `attention_mask` and, in
             evaluation, `weights` [B].
         targets: int32 [B, L], the next tokens.
-        names: whose names and conventions.
+        names: the project of these names and conventions.
 
     Raises:
         FeatureError: a transform dropped the tokens or their weights.
     """
     if not isinstance(features, dict) or not {INPUT_IDS, TOKEN_WEIGHTS} <= features.keys():
         raise FeatureError(
-            f"names={names!r}: reads {INPUT_IDS!r} and {TOKEN_WEIGHTS!r}, and transform left them out. Let it return them."
+            f"names={names!r}: reads {INPUT_IDS!r} and {TOKEN_WEIGHTS!r}, and transform dropped them. Let it return them."
         )
     others = {name: value for name, value in features.items() if name not in _REPLACED}
     segments = _segments(features)

@@ -1,16 +1,16 @@
-"""Attention of each token to those before it in its own document, and rotary positions."""
+"""Causal attention within documents, and rotary positions."""
 
 import tensorflow as tf
 
 
 def visible(segment_ids: tf.Tensor) -> tf.Tensor:
-    """Return whether a token sees another: one of the same segment that does not come after it. Every token sees itself.
+    """Return the attention mask: a token sees itself and the tokens before it in its segment.
 
     Args:
-        segment_ids: int32 [batch, length].
+        segment_ids: int32 [batch, length], the segment of each token.
 
     Returns:
-        bool [batch, 1, length (who sees), length (who is seen)].
+        bool [batch, 1, length (of queries), length (of keys)].
     """
     length = segment_ids.shape[1]
     is_same = tf.equal(segment_ids[:, :, None], segment_ids[:, None, :])
@@ -23,9 +23,9 @@ def attention(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, mask: tf.T
 
     Args:
         queries: floats [batch, heads, length, size].
-        keys: of the same shape and dtype.
-        values: of the same shape and dtype.
-        mask: bool [batch, 1, length, length], as `visible` gives it.
+        keys: floats of the same shape and dtype.
+        values: floats of the same shape and dtype.
+        mask: bool [batch, 1, length, length], from `visible`.
 
     Returns:
         Floats of the queries' shape and dtype; the softmax is computed in float32.
@@ -37,14 +37,14 @@ def attention(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, mask: tf.T
 
 
 def rotated(inputs: tf.Tensor, positions: tf.Tensor, base: float = 10_000.0) -> tf.Tensor:
-    """Turn pairs of numbers by angles that grow with the position, so that products depend on distances (Su et al., 2021).
+    """Rotate pairs of numbers by angles that grow with the position, so that products depend on distances (Su et al., 2021).
 
     The pairs are (i, i + size / 2), and the angle of pair i is position / base ** (2 i / size).
 
     Args:
-        inputs: floats [batch, heads, length, size], size even.
-        positions: int32 [batch, length].
-        base: as above.
+        inputs: floats [batch, heads, length, size], with an even size.
+        positions: int32 [batch, length], the position of each token.
+        base: base of the angles.
 
     Returns:
         Floats of the inputs' shape and dtype.

@@ -1,30 +1,30 @@
-"""Dropout by seeds of the step and the replica."""
+"""Dropout with a seed for each step and replica."""
 
 import tensorflow as tf
 
 
 def step_seed(seed: int) -> tf.Tensor:
-    """Return a seed for stateless draws, int32 [2]: another one for each training step and each replica.
+    """Return a seed for stateless draws, int32 [2], which differs between training steps and replicas.
 
-    The seed, not a hidden state, decides: a step that is run again draws the same.
+    There is no hidden state: a step that is run again draws the same.
     """
     step = tf.compat.v1.train.get_or_create_global_step()
     context = tf.distribute.get_replica_context()
     replica = 0 if context is None else context.replica_id_in_sync_group
-    # A fold of the replica into the seed: replicas must not draw the same.
+    # Replicas must not draw the same.
     return tf.stack([tf.cast(step, tf.int32), seed + 7919 * tf.cast(replica, tf.int32)])
 
 
 def dropout(inputs: tf.Tensor, rate: float, seed: tf.Tensor | tuple[int, int], place: int = 0) -> tf.Tensor:
-    """Set a share of the values to 0 and scale the others up; the same seed and place drop the same.
+    """Set a share of the values to 0 and scale the others up; the same seed and place drop the same values.
 
     Args:
         inputs: floats of any shape.
-        rate: the share, in [0, 1).
-        seed: int32 [2].
-        place: distinguishes the dropouts of a model.
+        rate: share of the values to drop, in [0, 1).
+        seed: int32 [2], from `step_seed`.
+        place: number of this dropout in the model, so that two of them drop different values.
     """
     if rate == 0:
         return inputs
-    # Places are apart from the folds of replicas, which are multiples of a larger number.
+    # Places do not collide with replicas, which add multiples of a larger number.
     return tf.nn.experimental.stateless_dropout(inputs, rate=rate, seed=tf.stack([seed[0], seed[1] + place]))

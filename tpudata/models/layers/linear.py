@@ -8,21 +8,21 @@ _v1 = tf.compat.v1
 
 
 def dense(inputs: tf.Tensor, units: int, name: str, kernel_initializer: Any = None, use_bias: bool = True) -> tf.Tensor:
-    """Multiply the last axis by a kernel (by default of Glorot's uniform values) and add a bias of zeros.
+    """Multiply the last axis by a kernel and add a bias, which is initially 0.
 
     Args:
         inputs: floats [..., size].
         units: number of outputs.
-        name: of the variable scope.
-        kernel_initializer: another initializer.
-        use_bias: False leaves the bias out.
+        name: name of the variable scope.
+        kernel_initializer: initializer of the kernel; None for Glorot's uniform one.
+        use_bias: whether there is a bias.
 
     Returns:
         Floats [..., units] of the inputs' dtype.
     """
     with _v1.variable_scope(name):
         kernel = variable("kernel", [inputs.shape[-1], units], kernel_initializer or _v1.glorot_uniform_initializer())
-        # One matrix product, whatever the number of axes before the last.
+        # One matrix product for any number of axes.
         rows = tf.reshape(inputs, [-1, inputs.shape[-1]]) if inputs.shape.rank > 2 else inputs
         outputs = tf.matmul(rows, tf.cast(kernel, inputs.dtype))
         if use_bias:
@@ -41,16 +41,16 @@ def conv(
     kernel_initializer: Any = None,
     use_bias: bool = True,
 ) -> tf.Tensor:
-    """Convolve images with a square kernel; the padding is (kernel_size - 1) / 2 on each side, whatever the stride.
+    """Convolve images with a square kernel; the padding is (kernel_size - 1) / 2 on each side for every stride.
 
     Args:
         inputs: floats [batch, height, width, channels].
         filters: number of output channels.
-        kernel_size: odd.
-        name: of the variable scope.
-        strides: along height and width.
-        kernel_initializer: by default Glorot's uniform one.
-        use_bias: False leaves the bias out.
+        kernel_size: height and width of the kernel, an odd number.
+        name: name of the variable scope.
+        strides: stride along height and width.
+        kernel_initializer: initializer of the kernel; None for Glorot's uniform one.
+        use_bias: whether there is a bias, which is initially 0.
 
     Returns:
         Floats [batch, ceil(height / strides), ceil(width / strides), filters] of the inputs' dtype.
@@ -59,7 +59,7 @@ def conv(
         shape = [kernel_size, kernel_size, inputs.shape[3], filters]
         kernel = variable("kernel", shape, kernel_initializer or _v1.glorot_uniform_initializer())
         if strides > 1 and kernel_size > 1:
-            # SAME would pad by the size of the image, and more at its end than at its begin.
+            # SAME pads by the size of the image, and more at its end than at its beginning.
             sides = [(kernel_size - 1) // 2, kernel_size // 2]
             inputs = tf.pad(inputs, [[0, 0], sides, sides, [0, 0]])
         padding = "SAME" if strides == 1 else "VALID"
@@ -70,7 +70,7 @@ def conv(
 
 
 def variable(name: str, shape: list[int], initializer: Any, **kwargs: Any) -> Any:
-    """Return the float32 variable of that name in the variable scope."""
+    """Return the float32 variable of a name in the current variable scope."""
     return _v1.get_variable(name, shape, tf.float32, initializer, **kwargs)
 
 

@@ -10,17 +10,18 @@ _v1 = tf.compat.v1
 def batch_norm(
     inputs: tf.Tensor, training: bool, name: str, momentum: float, epsilon: float = 1e-5, zero_gamma: bool = False
 ) -> tf.Tensor:
-    """Normalize each channel, by the mean and variance of this replica's rows in training, else by their moving averages.
+    """Normalize each channel by mean and variance.
 
-    The updates of the moving averages go to the collection UPDATE_OPS. Of several replicas, their mean is stored.
+    Training uses the statistics of this replica's rows, and adds updates of their moving averages to the collection UPDATE_OPS;
+    other modes use the moving averages. Each replica has its own moving averages, and their mean is stored.
 
     Args:
         inputs: floats [batch, height, width, channels].
-        training: which statistics to take.
-        name: of the variable scope.
-        momentum: of the moving averages.
-        epsilon: is added to the variance.
-        zero_gamma: whether the scale begins at 0 in place of 1.
+        training: whether to use the statistics of the batch.
+        name: name of the variable scope.
+        momentum: decay of the moving averages.
+        epsilon: number added to the variance.
+        zero_gamma: whether the scale is initially 0 instead of 1.
 
     Returns:
         Floats of the inputs' shape and dtype.
@@ -52,8 +53,8 @@ def layer_norm(inputs: tf.Tensor, name: str, epsilon: float = 1e-5) -> tf.Tensor
 
     Args:
         inputs: floats [..., size].
-        name: of the variable scope.
-        epsilon: is added to the variance.
+        name: name of the variable scope.
+        epsilon: number added to the variance.
 
     Returns:
         Floats of the inputs' shape and dtype.

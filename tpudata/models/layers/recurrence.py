@@ -1,8 +1,8 @@
 """The recurrence of an LSTM, and its gradient.
 
-TensorFlow's own gradient of a loop adds up the weights' gradient step by step, a product of small matrices and a pass over the
-whole kernel in each. Here the backward loop gathers the gates' gradients alone, and one large product after it gives that of the
-weights: half the time on a CPU. Both loops are of a fixed length, and XLA compiles them.
+TensorFlow's gradient of a loop adds up the gradient of the weights step by step, with a small matrix product and a pass over the
+whole kernel in each step. Here the backward loop only collects the gradients of the gates, and one large product after it gives
+the gradient of the weights, in half the time on a CPU. Both loops have a fixed length, and XLA compiles them.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 
 def lstm_cell(gates: tf.Tensor, cell: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Do one step.
+    """Compute one step.
 
     Args:
         gates: floats [batch, 4 * units] before their activations: input, forget, candidate, output.
@@ -30,11 +30,11 @@ def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.
     """Run an LSTM over sequences, from a state of zeros.
 
     Args:
-        inputs: float32 [steps, batch, 4 * units], of known shape but for the batch: the inputs times the kernel, plus the bias.
+        inputs: float32 [steps, batch, 4 * units], the inputs times the kernel plus the bias; only the batch may be unknown.
         recurrent_kernel: float32 [units, 4 * units].
 
     Returns:
-        The outputs and the cell's states, float32 [steps, batch, units]. Gradients flow through the outputs alone.
+        The outputs and the cell's states, float32 [steps, batch, units]. Only the outputs have a gradient.
     """
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -44,7 +44,7 @@ def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.
         def gradient(output_gradients: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             gate_gradients = _backward(output_gradients, cells, gates, kernel)
             units = kernel.shape[0]
-            # The output of a step meets the kernel in the next one.
+            # The output of a step is multiplied by the kernel in the next step.
             before = tf.reshape(outputs[:-1], [-1, units])
             after = tf.reshape(gate_gradients[1:], [-1, 4 * units])
             return gate_gradients, tf.matmul(before, after, transpose_a=True)
@@ -82,7 +82,7 @@ def _backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tensor, k
     )
     previous_in = tf.TensorArray(tf.float32, steps).unstack(tf.concat([zeros[None], cells[:-1]], axis=0))
     found = tf.TensorArray(tf.float32, steps, element_shape=[cells.shape[1], 4 * units])
-    # Once: as part of the product it would be done in each step, and takes longer than the product.
+    # Transposed once: in each step it would take longer than the product.
     transposed = tf.transpose(kernel)
 
     def step(done: Any, d_output: Any, d_cell: Any, found: Any) -> Any:

@@ -30,23 +30,23 @@ def classification_spec(
         labels: integers [batch]; in training also floats [batch, classes], a share for each class. None in PREDICT.
         mode: a value of ModeKeys.
         logits: float32 [batch, classes].
-        params: of the training.
+        params: params of the model.
         label_offset: label of the first class.
         label_smoothing: share of each label that is spread over all classes in training.
-        top_5: whether there is the metric "top_5_accuracy".
+        top_5: whether evaluation has the metric "top_5_accuracy".
 
     Raises:
-        UsageError: no labels, or of another form.
+        UsageError: labels are missing or have another shape or dtype.
     """
     classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
     if mode == ModeKeys.PREDICT:
         predictions = {"classes": classes + label_offset, "probabilities": tf.nn.softmax(logits)}
         return TPUEstimatorSpec(mode, predictions=predictions)
     if labels is None:
-        raise UsageError(f"{params.model}: {mode} needs labels, and input_fn gives features alone.")
+        raise UsageError(f"{params.model}: mode {mode!r} needs labels (got features only). Return both from input_fn.")
     if labels.dtype.is_integer and labels.shape.rank != 1:
         raise UsageError(
-            f"{params.model}: labels must be one integer a row, [batch], got {labels.dtype.name} {labels.shape}."
+            f"{params.model}: labels must be integers [batch], one for each row, got {labels.dtype.name} {labels.shape}."
         )
     weights = row_weights(features, classes)
     if mode == ModeKeys.TRAIN:
@@ -61,7 +61,7 @@ def classification_spec(
         return TPUEstimatorSpec(mode, loss=loss, train_op=train_op(loss, params))
     if labels.dtype.is_floating:
         raise UsageError(
-            f"{params.model}: evaluation takes labels as integers [batch], got {labels.dtype.name} {labels.shape}."
+            f"{params.model}: labels of evaluation must be integers [batch], got {labels.dtype.name} {labels.shape}."
         )
     labels = _counted(labels, label_offset, weights)
     losses = _losses(labels, logits)
@@ -75,12 +75,12 @@ def classification_spec(
 
 
 def mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, Any]:
-    """Return the means of the values by weight, as v1 metrics."""
+    """Return the weighted means of the values, as v1 metrics."""
     return {name: _v1.metrics.mean(value, weights=weights) for name, value in values.items()}
 
 
 def _counted(labels: tf.Tensor, offset: int, weights: tf.Tensor) -> tf.Tensor:
-    """Return labels from 0 on. Those of padding rows are 0 before the offset is taken off, too."""
+    """Return labels counted from 0, and 0 for padding rows, whose labels are 0 before the offset is subtracted, too."""
     return tf.where(weights > 0, tf.cast(labels, tf.int32) - offset, 0)
 
 
@@ -92,14 +92,14 @@ def _shared_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offset: int
     if labels.shape.rank != 2 or labels.shape[1] != logits.shape[1] + offset:
         raise UsageError(
             f"{model}: labels that are shares must be [batch, {logits.shape[1] + offset}], a value for each class, got "
-            f"{labels.shape}: num_classes={logits.shape[1]} does not fit."
+            f"{labels.shape}. Set num_classes (it is {logits.shape[1]})."
         )
     shares = tf.cast(labels[:, offset:], tf.float32)
     return tf.nn.softmax_cross_entropy_with_logits(labels=shares, logits=logits)
 
 
 def _in_top(count: int, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return 1 for rows whose label is among the highest logits, as tf.math.in_top_k tells, which XLA has not."""
+    """Return 1 for rows whose label is among the `count` highest logits, as tf.math.in_top_k, which XLA lacks."""
     of_label = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
     higher = tf.reduce_sum(tf.cast(logits > of_label, tf.int32), axis=1)
     return tf.cast((higher < count) & tf.math.is_finite(of_label[:, 0]), tf.float32)

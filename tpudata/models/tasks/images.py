@@ -1,4 +1,4 @@
-"""The images among the features, as a network takes them."""
+"""Images among the features, prepared for a network."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,21 +22,21 @@ def images_of(
     Args:
         features: images, or a dict with them as "image": uint8 or floats.
         model: the model's name, for errors.
-        mean: is taken off uint8 images, whose values are 0 to 1 then; for each channel, or for all.
-        deviation: divides uint8 images afterwards.
-        shape: (height, width, channels) of images that come flat; None if they come with their shape.
-        transposed: whether they come as [height, width, channels, batch].
+        mean: mean of uint8 images, scaled to 0..1, which is subtracted; one number for each channel, or for all.
+        deviation: standard deviation, by which uint8 images are then divided.
+        shape: (height, width, channels) of flat images; None if images have their shape.
+        transposed: whether images are [height, width, channels, batch].
 
     Returns:
-        float32 of uint8 images; floats as they are.
+        Normalized float32 images if they were uint8; otherwise the given floats.
 
     Raises:
-        UsageError: no images among the features.
+        UsageError: the features contain no images, or images of another rank.
     """
     if isinstance(features, dict):
         if "image" not in features:
             raise UsageError(
-                f'{model} reads images: features must hold "image", got {", ".join(sorted(features))}. Take a dataset of images, '
+                f'{model} reads images: features must contain "image", got {", ".join(sorted(features))}. Use a dataset of images, '
                 "or another model."
             )
         features = features["image"]
@@ -44,7 +44,7 @@ def images_of(
     if transposed:
         if images.shape.rank != 4:
             raise UsageError(
-                f"{model}: transpose_input takes images [height, width, channels, batch], got {images.shape}."
+                f"{model}: images must be [height, width, channels, batch] with transpose_input, got {images.shape}."
             )
         images = tf.transpose(images, [3, 0, 1, 2])
     if images.dtype == tf.uint8:

@@ -1,4 +1,4 @@
-"""Losses and exact metrics of a language model, from its logits of next tokens."""
+"""Inputs, losses and exact metrics of a language model, from its logits of next tokens."""
 
 import math
 from typing import Any
@@ -14,22 +14,22 @@ _v1 = tf.compat.v1
 
 
 def input_ids_of(features: Any, model: str) -> tf.Tensor:
-    """Return the token ids, int32 [batch, length], of features that are them or hold them as "input_ids".
+    """Return the token ids, int32 [batch, length]: the features themselves, or their "input_ids".
 
     Raises:
-        UsageError: there are none, or of another or an unknown shape.
+        UsageError: there are no token ids, or their shape is another or unknown.
     """
     if isinstance(features, dict):
         if "input_ids" not in features:
             raise UsageError(
-                f'{model} reads tokens: features must hold "input_ids", got {", ".join(sorted(features))}. Take a dataset of '
+                f'{model} reads tokens: features must contain "input_ids", got {", ".join(sorted(features))}. Use a dataset of '
                 "tokens, or another model."
             )
         features = features["input_ids"]
     if features.shape.rank != 2 or features.shape[1] is None or not features.dtype.is_integer:
         raise UsageError(
             f"{model}: input_ids must be integers [batch, length] of a known length, got {features.dtype.name} "
-            f"{features.shape}. make_input_fn pads to sequence_length=N."
+            f"{features.shape}. Let make_input_fn pad them to sequence_length=N."
         )
     return tf.cast(features, tf.int32)
 
@@ -41,21 +41,21 @@ def language_spec(
 
     Args:
         features: a dict with "token_weights" (float32 [batch, length], 0 for tokens that do not count) and "weights" (floats
-            [batch], the same of rows), or anything else; what is not there is 1.
+            [batch], 0 for rows that do not count), or anything else; missing weights are 1.
         labels: integers [batch, length], the token after each.
         mode: TRAIN or EVAL.
         logits: float32 [batch, length, tokens].
-        params: of the training.
-        bits_name: name of the metric that is the cross entropy in bits.
+        params: params of the model.
+        bits_name: name of the metric for the cross entropy in bits.
 
     Raises:
-        UsageError: no labels, or of another form.
+        UsageError: labels are missing or have another rank.
     """
     if labels is None or labels.shape.rank != 2:
         got = "none" if labels is None else f"shape {labels.shape}"
         raise UsageError(
-            f"{params.model}: labels must be the next tokens, [batch, length], got {got}. make_input_fn gives them for the "
-            "layouts sequences and packed, and with targets=True for padded tokens."
+            f"{params.model}: labels must be the next tokens, [batch, length], got {got}. Use make_input_fn with the layout "
+            "sequences or packed, or with targets=True for padded tokens."
         )
     weights = _token_weights(features, labels)
     labels = tf.where(weights > 0, tf.cast(labels, tf.int32), 0)

@@ -1,4 +1,4 @@
-"""Drawing tokens by their probabilities, without state: the same seed gives the same tokens in any batch, on any device."""
+"""Stateless sampling of tokens: the same seed gives the same tokens in any batch, on any device."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ import tensorflow as tf
 def row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, given: Any = None) -> tf.Tensor:
     """Return a seed for each row, from its prompt and from `given`.
 
-    What a row draws depends neither on its place in the batch nor on the number of replicas.
+    The draws of a row depend neither on its place in the batch nor on the number of replicas.
 
     Args:
         input_ids: int32 [batch, length], the prompts.
-        lengths: int32 [batch], how many of the ids are the prompt.
-        given: int32 [batch], so that one prompt can be continued in several ways; None for 0.
+        lengths: int32 [batch], number of ids of each prompt.
+        given: int32 [batch], a number for each continuation of one prompt; None for 0.
 
     Returns:
         int32 [batch].
@@ -28,12 +28,12 @@ def row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, given: Any = None) -> tf
 
 
 def uniform_draws(seed: int, rows: tf.Tensor, count: int) -> tf.Tensor:
-    """Return float32 [batch, count], each in [0, 1).
+    """Return uniform draws in [0, 1), float32 [batch, count].
 
     Args:
-        seed: of the model.
+        seed: seed of the model.
         rows: int32 [batch], a seed for each row.
-        count: numbers for each row.
+        count: number of draws for each row.
     """
     return tf.map_fn(
         lambda row: tf.random.stateless_uniform([count], tf.stack([tf.constant(seed), row])),
@@ -43,12 +43,12 @@ def uniform_draws(seed: int, rows: tf.Tensor, count: int) -> tf.Tensor:
 
 
 def draw(logits: tf.Tensor, uniform: tf.Tensor, temperature: float) -> tf.Tensor:
-    """Return for each row the token in whose part of the probabilities, laid end to end, the number lies.
+    """Return a token for each row, drawn by its probability: the one whose part of the cumulative sum contains `uniform`.
 
     Args:
         logits: float32 [batch, tokens].
-        uniform: float32 [batch], in [0, 1).
-        temperature: divides the logits; 0 takes the most probable token.
+        uniform: float32 [batch], draws in [0, 1).
+        temperature: number that divides the logits; 0 takes the most probable token.
 
     Returns:
         int32 [batch].

@@ -1,1 +1,1 @@
-"""Training of the bundled models: their params, learning rates and optimizers."""
+"""Training of the bundled models: params, losses, learning rates and optimizers."""

@@ -1,4 +1,4 @@
-"""Params of models: frozen dataclasses that are read from `params` and check themselves."""
+"""Params of the bundled models: frozen dataclasses that are read from `params` and check themselves."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import UsageError
 
-# What the estimator adds to params, besides a model's own.
+# Keys that the estimator adds to params.
 _ESTIMATOR_PARAMS = ("batch_size", "use_tpu", "context")
 _Params = TypeVar("_Params", bound="ModelParams")
 
@@ -21,7 +21,7 @@ class ModelParams:
     """Base of the params of the bundled models.
 
     Attributes:
-        seed: of the model's own draws, such as dropout; initial values follow from the estimator's seed.
+        seed: seed of the model's draws, such as dropout; initial values follow from the estimator's seed.
     """
 
     model: ClassVar[str]
@@ -29,13 +29,12 @@ class ModelParams:
 
     @classmethod
     def from_params(cls: type[_Params], params: Mapping[str, Any]) -> _Params:
-        """Read `params`, which may hold the estimator's own keys, too.
+        """Return the params of a mapping, which may contain the keys that the estimator adds.
 
-        Lists stand for tuples and whole numbers for floats, as files of settings have them.
+        Lists may stand for tuples and whole numbers for floats, as in files of settings.
 
         Raises:
-            UsageError: a key that the model does not know, one that it needs and is not there, a value of another type, or one
-                outside of the allowed ones.
+            UsageError: a key is unknown, a required one is missing, or a value has the wrong type or is not allowed.
         """
         fields = {field.name: field for field in dataclasses.fields(cls)}
         hints = typing.get_type_hints(cls)
@@ -43,14 +42,14 @@ class ModelParams:
         for key in given:
             if key not in fields:
                 hint = did_you_mean(key, fields)
-                raise UsageError(f"{cls.model} has no parameter {key!r}.{hint} It has {', '.join(fields)}.")
+                raise UsageError(f"{cls.model} has no parameter {key!r} (expected one of {', '.join(fields)}).{hint}")
         for name, field in fields.items():
             if field.default is dataclasses.MISSING and name not in given:
-                raise UsageError(f"{cls.model} needs the parameter {name!r}, which has no default: give it in params.")
+                raise UsageError(f"{cls.model} needs the parameter {name!r}, which has no default. Set it in params.")
         return cls(**{key: _converted(f"{cls.model}: {key}", value, hints[key]) for key, value in given.items()})
 
     def require(self, name: str, holds: bool, allowed: str) -> None:
-        """Raise a UsageError that says what the parameter `name` must be, unless that holds."""
+        """Raise a UsageError that names the allowed values of the parameter `name` unless `holds`."""
         if not holds:
             raise UsageError(f"{self.model}: {name} must be {allowed}, got {getattr(self, name)!r}.")
 
@@ -60,7 +59,7 @@ class ModelParams:
 
 
 def _converted(place: str, value: Any, hint: Any) -> Any:
-    """Return the value as the type that a field is declared with."""
+    """Return the value, converted to the type of its field."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for kind in kinds:
         found = _as_kind(value, kind)

@@ -21,14 +21,14 @@ def learning_rate_at(
 
     Args:
         step: number of steps done, an integer scalar.
-        peak: the rate after warm-up.
-        schedule: "constant"; "cosine": falls from `peak` after warm-up to `end` at `decay_steps`, as half a wave, and stays
-            there; "step": is multiplied by `factor` at each of `boundaries`.
-        warmup_steps: the first so many steps go up to `peak` in equal parts: the first step has peak / warmup_steps.
+        peak: rate after warm-up.
+        schedule: "constant"; "cosine", half a wave from `peak` after warm-up to `end` at `decay_steps`, and `end` from there on;
+            or "step", `factor` times the rate from each of `boundaries` on.
+        warmup_steps: number of steps in which the rate rises to `peak` in equal parts, from peak / warmup_steps.
         decay_steps: step at which "cosine" ends, counted from the start of training.
-        end: the last rate of "cosine".
-        boundaries: steps of "step", counted from the start of training.
-        factor: of "step".
+        end: last rate of "cosine".
+        boundaries: steps of the schedule "step", counted from the start of training.
+        factor: factor of the schedule "step".
 
     Returns:
         A float32 scalar.
@@ -37,7 +37,7 @@ def learning_rate_at(
     rate = tf.constant(peak, tf.float32)
     if schedule == "cosine":
         if decay_steps is None:
-            raise ValueError("The schedule cosine needs decay_steps.")
+            raise ValueError("learning_rate_at(schedule='cosine') needs decay_steps. Pass it.")
         share = tf.clip_by_value((done - warmup_steps) / max(decay_steps - warmup_steps, 1), 0.0, 1.0)
         rate = end + (peak - end) * 0.5 * (1.0 + tf.cos(math.pi * share))
     elif schedule == "step":

@@ -1,4 +1,4 @@
-"""Training of the bundled models: its `params`, and the operation of a step."""
+"""Params of training, and the operation that does a training step."""
 
 import dataclasses
 from typing import Any
@@ -21,19 +21,19 @@ class TrainingParams(ModelParams):
 
     Attributes:
         optimizer: "adam", "momentum", "sgd" or "lars".
-        learning_rate: of the optimizer, after warm-up and before decay.
-        momentum: of "momentum" and "lars".
-        beta1, beta2: of "adam".
-        trust_coefficient: of "lars".
-        weight_decay: of kernels and embeddings; biases and normalization do not decay. With "adam" the share of the weights, times
-            the learning rate, that is taken off at each step; with the others the share that is added to the gradient.
-        gradient_clip: longest norm of all gradients together, summed over the replicas; None for any.
+        learning_rate: learning rate after warm-up and before decay.
+        momentum: momentum of "momentum" and "lars".
+        beta1, beta2: decays of the moving means of "adam".
+        trust_coefficient: trust coefficient of "lars".
+        weight_decay: weight decay of kernels and embeddings; biases and normalization do not decay. "adam" subtracts this share of
+            the weights, times the learning rate, at each step; the others add this share of the weights to the gradient.
+        gradient_clip: largest global norm of the gradients, summed over the replicas; None for no limit.
         schedule: "constant", "cosine" or "step".
-        warmup_steps: steps in which the learning rate goes up to `learning_rate`.
+        warmup_steps: number of steps in which the learning rate rises to `learning_rate`.
         decay_steps: step at which "cosine" ends, usually the last one of training.
-        end_learning_rate: where "cosine" ends.
+        end_learning_rate: learning rate at the end of "cosine".
         decay_boundaries: steps at which "step" multiplies the learning rate by `decay_factor`.
-        decay_factor: of "step".
+        decay_factor: factor of "step".
     """
 
     optimizer: str = "adam"
@@ -74,11 +74,11 @@ class TrainingParams(ModelParams):
 
 
 def train_op(loss: tf.Tensor, params: TrainingParams) -> Any:
-    """Return the operation that does a step: gradients, clipping, the optimizer, and the updates of UPDATE_OPS.
+    """Return the operation of a training step: gradients, clipping, the optimizer, and the updates of UPDATE_OPS.
 
     Args:
-        loss: this replica's, a mean over rows; weight decay is not part of it.
-        params: as above.
+        loss: loss of this replica, a mean over rows, without weight decay.
+        params: params of training.
     """
     step = _v1.train.get_or_create_global_step()
     rate = learning_rate_at(
@@ -96,7 +96,7 @@ def train_op(loss: tf.Tensor, params: TrainingParams) -> Any:
     if params.gradient_clip is not None:
         gradients = _clipped(gradients, params.gradient_clip)
     if params.weight_decay and params.optimizer in ("momentum", "sgd"):
-        # The optimizer sums the replicas' gradients: each adds its part.
+        # The optimizer sums the gradients of the replicas, so that each adds its part.
         share = params.weight_decay / num_replicas()
         gradients = [(g + share * v if decays(v) else g, v) for g, v in gradients]
     updates = _v1.get_collection(_v1.GraphKeys.UPDATE_OPS)
@@ -104,7 +104,7 @@ def train_op(loss: tf.Tensor, params: TrainingParams) -> Any:
 
 
 def decays(variable: Any) -> bool:
-    """Return whether weight decay holds for a variable: for matrices and kernels, not for biases and normalization."""
+    """Return whether a variable decays: matrices and kernels do, biases and normalization do not."""
     return len(variable.shape) > 1
 
 
@@ -121,7 +121,7 @@ def _optimizer(params: TrainingParams, rate: tf.Tensor) -> Any:
 
 
 def _clipped(gradients: list[tuple[Any, Any]], limit: float) -> list[tuple[Any, Any]]:
-    # The norm of their sum, which is what the optimizer takes; that of a replica's part would clip otherwise than one replica does.
+    # The norm of the sum over replicas, so that N replicas clip as one replica does.
     norm = tf.linalg.global_norm(sum_over_replicas([gradient for gradient, _ in gradients]))
     scale = limit / tf.maximum(norm, limit)
     return [(gradient * scale, variable) for gradient, variable in gradients]

@@ -1,6 +1,6 @@
-"""Optimizers that TensorFlow's v1 API has not: Adam with decoupled weight decay, and LARS.
+"""Optimizers that TensorFlow's v1 API lacks: Adam with decoupled weight decay, and LARS.
 
-Both see the gradient that is summed over all replicas, as they are called after CrossShardOptimizer's sum.
+Both get the gradient summed over all replicas, as CrossShardOptimizer calls them after the sum.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,12 @@ _v1 = tf.compat.v1
 
 
 class AdamW(_v1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
-    """Adam, which then takes learning_rate * weight_decay of the weights themselves (Loshchilov and Hutter, 2019).
+    """Adam that also subtracts learning_rate * weight_decay times the weights (Loshchilov and Hutter, 2019).
 
     Args:
         learning_rate: a float or a scalar tensor.
-        weight_decay: the share.
-        decays: whether a variable decays.
+        weight_decay: share of the weights to subtract, before the learning rate.
+        decays: function from a variable to whether it decays.
         beta1, beta2: decay of the moving means of the gradient and of its square.
     """
 
@@ -31,7 +31,7 @@ class AdamW(_v1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
     def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
         if not self._decays(var):
             return super()._resource_apply_dense(grad, var)
-        # Of the weights before the step, so that the order of the two does not matter.
+        # Computed from the weights before the step, so that the order of the two updates does not matter.
         decay = self._lr_t * self._decay * var
         with tf.control_dependencies([decay]):
             step = super()._resource_apply_dense(grad, var)
@@ -43,15 +43,15 @@ class Lars(_v1.train.Optimizer):  # type: ignore[misc, name-defined]
     """Momentum whose rate is scaled, for each kernel, by the ratio of the norms of weights and gradient (You et al., 2017).
 
     For a weight w with gradient g: ratio = trust_coefficient * |w| / (|g| + weight_decay * |w|), then
-    m = momentum * m + learning_rate * ratio * (g + weight_decay * w), and w = w - m. Where a norm is 0 the ratio is 1. Variables
+    m = momentum * m + learning_rate * ratio * (g + weight_decay * w), and w = w - m. If a norm is 0, the ratio is 1. Variables
     that do not decay (biases, normalization) have the ratio 1 and no weight decay.
 
     Args:
         learning_rate: a float or a scalar tensor.
-        momentum: of the moving sum.
+        momentum: decay of the moving sum m.
         weight_decay: share of the weights that is added to their gradient.
-        trust_coefficient: as above.
-        decays: whether a variable decays.
+        trust_coefficient: factor of the ratio.
+        decays: function from a variable to whether it decays.
     """
 
     def __init__(

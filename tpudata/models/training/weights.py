@@ -1,4 +1,4 @@
-"""Means over what counts: rows and tokens have weights, and padding has the weight 0."""
+"""Weighted means over rows and tokens; padding has the weight 0."""
 
 from typing import Any
 
@@ -8,15 +8,15 @@ from tpudata.models.training.replicas import num_replicas, sum_over_replicas
 
 
 def weighted_mean(losses: tf.Tensor, weights: tf.Tensor, training: bool) -> tf.Tensor:
-    """Return the mean of the losses by weight, 0 where all weights are 0.
+    """Return the weighted mean of the losses, or 0 if all weights are 0.
 
-    In training on several replicas the weights of all of them count: the mean of what the replicas get is that of one replica
-    with all rows, also where their rows weigh differently.
+    Training on several replicas divides by the mean weight of the replicas: the mean over the replicas then equals the mean of one
+    replica with all rows, even if some replicas have more padding.
 
     Args:
-        losses: floats.
-        weights: float32, of the same shape.
-        training: as above; else the mean of this replica's alone.
+        losses: floats of any shape.
+        weights: float32 of the same shape.
+        training: whether to divide by the weights of all replicas; otherwise by this replica's.
 
     Returns:
         A float32 scalar.
@@ -28,6 +28,6 @@ def weighted_mean(losses: tf.Tensor, weights: tf.Tensor, training: bool) -> tf.T
 
 
 def row_weights(features: Any, rows: tf.Tensor) -> tf.Tensor:
-    """Return features["weights"] as float32, or ones like `rows`, a tensor with a value for each row."""
+    """Return features["weights"] as float32, or else ones for `rows`, a tensor with a value for each row."""
     weights = features.get("weights") if isinstance(features, dict) else None
     return tf.ones_like(rows, tf.float32) if weights is None else tf.cast(weights, tf.float32)

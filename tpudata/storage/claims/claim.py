@@ -34,7 +34,8 @@ class Claim:
     Attributes:
         run: unique name of the run.
         ends_with: PROCESS, PIPELINE or JOB.
-        host, pid: host name and id of the process that started it.
+        host: host name of the process that started it.
+        pid: id of that process.
         machine: identity of the machine or container, since host names may be equal.
         birth: start time of the process, as its system counts.
         started: start time of the run, for people.
@@ -76,7 +77,7 @@ class Claim:
 
     @property
     def is_of_this_machine(self) -> bool:
-        """Whether the process is one of this machine, so that it can be looked up."""
+        """Whether the process is on this machine, so that it can be looked up."""
         return (self.host, self.machine) == (socket.gethostname(), machine_identity())
 
     def __str__(self) -> str:
@@ -112,7 +113,7 @@ def read_claim(path: str) -> bytes | None:
     except StorageError:
         if storage.stat(path) is None:
             return None
-    # It was replaced meanwhile, or cannot be read.
+    # It was just replaced, or cannot be read.
     return storage.read(path)
 
 

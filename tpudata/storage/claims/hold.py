@@ -26,13 +26,13 @@ _TRIES = 100
 
 
 def take_claim(output: str, claim: Claim, has_ended: HasEnded | None = None, *, fix: str = CONVERSION_FIX) -> None:
-    """Claim an output folder for a run; it may have done so before.
+    """Claim an output folder for a run, unless the run holds it already.
 
     Args:
         output: the folder.
-        claim: of the run.
+        claim: claim of the run.
         has_ended: as for `check_unclaimed`.
-        fix: what a person does if another run is at work there.
+        fix: advice in the error if another run is at work there.
 
     Raises:
         OutputError: another run is at work there, or may be.
@@ -53,7 +53,7 @@ def take_claim(output: str, claim: Claim, has_ended: HasEnded | None = None, *, 
 
 
 def name_job(output: str, claim: Claim, job: Mapping[str, str]) -> None:
-    """Write the identity of its job into a run's claim, if it still is the run's; a job that ended at once has removed it."""
+    """Write the identity of the run's job into its claim, unless the claim is gone: a job that ended at once has removed it."""
     path = claim_path(output)
     for _ in range(_TRIES):
         standing = read_claim(path)
@@ -65,7 +65,7 @@ def name_job(output: str, claim: Claim, job: Mapping[str, str]) -> None:
 
 
 def drop_claim(output: str, claim: Claim) -> None:
-    """Remove a run's claim, if it still is the run's."""
+    """Remove the claim of a run, if the run still holds it."""
     path = claim_path(output)
     for _ in range(_TRIES):
         standing = read_claim(path)
@@ -75,23 +75,23 @@ def drop_claim(output: str, claim: Claim) -> None:
 
 
 def drop_pipeline_claim(output: str, claim: Claim | None) -> None:
-    """Remove the claim of a pipeline whose step fails for good: no later step would."""
+    """Remove the claim of a pipeline whose step fails for good, since no later step will."""
     if claim is not None and claim.ends_with == PIPELINE:
         drop_claim(output, claim)
 
 
 def check_own(output: str) -> None:
-    """Raise OutputError if another process has taken a folder over; one without a claim is nobody's."""
+    """Raise OutputError if another process has taken over a folder."""
     found = parse_claim(read_claim(claim_path(output)))
     if found is not None and not (found.is_of_this_machine and found.pid == os.getpid()):
         raise OutputError(
-            f"{output}: another run ({found}) has taken it over, as this one had shown no sign of life for a minute. This one"
-            " writes nothing more."
+            f"{output}: another run ({found}) has taken it over, because this run had not renewed its claim for a minute. Start it"
+            " again when no other run is at work there."
         )
 
 
 def check_claim(output: str, claim: Claim | None) -> None:
-    """Raise OutputError if a run has lost its claim on an output folder; None stands for a run without one."""
+    """Raise OutputError if a run has lost its claim on an output folder; a run without a claim passes None."""
     if claim is None:
         return
     found = parse_claim(read_claim(claim_path(output)))
@@ -117,9 +117,9 @@ def claimed(
 
     Args:
         output: the folder.
-        claim: of the run.
+        claim: claim of the run.
         has_ended: as for `check_unclaimed`.
-        goes_on: returns in the end whether the run has a job that may go on; its claim then stays.
+        goes_on: called at the end; returns whether the run has a job that may continue, whose claim then stays.
         fix: as for `take_claim`.
     """
     made = _missing_folders(output)
@@ -135,16 +135,16 @@ def claimed(
             with contextlib.suppress(StorageError):
                 drop_claim(output, claim)
             for folder in made:
-                # Those in which nothing was written.
+                # Only if nothing was written in it.
                 with contextlib.suppress(OSError):
                     folder.rmdir()
 
 
 def _beat(output: str, claim: Claim, stop: threading.Event) -> None:
-    """Rewrite a claim every few seconds, until it is to stop or is no longer the run's."""
+    """Rewrite a claim every few seconds, until `stop` is set or the run no longer holds it."""
     path, storage = claim_path(output), storage_for(output)
     while not stop.wait(BEAT_SECONDS):
-        # What cannot be written now may be so the next time.
+        # A failed write is repeated at the next beat.
         with contextlib.suppress(StorageError):
             standing = read_claim(path)
             found = parse_claim(standing)
@@ -154,7 +154,7 @@ def _beat(output: str, claim: Claim, stop: threading.Event) -> None:
 
 
 def _missing_folders(output: str) -> list[Path]:
-    """Return the folders that a local output needs and that are not there, the innermost first."""
+    """Return the folders that have to be created for a local output, the innermost first."""
     if is_remote(output):
         return []
     path = Path(local_path(output))

@@ -19,30 +19,30 @@ from tpudata.storage import storage_for
 from tpudata.storage.claims.claim import JOB, PIPELINE, PROCESS, Claim, claim_path, read_claim
 from tpudata.storage.claims.process_identity import birth_of
 
-# How long a process on another machine, or the store between, may take before its run counts as dead.
+# A run counts as dead if its claim stands still for so long, which includes delays of the store.
 DEAD_AFTER_SECONDS = 60.0
 _log = logging.getLogger("tpudata")
 _LOOK_EVERY_SECONDS = 1.0
-CONVERSION_FIX = "Wait until it has ended, or end it and run again with --resume; or name another folder."
+CONVERSION_FIX = "Wait until it has ended, or end it and run again with --resume, or pass another folder."
 
 
-# Whether the job that a claim names has ended; None if its engine does not say.
+# Returns whether the job that a claim names has ended; None if unknown.
 HasEnded = Callable[[Mapping[str, str]], bool | None]
 
 
 def check_unclaimed(output: str, has_ended: HasEnded | None = None) -> None:
-    """Raise OutputError if another run is at work in an output folder, or may be. May wait for a minute to see.
+    """Raise OutputError if another run is, or may be, at work in an output folder; watches a claim for up to a minute.
 
     Args:
         output: the folder.
-        has_ended: asks the engine of a claim's job; None asks nobody.
+        has_ended: returns whether a claim's job has ended; None if no engine can be asked.
     """
     path = claim_path(output)
     check_dead(output, path, read_claim(path), has_ended)
 
 
 def remove_dead_claim(output: str, has_ended: HasEnded | None = None) -> None:
-    """Remove the claim of a run that was killed after it had completed its dataset; arguments and errors as `check_unclaimed`."""
+    """Remove the claim of a run that was killed after it completed its dataset; arguments and errors as for `check_unclaimed`."""
     path = claim_path(output)
     standing = read_claim(path)
     check_dead(output, path, standing, has_ended)
@@ -59,15 +59,18 @@ def check_dead(
     claim = Claim.from_bytes(standing)
     if claim is None:
         raise OutputError(
-            f"{path} is no claim that this version understands. If no run is at work in {output}, remove it and run again."
+            f"{path}: not a claim that this version understands. If no run is at work in {output}, remove it and run again."
         )
     if claim.ends_with != JOB and claim.is_of_this_machine:
         is_own = claim.pid == os.getpid()
-        # A pipeline of this process that failed has nobody to remove its claim.
+        # The claim of a failed pipeline of this process remains.
         is_dead = birth_of(claim.pid) != claim.birth or (is_own and claim.ends_with == PIPELINE)
     elif claim.ends_with == PROCESS:
         _log.warning(
-            "%s: another run (%s) may be at work there; looking for up to %g s.", output, claim, DEAD_AFTER_SECONDS
+            "%s: another run (%s) may be at work there; watching its claim for up to %g s.",
+            output,
+            claim,
+            DEAD_AFTER_SECONDS,
         )
         is_dead = _stands_still(path, standing)
     elif claim.job is not None and has_ended is not None and (ended := has_ended(claim.job)) is not None:
@@ -75,7 +78,7 @@ def check_dead(
     else:
         kind = "a job" if claim.ends_with == JOB else "a pipeline"
         raise OutputError(
-            f"{output}: {kind} of another run ({claim}) has claimed it, and nothing here says whether it has ended. If it has,"
+            f"{output}: {kind} of another run ({claim}) has claimed it and may still be running. If it has ended,"
             f" remove {path} and run again with --resume."
         )
     if not is_dead:
@@ -83,12 +86,12 @@ def check_dead(
 
 
 def _stands_still(path: str, standing: bytes) -> bool:
-    """Watch a claim, and return whether nobody has rewritten it for so long that its run must be dead."""
+    """Watch a claim, and return whether it stood still for so long that its run must be dead."""
     deadline = time.monotonic() + DEAD_AFTER_SECONDS
     while time.monotonic() < deadline:
         time.sleep(min(_LOOK_EVERY_SECONDS, DEAD_AFTER_SECONDS))
         found = read_claim(path)
         if found != standing:
-            # Gone, or taken over by a run that is dead, too: whoever asked looks again.
+            # Gone, or taken over by another run, which may be dead, too: the caller checks again.
             return found is None
     return True

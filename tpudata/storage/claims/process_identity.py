@@ -13,7 +13,7 @@ _DEAD_STATES = ("Z", "X")
 
 @functools.cache
 def machine_identity() -> str:
-    """Return what tells this machine, since it was switched on, from others of its host name, and containers from each other."""
+    """Return an identity of this machine, since its boot, and of its container: host names may be equal."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -22,9 +22,9 @@ def machine_identity() -> str:
 
 
 def birth_of(pid: int) -> str | None:
-    """Return when a process of this machine began, as the system counts; None if there is no such process, or it has ended."""
+    """Return the start time of a process of this machine, as the system counts; None if there is no such process."""
     try:
-        # The name before the state may hold anything.
+        # The name before the state may contain any character.
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return None if state in _DEAD_STATES else fields[18]
     except OSError:
@@ -34,9 +34,9 @@ def birth_of(pid: int) -> str | None:
 
 
 def birth_by_ps(pid: int) -> str | None:
-    """Do what `birth_of` does, on systems without /proc."""
+    """Return the same as `birth_of`, on systems without /proc."""
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    # The same words from whoever asks.
+    # The same text in any locale.
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
     state, _, birth = found.strip().partition(" ")

@@ -1,12 +1,12 @@
-"""Proof that an answer is the store's and whole. Any other answer is a transport fault, and its request is sent again.
+"""Proof that an answer is the store's and complete. Any other answer is a transport fault, and its request is retried.
 
 A proxy may answer 200 with nothing or with a page of HTML, cut a body and its Content-Length alike, drop headers, or change a bit.
-What proves an answer:
+Proofs of an answer:
 
-    JSON            it came packed, so with gzip's checksum, or came twice the same; it is of the kind that was asked for
-    whole object    the CRC-32C of the header X-Goog-Hash, or else size and CRC-32C that a stat gives
-    part            status 206, a Content-Range of what was asked for, and as many bytes; no checksum goes with it
-    upload          generation, size and CRC-32C of what was sent, or else a stat that gives them
+    JSON            gzip's checksum, or two equal answers; an object of the requested kind
+    whole object    the CRC-32C in the header X-Goog-Hash, or else size and CRC-32C from a stat
+    part            status 206, the requested Content-Range and as many bytes; there is no checksum
+    upload          generation, size and CRC-32C of the data that were sent, or else a stat with them
     deletion        204 or 404, or else a stat that finds nothing
 """
 
@@ -29,7 +29,7 @@ from tpudata.storage.gcs.retry_policy import UnprovenError
 from tpudata.storage.gcs.session import Session
 
 T = TypeVar("T")
-# Google's servers pack JSON only if both say so.
+# Google's servers compress JSON only if both headers allow it.
 _PACKED = {"Accept-Encoding": "gzip", "User-Agent": "tpudata (gzip)"}
 _STATED = "kind,size,generation,crc32c,contentEncoding"
 _OBJECT, _LISTING = "storage#object", "storage#objects"
@@ -45,7 +45,7 @@ class Stated(NamedTuple):
     Attributes:
         size: bytes.
         generation: number of this version, above 0.
-        crc32c: checksum as the API writes it, or None if the store gives none.
+        crc32c: checksum as the API writes it, or None if the store has none.
         encoding: its Content-Encoding, or None.
     """
 
@@ -80,7 +80,7 @@ def checksum_text(crc32c: int) -> str:
 
 
 def checksum_number(text: str | None) -> int | None:
-    """Return the CRC-32C that the API writes so, or None if there is none."""
+    """Return the CRC-32C in the API's notation as a number, or None if there is none."""
     return None if text is None else int.from_bytes(base64.b64decode(text), "big")
 
 
@@ -93,7 +93,7 @@ def stat_object(session: Session, bucket: str, name: str) -> Stated | None:
 
 
 def list_page(session: Session, bucket: str, query: str) -> Listed:
-    """Return one page of a listing; `query` is the URL's."""
+    """Return one page of a listing; `query` is that of the URL."""
     fields = "kind,items(name,size,crc32c),prefixes,nextPageToken"
     return _ask(session, f"/storage/v1/b/{quote(bucket, safe='')}/o?fields={fields}&{query}", _listed)
 
@@ -116,17 +116,17 @@ def stated(fields: dict[str, Any]) -> Stated:
 
 
 def json_fields(data: bytes) -> dict[str, Any]:
-    """Return the JSON object that an answer's body is.
+    """Return the JSON object in an answer's body.
 
     Raises:
-        UnprovenError: it is something else.
+        UnprovenError: the body is not a JSON object.
     """
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
-        raise UnprovenError(f"an answer that is no JSON object ({len(data)} bytes, {data[:20]!r})")
+        raise UnprovenError(f"an answer that is not a JSON object ({len(data)} bytes, {data[:20]!r})")
     return fields
 
 
@@ -136,45 +136,45 @@ def check_whole(response: requests.Response, data: bytes, stat: Callable[[], Sta
     Args:
         response: the answer.
         data: its body.
-        stat: asks for the description of the object; called only if the answer has no checksum.
+        stat: requests the description of the object; called only if the answer has no checksum.
 
     Raises:
-        UnprovenError: it does not, or nothing says that it does.
+        UnprovenError: it does not, or there is no proof that it does.
     """
     if response.status_code != _OK:
         raise UnprovenError(f"an answer {response.status_code} to a read")
     header = _CRC32C.search(response.headers.get("X-Goog-Hash", ""))
     if header is not None:
         if header[1] != checksum_text(google_crc32c.value(data)):
-            raise UnprovenError("what came does not fit the store's checksum")
+            raise UnprovenError("the received data do not match the store's checksum")
         return
     found = stat()
     if found is None or found.size != len(data):
-        raise UnprovenError(f"{len(data)} bytes came, and the store says {found and found.size}")
+        raise UnprovenError(f"received {len(data)} bytes of an object of {found and found.size}")
     if found.crc32c not in (None, checksum_text(google_crc32c.value(data))):
-        raise UnprovenError("what came does not fit the store's checksum")
+        raise UnprovenError("the received data do not match the store's checksum")
 
 
 def check_part(response: requests.Response, data: bytes, offset: int, length: int) -> bool:
     """Check that an answer holds `length` bytes from `offset` on, or those up to the object's end.
 
     Returns:
-        Whether these are the whole object and fit its checksum; nothing guards the bytes of other parts.
+        Whether these are the whole object and match its checksum; other parts have no checksum.
 
     Raises:
-        UnprovenError: it holds others.
+        UnprovenError: it holds other bytes.
     """
     said = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if response.status_code != _PARTIAL or said is None:
-        raise UnprovenError(f"an answer {response.status_code} without the range that was asked for")
+        raise UnprovenError(f"an answer {response.status_code} without the requested range")
     begin, last, size = map(int, said.groups())
     if (begin, last) != (offset, min(offset + length, size) - 1) or len(data) != last - begin + 1:
-        raise UnprovenError(f"{len(data)} bytes of {said[0]} came for {length} from {offset} on")
+        raise UnprovenError(f"received {len(data)} bytes as {said[0]} for {length} bytes from {offset} on")
     header = _CRC32C.search(response.headers.get("X-Goog-Hash", ""))
     if len(data) < size or header is None:
         return False
     if header[1] != checksum_text(google_crc32c.value(data)):
-        raise UnprovenError("what came does not fit the store's checksum")
+        raise UnprovenError("the received data do not match the store's checksum")
     return True
 
 
@@ -184,7 +184,7 @@ def is_encoded(response: requests.Response) -> bool:
 
 
 def _ask(session: Session, url: str, parse: Callable[[dict[str, Any]], T]) -> T:
-    """Return what `parse` makes of a JSON answer that proves itself."""
+    """Return the result of `parse` for a proven JSON answer."""
 
     def once() -> tuple[T, bool]:
         try:
@@ -193,7 +193,7 @@ def _ask(session: Session, url: str, parse: Callable[[dict[str, Any]], T]) -> T:
             _check_absent(error)
             raise
         if response.status_code != _OK:
-            raise UnprovenError(f"an answer {response.status_code} to a question")
+            raise UnprovenError(f"an answer {response.status_code} to a request for JSON")
         is_packed = response.headers.get("Content-Encoding") == "gzip"
         try:
             data = gzip.decompress(data) if is_packed else data
@@ -204,7 +204,7 @@ def _ask(session: Session, url: str, parse: Callable[[dict[str, Any]], T]) -> T:
     def ask() -> T:
         answer, is_packed = once()
         if not is_packed and once()[0] != answer:
-            raise UnprovenError("two answers to one question differ")
+            raise UnprovenError("two answers to one request differ")
         return answer
 
     return session.with_retries(ask)
@@ -225,7 +225,7 @@ def _listed(fields: dict[str, Any]) -> Listed:
         objects = [(item["name"], int(item["size"]), _checksum(item)) for item in fields.get("items", ())]
         prefixes = list(map(str, fields.get("prefixes", ())))
     except (KeyError, ValueError, TypeError) as error:
-        raise UnprovenError(f"an answer that is no listing ({error!r})") from None
+        raise UnprovenError(f"an answer that is not a listing ({error!r})") from None
     return Listed(objects, prefixes, fields.get("nextPageToken"))
 
 

@@ -27,37 +27,37 @@ ERRORS = (
     UnprovenError,
     UploadLostError,
 )
-_LOGIN = "Run `gcloud auth application-default login`, or let GOOGLE_APPLICATION_CREDENTIALS name a service account's key file."
-_AGAIN = "Run again, with --resume where it converts."
+_LOGIN = "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a service account's key file."
+_AGAIN = "Run again, a conversion with --resume."
 _ABSENT, _CHANGED = 404, 412
 _MOST_WORDS = 400
-# The number of an upload is as good as a password for it, as long as the upload goes on.
+# During an upload, its id is as good as a password for it.
 _ADDRESS = re.compile(r"(https?://[^\s?]+|url: [^\s?]+)\?\S*")
 
 
 class ReplacedError(api.NotFound):
-    """The generation of an object that is being read is not there any more."""
+    """The generation of an object that is being read no longer exists."""
 
 
 def split_path(path: str) -> tuple[str, str]:
     """Return bucket and object of `gs://BUCKET/OBJECT`."""
     bucket, _, name = path.removeprefix("gs://").partition("/")
     if not path.startswith("gs://") or not bucket[:1].isalnum() or not bucket[-1:].isalnum():
-        raise StorageError(f"{path!r} names no bucket; write gs://BUCKET/OBJECT.")
+        raise StorageError(f"{path!r}: no bucket (expected gs://BUCKET/OBJECT). Correct the path.")
     return bucket, name
 
 
 def split_object(path: str) -> tuple[str, str]:
-    """Return bucket and object of a path that has to name an object."""
+    """Return bucket and object of a path that must name an object."""
     bucket, name = split_path(path)
     if not name:
-        raise StorageError(f"{path} names no object.")
+        raise StorageError(f"{path}: no object (expected gs://BUCKET/OBJECT). Correct the path.")
     return bucket, name
 
 
 @contextlib.contextmanager
 def named(done: str, path: str) -> Iterator[None]:
-    """Turn what the client raises into an error that says which object could not be `done`, why, and what to do."""
+    """Turn an exception of the client into an error with the object that could not be `done`, the reason and the fix."""
     try:
         yield
     except ERRORS as error:
@@ -66,66 +66,66 @@ def named(done: str, path: str) -> Iterator[None]:
 
 
 def _is_of_the_object(error: BaseException) -> bool:
-    """Return whether the store has answered about this one object, so that a retry would not help."""
+    """Return whether the error is about this one object, so that a retry would not help."""
     return not isinstance(error, api.RetryError) and getattr(error, "code", None) in (_ABSENT, _CHANGED)
 
 
 def _reason(error: BaseException, path: str) -> str:
     bucket, _ = split_path(path)
     if isinstance(error, api.RetryError):
-        return f"{_failure(error.cause)}, until the time for tries was over. {_AGAIN}"
+        return f"{_failure(error.cause)}, until the time limit of retries. {_AGAIN}"
     if isinstance(error, google.auth.exceptions.InvalidOperation):
-        return _denied("the store wants credentials (401)")
+        return _denied("the store requires credentials (401)")
     if isinstance(error, google.auth.exceptions.DefaultCredentialsError):
-        return f"there are no credentials. {_LOGIN} What everybody may read needs none: set {ANONYMOUS}=true."
+        return f"there are no credentials. {_LOGIN} Public objects need none: set {ANONYMOUS}=true."
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
-        # What stands behind the first words is the whole answer.
+        # The other arguments hold the whole answer.
         words = str(error.args[0]) if error.args else type(error).__name__
-        return f"the credentials were not taken ({words}). {_LOGIN}"
+        return f"the credentials were rejected ({words}). {_LOGIN}"
     code = getattr(error, "code", None)
     if code == 401:
         return _denied("the credentials are not valid (401)")
     if code == 403:
         return _denied(
-            f"no permission (403). Grant the account roles/storage.objectUser on bucket {bucket}, to read alone objectViewer."
-            f" The store says: {_said(error)}."
+            f"no permission (403). Grant the account roles/storage.objectUser on bucket {bucket}, or objectViewer to"
+            f" read only. The store says: {_said(error)}."
         )
     if isinstance(error, ReplacedError):
-        return "it was replaced or removed while it was read. Run again when nobody writes there."
+        return "it was replaced or removed while it was read. Run again when no other job writes there."
     if code == _ABSENT:
-        return f"it is not there (404), or bucket {bucket} is not. Look with `gcloud storage ls gs://{bucket}`."
+        return f"no such object, or no bucket {bucket} (404). List the bucket with `gcloud storage ls gs://{bucket}`."
     if code == _CHANGED:
-        return "somebody else wrote it meanwhile (412). Let one job at a time write there, and run again with --resume."
+        return "another job wrote it meanwhile (412). Let one job at a time write there, and run again with --resume."
     if isinstance(error, DamagedError):
-        return f"the store got other bytes than were sent, and made no object of them. {_AGAIN}"
+        return f"the store received damaged data and made no object of them. {_AGAIN}"
     if isinstance(error, UploadLostError) or code == 410:
-        return f"the store lost what it had of the upload ({error}). {_AGAIN}"
+        return f"the store lost the upload ({error}). {_AGAIN}"
     return f"{_failure(error)}."
 
 
 def _denied(reason: str) -> str:
     if is_switched_on(ANONYMOUS):
-        return f"{reason.rstrip('.')}, and {ANONYMOUS} says to show none. Unset it."
+        return f"{reason.rstrip('.')}, and {ANONYMOUS} disables credentials. Unset it."
     return reason if reason.endswith(".") else f"{reason}. {_LOGIN}"
 
 
 def _failure(error: BaseException | None) -> str:
-    """Return what went wrong with the last request, in few words."""
+    """Return the failure of the last request, in few words."""
     if isinstance(error, api.GoogleAPICallError):
         return f"the store answered {error.code} ({_said(error)})"
     if isinstance(error, DamagedError):
-        return "the store got other bytes than were sent"
+        return "the store received damaged data"
     if isinstance(error, UnprovenError):
-        return f"no answer proved to be the store's: {_brief(str(error))}"
+        return f"no valid answer of the store: {_brief(str(error))}"
     return f"{type(error).__name__}: {_brief(str(error))}"
 
 
 def _said(error: BaseException) -> str:
-    """Return the store's own words; the client puts what was asked before them."""
+    """Return the store's message, without the request that the client puts before it."""
     message = str(getattr(error, "message", error))
     return _brief(message.partition(": ")[2] or message).rstrip(".")
 
 
 def _brief(text: str) -> str:
-    """Return a text in one line, of which pages of HTML are not, and without what follows the path of an address."""
+    """Return a text on one line, shortened, and without the query of an address."""
     return textwrap.shorten(_ADDRESS.sub(r"\1", text), _MOST_WORDS, placeholder=" ...")

@@ -1,6 +1,6 @@
 """Objects of Google Cloud Storage, `gs://BUCKET/OBJECT`.
 
-A folder is what the names of objects have in common up to a `/`: it is there as long as an object is in it.
+A folder is a common prefix of object names up to a `/`: it exists as long as an object is in it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _NO_CONTENT = 204
 
 
 class GcsStorage:
-    """Google Cloud Storage; see `Storage` for what each method promises, and `session` for whose credentials are used.
+    """Google Cloud Storage; `Storage` describes the methods, and `credentials` the credentials.
 
-    Transient failures are retried, and so is every answer that does not prove itself, see `answers`.
+    Transient failures are retried, and so is every answer without proof, see `answers`.
 
     Args:
-        policy: how failing requests are retried; None takes that of the environment and of `RequestLimits`.
+        policy: retries of failing requests; None takes the policy of the environment and of `RequestLimits`.
     """
 
     def __init__(self, policy: RetryPolicy | None = None) -> None:
@@ -49,7 +49,7 @@ class GcsStorage:
 
     @property
     def lists_deep(self) -> bool:
-        """Return True: folders are in the names alone."""
+        """Return True: folders exist only in the names."""
         return True
 
     def scan(
@@ -61,7 +61,7 @@ class GcsStorage:
         count = 0
         for name, size, crc32c in scan_names(self._session, folder, start, stop, limit, deep=deep):
             is_there = True
-            # Some programs mark a folder by an empty object that is called like it.
+            # Some programs mark a folder by an empty object of the same name.
             if size is not None and name.endswith("/"):
                 continue
             if count == limit:
@@ -90,7 +90,7 @@ class GcsStorage:
 
     def read(self, path: str, size: int | None = None) -> bytes:
         """Return a whole object."""
-        del size  # One request, whatever there is.
+        del size  # One request in any case.
         return read_whole(self._session, path)
 
     def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
@@ -101,12 +101,12 @@ class GcsStorage:
         """Ignore the hint: many threads request read-ahead themselves."""
 
     def open(self, path: str) -> BinaryIO:
-        """Open an object for reading, 8 MiB a request; all of it is of one generation, whoever replaces it meanwhile."""
+        """Open an object for reading, 8 MiB a request; it is read from one generation, even if it is replaced meanwhile."""
         return open_object(self._session, path)
 
     @contextlib.contextmanager
     def create(self, path: str, *, replace: bool = True) -> Iterator[BinaryIO]:
-        """Write an object in one resumable upload, which is nowhere to be seen until the context ends without an error."""
+        """Write an object in one resumable upload, which is invisible until the context ends without an error."""
         bucket, name = split_object(path)
         with named("written", path):
             before = stat_object(self._session, bucket, name) if replace else None
@@ -121,7 +121,7 @@ class GcsStorage:
             raise
 
     def check_writable(self, path: str) -> None:
-        """Raise StorageError if no object could be made at or below a path; begins an upload, and abandons it."""
+        """Raise StorageError if no object can be written at or below a path; begins an upload, and abandons it."""
         bucket, name = split_path(path)
         with named("written", path):
             writer = ObjectWriter(self._session, bucket, f"{name.rstrip('/')}/{uuid.uuid4().hex}".lstrip("/"), 0)
@@ -136,7 +136,7 @@ class GcsStorage:
         def delete() -> None:
             answer = self._session.request("DELETE", object_url(bucket, name))
             if answer.status_code != _NO_CONTENT and stat_object(self._session, bucket, name) is not None:
-                raise UnprovenError(f"an answer {answer.status_code} to a deletion, and the object is there")
+                raise UnprovenError(f"an answer {answer.status_code} to a deletion, but the object exists")
 
         with named("deleted", path), contextlib.suppress(api.NotFound):
             self._session.with_retries(delete)
@@ -152,7 +152,7 @@ class GcsStorage:
         except StorageUnavailableError:
             raise
         except StorageError:
-            # It was replaced since it was looked up.
+            # It was replaced after the stat.
             return False
         if standing != old or (found is None and new is None):
             return standing == old
@@ -172,7 +172,7 @@ class GcsStorage:
             if answer.status_code != _NO_CONTENT:
                 found = stat_object(self._session, bucket, name)
                 if found is not None and found.generation == generation:
-                    raise UnprovenError(f"an answer {answer.status_code} to a deletion, and the object is there")
+                    raise UnprovenError(f"an answer {answer.status_code} to a deletion, but the object exists")
 
         with contextlib.suppress(api.NotFound):
             self._session.with_retries(delete)

@@ -1,8 +1,8 @@
-"""Listing the names below a folder of Google Cloud Storage, whole or between two names, and finding names to cut it at.
+"""Listing of the names below a folder of Google Cloud Storage, whole or in ranges, and the cuts between ranges.
 
-The store lists a thousand names a request, one request after the other, so a hundred million take a worker hours. It does not count
-names, but it says which is the first from any name on. A large folder is cut where its names differ first: the character after what
-they have in common has a few values, and each begins a range. Ranges that are large themselves are cut in the same way.
+The store lists a thousand names a request, one request after the other, so a hundred million names take a worker hours. It does not
+count names, but it returns the first one after any name. A large folder is cut where its names first differ: the character after
+their common prefix has a few values, and each begins a range. Large ranges are cut again in the same way.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from tpudata.storage.gcs.answers import list_page
 from tpudata.storage.gcs.errors import named, split_path
 from tpudata.storage.gcs.session import Session
 
-# Ranges of so few names are not cut: they are listed in some 16 requests.
+# Smaller ranges are not cut: they take 16 requests.
 _SMALL = 1 << 14
-# Cutting ends when there are so many ranges, or after so many rounds.
+# Limits of the number of ranges, and of rounds of cutting.
 _RANGES, _ROUNDS = 256, 8
-# Characters that each begin a range; after so many, a range takes two of them, then four, and so on: scripts have thousands.
+# This many characters begin a range each; later ranges take two of them, then four, and so on: scripts have thousands.
 _ALPHABET = 16
 _ASKED_AT_ONCE = 16
 _PAGE = 1000
 _LAST, _SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
 
 
-# Returns the first name from one on and before another, or None.
+# Returns the first name at or after one name and before another, or None.
 _First: TypeAlias = Callable[[str, str | None], str | None]
 
 
 class Name(NamedTuple):
-    """A name that a listing has.
+    """A name in a listing.
 
     Attributes:
-        name: of an object in the bucket, or what names have in common up to a `/`.
+        name: name of an object in the bucket, or common prefix of names up to a `/`.
         size: bytes, or None for a folder.
-        crc32c: as the API has it, or None.
+        crc32c: checksum as the API writes it, or None.
     """
 
     name: str
@@ -56,14 +56,14 @@ def scan_names(
 
     Args:
         session: sends the requests.
-        folder: to be listed.
-        start: only names below the folder from `start` on and before `stop`.
-        stop: end of the range, see `start`.
-        limit: how many will be asked for; nothing else comes of it than smaller pages.
-        deep: all objects, and no folders.
+        folder: folder to list.
+        start: first name of the range, below the folder.
+        stop: name after the end of the range.
+        limit: number of names that the caller will take, for smaller pages.
+        deep: list all objects, and no folders.
 
     Raises:
-        StorageError: a name has an empty part, which is no folder.
+        StorageError: a name has an empty part, which is not a folder.
     """
     bucket, name = split_path(folder)
     prefix = f"{name.rstrip('/')}/" if name else ""
@@ -76,7 +76,7 @@ def scan_names(
         query["endOffset"] = prefix + stop
     if limit is not None and limit < _PAGE:
         query["maxResults"] = str(limit + 1)
-    # A page may begin with the folder that the one before has ended with.
+    # A page may begin with the folder that ended the page before.
     last = ""
     while True:
         with named("listed", folder):
@@ -87,7 +87,7 @@ def scan_names(
             below = item.name[len(prefix) :]
             if below.startswith("/") or "//" in below:
                 _reject_empty_part(folder, bucket, item.name, len(prefix))
-            # The store compares objects, which are after the name of their folder.
+            # The store compares the names of objects, which sort after that of their folder.
             if start <= below and (stop is None or below < stop):
                 yield item
         last = max(page.prefixes, default=last)
@@ -101,7 +101,7 @@ def cut_names(session: Session, folder: str, *, deep: bool) -> Sequence[str]:
 
     Args:
         session: sends the requests.
-        folder: to be cut.
+        folder: the folder.
         deep: count all objects below it, and no folders.
     """
 
@@ -110,7 +110,7 @@ def cut_names(session: Session, folder: str, *, deep: bool) -> Sequence[str]:
         return None if found is None else found.name[length:]
 
     def parts(start: str, stop: str | None, count: int) -> list[str] | None:
-        """Return the names at which a range, one of `count`, is cut, its start first; None if it is small."""
+        """Return the names at which a range is cut, its start first; None if it is small. There are `count` ranges."""
         names = scan_names(session, folder, start, stop, deep=deep)
         if next(itertools.islice(names, _SMALL, None), None) is None:
             return None
@@ -132,19 +132,19 @@ def cut_names(session: Session, folder: str, *, deep: bool) -> Sequence[str]:
 
 
 def _branches(first: _First, start: str, stop: str | None, every: int) -> Iterator[str]:
-    """Yield the names at which a range of more than one name is cut: where the names in it differ first.
+    """Yield the names at which a range of more than one name is cut: where its names first differ.
 
     Args:
-        first: returns the first name from one on and before another.
-        start: of the range.
-        stop: end of the range, see `start`.
-        every: names after which each takes twice as many characters as before, once there are `_ALPHABET` of them.
+        first: returns the first name at or after one name and before another.
+        start: start of the range.
+        stop: end of the range.
+        every: number of ranges after which a range takes twice as many characters, once there are `_ALPHABET` of them.
     """
     low, depth = first(start, stop), 0
     for _ in range(_ROUNDS):
         if low is None:
             return
-        # The smallest depth at which there are names after those that begin as the first one does.
+        # The smallest depth at which names follow those with the prefix of the first one.
         depth = bisect.bisect_left(range(len(low)), True, key=functools.partial(_has_after, first, low, stop))
         if depth < len(low):
             break
@@ -157,7 +157,7 @@ def _branches(first: _First, start: str, stop: str | None, every: int) -> Iterat
         step = 1 << max(0, (number - _ALPHABET) // every + 1)
         after = _after(character, step)
         name = first(common + after, stop) if after else None
-        # Names may come and go meanwhile.
+        # Names may appear and disappear meanwhile.
         if name is None or not name.startswith(common):
             return
         character = name[depth]
@@ -165,13 +165,13 @@ def _branches(first: _First, start: str, stop: str | None, every: int) -> Iterat
 
 
 def _has_after(first: _First, name: str, stop: str | None, depth: int) -> bool:
-    """Return whether there are names after all that have the same first `depth + 1` characters."""
+    """Return whether names follow those with the same first `depth + 1` characters."""
     begin = name[: depth + 1].rstrip(_LAST)
     return bool(begin) and first(begin[:-1] + _after(begin[-1]), stop) is not None
 
 
 def _after(character: str, step: int = 1) -> str:
-    """Return the character some steps on, or the next after it that UTF-8 can encode; nothing after the last."""
+    """Return the character some steps later, or the next one that UTF-8 can encode; an empty string after the last."""
     code = ord(character) + step
     if code > ord(_LAST):
         return ""
@@ -182,7 +182,7 @@ def _reject_empty_part(folder: str, bucket: str, name: str, length: int) -> NoRe
     place = name.find("//", max(0, length - 1))
     before = name[: place + 1]
     raise StorageError(
-        f"{folder} could not be listed: an object below it has a name with an empty part, which is no folder:"
+        f"{folder} could not be listed: the name of an object below it has an empty part, which is not a folder:"
         f" gs://{bucket}/{before}/... Give it another name: `gcloud storage mv 'gs://{bucket}/{before}/*'"
         f" gs://{bucket}/...`."
     )

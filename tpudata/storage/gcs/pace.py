@@ -1,7 +1,7 @@
 """Limit of requests in flight: the number of threads, or fewer while the store asks for less.
 
-Additive increase, multiplicative decrease, as TCP does it: an answer 429, or 503 with Retry-After, halves the number, at most once
-for the requests that were in flight together; each answer that is no error raises it again, by one for a whole round of them.
+Additive increase, multiplicative decrease, as in TCP: an answer 429, or 503 with Retry-After, halves the number, at most once for
+the requests that were in flight together; each success raises it, by one for a whole round of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 _LEAST = 1.0
-# A server that asks for more is asked again after this long.
+# A longer pause that the server asks for is cut to this.
 LONGEST_PAUSE = 60.0
 
 
@@ -21,13 +21,13 @@ class Pace:
     """Limiter of requests in flight; safe to share between threads.
 
     Args:
-        most: returns the requests at the same time, at most; it may change.
-        clock: seconds, ascending.
+        most: returns the highest number of requests at the same time, which may change.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(self, most: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
-        # Infinite, unless the store has asked for less.
+        # Infinite until the store asks for less.
         self._lowered_limit = math.inf
         self._clock = clock
         self._in_flight = 0
@@ -37,12 +37,12 @@ class Pace:
 
     @property
     def limit(self) -> int:
-        """Requests that may be in flight now."""
+        """The number of requests that may be in flight now."""
         return int(min(self._most(), self._lowered_limit))
 
     @contextlib.contextmanager
     def request(self) -> Iterator[float]:
-        """Wait until a request may be sent; yield the time at which it is."""
+        """Wait until a request may be sent; yield the time of sending."""
         with self._changed:
             while True:
                 pause = self._resume_at - self._clock()
@@ -59,7 +59,7 @@ class Pace:
                 self._changed.notify()
 
     def raise_limit(self) -> None:
-        """Note an answer that was no error."""
+        """Note a success."""
         with self._changed:
             if self._lowered_limit < math.inf:
                 raised = self._lowered_limit + 1 / self._lowered_limit
@@ -70,12 +70,12 @@ class Pace:
         """Note that the store asks for fewer requests.
 
         Args:
-            began: when the request was sent.
+            began: time at which the request was sent.
             pause: seconds that the store asks to wait before the next request.
         """
         with self._changed:
             self._resume_at = max(self._resume_at, self._clock() + min(pause, LONGEST_PAUSE))
-            # Others that were in flight then are no further sign.
+            # Requests that were in flight at the time count once.
             if began > self._lowered:
                 self._lowered = self._clock()
                 self._lowered_limit = max(_LEAST, min(self._most(), self._lowered_limit, self._in_flight) / 2)

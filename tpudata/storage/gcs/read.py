@@ -1,4 +1,4 @@
-"""Reading objects of Google Cloud Storage: whole, in parts, and from start to end; every answer has to prove itself."""
+"""Reading of objects of Google Cloud Storage: whole, in parts, and from start to end; every answer needs proof."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OK = 200
 
 
 def read_whole(session: Session, path: str, generation: int | None = None) -> bytes:
-    """Return the stored bytes of an object; of that generation only, if one is given."""
+    """Return the stored bytes of an object, of one generation only if it is given."""
 
     def once() -> bytes:
         response, data = _fetch(session, path, generation, {})
@@ -47,7 +47,7 @@ def read_part(
 ) -> bytes:
     """Return `length` bytes of an object from `offset` on; fewer only at its end.
 
-    No checksum of the store guards a part, so it is read twice, unless `is_checked` says that the caller has one.
+    The store has no checksums of parts, so a part is read twice, unless `is_checked` says that the caller has one.
     """
     if length <= 0:
         return b""
@@ -57,7 +57,7 @@ def read_part(
 
     def compared() -> bytes:
         if offset == 0 or is_checked:
-            # From 0 on it may be the whole object, which has a checksum.
+            # From 0, it may be the whole object, which has a checksum.
             data, is_proven = once()
             again = data if is_proven or is_checked else once()[0]
         else:
@@ -66,14 +66,14 @@ def read_part(
                 data, _ = once()
                 again, _ = other.result()
         if data != again:
-            raise UnprovenError("one part of an object came twice, as different bytes")
+            raise UnprovenError("two reads of one part of an object differ")
         return data
 
     return _with_retries(session, path, generation, compared)
 
 
 def open_object(session: Session, path: str) -> io.BufferedReader:
-    """Open an object for reading from start to end, 8 MiB a request; all of it is of one generation."""
+    """Open an object for reading from start to end, 8 MiB a request, from one generation."""
     with named("opened", path):
         found = stat_object(session, *split_object(path))
         if found is None:
@@ -82,7 +82,7 @@ def open_object(session: Session, path: str) -> io.BufferedReader:
 
 
 class _ObjectReader(io.RawIOBase):
-    """One generation of an object, read by ranges; with the last of them, all that came is compared with the store's checksum."""
+    """One generation of an object, read in ranges; after the last one, all data are compared with the store's checksum."""
 
     def __init__(self, session: Session, path: str, found: Stated) -> None:
         super().__init__()
@@ -101,27 +101,27 @@ class _ObjectReader(io.RawIOBase):
         return len(data)
 
     def readall(self) -> bytes:
-        # Python's own asks for 8 kB at a time.
+        # RawIOBase.readall requests 8 kB at a time.
         return b"".join(iter(lambda: self._next(REQUEST_BYTES), b""))
 
     def _next(self, most: int) -> bytes:
         size, generation, due, _ = self._found
         length = min(most, size - self._position)
         if length == size > 0:
-            # A whole object is compared at once, and may be retried.
+            # A whole object is compared at once, so that it can be retried.
             data = read_whole(self._session, self._path, generation)
         else:
             is_checked = due is not None
             data = read_part(self._session, self._path, self._position, length, generation, is_checked=is_checked)
         if len(data) < length:
             raise StorageUnavailableError(
-                f"{self._path} could not be read: {len(data)} of {length} bytes at {self._position} came. Run again."
+                f"{self._path} could not be read: got {len(data)} of {length} bytes at {self._position}. Run again."
             )
         self._position += len(data)
         self._crc32c = google_crc32c.extend(self._crc32c, data)
         if data and self._position == size and due not in (None, checksum_text(self._crc32c)):
             raise StorageUnavailableError(
-                f"{self._path} could not be read: what came does not fit the store's checksum. Run again."
+                f"{self._path} could not be read: the received data do not match the store's checksum. Run again."
             )
         return data
 
@@ -135,7 +135,7 @@ def _with_retries(session: Session, path: str, generation: int | None, read: Cal
         except api.NotFound as error:
             found = stat_object(session, *split_object(path))
             if found is not None and generation in (None, found.generation):
-                raise UnprovenError("an answer 404 to a read, and the object is there") from None
+                raise UnprovenError("an answer 404 to a read, but the object exists") from None
             if generation is None:
                 raise
             raise ReplacedError("this generation") from error  # type: ignore[no-untyped-call]
@@ -145,7 +145,7 @@ def _with_retries(session: Session, path: str, generation: int | None, read: Cal
 
 
 def _part(session: Session, path: str, offset: int, length: int, generation: int | None) -> tuple[bytes, bool]:
-    """Return a part of an object, and whether its bytes are proven."""
+    """Return a part of an object, and whether a checksum proves it."""
     header = {"Range": f"bytes={offset}-{offset + length - 1}"}
     try:
         response, data = _fetch(session, path, generation, header)
@@ -165,12 +165,12 @@ def _part(session: Session, path: str, offset: int, length: int, generation: int
 def _fetch(
     session: Session, path: str, generation: int | None, headers: dict[str, str]
 ) -> tuple[requests.Response, bytes]:
-    """Return an answer to a read, and its body as it came."""
-    # Google's own method takes far more of the processor, which counts for small objects.
+    """Return an answer to a read, and its body as received."""
+    # Google's method takes far more CPU, which matters for small objects.
     url = f"/download{object_url(*split_object(path))}?alt=media"
     if generation is not None:
         url += f"&generation={generation}"
-    # Without this header the store would unpack what is stored packed.
+    # Without this header the store would decompress objects with Content-Encoding.
     return session.fetch(url, {"Accept-Encoding": "gzip", **headers})
 
 
@@ -185,12 +185,12 @@ def _check_whole(session: Session, path: str, generation: int | None, response: 
 
 
 def _check_encoding(session: Session, path: str, response: requests.Response) -> None:
-    """Reject an object that is stored as the encoding of other bytes: the listed size is not theirs, and they have no parts."""
+    """Reject an object with Content-Encoding: its listed size is not that of its content, which cannot be read in parts."""
     if not is_encoded(response):
         return
     found = stat_object(session, *split_object(path))
     if found is None or not found.encoding:
-        raise UnprovenError("an answer with an encoding that the object has not")
+        raise UnprovenError("an answer with an encoding that the object does not have")
     raise StorageError(
         f"{path} could not be read: it is stored with Content-Encoding: {found.encoding}, so that its size is not that"
         " of what it holds. Store it anew without, as `gcloud storage cp` does without --gzip-local; if it is a tar or"

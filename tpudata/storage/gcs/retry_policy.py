@@ -27,11 +27,11 @@ _TRANSIENT = (
 
 
 class DamagedError(Exception):
-    """The store received other bytes than were sent; it has no object of them."""
+    """The store received damaged data and made no object of them."""
 
 
 class UnprovenError(Exception):
-    """An answer that may not be the store's, or not all of it; see `answers`."""
+    """An answer that may be incomplete or not the store's; see `answers`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +39,10 @@ class RetryPolicy:
     """Exponential backoff of requests that fail.
 
     Attributes:
-        first_wait: mean seconds before the second try; each wait is drawn at random around twice the one before.
-        longest_wait: seconds that no wait exceeds.
-        limit: seconds after which no other try is made.
-        answer_within: seconds that a server may say nothing.
+        first_wait: mean seconds before the second attempt; each wait is drawn at random around twice the one before.
+        longest_wait: seconds that a wait takes at most.
+        limit: seconds after which there is no further attempt.
+        answer_within: seconds that the server may be silent.
     """
 
     first_wait: float = 0.25
@@ -56,7 +56,7 @@ class RetryPolicy:
 
     @classmethod
     def from_environment(cls) -> RetryPolicy:
-        """Return the policy that TPUDATA_GCS_RETRY sets, such as `first_wait=0.1,limit=600`; the rest has its default.
+        """Return the policy that TPUDATA_GCS_RETRY sets, such as `first_wait=0.1,limit=600`; other values are the defaults.
 
         Raises:
             UsageError: the variable is not of this form.
@@ -72,7 +72,7 @@ class RetryPolicy:
                     raise ValueError(part)
             except ValueError:
                 raise UsageError(
-                    f"{RETRY}: {part!r} is no setting (expected NAME=SECONDS of {', '.join(names)}). Correct or unset it."
+                    f"{RETRY}: unknown setting (got {part!r}, expected NAME=SECONDS of {', '.join(names)}). Correct or unset it."
                 ) from None
         return cls(**values)
 
@@ -84,7 +84,7 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, GoogleAuthError):
         return bool(error.retryable)
     if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
-        # A certificate does not get better; a connection that broke does.
+        # A wrong certificate stays wrong; a broken connection may work again.
         return "CERTIFICATE" not in str(error).upper()
     return isinstance(error, (DamagedError, UnprovenError, *_TRANSIENT))
 

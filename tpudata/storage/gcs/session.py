@@ -27,10 +27,10 @@ from tpudata.storage.gcs.retry_policy import RetryPolicy, is_transient, sets_lim
 from tpudata.storage.limits import MOST_READ_THREADS, request_limits
 
 T = TypeVar("T")
-# Requests that threads have under way at the same time, each with a connection that is kept: 64 readers, each with two at most.
+# Concurrent requests, each with a kept connection: 64 readers with at most two each.
 _CONNECTIONS = 128
 _ERROR, _TOO_MANY, _UNAVAILABLE = 400, 429, 503
-# How long somebody may be left without a word of what fails.
+# Failures are logged as warnings after this time.
 _SILENT_SECONDS = 10.0
 _UPLOAD = re.compile(r"(upload_id=)[^&\s]+")
 _log = logging.getLogger("tpudata")
@@ -40,7 +40,7 @@ class Session:
     """Authorized requests over kept connections, opened when first needed; safe to share between threads.
 
     Args:
-        policy: how failing requests are retried; None takes that of the environment, and the time of `RequestLimits`.
+        policy: retries of failing requests; None takes the policy of the environment, and the limit of `RequestLimits`.
     """
 
     def __init__(self, policy: RetryPolicy | None = None) -> None:
@@ -52,7 +52,7 @@ class Session:
 
     @property
     def policy(self) -> RetryPolicy:
-        """The policy that holds now."""
+        """The current policy."""
         if self._policy is not None:
             return self._policy
         return self._environment if sets_limit() else self._environment.with_limit(request_limits().retry_seconds)
@@ -70,7 +70,7 @@ class Session:
             return self._made
 
     def new_retry(self) -> Retry:
-        """Return how often and when a call is made again, from now on."""
+        """Return the retries of a call that begins now."""
         began = time.monotonic()
         policy = self.policy
 
@@ -79,7 +79,7 @@ class Session:
             is_long = now - began > _SILENT_SECONDS and now - self._warned > _SILENT_SECONDS
             if is_long:
                 self._warned = now
-            # Its text may hold an address, and no header.
+            # The type alone: the text may hold an address.
             _log.log(
                 logging.WARNING if is_long else logging.INFO,
                 "Google Cloud Storage: %s, for %.0f s; trying again, for %g s in all.",
@@ -101,7 +101,7 @@ class Session:
         """Return what a call returns; transient failures are retried with exponential backoff.
 
         Raises:
-            google.api_core.exceptions.RetryError: it failed until the policy's limit.
+            google.api_core.exceptions.RetryError: it kept failing until the policy's limit.
         """
         result: T = self.new_retry()(call)()
         return result
@@ -109,22 +109,23 @@ class Session:
     def request(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, data: bytes | None = None
     ) -> requests.Response:
-        """Send one request, once, as soon as the pace allows it, and return the answer; `url` may be a path below the server.
+        """Send one request without retries, as soon as the pace allows it, and return the answer; `url` may be a path on the
+        server.
 
         Raises:
-            google.api_core.exceptions.GoogleAPICallError: the answer is an error, of 400 and above.
-            requests.RequestException: there is none.
+            google.api_core.exceptions.GoogleAPICallError: the answer is an error, 400 or above.
+            requests.RequestException: there is no answer.
         """
         client = self._client
         with client.pace.request() as began:
             response = self._send(client, method, url, headers, data, began)
-            # Read while the request counts as one in flight.
+            # Read the body while the request counts as in flight.
             _ = response.content
         client.pace.raise_limit()
         return response
 
     def fetch(self, url: str, headers: Mapping[str, str] | None = None) -> tuple[requests.Response, bytes]:
-        """Send a GET, as `request` does; return the answer, and its body as it came, not decoded."""
+        """Send a GET as `request` does; return the answer and its body as received, not decoded."""
         client = self._client
         with client.pace.request() as began, self._send(client, "GET", url, headers, None, began) as response:
             data: bytes = response.raw.read(decode_content=False)
@@ -162,7 +163,7 @@ class _Client(NamedTuple):
     """Transport settings of requests.
 
     Attributes:
-        http: adds the credentials.
+        http: session that adds the credentials.
         server: scheme and host.
         pace: the limit of requests in flight.
     """
@@ -173,7 +174,7 @@ class _Client(NamedTuple):
 
 
 class _Adapter(HTTPAdapter):
-    """Connections that send at once by way of a proxy, too: urllib3 would wait for the head to be acknowledged, 40 ms a part."""
+    """Adapter with TCP_NODELAY through a proxy, too: urllib3 would wait 40 ms a part for an acknowledgement of the header."""
 
     def proxy_manager_for(self, proxy: str, **given: Any) -> Any:
         return super().proxy_manager_for(proxy, socket_options=HTTPConnection.default_socket_options, **given)
@@ -193,12 +194,12 @@ def _new_client() -> _Client:
 
 
 def _most_in_flight() -> int:
-    # A part may be read twice at the same time, so that each reader has two requests in flight.
+    # A part may be read twice at the same time, so each reader has up to two requests in flight.
     return max(_CONNECTIONS, 2 * request_limits().read_threads)
 
 
 def _retry_after(response: requests.Response) -> float | None:
-    """Return the seconds of the header Retry-After, or None; Google's servers write no dates there."""
+    """Return the seconds in the header Retry-After, or None; Google's servers never send a date."""
     try:
         seconds = float(response.headers.get("Retry-After", ""))
     except ValueError:
@@ -207,7 +208,7 @@ def _retry_after(response: requests.Response) -> float | None:
 
 
 def _hide_uploads(record: logging.LogRecord) -> bool:
-    """Keep the numbers of uploads out of what libraries log at the level DEBUG: whoever knows one can write to it."""
+    """Hide the ids of uploads in debug logs of libraries: they are as good as passwords."""
     record.msg = _UPLOAD.sub(r"\1...", str(record.msg))
     if isinstance(record.args, tuple):
         is_text = (str, BaseException)

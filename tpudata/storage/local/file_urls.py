@@ -15,7 +15,7 @@ _THIS_MACHINE = ("", "localhost")
 
 
 class FileUrls(LocalStorage):
-    """Local files by URL; see `Storage` for what each method promises. What is derived from a URL is a plain path."""
+    """Local files by URL; `Storage` describes the methods. Paths that are derived from a URL are plain paths."""
 
     def join(self, base: str, *parts: str) -> str:
         """Return the plain path of something below a URL."""
@@ -48,7 +48,7 @@ class FileUrls(LocalStorage):
         return super().read_range(local_path(path), offset, length, is_checked=is_checked)
 
     def expect(self, path: str, offset: int, length: int) -> None:
-        """Let the system read a range into its memory, without waiting for it."""
+        """Let the system start reading a range into its page cache."""
         super().expect(local_path(path), offset, length)
 
     def open(self, path: str) -> BinaryIO:
@@ -60,7 +60,7 @@ class FileUrls(LocalStorage):
         return super().create(local_path(path), replace=replace)
 
     def check_writable(self, path: str) -> None:
-        """Raise StorageError if a path could not be written."""
+        """Raise StorageError if a path cannot be written."""
         super().check_writable(local_path(path))
 
     def delete(self, path: str) -> None:
@@ -73,7 +73,7 @@ class FileUrls(LocalStorage):
 
 
 def local_path(path: str) -> str:
-    """Return the plain path that a file URL (RFC 8089) stands for; any other path as it is.
+    """Return the plain path of a file URL (RFC 8089); return any other path unchanged.
 
     Raises:
         StorageError: the URL names another machine.
@@ -83,5 +83,5 @@ def local_path(path: str) -> str:
     url = urlsplit(path)
     if url.netloc not in _THIS_MACHINE or not url.path:
         raise StorageError(f"{path}: a file on another machine (expected file:///PATH). Mount it, and pass its path.")
-    # `?` and `#` are characters of file names like any others.
+    # `?` and `#` are ordinary characters of file names.
     return unquote(path.removeprefix(f"file://{url.netloc}"))

@@ -1,4 +1,4 @@
-"""Listing folders of a disk that may have millions of files."""
+"""Listing of folders of a disk with millions of files."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tpudata.storage.local.errors import named
 
-# A range has so many names at least. Each is a pass over the whole folder, so they are few.
+# Least number of names in a range. Each range is a pass over the whole folder, so there are few.
 _RANGE_NAMES, _MOST_RANGES = 1 << 16, 32
-# Names of which the cuts are chosen: those of the smallest checksums, so the same in whatever order a disk lists them.
+# Number of names that the cuts are chosen from: those with the smallest checksums, so they do not depend on the disk's order.
 _SAMPLED = 1 << 12
 
 
 def names_in(folder: str, start: str, stop: str | None, limit: int | None) -> list[str]:
-    """Return names in a folder, those of folders with a `/` after them, in order.
+    """Return the names in a folder in order, with a `/` after those of folders.
 
     Args:
-        folder: to be listed.
-        start: only names from `start` on and before `stop`.
-        stop: end of the range, see `start`.
-        limit: only so many, the first in order; memory holds no more.
+        folder: folder to list.
+        start: first name of the range.
+        stop: name after the end of the range.
+        limit: number of names at most, the first in order; memory holds no more.
 
     Raises:
         StorageError: there is no such folder.
@@ -33,14 +33,14 @@ def names_in(folder: str, start: str, stop: str | None, limit: int | None) -> li
 
 
 def cut_names(folder: str) -> Sequence[str]:
-    """Return names at which a folder is cut into ranges of about equal numbers of names; none if it has few.
+    """Return the names at which a folder is cut into ranges of about equal size; none if it has few names.
 
     Raises:
         StorageError: there is no such folder.
     """
     count = 0
     sample: list[tuple[int, str]] = []
-    # Negative, so that the largest is the first to go.
+    # Negative, so that the heap drops the largest first.
     for count, name in enumerate(_names(folder), 1):
         if count <= _RANGE_NAMES:
             sample.append((0, name))

@@ -27,10 +27,10 @@ _BUFFER_BYTES = 1 << 20
 
 
 class LocalStorage:
-    """Local files; see `Storage` for what each method promises."""
+    """Local files; `Storage` describes the methods."""
 
     def __init__(self) -> None:
-        # Of files that have been written, for the next: the memory of a new one costs as much as some ten images.
+        # Buffers of written files are reused: allocating a new one costs as much as some ten images.
         self._buffers: list[mmap.mmap] = []
 
     def join(self, base: str, *parts: str) -> str:
@@ -73,13 +73,13 @@ class LocalStorage:
 
     def read(self, path: str, size: int | None = None) -> bytes:
         """Return a whole file."""
-        # Plain calls, as few as can be: for a file of 100 kB, Python's file objects cost a fifth more.
+        # As few system calls as possible: for a file of 100 kB, Python's file objects cost a fifth more.
         try:
             descriptor = os.open(path, os.O_RDONLY)
             try:
                 if size is None:
                     size = os.fstat(descriptor).st_size
-                # A byte more than there should be: without it, this call has seen the end.
+                # One byte more than expected: if it is missing, the call has reached the end.
                 data = os.read(descriptor, size + 1)
                 # Special files, files that changed, and reads longer than one call returns.
                 return data if 0 < size == len(data) else data + _rest(descriptor, sys.maxsize)
@@ -90,7 +90,7 @@ class LocalStorage:
 
     def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
         """Return `length` bytes from `offset`; fewer only at the end of the file."""
-        del is_checked  # A disk has checksums.
+        del is_checked  # Disks have checksums.
         try:
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -106,7 +106,7 @@ class LocalStorage:
 
     def expect(self, path: str, offset: int, length: int) -> None:
         """Ask the system to read a range into its page cache; return at once."""
-        # Not on every system.
+        # Not available on every system.
         if not hasattr(os, "posix_fadvise"):
             return
         with contextlib.suppress(OSError):
@@ -153,7 +153,7 @@ class LocalStorage:
             self._buffers.append(buffer)
 
     def check_writable(self, path: str) -> None:
-        """Raise StorageError if a path could not be written; makes a file without a name in the nearest folder that exists."""
+        """Raise StorageError if a path cannot be written; makes an unnamed file in the nearest existing folder."""
         place = Path(path).absolute()
         with named(WRITTEN, path):
             if place.is_file():
@@ -207,7 +207,7 @@ def _swapped(target: Path, old: bytes | None, new: bytes | None) -> bool:
 
 
 def _linked(temporary: Path, target: Path) -> bool:
-    """Give a file a name that nobody has, and return whether that was so; two machines may try at the same time."""
+    """Link a file to a name, and return False if the name exists; safe if two machines try at the same time."""
     try:
         os.link(temporary, target)
     except FileExistsError:
@@ -223,7 +223,7 @@ def _locked(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on a folder against other processes of this machine. The system releases it if this one dies."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        # Some mounted disks lock no folders.
+        # Some mounted disks have no locks of folders.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -242,7 +242,7 @@ def _is_in_memory(descriptor: int, offset: int) -> bool:
 
 
 def _rest(descriptor: int, length: int) -> bytes:
-    """Return what follows in an open file, `length` bytes at most."""
+    """Return the next bytes of an open file, `length` at most."""
     parts = []
     while length > 0 and (part := os.read(descriptor, min(length, _BUFFER_BYTES))):
         parts.append(part)
@@ -258,7 +258,7 @@ def _entry_at(path: str, name: str, stat: Callable[[], os.stat_result] | None = 
     try:
         found = os.stat(path) if stat is None else stat()  # noqa: PTH116
     except FileNotFoundError:
-        # A link that points nowhere: reading it is what fails, and names it.
+        # A broken link: reading it fails, with its name.
         return Entry(path, name, 0, False)
     except OSError as error:
         raise storage_error("looked up", path, error) from error
@@ -269,6 +269,6 @@ def _entry_of(path: str, name: str, found: os.stat_result) -> Entry:
     if stat_bits.S_ISREG(found.st_mode):
         return Entry(path, name, found.st_size, False)
     if not stat_bits.S_ISDIR(found.st_mode):
-        # A pipe or a device would be waited for, or read without end.
-        raise StorageError(f"{path} is neither a file nor a folder. Move it away, or name another.")
+        # Reading a pipe or a device could block or never end.
+        raise StorageError(f"{path}: neither a file nor a folder. Move it away, or pass another path.")
     return Entry(path, name, 0, True)

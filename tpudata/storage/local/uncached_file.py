@@ -1,9 +1,9 @@
-"""Writing large files past the system's page cache.
+"""Writing of large files past the system's page cache.
 
-A conversion writes more than memory holds and reads none of it again. To copy it into the page cache takes the system a quarter of
-all the time that converting a photograph takes, and pushes out what others want to find there. So bytes are gathered in a buffer
-that begins on a page boundary, and full buffers go to the disk from there (O_DIRECT of Linux; see open(2)). What is smaller than
-a buffer, the end of a file, and files of a system or a file system that does not offer this take the usual way.
+A conversion writes more than fits in memory and reads none of it again. Copying it into the page cache takes a quarter of the time
+of converting a photograph, and evicts the data of others. So bytes are collected in a buffer on a page boundary, and full buffers
+go from there to the disk (O_DIRECT of Linux; see open(2)). Less than a full buffer, the end of a file, and files of systems without
+this feature are written through the page cache.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import mmap
 import os
 from typing import Any
 
-# Each write waits for the disk, so few and large ones keep it busy; a multiple of what any disk wants writes to be.
+# Each write waits for the disk, so large ones keep it busy; a multiple of the alignment of any disk.
 BUFFER_BYTES = 1 << 22
 _DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 def new_buffer(size: int = BUFFER_BYTES) -> mmap.mmap:
-    """Return a buffer for UncachedFile: `size` bytes of memory, a multiple of a page, of which none is taken until it is used."""
+    """Return a buffer for UncachedFile: `size` bytes, a multiple of a page, whose memory is allocated when it is used."""
     buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        # A write past the page cache looks at every page. Linux may be built without large ones, and says so.
+        # Huge pages, since O_DIRECT handles each page. Linux may be built without them.
         with contextlib.suppress(OSError):
             buffer.madvise(mmap.MADV_HUGEPAGE)
     return buffer
@@ -35,15 +35,15 @@ class UncachedFile(io.RawIOBase):
     """A new file, opened for writing.
 
     Args:
-        path: the file; FileExistsError if it exists.
-        buffer: of `new_buffer`; another file may have it when this one is closed.
+        path: path of the file; FileExistsError if it exists.
+        buffer: a buffer of `new_buffer`; another file may use it after this one is closed.
     """
 
     def __init__(self, path: str | os.PathLike[str], buffer: mmap.mmap) -> None:
         super().__init__()
-        # Python closes also what could not be opened.
+        # `close` is also called if opening fails.
         self._descriptor = -1
-        # Bytes in the buffer, and in the file.
+        # Number of bytes in the buffer, and in the file.
         self._filled = self._written = 0
         self._direct = False
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -52,7 +52,7 @@ class UncachedFile(io.RawIOBase):
         self._size = len(buffer)
 
     def fileno(self) -> int:
-        """Return the file's descriptor; what is in the buffer is not in the file before `flush`."""
+        """Return the file's descriptor; `flush` writes the buffer."""
         return self._descriptor
 
     def writable(self) -> bool:
@@ -68,8 +68,8 @@ class UncachedFile(io.RawIOBase):
 
         Raises:
             ValueError: the file is closed.
-            TypeError: `data` is no bytes-like object, or its bytes do not lie one after the other (C order).
-            OSError: of the disk. How much of `data` is in the file then is not known.
+            TypeError: `data` is not a bytes-like object, or not contiguous (C order).
+            OSError: an error of the disk, after an unknown part of `data` was written.
         """
         if type(data) is bytes and self._filled + len(data) < self._size:
             self._buffer.write(data)
@@ -78,7 +78,7 @@ class UncachedFile(io.RawIOBase):
         if self.closed:
             raise ValueError("write to closed file")
         with memoryview(data) as given:
-            # An array of several dimensions and no values cannot be cast.
+            # An empty array of several dimensions cannot be cast.
             return self._write_view(given.cast("B")) if given.nbytes else 0
 
     def _write_view(self, data: memoryview) -> int:
@@ -94,7 +94,7 @@ class UncachedFile(io.RawIOBase):
             return len(data)
 
     def flush(self) -> None:
-        """Write what is in the buffer. What follows is not aligned any more, and goes through the page cache."""
+        """Write the buffer. Later data are no longer aligned, and go through the page cache."""
         if not self.closed and self._filled:
             self._write_buffer(direct=False)
 
@@ -102,7 +102,7 @@ class UncachedFile(io.RawIOBase):
         """Write the rest, and close the file; the file is closed even if writing fails."""
         if self.closed:
             return
-        # No write takes the short way any more: the buffer may be another file's.
+        # From now on the buffer may belong to another file.
         self._size = 0
         try:
             super().close()
@@ -111,7 +111,7 @@ class UncachedFile(io.RawIOBase):
                 os.close(self._descriptor)
 
     def discard(self) -> None:
-        """Close the file without writing the rest, for a file that is given up."""
+        """Close the file without writing the rest, to abandon it."""
         self._filled = 0
         self.close()
 
@@ -124,7 +124,7 @@ class UncachedFile(io.RawIOBase):
                 try:
                     start += os.write(self._descriptor, view[start:])
                 except OSError as error:
-                    # Not aligned as this file system wants it, or after a write that was cut short.
+                    # Not aligned for this file system, or after an incomplete write.
                     if error.errno != errno.EINVAL or not self._direct:
                         raise
                     self._switch(False)
@@ -133,7 +133,7 @@ class UncachedFile(io.RawIOBase):
         self._filled = 0
 
     def _switch(self, direct: bool) -> None:
-        """Set whether writes go past the page cache; where the file system rejects that, they do not."""
+        """Set whether writes bypass the page cache; they do not if the file system rejects it."""
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL) & ~_DIRECT
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags | (_DIRECT if direct else 0))

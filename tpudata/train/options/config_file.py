@@ -1,7 +1,7 @@
-"""The YAML that `tpudata train` takes: the file of `--config`, and the values of `--param`.
+"""YAML of `tpudata train`: the file of `--config`, and the values of `--param`.
 
-A file is a mapping from names of flags (dashes or underscores) to their values, and under `params` one from the
-model's own parameters to theirs.
+A file is a mapping from names of flags (with dashes or underscores) to values; its key `params` has a mapping from the model's
+parameters to values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tpudata.errors import MissingExtraError, UsageError
 from tpudata.storage import storage_for
 
 PARAMS = "params"
-# What a value in a file must be, by the type of the option's field; booleans are no whole numbers.
+# Types of a value in a file, and their name, by the type of the option's field; a boolean is not a whole number.
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
     "int": ((int,), "a whole number"),
@@ -33,14 +33,14 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
     """Read the file of `--config`.
 
     Args:
-        path: the file, local or gs://.
-        kinds: from each option's name, with underscores, to its type as its field is annotated: "int", "str | None".
+        path: path of the file, local or gs://.
+        kinds: from each option's name, with underscores, to the annotation of its field, such as "int" or "str | None".
 
     Returns:
-        The options that the file gives, by name with underscores; `params` is a dict.
+        The file's options, by name with underscores; `params` is a dict.
 
     Raises:
-        UsageError: the file is no YAML mapping, has an unknown key or one twice, or a value of another type; the message
+        UsageError: the file is not a YAML mapping, a key is unknown or occurs twice, or a value has the wrong type; the message
             names the file and the key.
         StorageError: the file cannot be read.
         MissingExtraError: PyYAML is not installed.
@@ -49,15 +49,15 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise UsageError(f"--config {path}: it must be a mapping, such as `model: mnist_cnn`, got {found!r}.")
+        raise UsageError(f"--config {path}: the file must be a mapping, such as `model: mnist_cnn`, got {found!r}.")
     values: dict[str, Any] = {}
     for key, value in found.items():
         name = str(key).replace("-", "_")
         if name not in kinds:
             unknown = sentence(f"--config {path}: unknown key {key!r}{suggestion(name, kinds)}")
-            raise UsageError(f"{unknown} The model's own parameters stand under {PARAMS}.")
+            raise UsageError(f"{unknown} Put parameters of the model under {PARAMS}.")
         if name in values:
-            raise UsageError(f"--config {path}: {name} is there twice, in dashes and underscores. Leave one out.")
+            raise UsageError(f"--config {path}: {name} occurs twice, with dashes and underscores. Remove one.")
         place = f"--config {path}: {key}"
         values[name] = checked_params(value, place) if name == PARAMS else _checked(value, kinds[name], place)
     return values
@@ -67,13 +67,13 @@ def parse_param(text: str) -> tuple[str, Any]:
     """Split the `name=value` of a `--param`; the value is read as YAML.
 
     Raises:
-        UsageError: it has not that form.
+        UsageError: the text has another form, or the value is not YAML.
         MissingExtraError: PyYAML is not installed.
     """
     name, equals, value = text.partition("=")
     name = name.strip().replace("-", "_")
     if not equals or not name.isidentifier():
-        raise UsageError(f"{text!r} is not NAME=VALUE, such as hidden_units=512")
+        raise UsageError(f"{text!r} is not NAME=VALUE, such as hidden_units=512.")
     return name, _plain(parse_yaml(value, f"--param {name}"), f"--param {name}")
 
 
@@ -81,7 +81,7 @@ def parse_yaml(text: str, place: str) -> Any:
     """Parse a YAML text.
 
     Raises:
-        UsageError: it is none, or a mapping has a key twice.
+        UsageError: the text is not YAML, or a mapping has a key twice.
         MissingExtraError: PyYAML is not installed.
     """
     try:
@@ -90,14 +90,14 @@ def parse_yaml(text: str, place: str) -> Any:
         raise MissingExtraError("A configuration in YAML", "tensorflow") from error
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
-        """YAML as people mean it: 4e-3 is a number, and a key that is there twice a mistake."""
+        """Loader for which 4e-3 is a number, and a repeated key an error."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]
             for number, key in enumerate(keys):
                 if key in keys[:number]:
                     raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key!r} is there twice", node.start_mark
+                        None, None, f"the key {key!r} occurs twice", node.start_mark
                     )
             return super().construct_mapping(node, deep)
 
@@ -106,22 +106,22 @@ def parse_yaml(text: str, place: str) -> Any:
     )
     try:
         found = yaml.load(text, Loader)
-        # ValueError where a list or a mapping holds itself.
+        # ValueError if a list or a mapping contains itself.
         json.dumps(found, default=str, skipkeys=True)
         return found
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
-        raise UsageError(f"{place}: no YAML{where}: {error.problem or error.context}.") from error
+        raise UsageError(f"{place}: not valid YAML{where}: {error.problem or error.context}.") from error
     except (yaml.YAMLError, TypeError, ValueError) as error:
-        raise UsageError(f"{place}: no YAML: {str(error).splitlines()[0]}.") from error
+        raise UsageError(f"{place}: not valid YAML: {str(error).splitlines()[0]}.") from error
 
 
 def checked_params(value: Any, place: str) -> dict[str, Any]:
-    """Return the model's parameters as a dict by names with underscores.
+    """Return the model's parameters as a dict, by name with underscores.
 
     Raises:
-        UsageError: it is no mapping from names to numbers, texts, true, false, null, lists or mappings of them.
+        UsageError: the value is not a mapping from names to numbers, texts, true, false, null, or lists or mappings of these.
     """
     if value is None:
         return {}
@@ -131,15 +131,15 @@ def checked_params(value: Any, place: str) -> dict[str, Any]:
     for key, item in value.items():
         name = str(key).replace("-", "_")
         if not name.isidentifier():
-            raise UsageError(f"{place}: {key!r} is no parameter's name.")
+            raise UsageError(f"{place}: {key!r} cannot be the name of a parameter.")
         if name in params:
-            raise UsageError(f"{place}: {name} is there twice, in dashes and underscores. Leave one out.")
+            raise UsageError(f"{place}: {name} occurs twice, with dashes and underscores. Remove one.")
         params[name] = _plain(item, f"{place}.{key}")
     return params
 
 
 def _plain(value: Any, place: str) -> Any:
-    """Return the value, if JSON has it too: the run's record is JSON."""
+    """Return the value if JSON has it, too, as the run's record is JSON; raise a UsageError otherwise."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list):
@@ -152,14 +152,14 @@ def _plain(value: Any, place: str) -> Any:
 
 
 def _written(value: Any) -> str:
-    """Return a value as a file has it: by YAML's names, not Python's."""
+    """Return a value in YAML's notation."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     return str(value) if isinstance(value, datetime.date) else repr(value)
 
 
 def _checked(value: Any, kind: str, place: str) -> Any:
-    """Return the value of an option; `kind` is its field's annotation."""
+    """Return the value of an option, checked against `kind`, its field's annotation."""
     name, _, optional = kind.partition(" | ")
     if value is None and optional:
         return None

@@ -23,9 +23,9 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
         prog: the command as the person typed it, for messages.
 
     Raises:
-        UsageError: a flag or a key of the file is unknown or missing, or a value does not fit.
+        UsageError: a flag or a key of the file is unknown or missing, or a value is invalid.
         StorageError: the file of `--config` cannot be read.
-        MissingExtraError: YAML is asked for, and PyYAML is not installed.
+        MissingExtraError: `--config` or `--param` is passed, and PyYAML is not installed.
     """
     parser = _parser(prog)
     flags = vars(parser.parse(argv))
@@ -33,7 +33,7 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
     given: dict[str, Any] = {}
     if path is not None:
         if not path.strip():
-            parser.error("--config is empty: name a file, or leave it out")
+            parser.error("--config is empty. Pass a file, or omit it")
         given = read_config(path, {field.name: str(field.type) for field in dataclasses.fields(TrainOptions)})
         flags = _over_file(parser, argv, {name: value for name, value in given.items() if name != PARAMS})
     params = {**given.get(PARAMS, {}), **asked}
@@ -41,14 +41,14 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
     missing = [name for name in ("model", "data", "model_dir") if flags[name] is None]
     if missing:
         names = ", ".join("--" + name.replace("_", "-") for name in missing)
-        parser.error(f"missing: {names}; each is a flag, or a key in the file of --config")
+        parser.error(f"missing: {names}. Pass them as flags, or as keys in the file of --config")
     return TrainOptions(**flags, params=params)
 
 
 def _over_file(parser: FlagParser, argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the flags over the options of a file. One file serves all modes, so its options for other modes are ignored."""
+    """Return the flags over the options of a file, whose options for other modes are ignored: one file serves all modes."""
     asked = vars(parser.parse(argv))
-    # A crop has a size: a flag for one of the two wins over the other in the file.
+    # A crop sets the size: a flag for one of the two overrides the other in the file.
     for one, other in (("crop", "image_size"), ("image_size", "crop")):
         if asked[one] is not None and other in given:
             given = {name: value for name, value in given.items() if name != other}
@@ -77,25 +77,30 @@ def _parser(prog: str) -> FlagParser:
     )
     parser.add_argument(
         "--model",
-        help=f"a bundled model ({', '.join(model_names())}), or package.module:function or :Class of your own",
+        help=f"a bundled model ({', '.join(model_names())}), or your package.module:function or :Class",
     )
-    parser.add_argument("--data", metavar="DIR", help="the dataset's folder")
-    parser.add_argument("--model-dir", metavar="DIR", help="checkpoints, summaries and records of the run")
+    parser.add_argument("--data", metavar="DIR", help="folder of the dataset")
+    parser.add_argument("--model-dir", metavar="DIR", help="folder of checkpoints, summaries and records of the run")
     parser.add_argument(
         "--param",
         action="append",
         default=[],
         type=flag_type("parameter", parse_param),
         metavar="NAME=VALUE",
-        help="a parameter of the model, its value as in YAML; may be given several times",
+        help="a parameter of the model, with its value as in YAML; may be passed several times",
     )
     parser.add_argument("--mode", default=TrainOptions.mode, help=f"{', '.join(MODES)} (default: %(default)s)")
-    parser.add_argument("--train-split", default=TrainOptions.train_split, metavar="NAME", help="default: %(default)s")
+    parser.add_argument(
+        "--train-split",
+        default=TrainOptions.train_split,
+        metavar="NAME",
+        help="split to train on (default: %(default)s)",
+    )
     parser.add_argument(
         "--eval-split",
         default=TrainOptions.eval_split,
         metavar="NAME",
-        help="evaluated, or predicted (default: %(default)s)",
+        help="split to evaluate or predict (default: %(default)s)",
     )
     _add_numbers(parser)
     _add_devices(parser)
@@ -103,16 +108,16 @@ def _parser(prog: str) -> FlagParser:
     parser.add_argument(
         "--checkpoint",
         metavar="PATH",
-        help=f"eval, predict, export: another one than the newest; {BEST}: the one that early stopping has kept",
+        help=f"eval, predict, export: checkpoint to use; {BEST}: the one that early stopping keeps (default: the newest)",
     )
     parser.add_argument(
         "--output",
         metavar="PATH",
-        help="predict: the file, which is replaced, .csv or JSON Lines (default: MODEL_DIR/predictions.jsonl); export: the folder "
-        "(default: MODEL_DIR/export)",
+        help="predict: file to write or replace, .csv or JSON Lines (default: MODEL_DIR/predictions.jsonl); export: folder of the "
+        "exports (default: MODEL_DIR/export)",
     )
     parser.add_argument(
-        "--prompt", metavar="TEXT", help="predict: a text that the model goes on with, in place of the split's records"
+        "--prompt", metavar="TEXT", help="predict: text for the model to continue, in place of the split's records"
     )
     _add_evaluation(parser)
     return parser
@@ -129,30 +134,30 @@ def _add_evaluation(parser: FlagParser) -> None:
     parser.add_switch(
         "--continuous",
         default=TrainOptions.continuous,
-        help="eval: each checkpoint as it appears, up to that of --train-steps",
+        help="eval: evaluate each checkpoint as it appears, up to the one of --train-steps",
     )
     parser.add_argument(
         "--continuous-timeout",
         type=float,
         metavar="SECONDS",
-        help="without a new checkpoint, after which that ends (default: 3600)",
+        help="end --continuous after this time without a new checkpoint (default: 3600)",
     )
     parser.add_argument(
         "--early-stop-metric",
         metavar="NAME",
-        help="train_and_eval: evaluate every --save-checkpoints-steps, keep the best checkpoint, and end when this metric gets "
-        "no better",
+        help="train_and_eval: evaluate every --save-checkpoints-steps, keep the best checkpoint, and end when this metric stops "
+        "improving",
     )
     parser.add_argument(
         "--early-stop-patience",
         type=positive_int,
         metavar="N",
-        help="evaluations without a better one that end training (default: 3)",
+        help="number of evaluations without improvement after which training ends (default: 3)",
     )
     parser.add_argument(
         "--early-stop-goal",
         metavar="min|max",
-        help="what is better (default: max where the name has accuracy in it, else min)",
+        help="the better direction (default: max if the name contains accuracy, else min)",
     )
 
 
@@ -162,11 +167,13 @@ def _add_devices(parser: FlagParser) -> None:
         "--master",
         default=TrainOptions.master,
         metavar="ADDRESS",
-        help="the TPU's address, grpc://HOST:PORT; empty: $TPU_NAME, or this machine's TPU",
+        help="address of the TPU, grpc://HOST:PORT (default: $TPU_NAME, or this machine's TPU)",
     )
-    parser.add_argument("--tpu-name", metavar="NAME", help="the TPU's name, in place of its address")
-    parser.add_argument("--tpu-zone", metavar="ZONE", help="where the name is looked up (default: gcloud's)")
-    parser.add_argument("--gcp-project", metavar="PROJECT", help="where the name is looked up (default: gcloud's)")
+    parser.add_argument("--tpu-name", metavar="NAME", help="name of the TPU, instead of its address")
+    parser.add_argument("--tpu-zone", metavar="ZONE", help="zone in which to look up the name (default: gcloud's)")
+    parser.add_argument(
+        "--gcp-project", metavar="PROJECT", help="project in which to look up the name (default: gcloud's)"
+    )
     parser.add_argument(
         "--cluster",
         metavar="|".join(CLUSTERS),
@@ -175,7 +182,7 @@ def _add_devices(parser: FlagParser) -> None:
     parser.add_switch(
         "--rehearse",
         default=TrainOptions.rehearse,
-        help="list what a TPU would reject, without one, and do nothing else",
+        help="list what a TPU would reject, without using one, and do nothing else",
     )
 
 
@@ -184,19 +191,21 @@ def _add_numbers(parser: FlagParser) -> None:
         shown = "" if default is None else " (default: %(default)s)"
         parser.add_argument(*names, type=type, default=default, metavar="N", help=help + shown)
 
-    add("--train-steps", default=TrainOptions.train_steps, help="the step at which training ends")
+    add("--train-steps", default=TrainOptions.train_steps, help="step at which training ends")
     add("--batch-size", default=TrainOptions.batch_size, help="records in a training step")
     add(
         "--eval-batch-size",
         default=None,
         help="records in a step of evaluation or prediction (default: the batch size)",
     )
-    parser.add_argument("--learning-rate", type=float, metavar="X", help="default: the model's own")
+    parser.add_argument(
+        "--learning-rate", type=float, metavar="X", help="learning rate after warm-up (default: the model's)"
+    )
     add(
         "--iterations-per-loop",
         "--iterations",
         default=TrainOptions.iterations_per_loop,
-        help="training steps on the device between two looks at the host",
+        help="training steps in one loop of the device",
     )
     add("--save-checkpoints-steps", default=None, help="steps between checkpoints (default: one every ten minutes)")
     parser.add_argument(
@@ -208,10 +217,10 @@ def _add_numbers(parser: FlagParser) -> None:
         "--seed",
         default=TrainOptions.seed,
         type=int,
-        help="of the initial weights, dropout and the order of the records",
+        help="seed of the initial weights, dropout and the order of the records",
     )
     add(
         "--num-predictions",
         default=None,
-        help="predict: how many records (default: the whole split), or continuations of the prompt (default: 1)",
+        help="predict: number of records (default: the whole split), or of continuations of the prompt (default: 1)",
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpudata.console.nearest import suggestion
+from tpudata.console.nearest import did_you_mean
 from tpudata.errors import UsageError
 
 MODES = ("train", "eval", "train_and_eval", "predict", "export")
@@ -42,52 +42,52 @@ class TrainOptions:
 
     Attributes:
         model: name of a bundled model, or `package.module:NAME` for a model_fn, or a class that makes one.
-        data: the dataset's folder.
-        model_dir: where checkpoints, summaries and the records of the run go; training resumes from its latest checkpoint.
+        data: folder of the dataset.
+        model_dir: folder of checkpoints, summaries and records of the run; training resumes from its latest checkpoint.
         mode: one of `MODES`. `eval`, `predict` and `export` use the latest checkpoint in `model_dir`.
-        train_split: the split that is trained on.
-        eval_split: the split that is evaluated, and predicted in mode `predict`.
-        train_steps: the global step at which training ends.
+        train_split: split to train on.
+        eval_split: split to evaluate or, in mode `predict`, to predict.
+        train_steps: global step at which training ends.
         batch_size: global batch size of training.
         eval_batch_size: global batch size of evaluation and prediction; None for `batch_size`.
-        learning_rate: passed to the model; None leaves it to the model.
+        learning_rate: learning rate; None for the model's default.
         params: further parameters of the model, by name.
-        iterations_per_loop: training steps on the device between two looks at the host.
+        iterations_per_loop: training steps in one loop of the device.
         save_checkpoints_steps: steps between checkpoints; None saves every ten minutes. The last step is always saved.
-        profile: "FIRST:LAST", the steps of a training, counted from 1, of which a profile for TensorBoard is written to
-            `model_dir`.
-        seed: of the initial weights, dropout and the order of the records.
-        use_tpu: run on a TPU: the one that `master` or `tpu_name` names, else that of the environment variable TPU_NAME, else this
-            machine's own.
-        master: the TPU's address (grpc://HOST:PORT) or name; empty for none.
-        tpu_name: the TPU's name.
-        tpu_zone: the zone that a name is looked up in; None for gcloud's.
-        gcp_project: the Google Cloud project that a name is looked up in; None for gcloud's.
+        profile: "FIRST:LAST", training steps, counted from 1, to write a profile of for TensorBoard into `model_dir`.
+        seed: seed of the initial weights, dropout and the order of the records.
+        use_tpu: whether to run on a TPU: the one that `master`, `tpu_name` or the environment variable TPU_NAME names, or else
+            this machine's.
+        master: address (grpc://HOST:PORT) or name of the TPU; empty for none.
+        tpu_name: name of the TPU.
+        tpu_zone: zone in which to look up a name; None for gcloud's.
+        gcp_project: Google Cloud project in which to look up a name; None for gcloud's.
         cluster: "slurm" trains with all tasks of the Slurm job step, "slurm-evaluator" lets the last one evaluate instead; None
             reads TF_CONFIG.
-        rehearse: list what a TPU of 8 cores would reject in the mode's steps, and run none.
-        image_size: (height, width) that images are resized to; required if their sizes vary, unless they are cropped.
-        crop: side in pixels of the squares that images are cropped to: random windows in training, the middle otherwise.
-        augment: change images at random in training, as `tpudata.RandAugment()` does.
-        mix: in training, "mixup" or "cutmix" mixes each image with another one, and their labels.
-        sequence_length: length that token ids are padded to; required if their number varies.
-        truncate: cut token ids that are longer, instead of an error.
-        num_predictions: in mode `predict`, how many records to predict; None for the whole split. With a prompt, how many
-            continuations of it; None for one.
-        prompt: in mode `predict`, a text to go on with, in place of the split's records.
+        rehearse: whether to list what a TPU of 8 cores would reject in the mode's steps instead of running them.
+        image_size: (height, width) to resize images to; required if their sizes vary, unless they are cropped.
+        crop: side of square crops in pixels: random crops in training, centre crops otherwise.
+        augment: whether training applies `tpudata.RandAugment()`.
+        mix: "mixup" or "cutmix" mixes each image with another one in training, and their labels.
+        sequence_length: length to pad token ids to; required if their number varies.
+        truncate: whether to cut longer sequences of token ids instead of raising an error.
+        num_predictions: in mode `predict`, the number of records to predict; None for the whole split. With a prompt, the number
+            of its continuations; None for one.
+        prompt: in mode `predict`, a text to continue instead of predicting the split's records.
         checkpoint: in the modes `eval`, `predict` and `export`, the checkpoint to use: a path, a folder for its newest, or "best"
-            for the one that early stopping has kept in `model_dir`; None for the newest there.
+            for the one that early stopping keeps in `model_dir`; None for the newest there.
         output: in mode `predict`, the file to write: CSV if its name ends in .csv, or else JSON Lines; None for `predictions.jsonl`
-            in `model_dir`. In mode `export` the folder that gets the SavedModel's; None for `export` in `model_dir`.
-        continuous: in mode `eval`, evaluate each checkpoint as it appears, up to that of `train_steps`.
+            in `model_dir`. In mode `export`, the folder in which to write SavedModels; None for `export` in `model_dir`.
+        continuous: in mode `eval`, whether to evaluate each checkpoint as it appears, up to the one of `train_steps`.
         continuous_timeout: seconds without a new checkpoint after which `continuous` ends; None for 3600.
-        early_stop_metric: in mode `train_and_eval`, evaluate at every checkpoint, keep the best one, and end training when this
-            metric gets no better.
-        early_stop_patience: so many evaluations without a better one end training; None for 3.
-        early_stop_goal: whether "min" or "max" is better; None for "max" if the metric's name contains accuracy, otherwise "min".
+        early_stop_metric: in mode `train_and_eval`, metric to evaluate at every checkpoint; the best checkpoint is kept, and
+            training ends when the metric stops improving.
+        early_stop_patience: number of evaluations without improvement after which training ends; None for 3.
+        early_stop_goal: "min" or "max", the better direction; None for "max" if the metric's name contains accuracy, otherwise
+            "min".
 
     Raises:
-        UsageError: a value is out of range, or does not fit the mode.
+        UsageError: a value is not allowed, or the mode does not use it.
     """
 
     model: str
@@ -132,9 +132,11 @@ class TrainOptions:
         for name in ("model", "data", "model_dir", "train_split", "eval_split", "checkpoint", "output"):
             text = getattr(self, name)
             if text is not None and not text.strip():
-                raise UsageError(f"{_flag(name)} is empty")
-        if self.mode not in MODES:
-            raise UsageError(f"--mode {self.mode!r}{suggestion(self.mode, MODES)}; allowed are {', '.join(MODES)}")
+                raise UsageError(f"{_flag(name)} is empty. Pass a value.")
+        self._require_one_of("mode", MODES)
+        self._require_one_of("mix", MIXES)
+        self._require_one_of("cluster", CLUSTERS)
+        self._require_one_of("early_stop_goal", GOALS)
         for name in (
             "train_steps",
             "batch_size",
@@ -148,80 +150,82 @@ class TrainOptions:
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise UsageError(f"{_flag(name)} is {value}; it is 1 or more")
+                raise UsageError(f"{_flag(name)} must be 1 or more, got {value}.")
         _ = self.profile_steps
         if self.learning_rate is not None and not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
-            raise UsageError(f"--learning-rate is {self.learning_rate}; it is a number above 0")
+            raise UsageError(f"--learning-rate must be a number above 0, got {self.learning_rate}.")
         if self.learning_rate is not None and "learning_rate" in self.params:
             raise UsageError(
-                f"--learning-rate is {self.learning_rate}, and params has learning_rate={self.params['learning_rate']}: give one"
+                f"--learning-rate is {self.learning_rate}, and params has learning_rate={self.params['learning_rate']}. Pass one."
             )
         for name, instead in _FILLED.items():
             if name in self.params:
-                raise UsageError(f"params: {name!r} is filled in for the model: give {instead} in its place")
+                raise UsageError(f"params: {name!r} is set by the estimator. Use {instead} instead.")
         if not 0 <= self.seed < 2**31:
-            raise UsageError(f"--seed is {self.seed}; it is 0 to {2**31 - 1}")
+            raise UsageError(f"--seed must be 0 to {2**31 - 1}, got {self.seed}.")
         if self.image_size is not None and min(self.image_size) < 1:
-            raise UsageError(f"--image-size is {self.image_size}; height and width are 1 or more")
+            raise UsageError(f"--image-size must be 1 or more in height and width, got {self.image_size}.")
         if self.image_size is not None and self.crop is not None:
-            raise UsageError(f"--crop {self.crop} has a size of its own: leave --image-size out")
-        if self.mix not in (None, *MIXES):
-            raise UsageError(f"--mix {self.mix!r}{suggestion(self.mix or '', MIXES)}; allowed are {', '.join(MIXES)}")
-        if self.cluster not in (None, *CLUSTERS):
-            raise UsageError(
-                f"--cluster {self.cluster!r}{suggestion(self.cluster or '', CLUSTERS)}; allowed are {', '.join(CLUSTERS)}"
-            )
+            raise UsageError(f"--crop {self.crop} sets the size of images. Omit --image-size.")
         if self.cluster is not None and self.use_tpu:
-            raise UsageError("--cluster is for GPUs and CPUs: omit it, or --use-tpu")
+            raise UsageError("--cluster is for GPUs and CPUs. Omit it, or omit --use-tpu.")
         if self.truncate and self.sequence_length is None:
-            raise UsageError("--truncate cuts to a length: give --sequence-length, too")
+            raise UsageError("--truncate requires --sequence-length. Pass it, too.")
         for name in ("master", "tpu_name", "tpu_zone", "gcp_project"):
             if getattr(self, name) and not self.use_tpu:
-                raise UsageError(f"{_flag(name)} is of a TPU: add --use-tpu to run on it, or leave {_flag(name)} out")
+                raise UsageError(f"{_flag(name)} requires --use-tpu. Pass it, too, or omit {_flag(name)}.")
         if self.master and self.tpu_name:
-            raise UsageError(f"--master {self.master!r} and --tpu-name {self.tpu_name!r} both name a TPU: give one")
+            raise UsageError(f"--master {self.master!r} and --tpu-name {self.tpu_name!r} both name a TPU. Pass one.")
         self._check_mode()
         self._check_continuous()
         self._check_early_stop()
 
     @property
     def profile_steps(self) -> tuple[int, int] | None:
-        """The first and the last step of which a profile is written."""
+        """The first and the last step to profile."""
         if self.profile is None:
             return None
         first, colon, last = self.profile.partition(":")
         if not (colon and first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last) <= self.train_steps):
             allowed = f"FIRST:LAST, steps from 1 to {self.train_steps}"
-            raise UsageError(f"--profile is {self.profile!r} (expected {allowed}). Pass, say, --profile 100:105")
+            raise UsageError(
+                f"--profile must be {allowed}, got {self.profile!r}. Pass, for example, --profile 100:105."
+            )
         return int(first), int(last)
 
+    def _require_one_of(self, name: str, allowed: Sequence[str]) -> None:
+        value = getattr(self, name)
+        if value is not None and value not in allowed:
+            hint = did_you_mean(value, allowed)
+            raise UsageError(f"{_flag(name)} must be one of {', '.join(allowed)}, got {value!r}.{hint}")
+
     def _check_mode(self) -> None:
-        """Check that no option is given that the mode ignores."""
+        """Check that no option is set that the mode ignores."""
         for name, modes in MODES_OF.items():
             value = getattr(self, name)
             if value is not None and value is not False and self.mode not in modes:
-                raise UsageError(f"{_flag(name)} belongs to --mode {' or '.join(modes)}; the mode is {self.mode}")
+                raise UsageError(
+                    f"{_flag(name)} requires --mode {' or '.join(modes)} (got {self.mode}). Omit one of them."
+                )
 
     def _check_continuous(self) -> None:
         timeout = self.continuous_timeout
         if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
-            raise UsageError(f"--continuous-timeout is {timeout}; it is a number of seconds above 0")
+            raise UsageError(f"--continuous-timeout must be a number of seconds above 0, got {timeout}.")
         if timeout is not None and not self.continuous:
-            raise UsageError("--continuous-timeout needs --continuous")
+            raise UsageError("--continuous-timeout requires --continuous. Pass it, too.")
         if self.continuous and self.checkpoint is not None:
-            raise UsageError("--continuous evaluates each checkpoint: leave --checkpoint out")
+            raise UsageError("--continuous evaluates each checkpoint. Omit --checkpoint.")
 
     def _check_early_stop(self) -> None:
         if self.early_stop_metric is None:
             for name in ("early_stop_patience", "early_stop_goal"):
                 if getattr(self, name) is not None:
-                    raise UsageError(f"{_flag(name)} needs --early-stop-metric, such as loss")
+                    raise UsageError(f"{_flag(name)} requires --early-stop-metric. Pass it, too, such as loss.")
             return
-        if self.early_stop_goal not in (None, *GOALS):
-            raise UsageError(f"--early-stop-goal {self.early_stop_goal!r}; allowed are {', '.join(GOALS)}")
         if self.save_checkpoints_steps is None:
             raise UsageError(
-                "--early-stop-metric needs --save-checkpoints-steps: each of these checkpoints is evaluated"
+                "--early-stop-metric requires --save-checkpoints-steps: each of these checkpoints is evaluated. Pass it, too."
             )
 
     @property

@@ -1,4 +1,4 @@
-"""The table that closes a run."""
+"""The table that is printed at the end of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def closing_row(
     loss: float | None = None,
     accuracy: float | None = None,
 ) -> Row:
-    """Return a row: what was done with how many records of which split, in how many seconds, and how good the model is."""
+    """Return a row: the action, its split and number of records, the step, the seconds it took, and the model's metrics."""
     return (
         what,
         split,
@@ -34,7 +34,7 @@ def closing_row(
 
 
 def closing_table(rows: Sequence[Row], metrics: Mapping[str, Any]) -> str:
-    """Return the rows under their heading, and below them the metrics that have no column; empty without rows."""
+    """Return the rows under their heading, followed by the metrics that have no column; empty without rows."""
     if not rows:
         return ""
     others = {name: value for name, value in metrics.items() if name not in ("loss", "global_step", "accuracy")}

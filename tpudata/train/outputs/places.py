@@ -1,4 +1,4 @@
-"""Splits, folders and the checkpoint of a run, checked before anything is done."""
+"""Splits, folders and the checkpoint of a run, checked before it starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpudata.format import Dataset
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import BEST, TrainOptions
 
-# Those that TensorFlow reads and writes without a package for it.
+# Schemes that TensorFlow reads and writes without another package.
 _SCHEMES = ("file", "gs")
 
 
@@ -17,7 +17,7 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
     """Check that the dataset has the splits that the mode reads.
 
     Raises:
-        DatasetError: it lacks one.
+        DatasetError: the dataset lacks a split.
     """
     splits = dataset.manifest.splits
     wanted = {"--train-split": options.train_split} if options.trains else {}
@@ -26,21 +26,21 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
     for flag, name in wanted.items():
         if name in splits:
             continue
-        fixes = [f"pass {flag} {' or '.join(splits)}", "convert again with --split train=0.9,validation=0.1"]
+        fixes = [f"Pass {flag} {' or '.join(splits)}", "convert again with --split train=0.9,validation=0.1"]
         if flag == "--eval-split" and options.mode == "train_and_eval":
-            fixes.insert(1, "train without evaluation: --mode train")
+            fixes.insert(1, "train without evaluation (--mode train)")
         raise DatasetError(
-            f"No split {name!r}; the dataset has {', '.join(splits)}. What helps: {'; '.join(fixes[:-1])}; or {fixes[-1]}."
+            f"{dataset.path}: no split {name!r} (it has {', '.join(splits)}). {', '.join(fixes[:-1])}, or {fixes[-1]}."
         )
 
 
 def check_places(options: TrainOptions) -> None:
-    """Check that a run can write its files, and writes nothing over the dataset or a file of another kind.
+    """Check that a run can write its files, without overwriting the dataset or anything of another kind.
 
     Raises:
-        UsageError: TensorFlow has no file system for a path; or the model's folder is a file or the dataset's folder, or the output
-            lies in the dataset's folder, or it is a folder in place of a file or the other way round.
-        StorageError: the model's path or the output cannot be written, or nothing here stores there.
+        UsageError: TensorFlow has no file system for a path; the model's folder is a file or the dataset's folder; or the output is
+            in the dataset's folder, or is a folder instead of a file or a file instead of a folder.
+        StorageError: the model's path or the output cannot be written, or has an unknown scheme.
     """
     for flag, path in (("--model-dir", options.model_dir), ("--data", options.data)):
         scheme, found_scheme, _ = path.partition("://")
@@ -50,12 +50,12 @@ def check_places(options: TrainOptions) -> None:
             )
     found = storage_for(options.model_dir).stat(options.model_dir)
     if found is not None and not found.is_folder:
-        raise UsageError(f"--model-dir {options.model_dir} is a file: name a folder, which is made where there is none")
+        raise UsageError(f"--model-dir {options.model_dir} is a file. Pass a folder; it is created if needed.")
     if _resolved(options.model_dir) == _resolved(options.data):
-        raise UsageError(f"--model-dir {options.model_dir} is the dataset's folder: name another")
+        raise UsageError(f"--model-dir {options.model_dir} is the dataset's folder. Pass another one.")
     output = options.output
     if output is not None and _is_in(output, options.data) and not _is_in(output, options.model_dir):
-        raise UsageError(f"--output {output} lies in the dataset's folder, {options.data}: name another place")
+        raise UsageError(f"--output {output} is in the dataset's folder, {options.data}. Pass another place.")
     if options.rehearse:
         return  # Writes nothing.
     storage_for(options.model_dir).check_writable(options.model_dir)
@@ -64,18 +64,18 @@ def check_places(options: TrainOptions) -> None:
         found = storage.stat(output)
         if options.mode == "predict" and found is not None and found.is_folder:
             raise UsageError(
-                f"--output {output} is a folder: name a file in it, such as {storage.join(output, 'predictions.jsonl')}"
+                f"--output {output} is a folder. Pass a file in it, such as {storage.join(output, 'predictions.jsonl')}."
             )
         if options.mode == "export" and found is not None and not found.is_folder:
-            raise UsageError(f"--output {output} is a file: name a folder")
+            raise UsageError(f"--output {output} is a file. Pass a folder.")
         storage.check_writable(output)
 
 
 def chosen_checkpoint(options: TrainOptions) -> str | None:
-    """Return the checkpoint that is asked for, as a path without its ending, or None for the newest.
+    """Return the path of the requested checkpoint, without its ending, or None for the newest.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such checkpoint.
     """
     if options.checkpoint is None:
         return None
@@ -86,16 +86,17 @@ def chosen_checkpoint(options: TrainOptions) -> str | None:
         path = tf.train.latest_checkpoint(folder)
         if path is None:
             raise UsageError(
-                f"--checkpoint {BEST}: {folder} has none; training with --early-stop-metric keeps it there"
+                f"--checkpoint {BEST}: {folder} has no checkpoint. Train with --early-stop-metric, which keeps the best one there."
             )
         return str(path)
-    # A folder stands for its newest.
+    # A folder stands for its newest checkpoint.
     path = tf.train.latest_checkpoint(options.checkpoint) or options.checkpoint.removesuffix(".index")
     if not tf.io.gfile.exists(f"{path}.index"):
         known = tf.train.get_checkpoint_state(options.model_dir)
         paths = [] if known is None else list(known.all_model_checkpoint_paths)
         raise UsageError(
-            f"--checkpoint {options.checkpoint}: there is no {path}.index; {options.model_dir} has {', '.join(paths) or 'none'}"
+            f"--checkpoint {options.checkpoint}: there is no {path}.index. Pass a checkpoint of {options.model_dir} (it has "
+            f"{', '.join(paths) or 'none'})."
         )
     return str(path)
 
@@ -106,10 +107,10 @@ def best_folder(options: TrainOptions) -> str:
 
 
 def keep_best(options: TrainOptions, checkpoint: str) -> None:
-    """Copy a checkpoint to `best_folder`, in place of the one that is there.
+    """Copy a checkpoint to `best_folder`, in place of the previous one.
 
     Raises:
-        StorageError: it could not be written.
+        StorageError: the checkpoint could not be written.
     """
     import tensorflow as tf
 
@@ -123,10 +124,10 @@ def keep_best(options: TrainOptions, checkpoint: str) -> None:
             tf.io.gfile.copy(path, tf.io.gfile.join(folder, Path(path).name), overwrite=True)
     except tf.errors.OpError as error:
         raise StorageError(
-            f"{checkpoint}, the best so far, could not be copied to {folder}: {reason(error)}. Run again once there is room and "
-            "permission, and training carries on."
+            f"{checkpoint}, the best so far, could not be copied to {folder}: {reason(error)}. Provide space and permission, and "
+            "run again; training continues."
         ) from error
-    # The state is what counts, and is replaced in one piece: whoever stops in between leaves the one from before.
+    # The state file, replaced in one piece, names the best checkpoint: until then the previous one is valid.
     storage = storage_for(folder)
     with storage.create(storage.join(folder, "checkpoint")) as file:
         file.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'.encode())

@@ -1,14 +1,15 @@
-"""Predictions as JSON Lines or CSV: an object or a row for each record, next to what is known of the record.
+"""Predictions as JSON Lines or CSV: an object or a row for each record.
 
 index         the record's number in the split, from 0
-filename      the file that the record was made from, where the record says so
-label         its true label, if it has one
-label_name    the name of that class, where classes have names
-predictions   what the model predicts, by name
-class_name    the name of the class in predictions["classes"], where both are there
+filename      name of the file that the record was made from, if the record has it
+label         the true label, if the record has one
+label_name    name of the label's class, if classes have names
+predictions   the model's predictions, by name
+class_name    name of the class in predictions["classes"], if both exist
 
-A file whose name ends in .csv has these columns, and in place of predictions one for each of them, called predictions.NAME where a
-column has its name; what is no single number or text stands there as JSON. Its columns are those of the first record.
+A file whose name ends in .csv has these columns, with a column for each prediction in place of predictions; it is called
+predictions.NAME if another column has its name. Values other than a single number or text are written as JSON. The columns are
+those of the first record.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tpudata.storage import storage_for
 
 _FILENAME = "image/filename"
 _CLASSES = "classes"
-# Of CSV, also where a record has no such value.
+# Columns of CSV, for records without such a value, too.
 _OWN_COLUMNS = ("index", "filename", "label", "label_name", "class_name")
 
 
@@ -44,20 +45,20 @@ def write_predictions(
     """Write the file, whole or not at all.
 
     Args:
-        path: the file to write, as CSV where its name ends in .csv.
-        predictions: for each record in the split's order, arrays by name.
-        dataset: where the records are.
-        split: which of its splits.
-        label: the feature that holds the true label.
-        limit: how many records at most; None for all of the split.
+        path: path of the file, which is CSV if it ends in .csv.
+        predictions: arrays by name for each record, in the split's order.
+        dataset: dataset of the records.
+        split: name of the split.
+        label: feature with the true label, or None.
+        limit: largest number of records; None for the whole split.
 
     Returns:
-        How many were written, and how many of them have the predicted class as their true label; None if a label or
-        `classes` is missing.
+        The number of records written, and the number of those whose predicted class is their true label; the latter is None if
+        labels or `classes` are missing.
 
     Raises:
         ValueError: there are fewer or more predictions than records.
-        UsageError: a prediction is neither number nor text.
+        UsageError: a prediction is neither a number nor a text.
         StorageError: the file could not be written.
     """
     names = dataset.labels()
@@ -86,7 +87,7 @@ def write_predictions(
 
 
 def line_format(path: str) -> Callable[[dict[str, Any]], bytes]:
-    """Return the formatter of one line after the other: CSV if the path ends in .csv, else JSON Lines."""
+    """Return the formatter for successive lines: CSV if the path ends in .csv, else JSON Lines."""
     return _Csv() if path.lower().endswith(".csv") else _json_line
 
 
@@ -95,7 +96,7 @@ def _json_line(line: dict[str, Any]) -> bytes:
 
 
 class _Csv:
-    """Formats lines as rows of CSV, the first one below the columns' names."""
+    """Formatter of lines as rows of CSV; the first row follows the names of the columns."""
 
     def __init__(self) -> None:
         self._columns: list[str] = []
@@ -107,7 +108,7 @@ class _Csv:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if not self._columns:
-            # A class may have no name in the first record, and have one later.
+            # The first record's class may have no name while a later one has.
             named = [name for name in ("label_name", "class_name") if name not in cells and "label" in cells]
             self._columns = [*cells, *named]
             writer.writerow(self._columns)
@@ -131,7 +132,7 @@ def _json(value: Any, name: str) -> Any:
     """Return a predicted value as JSON: nested lists of numbers and text.
 
     Raises:
-        UsageError: the value is of another kind.
+        UsageError: the value is neither a number nor a text.
     """
     if isinstance(value, np.ndarray):
         return [_json(item, name) for item in value]
@@ -143,8 +144,8 @@ def _json(value: Any, name: str) -> Any:
         return value.item()
     if isinstance(value, np.complexfloating):
         raise UsageError(
-            f"The prediction {name!r} is {value.dtype.name}, and a file takes numbers and text: predict its parts."
+            f"The prediction {name!r} cannot be written (got {value.dtype.name}, expected real numbers or text). Predict its parts."
         )
-    # The shortest digits that give the value back in its own precision; JSON has no number for what is not finite.
+    # The shortest digits that round-trip in the value's precision. JSON has no number for NaN and infinity.
     number = float(str(value))
     return number if math.isfinite(number) else str(number)

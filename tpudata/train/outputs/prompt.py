@@ -1,4 +1,4 @@
-"""Text that a trained model continues: `tpudata train --mode predict --prompt TEXT`."""
+"""Continuation of a prompt by a trained model: `tpudata train --mode predict --prompt TEXT`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tpudata.train.outputs.predictions import line_format
 
 
 def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:
-    """Return an input_fn with the prompt once for each continuation.
+    """Return an input_fn that yields the prompt once for each continuation.
 
-    Its features are `input_ids` int32 [B, L], and `prompt_seed` int32 [B], counted from 0.
+    Its features are `input_ids` int32 [B, L], and `prompt_seed` int32 [B], which counts from 0.
 
     Raises:
-        UsageError: the dataset's tokenizer cannot encode the prompt, or makes nothing of it.
+        UsageError: the dataset's tokenizer cannot encode the prompt, or returns no token.
         DatasetError: the dataset has no tokenizer.
     """
     try:
@@ -27,7 +27,9 @@ def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:
     except ValueError as error:
         raise UsageError(f"--prompt {options.prompt!r}: {error}") from error
     if len(ids) == 0:
-        raise UsageError(f"--prompt {options.prompt!r}: the dataset's tokenizer makes no token of it")
+        raise UsageError(
+            f"--prompt {options.prompt!r} gives no token with the dataset's tokenizer (expected 1 or more). Pass another text."
+        )
     count = options.num_predictions or 1
 
     def input_fn(params: Mapping[str, Any]) -> Any:
@@ -44,9 +46,9 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Any]], opt
     """Write a line for each continuation: `index`, `prompt`, and the `text` that follows; return the texts.
 
     Args:
-        path: JSON Lines, or CSV where its name ends in .csv; it appears whole or not at all.
-        predictions: with `generated_ids` int [N] each.
-        options: of the run.
+        path: path of the file, CSV if it ends in .csv, else JSON Lines; it appears whole or not at all.
+        predictions: predictions with `generated_ids`, int [N].
+        options: options of the run.
 
     Raises:
         UsageError: the model does not generate.
@@ -57,7 +59,8 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Any]], opt
         for index, predicted in enumerate(predictions):
             if "generated_ids" not in predicted:
                 raise UsageError(
-                    f"--prompt: {options.model} predicts {', '.join(predicted)}, and no generated_ids: it does not generate text"
+                    f"--prompt: {options.model} does not generate text (got predictions {', '.join(predicted)}, expected "
+                    "generated_ids). Use a model that does, such as char_lstm."
                 )
             texts.append(tokenizer.decode(predicted["generated_ids"].tolist()))
             file.write(formatted({"index": index, "prompt": options.prompt, "text": texts[-1]}))

@@ -19,13 +19,12 @@ _PACKAGES = ("tensorflow", "tensorflow-tpu", "tf_keras", "keras", "numpy")
 def record_run(options: TrainOptions, dataset: Dataset, params: dict[str, Any]) -> None:
     """Print the full configuration with the versions that run it, and save it in the model's folder.
 
-    The file is `train_config.json`, or `eval_config.json` or `predict_config.json` where the run does not train: JSON with
-    sorted keys.
+    The file is JSON with sorted keys: `train_config.json`, or MODE_config.json if the run does not train.
 
     Args:
-        options: what the run is asked to do.
-        dataset: what it reads.
-        params: what model_fn is given.
+        options: options of the run.
+        dataset: the dataset that is read.
+        params: params of model_fn.
     """
     import tensorflow as tf
 

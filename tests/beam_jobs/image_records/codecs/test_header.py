@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,13 @@ def test_orientation_is_what_pillow_applies(orientation: int) -> None:
         assert np.array_equal(upright, pixels) == (found == 1)
 
 
+def test_an_exif_block_may_end_with_its_last_entry() -> None:
+    # Exif's header, two entries of 12 bytes (the second is the orientation, a SHORT), and no offset of a next directory.
+    block = b"II*\0" + struct.pack("<IH HHII HHIHH", 8, 2, 0x0100, 4, 1, 7, 0x0112, 3, 1, 6, 0)
+    assert exif_orientation(block) == exif_orientation(block + bytes(4)) == 6
+    assert exif_orientation(block[:-1]) == 1
+
+
 @given(st.binary(max_size=60))
 def test_any_exif_block_has_an_orientation(tail: bytes) -> None:
     for head in (b"", b"II*\0", b"MM\0*", b"II*\0\x08\0\0\0"):
@@ -73,7 +81,7 @@ def test_fill_bytes_and_lone_markers_are_passed_over() -> None:
     data = encode(np.zeros((8, 8, 3), np.uint8), "JPEG")
     padded = data[:2] + b"\xff\xff\xff\x01" + data[2:]
     assert read_header(padded, "JPEG") == read_header(data, "JPEG")
-    with pytest.raises(ValueError, match=r"no marker where one is due \(at byte 2\)"):
+    with pytest.raises(ValueError, match=r"without a marker at the end of a segment \(at byte 2\)"):
         read_header(data[:2] + b"\0" + data[2:], "JPEG")
 
 

@@ -97,7 +97,7 @@ def test_jpeg_only() -> None:
     assert stored(jpeg, jpeg_only=True).data == jpeg
 
 
-def test_what_is_too_long_for_a_jpeg_is_refused() -> None:
+def test_what_is_too_long_for_a_jpeg_is_rejected() -> None:
     data = encode(np.zeros((1, 65_501), np.uint8), "PNG")
     assert stored(data).width == 65_501
     with pytest.raises(ValueError, match="65501 x 1 pixels; a JPEG may have 65,500 a side"):

@@ -280,7 +280,7 @@ def test_a_variable_that_is_not_finite_is_named(replicas: int, with_hooks: bool,
 
     tpu_config = {"num_replicas": replicas}
     estimator = make_estimator(tmp_path, model_fn, save_checkpoints_steps=4, tpu_config=tpu_config)
-    with pytest.raises(NonFiniteError, match=r"step 8: the variable 'other' holds NaN or Inf.*model\.ckpt-4"):
+    with pytest.raises(NonFiniteError, match=r"step 8: the variable 'other' contains NaN or Inf.*model\.ckpt-4"):
         estimator.train(train_input_fn, hooks=[v1.train.SessionRunHook()] if with_hooks else None, steps=20)
     assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-4")
 
@@ -417,6 +417,6 @@ def test_what_a_hook_makes_not_finite_is_not_saved(steps: int, tmp_path: Path) -
                 run_context.session.run(self._spoil)
 
     estimator = make_estimator(tmp_path, iterations=2)
-    with pytest.raises(NonFiniteError, match=rf"step {steps}: the variable 'linear/b' holds NaN.*model\.ckpt-0"):
+    with pytest.raises(NonFiniteError, match=rf"step {steps}: the variable 'linear/b' contains NaN.*model\.ckpt-0"):
         estimator.train(train_input_fn, hooks=[Spoils()], steps=steps)
     assert programs.saved_steps(tmp_path) == [0]

@@ -63,8 +63,8 @@ def test_another_profile_is_under_way(tmp_path: Path, caplog: pytest.LogCaptureF
         make_estimator(tmp_path / "other").train(train_input_fn, hooks=[hook], max_steps=3)
     finally:
         tf.profiler.experimental.stop()
-    assert "Steps 1 to 2 are not profiled: another profile is under way in this process." in caplog.text
-    assert "ProfilerHook: step 2 is not traced" in caplog.text
+    assert "Steps 1 to 2 are not profiled: another profile is running in this process." in caplog.text
+    assert "ProfilerHook: step 2 is not profiled" in caplog.text
     assert profiles(tmp_path / "model") == profiles(tmp_path / "hook") == []
     assert len(profiles(tmp_path / "own")) == 1
 

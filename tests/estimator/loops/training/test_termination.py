@@ -50,7 +50,7 @@ def test_it_saves_and_exits_with_its_code(replicas: int, tmp_path: Path, caplog:
     assert caught.value.code == 75
     assert programs.newest_step(tmp_path) == 3
     assert hook.ended
-    assert "SIGTERM: training stopped at step 3, which is saved. Run again to carry on." in caplog.text
+    assert "SIGTERM: training stopped at step 3, which is saved. Run again to continue." in caplog.text
     make_estimator(tmp_path).train(train_input_fn, max_steps=10)
     assert programs.newest_step(tmp_path) == 10
 

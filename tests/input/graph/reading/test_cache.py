@@ -10,11 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.helpers.datasets import Written
+from tests.helpers.datasets import Written, write_images
 from tpudata import DatasetError, StorageError, UsageError, as_numpy, make_input_fn, open_dataset
 from tpudata.cli import main
 from tpudata.format import Shard, Split
@@ -77,6 +78,15 @@ def test_on_disk_other_records_or_sizes_have_other_files(digits: Written, tmp_pa
     assert len(files("test", images=tpudata.Images(size=(4, 4)))) == 3
     assert len(files("test", extra_features=("image/filename",))) == 4
     assert len(files("test", images=tpudata.Images(dtype="float32"))) == 4  # Cast after the cache.
+
+
+def test_on_disk_other_records_of_the_same_number_have_other_files(tmp_path: Path) -> None:
+    for value in (1, 2):
+        pixels = [np.full((4, 4, 1), value, np.uint8)] * 6
+        path = str(tmp_path / f"data{value}")
+        write_images(path, {"train": pixels}, {"train": [value] * 6}, shape=(4, 4, 1), layout="raw")
+        input_fn = make_input_fn(path, "train", training=False, cache=tmp_path / "cache")
+        assert labels(input_fn({"batch_size": 6})) == [value] * 6
 
 
 def cached(digits: Written, folder: Path, training: bool = False) -> Any:

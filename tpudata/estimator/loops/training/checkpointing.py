@@ -1,4 +1,4 @@
-"""Checkpoints of a training: when they are saved, and their consequences."""
+"""Checkpoints of a training: when they are saved, and what follows."""
 
 import logging
 
@@ -8,7 +8,7 @@ from tpudata.estimator.hooks.scaffold import ScaffoldLoader
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.pace import Cadence
 from tpudata.estimator.loops.training.termination import Termination
-from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.steps.train_step import TrainStep
 
 _log = logging.getLogger("tpudata")
@@ -18,17 +18,17 @@ class Checkpointing:
     """The checkpoints of one training, at the intervals of the RunConfig.
 
     Attributes:
-        saves: whether there are any, by a hook or by `saving`.
+        saves: whether checkpoints are written, by a hook or by `saving`.
         by_hook: whether a hook writes them.
 
     Args:
-        runtime: of the training.
-        step: its variables are saved.
-        loader: gives them their values.
-        events: flushed with each checkpoint.
-        saving: writes; None: a hook does, or nobody.
-        after_save: called with each checkpoint except the one at the start; or None.
-        termination: whether SIGTERM came.
+        runtime: runtime of the training.
+        step: step whose variables are saved.
+        loader: loader of the variables.
+        events: event file, which is flushed with each checkpoint.
+        saving: writer of the checkpoints; None if a hook writes them, or nothing does.
+        after_save: function called with each checkpoint except the one at the start; or None.
+        termination: state of a requested termination.
         saves: as the attribute.
     """
 
@@ -61,7 +61,7 @@ class Checkpointing:
             self._saving.begin()
 
     def begin(self, step: int) -> None:
-        """Save at the step at which training begins, unless a checkpoint is there, and count from here."""
+        """Save at the first step of training, unless it has a checkpoint, and count intervals from there."""
         config = self._runtime.config
         seconds = config.save_checkpoints_secs
         seconds = seconds if isinstance(seconds, int | float) else None
@@ -69,17 +69,17 @@ class Checkpointing:
         self.save(step, at_start=True)
 
     def next_step(self, step: int, step_seconds: float) -> int | None:
-        """Return the step at which the next checkpoint is due, estimated by the time of a step if seconds count; None: unknown."""
+        """Return the step of the next checkpoint, estimated from the time of a step for intervals in seconds; None if unknown."""
         return self._cadence.next_step(step, step_seconds)
 
     def is_due(self, step: int) -> bool:
-        """Return whether a checkpoint is due, as the chief says: clocks differ."""
+        """Return whether a checkpoint is due, by the chief's clock, as clocks differ."""
         due = self._cadence.due(step)
         is_timed = self._runtime.config.save_checkpoints_secs is not None
         return bool(self._runtime.peers.chiefs(int(due))) if is_timed else due
 
     def save(self, step: int, *, at_start: bool = False) -> bool:
-        """Write a checkpoint, unless this step's is there; return whether a listener wants training to stop."""
+        """Write a checkpoint, unless this step has one; return whether a listener requests the end of training."""
         self._cadence.restart(step)
         if self._saving is None:  # A hook does it.
             return False
@@ -90,15 +90,15 @@ class Checkpointing:
             self._step.flush()
             _log.info("Saved %s.", checkpoint.prefix)
             if not at_start:
-                self.tell(checkpoint)
+                self.notify(checkpoint)
         return stop
 
-    def tell(self, checkpoint: Checkpoint) -> None:
-        """Pass on a checkpoint that was written."""
+    def notify(self, checkpoint: Checkpoint) -> None:
+        """Call `after_save` with a written checkpoint."""
         if self._after_save is not None:
             with self._termination.nothing_to_lose():
                 self._after_save(checkpoint)
-            # An evaluation may have put averages in the place of variables.
+            # An evaluation may have replaced the values of variables by averages.
             self._loader.restore(checkpoint)
 
     def end(self, step: int) -> None:

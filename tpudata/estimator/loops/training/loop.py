@@ -1,15 +1,14 @@
-"""The training loop on the host: between two loops of the device it calls hooks, logs, checks, writes summaries and saves."""
+"""The training loop on the host, which calls hooks, logs, checks, writes summaries and saves between two loops of the device."""
 
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tpudata.estimator.api.errors import ModelFnValueError, NonFiniteError
+from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.steps import check_steps
@@ -20,13 +19,13 @@ from tpudata.estimator.hooks.monitor import tensor_names
 from tpudata.estimator.hooks.saving import AfterSave
 from tpudata.estimator.loops.first_checkpoint import first_checkpoint
 from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.loops.training.finite_check import FiniteCheck
 from tpudata.estimator.loops.training.pace import LoopSize
 from tpudata.estimator.loops.training.parts import Request, TrainingParts, training_parts
 from tpudata.estimator.loops.training.profile import Profiler
 from tpudata.estimator.loops.training.progress import Progress
 from tpudata.estimator.loops.training.termination import Termination, ended_by_sigterm
-from tpudata.estimator.state import checkpoints
-from tpudata.estimator.steps.train_loop import LoopResult
+from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.steps.train_step import TrainStep
 
 _log = logging.getLogger("tpudata")
@@ -42,17 +41,17 @@ def train(
     saving_listeners: Any = None,
     after_save: AfterSave | None = None,
 ) -> float | None:
-    """Train as `TPUEstimator.train` says; return the last step's loss, or None if no step was done.
+    """Train as described in `TPUEstimator.train`; return the loss of the last step, or None if no step was done.
 
-    `after_save` is called with each checkpoint that was written, except the one at the start.
+    `after_save` is called with each written checkpoint except the one at the start.
     """
     check_steps(steps, max_steps)
     hooks = check_hooks(hooks, "train(hooks=...)")
     listeners = check_listeners(saving_listeners, "train(saving_listeners=...)")
     if steps is None and max_steps is None and runtime.topology.is_tpu:
         raise ValueError(
-            "train on a TPU needs a limit, as the device runs whole loops (got neither, expected one of steps and max_steps). Pass "
-            "steps or max_steps."
+            "train on a TPU needs a limit, as the device runs whole loops (got none, expected steps or max_steps). Pass one of "
+            "them."
         )
     peers = runtime.peers
     ending = ended_by_sigterm() if runtime.config.exit_on_sigterm else contextlib.nullcontext(Termination())
@@ -92,7 +91,7 @@ class _Training:
         runtime: Runtime,
         step: TrainStep,
         parts: TrainingParts,
-        start: checkpoints.Checkpoint | None,
+        start: Checkpoint | None,
         termination: Termination,
         rows: int | None,
     ) -> None:
@@ -105,22 +104,22 @@ class _Training:
         self._start = start
         self._termination = termination
         self._rows = rows
-        # Without a TPU, hooks see every step, and loops end at all steps that anything is due at. In a cluster they do so in all
-        # processes, whatever hooks these leave to the chief.
+        # Without a TPU, hooks see every step, and loops end at all steps at which something is due. In a cluster this holds for all
+        # processes, even if only the chief has hooks.
         self._is_exact = not runtime.topology.is_tpu
         self._is_step = parts.has_hooks and self._is_exact
         self._stops = False
-        self._unchecked = 0
-        # A hook saves when it likes.
         loop_steps = (
             config.tpu_config.iterations_per_loop if config.tpu_config.loop_seconds is None else _STEPS_OF_A_CHECK
         )
-        self._check_every = 1 if parts.checkpointing.by_hook else int(loop_steps)
+        # A hook may save at any step.
+        every = 1 if parts.checkpointing.by_hook else int(loop_steps)
+        self._finite_check = FiniteCheck(step, runtime.model_dir, every, is_step=self._is_step)
         self._loop = LoopSize(TPUConfig(1) if self._is_step else config.tpu_config)
         self._profiler = Profiler(runtime.model_dir, config.profile_steps if self._peers.is_chief else None)
 
     def run(self, iteration: Iteration, steps: int | None, max_steps: int | None) -> float | None:
-        """Run loops until a limit (None: until the data ends), save at the start, when due, and at the end.
+        """Run loops up to a limit (None: until the data ends), and save at the start, when due, and at the end.
 
         Returns:
             The loss of the last step, or None if there was no data for one.
@@ -144,34 +143,34 @@ class _Training:
                 last_loss = losses[-1]
                 self._progress.report(self.step, losses, fetched)
                 if parts.checkpointing.is_due(self.step):
-                    self._check_variables(last_loss)
+                    self._finite_check.check_variables(self.step, last_loss)
                     self._stops |= parts.checkpointing.save(self.step)
                 parts.monitor.after_run(fetched)
             if not has_data:
                 _log.info("The input ended at step %d.", self.step)
                 break
         if last_loss is not None:
-            self._check_variables(last_loss)
+            self._finite_check.check_variables(self.step, last_loss)
             self._progress.end(self.step, last_loss)
         parts.checkpointing.end(self.step)
         parts.monitor.end()
         if self._termination.requested:
             saved = (
-                ", which is saved. Run again to carry on"
+                ", which is saved. Run again to continue"
                 if parts.checkpointing.saves
-                else "; no checkpoint was asked for"
+                else "; the RunConfig has no interval for checkpoints"
             )
             _log.warning("SIGTERM: training stopped at step %d%s.", self.step, saved)
         return last_loss
 
     def close(self) -> None:
-        """Write what is still buffered."""
+        """Write buffered profiles and summaries."""
         self._profiler.close(self.step)
         self._parts.events.close()
         self._train_step.flush()
 
     def _begin(self) -> None:
-        """Give variables their values, and hooks, listeners and the log their beginning."""
+        """Load the variables, and begin the work of hooks, listeners and the log."""
         parts, config = self._parts, self._runtime.config
         parts.checkpointing.prepare()
         parts.monitor.begin()
@@ -187,7 +186,7 @@ class _Training:
             time.sleep(config.tpu_config.initial_infeed_sleep_secs)
 
     def _next_size(self, last: int | None) -> int:
-        """Return how many steps the next loop has, as the chief says; 0: none, as SIGTERM or a hook ends training in a process."""
+        """Return the chief's number of steps for the next loop; 0 if SIGTERM or a hook ends training in a process."""
         size = self._loop.next(self.step, (last, *self._ends())) if self._peers.is_chief else 0
         stops = self._stops or self._parts.monitor.should_stop
         size, stopped, ended = self._peers.summed([size, int(stops), int(self._termination.requested)])
@@ -210,11 +209,11 @@ class _Training:
     def _run_loop(
         self, iteration: Iteration, size: int, asked: Sequence[Any]
     ) -> tuple[list[float], bool, dict[str, Any]]:
-        """Return the losses of the steps that were done, whether the data go on, and what the last step gave, by name."""
+        """Run a loop; return the losses of its steps, whether there is more data, and the fetched values by name."""
         summaries, step = self._parts.summaries, self._train_step
         wanted = tensor_names(asked)
         is_due = self._progress.summarises(self.step + size)
-        # The step gives the rest in any case, so that it is built once.
+        # Always fetch summaries without an effect, so that the step is built once.
         of_summaries = [item for item in summaries.step if is_due or not step.fetches.has_effect(item)]
         step.fetches.ask((*asked, *of_summaries))
         if is_due:
@@ -232,40 +231,9 @@ class _Training:
         self.step, losses = int(results.global_step), np.asarray(results.losses)
         if len(losses) and self.step == before:
             raise ModelFnValueError(
-                "train_op did not change the global step: pass global_step=tf.compat.v1.train.get_global_step() to "
+                "model_fn: train_op did not change the global step. Pass global_step=tf.compat.v1.train.get_global_step() to "
                 "the optimizer's minimize or apply_gradients."
             )
-        self._check_values(float(losses[-1]) if len(losses) else 0.0, results)
+        self._finite_check.after_loop(self.step, float(losses[-1]) if len(losses) else 0.0, results)
         fetched = {name: results.fetched[name].numpy() for name in wanted} if len(losses) else {}
         return losses.tolist(), bool(results.has_data), fetched
-
-    def _check_values(self, loss: float, results: LoopResult) -> None:
-        """Check the loss, and at the ends of loops the variables; after single steps, as often as loops would end."""
-        if not self._is_step:
-            self._require_finite(loss, np.asarray(results.finite))
-            return
-        self._unchecked += 1
-        if not math.isfinite(loss) or self._unchecked >= self._check_every:
-            self._check_variables(loss)
-
-    def _check_variables(self, loss: float) -> None:
-        """Check the variables after single steps: a hook may have assigned to them since they were checked."""
-        if self._is_step:
-            self._unchecked = 0
-            self._require_finite(loss, self._train_step.finite())
-
-    def _require_finite(self, loss: float, finite: Any) -> None:
-        loss_is_finite = math.isfinite(loss)
-        if loss_is_finite and finite.all():
-            return
-        bad = [name for name, is_finite in zip(self._train_step.checked, finite, strict=True) if not is_finite]
-        what = [] if loss_is_finite else [f"the loss is {loss}"]
-        if bad:
-            more = f" and {len(bad) - 1} more variables" if len(bad) > 1 else ""
-            what.append(f"the variable {bad[0]!r}{more} holds NaN or Inf")
-        saved = checkpoints.latest(self._runtime.model_dir)
-        kept = "" if saved is None else f" The last good checkpoint is {saved.prefix}."
-        raise NonFiniteError(
-            f"Training stopped at step {self.step}: {', '.join(what)}. Lower the learning rate, or look at the input "
-            f"for values that are not finite.{kept}"
-        )

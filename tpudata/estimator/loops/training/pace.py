@@ -1,4 +1,4 @@
-"""Number of steps in a loop of the device, and the work that is due between two loops."""
+"""Number of steps in a loop of the device, and intervals of the work between two loops."""
 
 import time
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ class LoopSize:
     """Number of steps in the next loop.
 
     Args:
-        config: its `iterations_per_loop` is a number of steps, or a time to which the number is fitted.
+        config: TPUConfig whose `iterations_per_loop` is a number of steps, or a time to which the number is fitted.
     """
 
     def __init__(self, config: TPUConfig) -> None:
@@ -22,17 +22,17 @@ class LoopSize:
         self.step_seconds = 0.0
 
     def next(self, step: int, ends: Iterable[int | None]) -> int:
-        """Return the number of steps of a loop that begins at `step` and passes none of `ends`; None among them is no end."""
+        """Return the number of steps of a loop that begins at `step` and does not pass any of `ends`, except for None."""
         limits = [end - step for end in ends if end is not None]
         return max(1, min([self._steps, _MAX_LOOP, *limits]))
 
     def measure(self, steps: int, seconds: float) -> None:
-        """Fit the size to a loop that took `seconds` for `steps` steps; the first one, which compiles, does not count."""
+        """Fit the size to a loop that took `seconds` for `steps` steps; the first loop, which compiles, is ignored."""
         if self._measured and steps:
             self.step_seconds = seconds / steps
         if self._measured and steps and self._seconds is not None:
             fitted = int(self._seconds * steps / max(seconds, 1e-6))
-            # One loop of odd length must not throw the next far off.
+            # Limit the change, in case that a single loop took an unusual time.
             self._steps = max(1, min(fitted, 10 * steps, _MAX_LOOP))
         self._measured = True
 
@@ -41,10 +41,10 @@ class Cadence:
     """The steps at which a periodic action runs.
 
     Args:
-        step: the step at which training begins.
-        steps: the interval in steps, or None for one in seconds.
-        seconds: the interval in seconds; if both are None, the action never runs.
-        at_first: whether the action also runs at the first step, as the original's summaries do.
+        step: step at which training begins.
+        steps: interval in steps, or None for one in seconds.
+        seconds: interval in seconds; if both are None, the action never runs.
+        at_first: whether the action also runs at the first step, as the original's summaries.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Cadence:
         self._next = None if steps is None else step + (1 if at_first else steps)
 
     def restart(self, step: int) -> None:
-        """Count from here."""
+        """Start an interval at `step`."""
         self._step = step
         self._time = time.monotonic()
         self._next = None if self._steps is None else step + self._steps
@@ -68,7 +68,7 @@ class Cadence:
         return self._seconds is not None and time.monotonic() - self._time >= self._seconds
 
     def next_step(self, step: int, step_seconds: float) -> int | None:
-        """Return the next step that is due, estimated by the time of a step where seconds count; None: not known."""
+        """Return the next due step, estimated from the time of a step for an interval in seconds; None if unknown."""
         if self._seconds is None or not step_seconds:
             return self._next
         left = self._seconds - (time.monotonic() - self._time)

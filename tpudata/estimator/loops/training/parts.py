@@ -1,4 +1,4 @@
-"""Parts of one training: hooks, scaffold, summaries, checkpoints and events."""
+"""Parts of a training: hooks, scaffold, summaries, checkpoints and events."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,20 +15,21 @@ from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.checkpointing import Checkpointing
 from tpudata.estimator.loops.training.termination import Termination
-from tpudata.estimator.state.checkpoints import Checkpoint, Retention
+from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.checkpoints import Retention
 from tpudata.estimator.steps.train_step import TrainStep
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Arguments of a call of train, besides steps.
+    """Arguments of a call of train other than its limits.
 
     Attributes:
-        start: the checkpoint to begin with, or None.
-        hooks: the call's hooks.
-        listeners: its saving listeners.
-        after_save: called with each checkpoint that is written, except the one at the start; or None.
-        termination: whether SIGTERM came.
+        start: checkpoint to begin with, or None.
+        hooks: hooks of the call.
+        listeners: saving listeners of the call.
+        after_save: function called with each written checkpoint except the one at the start; or None.
+        termination: state of a requested termination.
     """
 
     start: Checkpoint | None
@@ -43,12 +44,12 @@ class TrainingParts:
     """Parts of one training.
 
     Attributes:
-        has_hooks: whether there are hooks in any process.
-        monitor: calls those of this process.
-        loader: gives variables their values.
-        summaries: what model_fn summarises.
-        checkpointing: writes checkpoints.
-        events: the event file of model_dir.
+        has_hooks: whether any process has hooks.
+        monitor: the hooks of this process.
+        loader: loader of the variables.
+        summaries: v1 summaries of model_fn.
+        checkpointing: the checkpoints.
+        events: event file in model_dir.
     """
 
     has_hooks: bool
@@ -63,7 +64,7 @@ def training_parts(runtime: Runtime, step: TrainStep, request: Request) -> Train
     """Make the parts of one call of train.
 
     Raises:
-        ValueError: nothing is saved, and somebody waits for checkpoints.
+        ValueError: no checkpoints are saved, and listeners or train_and_evaluate need them.
     """
     peers, config = runtime.peers, runtime.config
     hooks, session = _hooks_and_session(step, request)
@@ -84,7 +85,7 @@ def training_parts(runtime: Runtime, step: TrainStep, request: Request) -> Train
     saves = has_saver or config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None
     if not saves and (listeners or request.after_save is not None):
         raise ValueError(
-            "RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None) saves nothing, so saving_listeners and "
+            "RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None) saves nothing, so that saving_listeners and "
             "train_and_evaluate would wait for ever. Set one of them, or pass a CheckpointSaverHook."
         )
     saving = None
@@ -94,12 +95,12 @@ def training_parts(runtime: Runtime, step: TrainStep, request: Request) -> Train
     checkpointing = Checkpointing(
         runtime, step, loader, events, saving, request.after_save, request.termination, saves=saves
     )
-    hand_over(hooks, session, listeners, runtime.model_dir, retention, start_step or 0, checkpointing.tell)
+    hand_over(hooks, session, listeners, runtime.model_dir, retention, start_step or 0, checkpointing.notify)
     return TrainingParts(has_hooks, monitor, loader, summaries, checkpointing, events)
 
 
 def _hooks_and_session(step: TrainStep, request: Request) -> tuple[tuple[Any, ...], HookSession]:
-    """Return all hooks in their order, and their session: model_fn is traced again for it if it made hooks for a run before."""
+    """Return all hooks in order, and their session; model_fn is traced again if an earlier run has used its hooks."""
     spec = step.spec
     has_hooks = bool(getattr(spec, "training_chief_hooks", ()) or request.hooks or spec.training_hooks)
     session = step.session(is_added_to=has_hooks or bool(request.listeners) or has_scaffold(spec))

@@ -8,11 +8,11 @@ _log = logging.getLogger("tpudata")
 
 
 class Profiler:
-    """Profiler of the steps from `first` to `last`, once.
+    """Profiler of one range of steps.
 
     Args:
-        folder: its plugins/profile gets the trace.
-        steps: (first, last), counted from 1; None traces nothing.
+        folder: folder whose plugins/profile gets the profile.
+        steps: (first, last) step, counted from 1; None for no profile.
     """
 
     def __init__(self, folder: str, steps: tuple[int, int] | None) -> None:
@@ -21,31 +21,31 @@ class Profiler:
         self._begun: int | None = None
 
     def end(self, step: int) -> int | None:
-        """Return the step at which a loop that begins after `step` has to end; None: at any."""
+        """Return the step at which a loop that begins after `step` must end; None for no such step."""
         if self._steps is None:
             return None
         first, last = self._steps
         return first - 1 if step < first - 1 else last if step < last else None
 
     def before_loop(self, step: int) -> None:
-        """Begin, if the next step is one of those."""
+        """Begin the profile, if the next step is in the range."""
         if self._steps is None or self._begun is not None or not self._steps[0] - 1 <= step < self._steps[1]:
             return
         try:
             tf.profiler.experimental.start(self._folder)
         except tf.errors.AlreadyExistsError:
-            _log.warning("Steps %d to %d are not profiled: another profile is under way in this process.", *self._steps)
+            _log.warning("Steps %d to %d are not profiled: another profile is running in this process.", *self._steps)
             self._steps = None
             return
         self._begun = step + 1
 
     def after_loop(self, step: int) -> None:
-        """Write the trace, if the last of those steps is done."""
+        """Write the profile, if the last step of the range is done."""
         if self._steps is not None and self._begun is not None and step >= self._steps[1]:
             self.close(step)
 
     def close(self, step: int) -> None:
-        """Write what was traced, if anything is under way."""
+        """Write a profile that has begun."""
         if self._begun is None or self._steps is None:
             return
         self._steps = None

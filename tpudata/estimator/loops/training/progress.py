@@ -13,15 +13,15 @@ _log = logging.getLogger("tpudata")
 
 
 class Progress:
-    """Reports one training, from its first step on, as the original does: with an interval of 100 at steps 1, 101 and so on.
+    """Report of one training from its first step on, as in the original: with an interval of 100, at steps 1, 101 and so on.
 
     Args:
-        events: of the model_dir.
-        summaries: what model_fn summarises.
-        config: how often.
-        examples: rows of a step, or None if that is not known.
-        step: that training begins at.
-        every_step: whether what comes between two ends of loops counts, too: without a TPU.
+        events: event file of model_dir.
+        summaries: v1 summaries of model_fn.
+        config: RunConfig with the intervals.
+        examples: number of rows in a step, or None if unknown.
+        step: step at which training begins.
+        every_step: whether steps inside a loop are reported, too, as without a TPU.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Progress:
         return self._summarising.due(step)
 
     def ends(self, step: int) -> tuple[int | None, ...]:
-        """Return the steps at which a loop has to end for the log, and for summaries of what only the last step gives."""
+        """Return the steps at which a loop must end for the log, and for summaries, which need values of its last step."""
         summary = self._summarising.next_step(step, 0.0) if self._summaries.wanted else None
         return self._logging.next_step(step, 0.0), summary
 
@@ -55,9 +55,9 @@ class Progress:
         """Write the log line and the summaries that are due.
 
         Args:
-            step: that the loop ended at.
-            losses: of its steps.
-            fetched: what the last step gave, by name.
+            step: step at which the loop ended.
+            losses: losses of its steps.
+            fetched: values fetched from the last step, by name.
         """
         begin = step - len(losses)
         for number in range(begin + 1, step + 1) if self._every_step else (step,):
@@ -67,7 +67,7 @@ class Progress:
                 if number == step:
                     self._summaries.write(step, fetched, self._events)
         if self._logging.due(step):
-            # The first time compiling would count.
+            # Not the first time, which would include compilation.
             rates = {} if self._logged_step is None else self._rates(step)
             self._log(step, losses[-1], rates)
             if rates:
@@ -75,7 +75,7 @@ class Progress:
             self._logging.restart(step)
 
     def end(self, step: int, loss: float) -> None:
-        """Log the last step unless that is done: a short run, too, reports its loss."""
+        """Log the last step unless it has been logged, so that a short run reports its loss, too."""
         if self._logged_step != step:
             self._log(step, loss, {})
 

@@ -1,7 +1,7 @@
-"""SIGTERM while a model trains: the loop that runs is finished and saved, and the process ends with a separate exit code.
+"""SIGTERM during training: the current loop is finished and saved, and the process ends with a separate exit code.
 
-The exit code distinguishes this end from a failure and from a killed process. A handler that the program
-has set is left alone; what it wants done, a hook's `request_stop` does.
+The exit code distinguishes this end from a failure and from a killed process. A handler that the program has set is not changed; it
+can end training by a hook's `request_stop`.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ _KILLED = 128 + signal.SIGTERM
 
 
 class Termination:
-    """Flag that training was asked to end.
+    """State of a requested termination.
 
     Attributes:
-        requested: whether it was.
+        requested: whether SIGTERM has come.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Termination:
 
     @contextlib.contextmanager
     def nothing_to_lose(self) -> Iterator[None]:
-        """Let the request end the process at once: everything trained is saved."""
+        """Let a request inside the context end the process at once, as all trained values are saved."""
         self._at_once = True
         try:
             self._end_if_requested()
@@ -51,12 +51,12 @@ class Termination:
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[Termination]:
-    """Let SIGTERM request the end of the training in this context, and a second one end the process at once.
+    """Let SIGTERM request the end of the training in this context, and a second SIGTERM end the process at once.
 
     If the program has set a handler, or this is not its main thread, nothing changes.
 
     Raises:
-        SystemExit: with EXIT_CODE, at the end, if it was requested.
+        SystemExit: with EXIT_CODE, at the end of the context, after a request.
     """
     termination = Termination()
     is_main = threading.current_thread() is threading.main_thread()
@@ -75,7 +75,7 @@ def ended_by_sigterm() -> Iterator[Termination]:
 
 @contextlib.contextmanager
 def _ended_by_a_second() -> Iterator[None]:
-    """Let the second SIGTERM end the process even while the main thread waits for the device and runs no handler."""
+    """Let the second SIGTERM end the process even if the main thread waits for the device and runs no handler."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -91,7 +91,7 @@ def _ended_by_a_second() -> Iterator[None]:
 
 
 def _watch(reader: int) -> None:
-    """Count what Python writes for each signal, as it comes in: a byte, its number."""
+    """Count the signals, for each of which Python writes a byte with its number."""
     received = 0
     while byte := os.read(reader, 1):
         received += byte[0] == signal.SIGTERM

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset_ops import as_written
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD, Pipeline, SplitPipeline
-from tpudata.input.maps import as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.buckets import Bucket, BucketSteps, bucket_seed, find_buckets
@@ -23,8 +23,8 @@ class BucketPipeline:
 
     Args:
         pipeline: all records, padded to the longest length.
-        fields: what is read of each record.
-        options: how records are fed.
+        fields: fields that are read of each record.
+        options: options of feeding.
         limits: the buckets' lengths, ascending.
     """
 
@@ -63,7 +63,7 @@ class BucketPipeline:
 
     @functools.cached_property
     def _parts(self) -> list[tuple[Bucket, Pipeline]]:
-        """The buckets, each with its pipeline. All records are read for them, once."""
+        """The buckets, each with its pipeline, for which all records are read once."""
         buckets = find_buckets(self._pipeline.lengths(), self._limits)
         return [(bucket, self._part(bucket, number)) for number, bucket in enumerate(buckets)]
 

@@ -28,9 +28,9 @@ class FilteredPipeline:
 
     Args:
         pipeline: all records.
-        fields: what is read of each record.
-        options: how records are fed.
-        name: of the split, for messages.
+        fields: fields that are read of each record.
+        options: options of feeding.
+        name: name of the split, for messages.
     """
 
     def __init__(self, pipeline: Pipeline, fields: Fields, options: Options, name: str) -> None:
@@ -44,7 +44,7 @@ class FilteredPipeline:
         return self._chosen.batches(rows, start_step)
 
     def lengths(self) -> Integers:
-        """Return how many values the longest sequence of each chosen record has; reads them all."""
+        """Return the length of the longest sequence of each selected record, which reads all records."""
         return self._chosen.lengths()
 
     def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
@@ -55,7 +55,7 @@ class FilteredPipeline:
     def _chosen(self) -> Pipeline:
         choose: Callable[..., Any] | None = self._options.filter
         assert choose is not None
-        # A graph of TensorFlow 1, in which == compares objects, is the default of its thread alone.
+        # A graph of TensorFlow 1, in which == compares objects, is the default graph of one thread only.
         with ThreadPoolExecutor(1, thread_name_prefix="tpudata-filter") as pool:
             ids = pool.submit(self._pipeline.chosen, choose).result()
         total = counted(self._pipeline.records, "record")

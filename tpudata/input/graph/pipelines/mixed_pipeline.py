@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.errors import UsageError
+from tpudata.input.dataset_ops import PARALLEL, as_written
 from tpudata.input.graph.batch import named_leaves
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
-from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.mixture import MixtureOrder
 
@@ -19,8 +19,8 @@ class MixedPipeline:
     """A mixture of inputs, each of which keeps its order.
 
     Args:
-        inputs: for each a function from rows and a step to its dataset.
-        weights: of each, above 0.
+        inputs: for each input, a function from rows and a step to its dataset.
+        weights: weight of each input, above 0.
     """
 
     def __init__(self, inputs: Sequence[Callable[[Rows, int], tf.data.Dataset]], weights: Sequence[float]) -> None:

@@ -14,13 +14,13 @@ from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset_ops import PARALLEL, as_written
 from tpudata.input.graph.batch import with_rows
-from tpudata.input.graph.elements import Elements
+from tpudata.input.graph.batch_steps import BatchSteps
 from tpudata.input.graph.pipelines.service import served
 from tpudata.input.graph.pipelines.whole_pass import chosen_records, record_lengths
 from tpudata.input.graph.reading.cache import CachePlan
 from tpudata.input.graph.reading.records import Order, Records
-from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Integers
@@ -40,7 +40,7 @@ class SplitPipeline(Protocol):
         """Return the dataset of some rows of each global batch, from a step on."""
 
     def lengths(self) -> Integers:
-        """Return how many values the longest sequence of each record has; reads them all."""
+        """Return the length of the longest sequence of each record, which reads all records."""
 
     def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
         """Return the pipeline for some of the records."""
@@ -52,9 +52,9 @@ class Pipeline:
     Args:
         dataset: the dataset.
         split: name of the split.
-        fields: what is read of each record.
-        options: how records are fed.
-        cache: where decoded records are kept, or None.
+        fields: fields that are read of each record.
+        options: options of feeding.
+        cache: place of decoded records, or None.
 
     Raises:
         UsageError: a shuffle_buffer of all records does not fit into memory.
@@ -64,10 +64,10 @@ class Pipeline:
         self._options = options
         self._cache = cache
         self._records = Records(dataset, split, fields, options, cache)
-        self._elements = Elements(fields, options)
+        self._batch_steps = BatchSteps(fields, options)
 
     def lengths(self) -> Integers:
-        """Return how many values the longest sequence of each record has; reads them all."""
+        """Return the length of the longest sequence of each record, which reads all records."""
         return record_lengths(self._records)
 
     def chosen(self, choose: Callable[..., Any]) -> Integers:
@@ -85,14 +85,14 @@ class Pipeline:
         Args:
             ids: int64 [records], their numbers among these, ascending.
             fields: fields to read; they may differ in length only.
-            options: how they are fed; seed and epochs may differ.
+            options: options of feeding; seed and epochs may differ.
             is_cached: whether decoded records are kept, as those of this pipeline are.
         """
         other = copy.copy(self)
         other._options = options
         other._cache = self._cache if is_cached else None
         other._records = self._records.part(ids, fields, options, other._cache)
-        other._elements = Elements(fields, options)
+        other._batch_steps = BatchSteps(fields, options)
         return other
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
@@ -108,7 +108,7 @@ class Pipeline:
 
     def _made(self, order: Order, rows: Rows, start_step: int, finish: Callable[..., Any]) -> tf.data.Dataset:
         """Return a dataset of `finish((element, extras), rows.batch_size)`."""
-        records, elements, batch_size = self._records, self._elements, rows.batch_size
+        records, elements, batch_size = self._records, self._batch_steps, rows.batch_size
         dataset = records.batches(order, rows, start_step)
         if self._options.parse is not None:
             # AutoGraph converts the user's function, which may branch on tensors.
@@ -125,10 +125,10 @@ class Pipeline:
         return dataset.map(as_written(finished), **PARALLEL)
 
     def _finished(self, made: tuple[Any, dict[str, tf.Tensor]], batch_size: int, *, total: int) -> Any:
-        element, extras = self._elements.batch(*made, batch_size)
+        element, extras = self._batch_steps.batch(*made, batch_size)
         if not self._options.training:
-            self._elements.check_room(element, self._records.count, total)
-        return self._elements.weighted(element, extras)
+            self._batch_steps.check_room(element, self._records.count, total)
+        return self._batch_steps.weighted(element, extras)
 
     def _counted(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the batches with a known number of them, and prefetch some."""
@@ -152,7 +152,7 @@ class Pipeline:
         options = tf.data.Options()
         # Each worker takes its part of every global batch, if `experimental_distribute_dataset` divides one.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-        # Iterators can be saved: to read a range of records counts as an operation with state, which it does not have.
+        # Iterators can be saved: TensorFlow takes the reading of a range for stateful, which it is not.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)
         return dataset.with_options(options)

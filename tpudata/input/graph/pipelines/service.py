@@ -19,15 +19,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.input.maps import PARALLEL, as_written, checked
+from tpudata.input.dataset_ops import PARALLEL, as_written, checked
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.service import DataService
 
 # A dataset that is sharded needs an element for each worker.
 _MOST_WORKERS = 1024
 _RESTARTED = (
-    "tf.data service: a worker began again or lost a batch. Make the dataset anew with start_step, the number of steps that"
-    " are done."
+    "tf.data service: a worker restarted or lost a batch. Make the dataset again with start_step, the number of"
+    " completed steps."
 )
 
 
@@ -35,8 +35,8 @@ def divided(rows: Rows, workers: int) -> list[list[Rows]]:
     """Return the rows of each stream: a list for each group of whole batches, of one stream or of several that share a batch.
 
     Args:
-        rows: of the host.
-        workers: number of streams, at most; fewer if they do not divide the batches evenly.
+        rows: rows of the host.
+        workers: number of streams at most; fewer if they do not divide the batches evenly.
     """
     batches = rows.count // rows.batch_size
     if workers < 2 * batches:
@@ -62,9 +62,9 @@ def served(
 
     Args:
         service: the cluster.
-        rows: of the host.
+        rows: rows of the host.
         make: returns a dataset of (element, extras) of some of the rows.
-        finish: makes a batch of (an element, its extras) of all the rows of a batch, and of their number.
+        finish: returns a batch, given (element, extras) of all rows of the batch, and their number.
     """
     groups = divided(rows, operator.index(service.workers))
     count = sum(map(len, groups))
@@ -75,7 +75,7 @@ def served(
             stream = make(group[0]).map(as_written(lambda *made: finish(made, rows.batch_size)), **PARALLEL)
             found.append(_received(service, stream, next(numbers), count))
             continue
-        # Images are mixed with others of the whole batch, so that this process does it.
+        # Images are mixed with others of the whole batch, so this process mixes them.
         parts = tf.data.Dataset.zip(tuple(_received(service, make(part), next(numbers), count) for part in group))
         found.append(parts.map(as_written(lambda *made: finish(_joined(made), rows.batch_size)), **PARALLEL))
     if len(found) == 1:

@@ -1,4 +1,4 @@
-"""Passes over all records: their lengths, and which of them a user's function chooses."""
+"""Passes over all records: their lengths, and the selection by a user's function."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.errors import FeatureError, UsageError
+from tpudata.input.dataset_ops import PARALLEL, as_written, numpy_elements
 from tpudata.input.decode.parse import sequence_lengths
 from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.graph.reading.records import Records
-from tpudata.input.maps import PARALLEL, as_written, numpy_elements
 from tpudata.input.options.options import check_arguments
 from tpudata.input.order.chunks import Integers
 
@@ -21,10 +21,10 @@ _BATCH = 1024
 
 
 def record_lengths(records: Records) -> Integers:
-    """Return how many values the longest sequence of each record has, int64 [records].
+    """Return the length of the longest sequence of each record, int64 [records].
 
     Raises:
-        FeatureError: a record is longer than it may be; names it.
+        FeatureError: a record is too long; names it.
         tf.errors.OpError: a record is damaged.
     """
     padded = [field for field in records.fields.inputs if field.pads]
@@ -45,9 +45,9 @@ def chosen_records(records: Records, choose: Callable[..., Any], parse: Callable
     """Return the numbers of the records that a user's function chooses, int64 [records], ascending.
 
     Args:
-        records: all of them.
-        choose: takes a record's features, or what `parse` makes of it, and returns a bool.
-        parse: takes records apart; None for the dataset's features.
+        records: all records.
+        choose: takes a record's features, or the result of `parse`, and returns a bool.
+        parse: parses records; None for the dataset's features.
 
     Raises:
         UsageError: choose takes or returns something else.
@@ -71,7 +71,7 @@ def chosen_records(records: Records, choose: Callable[..., Any], parse: Callable
 
 
 def _of_each(records: Records, of_batches: Callable[[tf.data.Dataset], tf.data.Dataset]) -> Integers:
-    """Return a number of each record, int64 [records], as a function finds them in batches of stored records."""
+    """Return a number for each record, int64 [records], from a function of batches of stored records."""
     found = np.concatenate(list(numpy_elements(lambda: of_batches(records.one_pass(_BATCH)))))
     numbers: Integers = found[: records.count].astype(np.int64)
     return numbers

@@ -49,7 +49,7 @@ class CachePlan:
 
     Attributes:
         folder: None for memory, otherwise the folder of caches.
-        name: of the dataset there; it differs for other records, so that no cache is used for the wrong records.
+        name: name of the dataset there, a digest of the records, so that no cache serves other records.
     """
 
     folder: str | None
@@ -87,7 +87,7 @@ class CachePlan:
         Args:
             parts: columns of neighbouring records, in order.
             split: the split.
-            fields: what is in the columns.
+            fields: fields of the columns.
 
         Raises:
             StorageError: a file cannot be written.
@@ -144,7 +144,7 @@ def plan_cache(
             folder.
         dataset: the dataset.
         split_name: the split's name.
-        fields: what is read of each record.
+        fields: fields that are read of each record.
 
     Returns:
         The plan, or None for no cache.
@@ -154,7 +154,9 @@ def plan_cache(
         DatasetError: the files of an earlier cache there are damaged.
     """
     if not isinstance(cache, (bool, str, os.PathLike)) or cache == "":
-        raise UsageError(f'cache={cache!r}: allowed are False, True, "auto" and the path of a local folder.')
+        raise UsageError(
+            f'cache: invalid value (got {cache!r}, expected False, True, "auto" or the path of a local folder).'
+        )
     if cache is False:
         return None
     split = dataset.kept(split_name)
@@ -213,8 +215,8 @@ def free_memory() -> int | None:
 
 def _digest(dataset: Dataset, split: Split, fields: Fields) -> str:
     """Return a digest of the records' bytes and of the decoded fields."""
-    left_out = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
-    records = [(shard.name, shard.records, shard.crc32c, left_out.get(shard.name)) for shard in split.shards]
+    skipped = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
+    records = [(shard.name, shard.records, shard.crc32c, skipped.get(shard.name)) for shard in split.shards]
     decoded = [(field.feature, field.shape, field.cuts) for field in fields.all]
     return hashlib.sha256(repr((records, decoded)).encode()).hexdigest()[:16]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.input.dataset_ops import as_written
 from tpudata.input.graph.reading.stored_records import StoredRecords
-from tpudata.input.maps import as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.evaluation import EvaluationOrder
@@ -31,7 +31,7 @@ class OrderedRecords:
         start_step: number of steps that are done.
         is_decoded: whether records are decoded as they are read.
         whole: an endless dataset of one element, all records, if they are in memory.
-        seed: of the run, if anything is drawn for each record; otherwise None.
+        seed: seed of the run if anything is drawn for each record, otherwise None.
     """
 
     stored: StoredRecords
@@ -122,7 +122,7 @@ class OrderedRecords:
         return tf.data.Dataset.range(count).map(as_written(extras))
 
     def _load(self, cuts: Integers) -> Any:
-        """Return what reads ranges of records, or makes their numbers if they are in memory."""
+        """Return a function that reads ranges of records, or that makes their numbers if they are in memory."""
         return _numbers if self.whole is not None else self.stored.load(cuts, is_decoded=self.is_decoded)
 
     def _from_memory(self, found: tf.data.Dataset) -> tf.data.Dataset:
@@ -149,7 +149,7 @@ class OrderedRecords:
 
 
 def _numbers(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-    """Return the numbers of records in place of what they hold."""
+    """Return the numbers of records in place of the records."""
     return tf.range(first, last)
 
 

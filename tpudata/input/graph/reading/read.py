@@ -14,8 +14,8 @@ from tpudata.format.shards.index import HEAD_BYTES, OFFSET_BYTES
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TextLineFiles
+from tpudata.input.dataset_ops import checked
 from tpudata.input.graph.reading.segments import Segments
-from tpudata.input.maps import checked
 from tpudata.storage import storage_for
 
 # Least and most bytes of one request to a file.
@@ -29,8 +29,8 @@ class FileKind:
     Attributes:
         record_bytes: size of each record of a file of records of one size; otherwise None.
         are_lines: whether each line of the file is a record.
-        index_paths: of the indexes of the files, if these are compressed; otherwise None.
-        index_bytes: their sizes.
+        index_paths: paths of the files' indexes if the files are compressed, otherwise None.
+        index_bytes: sizes of the indexes.
     """
 
     record_bytes: int | None = None
@@ -60,8 +60,8 @@ class RecordReader:
     """Reader of ranges of a split's records, as they are stored.
 
     Args:
-        segments: where the records are.
-        kind: what the files are.
+        segments: places of the records.
+        kind: format of the files.
         has_gaps: whether records in quarantine lie between segments. Without gaps, a range is one run of bytes of one file.
     """
 
@@ -136,7 +136,7 @@ class RecordReader:
         return tf.data.FixedLengthRecordDataset(tf.gather(self._paths, file), record_bytes, offset, after)
 
     def _record_offsets(self, file: tf.Tensor, place: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        """Return where `count` records from a block's first one on begin in the unpacked block, and the end: int64 [count + 1].
+        """Return the offsets in the unpacked block of its first `count` records, and their end: int64 [count + 1].
 
         Args:
             file: number of the file.

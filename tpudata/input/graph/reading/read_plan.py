@@ -1,4 +1,4 @@
-"""Plan of reading: how many records are read at once, and how many are shuffled together."""
+"""Plan of reading: the numbers of records that are read at once and shuffled together."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from tpudata.format import Dataset, Split
 from tpudata.input.order.chunks import Chunks, Integers, chunk_records
 from tpudata.input.text.sequence import TOKEN_ROWS
 
-# Read at one time, up to twice that: to open a file and to begin there costs as much as to read a quarter of it, and larger reads
-# mix less.
+# Bytes of a read, up to twice that: opening a file costs as much as reading a quarter of it, and larger reads mix less.
 _READ_BYTES = 1 << 19
-# As many times that in evaluation, where nothing is mixed, and of rows of packed tokens, which were mixed as they were made.
+# Factor in evaluation, which mixes nothing, and for rows of packed tokens, which were mixed when they were made.
 _LARGE_READS = 4
-# What training permutes: with fewer chunks, a small window would mix little.
+# Least number of chunks that training permutes: with fewer, a small window would mix little.
 _LEAST_CHUNKS = 256
-# A lane's part of a block begins anywhere in a chunk. Reading begins at the last of these places before it: with chunks alone, 28 %
-# of what was read of records of 842 bytes was in vain, and 47 % of tokens. The table of places takes 48 bytes each.
+# A lane's part of a block begins anywhere in a chunk, and reading begins at the last of these places before it: with chunks alone,
+# 28 % of the bytes read were useless for records of 842 bytes, and 47 % for tokens. The table takes 48 bytes a place.
 _SEEK_BYTES = 1 << 16
 _MOST_SEEKS = 1 << 17
-# Without a shuffle each host reads a run of records a step, in so many parts.
+# Without a shuffle, each host reads a run of records a step, in this many parts.
 _PIECES_PER_HOST = 4
 # The default window of the shuffle, in bytes of stored records, and its least length in records.
 _WINDOW_BYTES = 96 << 20
@@ -34,7 +33,7 @@ class ReadPlan:
 
     Attributes:
         split: the split, without records in quarantine.
-        record_bytes: size of a record, of compressed ones as they are unpacked.
+        record_bytes: size of a record, before compression.
         block_records: records of a compressed block; None without compression.
         are_token_rows: whether records are rows of packed tokens.
         ids: numbers of some of the records, int64 [n], ascending; None for all. Records are then numbered among these.
@@ -76,7 +75,7 @@ class ReadPlan:
         return self._chunks_of(self._length(_LARGE_READS if self.are_token_rows else 1, _LEAST_CHUNKS))
 
     def pieces(self, rows: int) -> Chunks:
-        """Return chunks for a host that reads a run of `rows` records a step: of what it reads, a quarter at most is in vain."""
+        """Return chunks for a host that reads a run of `rows` records a step, at most a quarter of which is useless."""
         return self._chunks_of(max(1, rows // _PIECES_PER_HOST, self.block_records or 1))
 
     def seeks(self, chunks: Chunks) -> Integers:
@@ -86,25 +85,25 @@ class ReadPlan:
         return np.union1d(chunks.starts, self._chunks_of(max(length, self.block_records or 1)).starts)
 
     def window(self, shuffle_buffer: int | None, kept_bytes: int) -> int:
-        """Return how many records are mixed.
+        """Return the number of records that are mixed.
 
         Args:
-            shuffle_buffer: as asked for; None for the default.
-            kept_bytes: what a record takes in the window.
+            shuffle_buffer: the requested number; None for the default.
+            kept_bytes: size of a record in the window.
         """
         if shuffle_buffer is None:
             shuffle_buffer = max(_WINDOW_RECORDS, _WINDOW_BYTES // max(self.record_bytes, kept_bytes))
-        # Some of the records have their share of the window.
+        # A part of the records has its share of the window.
         return -(-shuffle_buffer * self.count // self.split.records)
 
     def _length(self, reads: int, least: int) -> int:
-        """Return the records of a chunk of so many reads, with at least so many chunks if there are that many records."""
+        """Return the records of a chunk of `reads` reads, fewer if there would be less than the least number of chunks."""
         length = chunk_records(self.split.records, self.record_bytes, _READ_BYTES * reads, least)
-        # A compressed block is unpacked whole for any of its records.
+        # Any record of a compressed block needs the whole block.
         return length if self.block_records is None else max(length, self.block_records)
 
     def _chunks_of(self, length: int) -> Chunks:
-        """Return the records in chunks of a number of those that are stored."""
+        """Return the records in chunks of a number of stored ones."""
         chunks = Chunks.of([shard.records for shard in self.split.shards], length)
         if self.ids is None:
             return chunks

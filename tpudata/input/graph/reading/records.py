@@ -13,11 +13,11 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset_ops import PARALLEL, as_written, numpy_elements
 from tpudata.input.graph.reading.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
 from tpudata.input.graph.reading.ordered_records import OrderedRecords
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.graph.reading.stored_records import StoredRecords
-from tpudata.input.maps import PARALLEL, as_written, numpy_elements
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Chunks, Integers
@@ -37,9 +37,9 @@ class Records:
     Args:
         dataset: the dataset.
         split: name of the split.
-        fields: what is read of each record.
-        options: how records are fed.
-        cache: where decoded records are kept, or None.
+        fields: fields that are read of each record.
+        options: options of feeding.
+        cache: place of decoded records, or None.
 
     Raises:
         UsageError: a shuffle of all records, which do not fit the memory.
@@ -52,16 +52,16 @@ class Records:
         self._fields = fields
         self._options = options
         self._cache = cache
-        # All records, if these are some of them; otherwise None.
+        # All records, if these are a part of them; otherwise None.
         self._all: Records | None = None
-        # By device, which is another host's under some strategies. Kept between calls, so that a trainer that asks for its dataset
-        # anew every round decodes once.
+        # By device, which is that of another host under some strategies. Kept between calls, so that a trainer that makes its
+        # dataset in every round decodes once.
         self._kept: dict[str, tf.data.Dataset] = {}
         self._filled: Records | None = None
         self._check_window()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Omit what is kept in memory: another process reads it again."""
+        """Omit records in memory: another process reads them again."""
         return {**self.__dict__, "_kept": {}}
 
     def part(self, ids: Integers, fields: Fields, options: Options, cache: CachePlan | None) -> Records:
@@ -95,7 +95,7 @@ class Records:
 
     @property
     def stored(self) -> StoredRecords:
-        """The records as files have them."""
+        """The records as stored in files."""
         return self._stored
 
     def one_pass(self, batch_size: int) -> tf.data.Dataset:
@@ -135,7 +135,7 @@ class Records:
         return self._options.training and self._window >= self.count
 
     def read_counts(self) -> tf.data.Dataset:
-        """Return a dataset that reads all records, in order, and has how many were read each time."""
+        """Return a dataset that reads all records in order; its elements are the numbers of records of each read."""
         chunks = self._plan.chunks
         read = self._stored.load(chunks.starts, is_decoded=False)
         ranges = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops))
@@ -145,7 +145,7 @@ class Records:
         """Return an endless dataset of one element, all records, if they are kept in memory."""
         if self._cache is None and not self.is_held:
             return None
-        # What was made eagerly is of no use in a graph.
+        # Eager tensors cannot be used in a graph.
         device = tf.zeros([]).device if tf.executing_eagerly() else None
         if device in self._kept:
             return self._kept[device]
@@ -158,7 +158,7 @@ class Records:
         return whole
 
     def _cached_in_files(self) -> Records:
-        """Return the records as the cache's files have them, which the first call writes."""
+        """Return the records as stored in the cache's files, which the first call writes."""
         if self._filled is None:
             assert self._cache is not None
             if self._all is not None and self._plan.ids is not None:
@@ -186,7 +186,7 @@ class Records:
 
     @functools.cached_property
     def _decodes_early(self) -> bool:
-        """Whether records are decoded as they are read: many at a time, and not a batch at a time."""
+        """Whether records are decoded as they are read, many at a time, instead of a batch at a time."""
         fields = self._fields.all
         if any(field.bytes is None or field.feature.encoding == "image" or field.pads for field in fields):
             return False
@@ -199,13 +199,13 @@ class Records:
 
     @property
     def _kept_bytes(self) -> int:
-        """Bytes that a record takes in the window, about."""
+        """Approximate size of a record in the window, in bytes."""
         decoded = self._fields.record_bytes(self._plan.split) if self._decodes_early else 0
         return max(self._plan.record_bytes, decoded)
 
     @property
     def window_bytes(self) -> int:
-        """Bytes that the records in the shuffle window take, about."""
+        """Approximate size of the records in the shuffle window, in bytes."""
         return min(self._window, self.count) * self._kept_bytes
 
     def _check_window(self) -> None:

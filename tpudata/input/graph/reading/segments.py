@@ -11,7 +11,7 @@ import numpy as np
 from tpudata.format import Dataset, ShardIndex
 from tpudata.input.order.chunks import Integers
 
-# Indexes that are read at the same time.
+# Number of indexes that are read at the same time.
 _READERS = 32
 
 
@@ -20,7 +20,7 @@ class Segments:
     """Runs of neighbouring records of a file, in the order of the split.
 
     Attributes:
-        paths: of the files.
+        paths: paths of the files.
         file_bytes: size of each file, int64 [files].
         firsts: number of the first record of each segment, and last the number of records, int64 [segments + 1].
         files: number of its file, int64 [segments].
@@ -48,7 +48,7 @@ def segments_of(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
     Args:
         dataset: the dataset.
         split: name of the split.
-        cuts: numbers of records at which a segment begins, besides the first record of each file.
+        cuts: numbers of records at which a segment begins, in addition to the first record of each file.
 
     Raises:
         CorruptionError: an index is damaged.
@@ -89,9 +89,9 @@ def _cut(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integers, .
     """Return (first record, offset, size, skip, place) of the segments of a shard.
 
     Args:
-        index: of the shard.
-        runs: of records that are kept, [first, last) in the shard, int64 [runs, 2].
-        cuts: numbers, among kept records, of those at which a segment begins, besides the first record of each run.
+        index: index of the shard.
+        runs: runs of kept records, [first, last) in the shard, int64 [runs, 2].
+        cuts: numbers among kept records at which a segment begins, in addition to the first record of each run.
     """
     ends = np.cumsum(runs[:, 1] - runs[:, 0])
     begins = np.append(0, ends[:-1])

@@ -17,19 +17,19 @@ from tpudata.format.shards.indexed_records import read_indexed
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Field, Fields
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TFRecordFiles
+from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.fixed_examples import FixedExamples
 from tpudata.input.decode.fixed_records import parse_all, parse_fixed
 from tpudata.input.decode.parse import parse_batch, parse_stored
 from tpudata.input.graph.reading.read import RecordReader, file_kind
 from tpudata.input.graph.reading.segments import Segments, segments_of
-from tpudata.input.maps import as_written
 from tpudata.input.order.chunks import Integers
 from tpudata.storage import is_remote
 
-# At 50 ms each, as object stores take, 32 reads of 0.5 MB under way are 320 MB/s.
+# At 50 ms a read, as on object stores, 32 concurrent reads of 0.5 MB are 320 MB/s.
 _REMOTE_READS = 32
 
-# Returns what stands for the records [first, last): tensors with a row each.
+# Returns tensors with a row for each of the records [first, last).
 Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Any]"
 
 
@@ -39,7 +39,7 @@ class StoredRecords:
     Args:
         dataset: the dataset.
         split: name of the split.
-        fields: what is read of each record.
+        fields: fields that are read of each record.
         ids: numbers of some of the records, ascending; None for all. Records are then numbered among these.
     """
 
@@ -49,7 +49,7 @@ class StoredRecords:
         self._fields = fields
         self._ids = ids
         self._segments: tuple[bytes, Segments] | None = None
-        # How records are decoded, as found at the first one; fields if they are parsed.
+        # Layout of the first record if it is fixed; fields if records are parsed.
         self._layout: FixedExamples | Sequence[Field] | None = None
 
     def part(self, ids: Integers, fields: Fields | None = None) -> StoredRecords:
@@ -79,7 +79,7 @@ class StoredRecords:
         return any(len(self._dataset.kept_runs(shard)) > 1 for shard in shards)
 
     def read(self, ranges: tf.data.Dataset, load: Load) -> tf.data.Dataset:
-        """Return a dataset of what is loaded of each range of records, several at the same time."""
+        """Return a dataset of the loaded ranges of records, several at the same time."""
         first = self._dataset.shard_path(self._dataset.manifest.split(self._split).shards[0])
         reads = _REMOTE_READS if is_remote(first) else tf.data.AUTOTUNE
         return ranges.map(as_written(load), num_parallel_calls=reads, deterministic=True, name=self.name)
@@ -89,7 +89,7 @@ class StoredRecords:
 
         Args:
             cuts: numbers of records, int64 [n].
-            is_decoded: whether records are decoded, or come as they are stored: string [n].
+            is_decoded: whether records are decoded, or returned as stored: string [n].
         """
         cuts = cuts if self._ids is None else self._ids[cuts]
         if self._segments is None or self._segments[0] != cuts.tobytes():

@@ -17,7 +17,7 @@ from beam_jobs.planning.plan import Plan, SplitPlan
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digests
-from beam_jobs.steps.group_by_shard import GroupByShard
+from beam_jobs.steps.shards.group_by_shard import GroupByShard
 
 SPLITS = ("train", "test")
 Item = tuple[int, Reference]

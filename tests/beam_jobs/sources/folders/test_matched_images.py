@@ -10,9 +10,9 @@ from PIL import Image
 from beam_jobs.images import run
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
+from beam_jobs.sources.folders.matched_images import MatchedImages
 from beam_jobs.sources.idx import IdxPairs
 from beam_jobs.sources.lists.lists import Lists
-from beam_jobs.sources.matched_images import MatchedImages
 from beam_jobs.sources.tars.tars import Tars
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.sources.inputs import (
@@ -20,7 +20,7 @@ from tests.beam_jobs.sources.inputs import (
     ignored,
     jpeg,
     listed,
-    listed_and_refused,
+    listed_and_rejected,
     opened,
     summary,
     tar_bytes,
@@ -81,9 +81,9 @@ def test_a_labels_file(tmp_path: Path) -> None:
     write_files(tmp_path, {"in/cat/0.jpg": jpeg(0), "in/dog/1.jpg": jpeg(1), "names.txt": b"dog\n"})
     source = opened(f"{tmp_path}/in/*/*", SourceOptions(labels_file=f"{tmp_path}/names.txt"))
     assert source.labels == Labels(("dog",))
-    found, refused = listed_and_refused(source)
+    found, rejected = listed_and_rejected(source)
     assert [reference.key for reference in found] == ["dog/1.jpg"]
-    assert [error.source for error in refused] == [f"{tmp_path}/in/cat/0.jpg"]
+    assert [error.source for error in rejected] == [f"{tmp_path}/in/cat/0.jpg"]
 
 
 def test_patterns_that_match_nothing(tmp_path: Path) -> None:
@@ -120,13 +120,13 @@ def test_every_kind_of_image_is_matched(tmp_path: Path) -> None:
         ("*/*.jpg", b"", "the file is empty"),
         ("**", b"<html><body>404</body></html>", "HTML"),
         ("*/*", b"PK\3\4 and more", "a zip file"),
-        ("**/?.*", b"path,label\n", "no known image"),
+        ("**/?.*", b"path,label\n", "unknown image format"),
     ],
 )
 def test_a_first_file_that_is_no_image_is_one_bad_record(tmp_path: Path, pattern: str, bad: bytes, reason: str) -> None:
     write_files(tmp_path, {"in/cat/0.jpg": bad, **{f"in/dog/{i}.jpg": jpeg(i) for i in range(1, 4)}})
     argv = ["--input", f"{tmp_path}/in/{pattern}", "--output", f"{tmp_path}/out"]
-    with pytest.raises(BadRecordError, match=rf"cat/0\.jpg.*refused: .*{reason}"):
+    with pytest.raises(BadRecordError, match=rf"cat/0\.jpg.*rejected: .*{reason}"):
         run(argv)
     assert run([*argv, "--on-bad-record=skip", "--max-bad-records=1", "--overwrite"]) == 0
     dataset = open_dataset(f"{tmp_path}/out")

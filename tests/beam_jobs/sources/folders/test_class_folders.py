@@ -46,7 +46,7 @@ def test_a_labels_file_fixes_the_order_and_names_strangers(tmp_path: Path) -> No
         (b"\xff\n", "byte 0 is not UTF-8"),
     ],
 )
-def test_labels_files_that_are_refused(tmp_path: Path, data: bytes, message: str) -> None:
+def test_labels_files_that_are_rejected(tmp_path: Path, data: bytes, message: str) -> None:
     write_files(tmp_path, {"in/a/0.jpg": jpeg(0), "names.txt": data})
     with pytest.raises(SourceError, match=message):
         opened(tmp_path / "in", SourceOptions(labels_file=f"{tmp_path}/names.txt"))

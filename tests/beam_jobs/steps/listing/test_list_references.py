@@ -18,8 +18,8 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import WHOLE_FILE, Reference
-from beam_jobs.sources import Refuse, raise_refusal
-from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
+from beam_jobs.sources import Reject, raise_rejection
+from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from tpudata.errors import BadRecordError, StorageError
 from tpudata.format import Feature
 from tpudata.storage.local.uncached_file import UncachedFile
@@ -27,7 +27,7 @@ from tpudata.storage.local.uncached_file import UncachedFile
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """A source whose units are what they list: references, paths that are passed over, and refusals."""
+    """A source whose units are what they list: references, paths that are passed over, and rejections."""
 
     given: tuple[tuple[Reference | str | BadRecordError, ...], ...]
     has_classes: bool = True
@@ -43,12 +43,12 @@ class Given:
         del ignored
         return (part,)
 
-    def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         for item in unit:
             if isinstance(item, str):
                 ignored.append(item)
             elif isinstance(item, BadRecordError):
-                refuse(item)
+                reject(item)
             else:
                 yield item
 
@@ -116,7 +116,7 @@ def test_a_unit_that_is_listed_again_writes_the_same_file_aside(tmp_path: Path) 
 BAD = [BadRecordError("/in/a", "cut: 3 of 7 bytes"), BadRecordError("/in/list.csv", "it is gone", 7, "b.jpg")]
 
 
-def test_refusals_are_listed_and_counted_by_kind(tmp_path: Path) -> None:
+def test_rejections_are_listed_and_counted_by_kind(tmp_path: Path) -> None:
     references, aside = listed(tmp_path, [file(1), *BAD, file(2), "/in/.x"], ["/in/.y", file(4)], on_bad_record="skip")
     assert references == [file(1), file(2), file(4)]
     assert aside[COUNTS] == [InputCounts(1, {"cut": 1, "it is gone": 1}), InputCounts(1)]
@@ -127,7 +127,7 @@ def test_refusals_are_listed_and_counted_by_kind(tmp_path: Path) -> None:
     ]
 
 
-def test_the_first_refusal_ends_a_run_that_does_not_skip(tmp_path: Path) -> None:
+def test_the_first_rejection_ends_a_run_that_does_not_skip(tmp_path: Path) -> None:
     with pytest.raises(BadRecordError) as error:
         listed(tmp_path, [file(1, b"data"), *BAD])
     assert error.value.source == "/in/a"
@@ -138,8 +138,8 @@ def test_the_first_refusal_ends_a_run_that_does_not_skip(tmp_path: Path) -> None
 class Broken(Given):
     """A source that meets an error of the system after its references."""
 
-    def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
-        yield from super().references(unit, ignored, refuse)
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+        yield from super().references(unit, ignored, reject)
         raise OSError("Invalid data stream")
 
 

@@ -1,4 +1,4 @@
-"""Maps over datasets, and iteration over their elements in any mode of TensorFlow."""
+"""Operations on datasets and tensors: checks, and iteration in any mode of TensorFlow."""
 
 from __future__ import annotations
 

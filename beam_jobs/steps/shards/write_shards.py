@@ -9,11 +9,10 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import apache_beam as beam
 import numpy as np
 from apache_beam.metrics import Metrics
 
-from beam_jobs.append.known_keys import known_entries, mark_refused
+from beam_jobs.append.known_keys import known_entries, mark_rejected
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import SKIP
 from beam_jobs.output.folder import give_up
@@ -22,16 +21,24 @@ from beam_jobs.references.pack import Pack
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.duplicates.keys import duplicate_keys
-from beam_jobs.steps.finished_shard import INPUTS, RECORDS, REJECTED, find_finished, match_dali_index, remove_shard
-from beam_jobs.steps.group_by_shard import ShardKey
-from beam_jobs.steps.shard_conversion import ShardConversion
+from beam_jobs.steps.limited_step import LimitedStep
+from beam_jobs.steps.shards.finished_shard import (
+    INPUTS,
+    RECORDS,
+    REJECTED,
+    find_finished,
+    match_dali_index,
+    remove_shard,
+)
+from beam_jobs.steps.shards.group_by_shard import ShardKey
+from beam_jobs.steps.shards.shard_conversion import ShardConversion
 from tpudata.errors import SourceError
 from tpudata.format import shard_name
 from tpudata.format.layout import keys_name, shard_prefix
 from tpudata.format.shards.keys import Entries, ShardKeys
 from tpudata.format.shards.write_shard import write_shard_files
 from tpudata.format.written_files import WrittenFile
-from tpudata.storage import set_request_limits, storage_for
+from tpudata.storage import storage_for
 from tpudata.storage.claims.hold import check_claim
 
 
@@ -77,7 +84,7 @@ class _Inputs(NamedTuple):
     digest: str
 
 
-class WriteShards(beam.DoFn):  # type: ignore[misc]
+class WriteShards(LimitedStep):
     """DoFn that writes the shard of each ((split, shard number), packs of references) and yields its ShardResult, as a tuple.
 
     A shard is never empty: if all its inputs are rejected it is not written, and they are listed without one. A shard appears under
@@ -89,7 +96,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
     """
 
     def __init__(self, spec: DatasetSpec, progress: ProgressReport | None = None) -> None:
-        super().__init__()
+        super().__init__(spec.options.request_limits)
         self._spec = spec
         self._output = spec.options.output
         self._skip = spec.options.on_bad_record == SKIP
@@ -100,10 +107,6 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         self._bytes_read = Metrics.counter("tpudata", "bytes_read")
         self._shards_written = Metrics.counter("tpudata", "shards_written")
         self._shards_kept = Metrics.counter("tpudata", "shards_kept")
-
-    def setup(self) -> None:
-        """Take the limits of requests in this worker process."""
-        set_request_limits(self._spec.options.request_limits)
 
     def process(
         self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext
@@ -125,7 +128,9 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             raise
         name = shard_name(shard_prefix(split, self._spec.append_number), number, plan.splits[split].count, plan.suffix)
         entries = known_entries(packs)
-        return _Inputs(split, name, packs, entries, _inputs_digest(entries, self._spec.converter, context))
+        return _Inputs(
+            split, name, packs, entries, _inputs_digest(entries, self._spec.converter.in_context(context), context)
+        )
 
     def _kept(self, inputs: _Inputs) -> ShardResult | None:
         """Return the result of a shard that a killed run has finished, or None."""
@@ -147,7 +152,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         conversion = ShardConversion(
             inputs.name,
             inputs.packs,
-            self._spec.converter,
+            self._spec.converter.in_context(context),
             context,
             skip=self._skip,
             progress=self._progress,
@@ -179,7 +184,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         if may_have_rejects:
             files += conversion.rejects.write(self._output)
         if self._spec.keys:
-            mark_refused(inputs.entries, conversion.rejected_rows)
+            mark_rejected(inputs.entries, conversion.rejected_rows)
             files += (self._write_keys(inputs.name, ShardKeys.of(inputs.entries, shard.crc32c)),)
         self._count(conversion)
         self._shards_written.inc()
@@ -192,7 +197,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         """List the rejected inputs of a shard that has no others, and remove any file under its name."""
         remove_shard(self._output, inputs.name)
         rejects, rows = conversion.rejects, conversion.rejected_rows
-        mark_refused(inputs.entries, rows)
+        mark_rejected(inputs.entries, rows)
         files = rejects.write_without_shard(self._output, inputs.entries[rows]) if rows else ()
         self._count(conversion)
         summary = json.dumps(conversion.summary.to_json())

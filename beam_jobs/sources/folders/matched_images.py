@@ -16,8 +16,8 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.names import class_and_split, folder_split, is_left_behind
-from beam_jobs.sources.options import SourceOptions, refuse_split_flag
-from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.sources.options import SourceOptions, reject_split_flag
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 from tpudata.storage import Entry, Range, expand_below, files_below, folder_ranges, matches, storage_for
@@ -107,7 +107,7 @@ class MatchedImages:
     def _check_splits(self, below: Iterable[str]) -> None:
         splits = sorted({split for path in below if (split := self._split_of(path))})
         if splits:
-            refuse_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
+            reject_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
 
     @property
     def labels(self) -> Labels | None:
@@ -136,13 +136,15 @@ class MatchedImages:
         for files in folder_ranges(part.path, deep=part.deep):
             yield MatchedFiles(part, files)
 
-    def references(self, unit: MatchedFiles, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(
+        self, unit: MatchedFiles, ignored: list[str], reject: Reject = raise_rejection
+    ) -> Iterator[Reference]:
         """Yield a reference to every matched file of a range.
 
         Args:
             unit: one of `units`.
             ignored: gets the path of each file that is skipped by its name.
-            refuse: called with the error of a file whose folder is no known class.
+            reject: called with the error of a file whose folder is no known class.
         """
         last: tuple[str, str, tuple[str, ...]] | None = None
         for entry, key in self._matched(unit):
@@ -158,7 +160,7 @@ class MatchedImages:
                     try:
                         labels = (self.classes.name(class_and_split(folders, entry.path)[0], entry.path),)
                     except BadRecordError as error:
-                        refuse(with_key(error, key))
+                        reject(with_key(error, key))
                         continue
                 last = folder, self._split_of(key), labels
             _, split, labels = last

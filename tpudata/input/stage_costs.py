@@ -1,4 +1,4 @@
-"""Cost of each stage of feeding: the same records read, checked, parsed and prepared, each time with one stage more."""
+"""Cost of each stage of feeding: the same records are read, parsed and prepared, each time with one more stage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
 from tpudata.input.options.tokens import Tokens
 
-# Before a stage is measured, it runs for this share of the time: TensorFlow finds out how many threads it needs.
+# A stage runs for this share of the time before it is measured, while TensorFlow tunes the number of threads.
 _WARM_UP = 0.2
 
 
@@ -32,10 +32,10 @@ class Stage:
 
     Attributes:
         name: "read", "parse", or that of an input_fn.
-        records: how many were taken.
-        seconds: how long that took.
-        cpu_seconds: of all threads of the process, user and system.
-        other_cpu_seconds: of all other processes of the machine; 0 if unknown.
+        records: number of records.
+        seconds: duration.
+        cpu_seconds: CPU time of all threads of the process, user and system.
+        other_cpu_seconds: CPU time of all other processes of the machine; 0 if unknown.
     """
 
     name: str
@@ -69,14 +69,14 @@ class Stages:
     """Measurement of the stages of feeding a split, each with all earlier ones.
 
     - read: records' bytes from the storage, their checksums compared, and unpacked if they are compressed.
-    - parse: and taken apart, in the order in which they are fed; images stay encoded.
-    - then what each input_fn does: images decoded, cropped and augmented, batches put together.
+    - parse: the same, and parsed in the order in which they are fed; images stay encoded.
+    - then the work of each input_fn: images decoded, cropped and augmented, batches put together.
 
     Args:
         dataset: the dataset.
         split: name of the split.
-        training: what the input_fns were made with.
-        sequences: what the input_fns were made with.
+        training: `training` of the input_fns.
+        sequences: treatment of sequences in the input_fns.
         batch_size: records in a batch.
 
     Attributes:
@@ -109,7 +109,7 @@ class Stages:
 
         Args:
             input_fns: by name, made by `make_input_fn` for the split; each does more than the one before it.
-            seconds: how long each stage is measured.
+            seconds: duration of the measurement of each stage.
 
         Raises:
             CorruptionError: a record is damaged.
@@ -125,11 +125,11 @@ class Stages:
             yield _measured(name, self._taken(batches, self._batch_size), seconds)
 
     def _taken(self, dataset: tf.data.Dataset, rows: int | None) -> Iterator[int]:
-        """Take the elements of a dataset, again and again, and yield how many records each has, without padding.
+        """Iterate over a dataset repeatedly, and yield the number of records of each element, without padding.
 
         Args:
-            dataset: what is taken.
-            rows: of each element; None if the elements are the numbers themselves.
+            dataset: the dataset.
+            rows: rows of each element; None if the elements are these numbers.
         """
         while True:
             left = self._per_pass
@@ -148,7 +148,7 @@ class Stages:
 
 
 def _measured(name: str, parts: Iterator[int], seconds: float) -> Stage:
-    # Closed at once, so that nothing of a stage still runs in the next one.
+    # Closed at once, so that no thread of a stage runs during the next one.
     with contextlib.closing(parts):  # type: ignore[type-var]
         begin = time.perf_counter()
         next(parts)

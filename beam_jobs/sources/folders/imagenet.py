@@ -23,8 +23,8 @@ from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.names import is_left_behind
-from beam_jobs.sources.options import SourceOptions, refuse_split_flag
-from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.sources.options import SourceOptions, reject_split_flag
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.form import TARS
 from beam_jobs.sources.tars.tars import Tars
@@ -110,7 +110,7 @@ class ImageNet:
         strangers = [e for e in entries.values() if e.is_folder and e not in used and not is_left_behind(e.name)]
         if (train, validation) == (None, None) or strangers:
             return None
-        refuse_split_flag(options, f"{options.input} is ImageNet, which has its splits")
+        reject_split_flag(options, f"{options.input} is ImageNet, which has its splits")
         parts = [] if train is None else list(_synset_parts(options, TRAIN, train))
         synsets: tuple[str, ...] = ()
         synset_file = next((entries[name].path for name in SYNSET_FILES if name in entries), "")
@@ -154,13 +154,15 @@ class ImageNet:
         for files in folder_ranges(part.path, deep=False):
             yield part if files.is_whole else part._replace(files=files)
 
-    def references(self, unit: ImageNetUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(
+        self, unit: ImageNetUnit, ignored: list[str], reject: Reject = raise_rejection
+    ) -> Iterator[Reference]:
         """Yield a reference to every image of a part."""
-        for name, path, offset, size in _images(unit, ignored, refuse):
+        for name, path, offset, size in _images(unit, ignored, reject):
             try:
                 synset = self.classes.name(unit.synset or self._synset(name, unit.path), f"{unit.path}/{name}")
             except BadRecordError as error:
-                refuse(with_key(error, name))
+                reject(with_key(error, name))
                 continue
             yield make_reference(
                 self.options,
@@ -238,11 +240,11 @@ def _read_synsets(path: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _images(unit: ImageNetUnit, ignored: list[str], refuse: Refuse) -> Iterator[tuple[str, str, int, int]]:
+def _images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iterator[tuple[str, str, int, int]]:
     """Yield (name, path, offset, size) of every image of a part."""
     if unit.is_tar:
         with open_tar(unit.path, compressed=False) as (file, size):
-            for member in tar_files(file, TarUnit(unit.path, unit.split, unit.start, unit.end), size, ignored, refuse):
+            for member in tar_files(file, TarUnit(unit.path, unit.split, unit.start, unit.end), size, ignored, reject):
                 yield member.name.rsplit("/", 1)[-1], unit.path, member.offset, member.size
         return
     files = unit.files or Range(unit.path)

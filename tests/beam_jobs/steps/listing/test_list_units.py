@@ -14,11 +14,12 @@ from apache_beam.testing.util import assert_that, equal_to
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.images import convert_images, image_conversion
 from beam_jobs.options import ConvertOptions
+from beam_jobs.pipeline import build_pipeline
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.sources import SourceOptions
-from beam_jobs.steps import list_units
-from beam_jobs.steps.list_units import SKIPPED, ListUnits
+from beam_jobs.steps.listing import growing
+from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits
 from beam_jobs.text import convert_text
 from beam_jobs.text_files.options import TextOptions
 from scripts.fake_gcs import FakeGcs
@@ -58,7 +59,7 @@ def test_every_unit_comes_once_and_is_numbered_in_order(shuffle: bool) -> None:
 
 
 def test_few_units_are_spread_and_many_come_together() -> None:
-    lists = list(list_units._growing(range(20_000), 1))
+    lists = list(growing.growing(range(20_000), 1))
     assert [item for part in lists for item in part] == list(range(20_000))
     assert {len(part) for part in lists[:100]} == {1}
     assert len(lists) < 1100
@@ -73,7 +74,8 @@ def files(root: Path) -> Path:
 def graph_bytes(options: ConvertOptions) -> int:
     """The size of the job that a conversion of images submits."""
     pipeline = new_pipeline(pipeline_options([], 1)[0])
-    image_conversion(options, SourceOptions(unlabelled=True), ImageOptions())._build(pipeline, ProgressReport(None))
+    conversion = image_conversion(options, SourceOptions(unlabelled=True), ImageOptions())
+    build_pipeline(conversion, pipeline, ProgressReport(None))
     return len(pipeline.to_runner_api().SerializeToString())
 
 
@@ -102,7 +104,7 @@ def test_ranges_and_workers_change_no_byte(
 
     whole = converted("whole")
     monkeypatch.setattr(local_listing, "_RANGE_NAMES", 2)
-    monkeypatch.setattr(list_units, "_EQUAL_ELEMENTS", 2)
+    monkeypatch.setattr(growing, "_EQUAL_ELEMENTS", 2)
     cut = converted("cut")
     if shuffle:
         assert cut == whole

@@ -18,8 +18,8 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import read_labels
 from beam_jobs.sources.names import is_left_behind, splits_of
-from beam_jobs.sources.options import SourceOptions, refuse_split_flag
-from beam_jobs.sources.source import Refuse, make_reference, raise_refusal
+from beam_jobs.sources.options import SourceOptions, reject_split_flag
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError
 from tpudata.format import Feature
@@ -103,7 +103,7 @@ class ClassFolders:
         names = [entry.name for entry in found]
         splits = splits_of(names, options.input)
         if splits:
-            refuse_split_flag(options, f"{options.input} has split folders already ({', '.join(names)})")
+            reject_split_flag(options, f"{options.input} has split folders already ({', '.join(names)})")
             tops = tuple(SplitFolder(entry.path, f"{entry.name}/", splits[entry.name]) for entry in found)
         else:
             tops = (SplitFolder(options.input, "", ""),)
@@ -142,15 +142,15 @@ class ClassFolders:
         for files in folder_ranges(part.path, deep=True):
             yield ClassFiles(part, files)
 
-    def references(self, unit: ClassFiles, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: ClassFiles, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to every file of a range.
 
         Args:
             unit: one of `units`.
             ignored: gets the path of each file and folder that is skipped by its name.
-            refuse: never called: a file that was just listed is there, and its folder is one of the classes.
+            reject: never called: a file that was just listed is there, and its folder is one of the classes.
         """
-        del refuse
+        del reject
         folder = unit.folder
         for entry, below in files_below(unit.files, is_left_behind):
             if is_left_behind(entry.name):

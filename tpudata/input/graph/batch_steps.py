@@ -1,4 +1,4 @@
-"""Elements from parsed rows: images prepared, the user's transform called, batches finished."""
+"""Steps from parsed rows to batches: images, the user's transform, weights."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.parse import to_int32
 from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.graph.batch import check_static, has_room, map_named, named_leaves, with_rows, with_weights
 from tpudata.input.image.image_steps import prepare_image, scale_images
 from tpudata.input.image.mix import mix
-from tpudata.input.maps import as_written
 from tpudata.input.options.images import label_classes
 from tpudata.input.options.options import Options, check_arguments, takes_seed
 from tpudata.input.order.seeds import MIX_SEED
 from tpudata.input.text.sequence import split_token_weights, with_row_weights
 
 
-class Elements:
+class BatchSteps:
     """Steps from parsed rows to the model's features and labels.
 
     Args:
-        fields: what is read of each record.
-        options: how records are fed.
+        fields: fields that are read of each record.
+        options: options of feeding.
     """
 
     def __init__(self, fields: Fields, options: Options) -> None:
@@ -125,7 +125,7 @@ class Elements:
         seed = {"seed": extras["seed"][0]} if takes_seed(function) else {}
         names = ("features", "labels")[: len(arguments)] + ("more",) * (len(arguments) - 2)
         check_arguments("batch_transform", function, names, tuple(seed))
-        # A tf.function lets AutoGraph convert it alone: it may branch on tensors.
+        # AutoGraph converts only the user's function, which may branch on tensors.
         result = tf.function(function)(*arguments, **seed)
         if result is None or isinstance(result, list):
             kind = "None" if result is None else "a list"

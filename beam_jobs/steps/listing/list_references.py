@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
-import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 from apache_beam.pvalue import TaggedOutput
@@ -22,10 +21,11 @@ from beam_jobs.planning.sample import SAMPLE_SIZE
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.pack import Pack, packs
 from beam_jobs.references.reference import Digests, Reference
-from beam_jobs.sources import Refuse, Source
+from beam_jobs.sources import Reject, Source
 from beam_jobs.sources.source import PackSource
+from beam_jobs.steps.limited_step import LimitedStep
 from tpudata.errors import BadRecordError
-from tpudata.storage import set_request_limits, storage_for
+from tpudata.storage import storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 # Names of the outputs besides the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of some units:
@@ -36,7 +36,7 @@ TALLY, NAMES, SAMPLE, COUNTS = "tally", "names", "sample", "counts"
 TextBytes: TypeAlias = Callable[[Pack], npt.NDArray[np.int64]]
 
 
-class ListReferences(beam.DoFn):  # type: ignore[misc]
+class ListReferences(LimitedStep):
     """Yields packs of references to the records of some units, and aside the outputs named above.
 
     Records of a compressed stream have no address. Their bytes are written aside into a temporary file of the output folder,
@@ -49,17 +49,20 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
     """
 
     def __init__(self, source: Source, options: ConvertOptions, text_bytes: TextBytes) -> None:
-        super().__init__()
+        super().__init__(options.request_limits)
         self._source = source
         self._options = options
         self._text_bytes = text_bytes
 
-    def setup(self) -> None:
-        """Take the limits of requests in this worker process."""
-        set_request_limits(self._options.request_limits)
+    def process(self, units: Sequence[tuple[int, Any]], source: Source | None = None) -> Iterator[Any]:
+        """List some units.
 
-    def process(self, units: Sequence[tuple[int, Any]]) -> Iterator[Any]:
-        """List some units, each given with its number among all."""
+        Args:
+            units: each with its number among all.
+            source: lists them, if it has a schema that the pipeline has found.
+        """
+        if source is not None:
+            self._source = source
         if self._options.shuffle:
             # Small units, such as folders of a few files, share packs: a pack costs half a millisecond.
             yield from self._listed(0, [unit for _, unit in units])
@@ -89,7 +92,7 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
         first = 0
         for unit in units:
             with self._unit(unit, counts) as listing:
-                for listed in source.packs(unit, listing.ignored, listing.refuse):
+                for listed in source.packs(unit, listing.ignored, listing.reject):
                     begin = listing.spool.write(listed.held())
                     pack = listed.written_aside(listing.spool.path, begin)
                     positions = order.positions(listed.digests[:, 1], number, first)
@@ -98,7 +101,7 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
 
     def _references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
         with self._unit(unit, counts) as listing:
-            for reference in self._source.references(unit, listing.ignored, listing.refuse):
+            for reference in self._source.references(unit, listing.ignored, listing.reject):
                 if not reference.data:
                     yield reference
                     continue
@@ -112,7 +115,7 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
         name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         rejects = Rejects(f"listing-{name}")
 
-        def refuse(error: BadRecordError) -> None:
+        def reject(error: BadRecordError) -> None:
             if self._options.on_bad_record != SKIP:
                 raise error
             rejects.add(error)
@@ -120,7 +123,7 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
         storage, ignored = storage_for(self._options.output), list[str]()
         path = storage.join(self._options.output, f"{TEMPORARY_PREFIX}spool-{name}")
         with _Spool(path) as spool:
-            yield _Listing(ignored, refuse, spool)
+            yield _Listing(ignored, reject, spool)
         if self._options.on_bad_record == SKIP:
             rejects.write(self._options.output)
         counts.append(InputCounts(len(ignored), rejects.counts()))
@@ -175,10 +178,10 @@ class _Listing(NamedTuple):
 
     Attributes:
         ignored: paths of ignored files.
-        refuse: takes the error of a rejected record.
+        reject: takes the error of a rejected record.
         spool: takes the bytes of records without an address.
     """
 
     ignored: list[str]
-    refuse: Refuse
+    reject: Reject
     spool: _Spool

@@ -12,12 +12,12 @@ from PIL import Image
 
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.imagenet import ImageNet
+from beam_jobs.sources.folders.imagenet import ImageNet
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.tars.tars import Tars
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.images import encode, picture
-from tests.beam_jobs.sources.inputs import jpeg, listed, listed_and_refused, opened, tar_bytes, write_files
+from tests.beam_jobs.sources.inputs import jpeg, listed, listed_and_rejected, opened, tar_bytes, write_files
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, SourceError, UsageError
 from tpudata.format import Feature, open_dataset
@@ -104,16 +104,16 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
         opened(root, split="train=0.5,test=0.5")
     labels = root / "synset_labels.txt"
     labels.write_text("n01440764\nn99999999\n")
-    with pytest.raises(SourceError, match=r"synset_labels\.txt line 2: refused: unknown label: 'n99999999'"):
+    with pytest.raises(SourceError, match=r"synset_labels\.txt line 2: rejected: unknown label: 'n99999999'"):
         opened(root)
     labels.write_text("n01440764\ntench\n")
     with pytest.raises(SourceError, match=r"line 2: 'tench' is no synset"):
         opened(root)
     labels.write_text("".join(f"{synset}\n" for synset in VALIDATION_SYNSETS[:3]))
-    with pytest.raises(SourceError, match=r"ILSVRC2012_val_00000004\.JPEG: refused: .*synset_labels\.txt has 3 lines"):
+    with pytest.raises(SourceError, match=r"ILSVRC2012_val_00000004\.JPEG: rejected: .*synset_labels\.txt has 3 lines"):
         listed(opened(root))
-    found, refused = listed_and_refused(opened(root))
-    assert (len(found), len(refused)) == (sum(map(len, TRAIN.values())) + 3, 1)
+    found, rejected = listed_and_rejected(opened(root))
+    assert (len(found), len(rejected)) == (sum(map(len, TRAIN.values())) + 3, 1)
     labels.unlink()
     with pytest.raises(SourceError, match=r"no synset_labels\.txt or imagenet_2012_validation"):
         opened(root)
@@ -176,7 +176,7 @@ def test_the_script_writes_the_nine_features(tmp_path: Path, script: ModuleType,
     assert {name.split("-")[0] for name in shards[0]} == {"train", "validation"}
 
 
-def test_the_script_refuses_other_folders(tmp_path: Path, script: ModuleType) -> None:
+def test_the_script_rejects_other_folders(tmp_path: Path, script: ModuleType) -> None:
     write_files(tmp_path, {"in/cat/0.jpg": jpeg(0)})
     with pytest.raises(UsageError, match="is not laid out as ImageNet"):
         script.run([f"--raw_data_dir={tmp_path}/in", f"--output={tmp_path}/out"])
@@ -207,7 +207,7 @@ def test_the_script_has_the_flags_of_a_conversion(
     broken = raw / "train" / "n01440764" / "n01440764_0.JPEG"
     broken.write_bytes(broken.read_bytes()[:-9])
     argv = [f"--input={raw}", f"--local_scratch_dir={output}", "--num_shards=2"]
-    with pytest.raises(BadRecordError, match=r"n01440764_0\.JPEG: refused: JPEG cut"):
+    with pytest.raises(BadRecordError, match=r"n01440764_0\.JPEG: rejected: JPEG cut"):
         script.run(argv)
     assert script.run([*argv, "--resume", "--on-bad-record=skip", "--max-bad-records=1", "--check=decode"]) == 0
     manifest = open_dataset(str(output)).manifest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import apache_beam as beam
@@ -11,14 +11,16 @@ from apache_beam.pvalue import TaggedOutput
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
-from tpudata.storage import set_request_limits
+from beam_jobs.steps.limited_step import LimitedStep
+from beam_jobs.steps.listing.growing import growing
+from beam_jobs.steps.listing.scan_source import ScannedParts
+from beam_jobs.steps.spread import Spread
+from tpudata.storage import held_request_limits
 
 # Name of the side output: InputCounts of the skipped files.
 SKIPPED = "skipped"
 # Units that one worker lists one after the other, each with its number; with --no-shuffle, numbers are their order.
 Units: TypeAlias = list[tuple[int, Any]]
-# So many elements have one unit, so many two, and so on: few units are spread over all workers, many cost few elements.
-_EQUAL_ELEMENTS, _MOST_UNITS = 128, 64
 
 
 class ListUnits(beam.PTransform):  # type: ignore[misc]
@@ -40,7 +42,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
         """Apply the transform."""
         parts = begin | "Begin" >> beam.Create([None], reshuffle=False)
         if self._options.shuffle:
-            parts |= "Parts" >> beam.FlatMap(_parts, self._source, self._options) | "SpreadParts" >> beam.Reshuffle()
+            parts |= "Parts" >> beam.FlatMap(_parts, self._source, self._options) | "SpreadParts" >> Spread()
         return parts | "Units" >> beam.ParDo(_TakeApart(self._source, self._options)).with_outputs(
             SKIPPED, main="units"
         )
@@ -58,20 +60,29 @@ def numbered_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, An
 
 def _parts(begin: None, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
     del begin
-    set_request_limits(options.request_limits)
-    return _growing(source.parts(), 1)
+    with held_request_limits(options.request_limits):
+        yield from growing(source.parts(), 1)
 
 
-class _TakeApart(beam.DoFn):  # type: ignore[misc]
+def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int, int] | None = None) -> Units:
+    """Return the units of parts that a scan has found, each with its number.
+
+    Args:
+        parts: of the source; each is one unit.
+        source: with its schema.
+        firsts: by number of a scanned part of the input, the number of its first unit; None if no number counts.
+    """
+    numbers = [0 if firsts is None else firsts[number] + place for number, place, _ in parts]
+    units = (unit for _, _, part in parts for unit in source.units(part, []))
+    return list(zip(numbers, units, strict=True))
+
+
+class _TakeApart(LimitedStep):
     """DoFn that yields the Units of some parts, or of all."""
 
     def __init__(self, source: Source, options: ConvertOptions) -> None:
-        super().__init__()
+        super().__init__(options.request_limits)
         self._source = source
-        self._options = options
-
-    def setup(self) -> None:
-        set_request_limits(self._options.request_limits)
 
     def process(self, parts: Sequence[Any] | None) -> Iterator[Any]:
         source, ignored = self._source, list[str]()
@@ -80,24 +91,10 @@ class _TakeApart(beam.DoFn):  # type: ignore[misc]
         else:
             # Shuffled, no number counts.
             found = ((0, unit) for part in parts for unit in source.units(part, ignored))
-        for units in _growing(found, len(parts or [None])):
+        for units in growing(found, len(parts or [None])):
             yield units
             if ignored:
                 yield TaggedOutput(SKIPPED, InputCounts(len(ignored)))
                 ignored.clear()
         if ignored:
             yield TaggedOutput(SKIPPED, InputCounts(len(ignored)))
-
-
-def _growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield items in lists of `size`, later of more."""
-    held, lists = list[Any](), 0
-    for item in items:
-        held.append(item)
-        if len(held) >= size:
-            yield held
-            held, lists = [], lists + 1
-            if lists == _EQUAL_ELEMENTS and size < _MOST_UNITS:
-                size, lists = 2 * size, 0
-    if held:
-        yield held

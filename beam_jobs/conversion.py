@@ -1,0 +1,118 @@
+"""A conversion: what is read, what becomes of it, and where it goes. How it runs is in beam_jobs.conversion_run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import apache_beam as beam
+
+from beam_jobs.append.base import Base
+from beam_jobs.append.new_inputs import new_inputs
+from beam_jobs.converter import Columns, Converter
+from beam_jobs.options import ConvertOptions
+from beam_jobs.references.labels import Labels
+from beam_jobs.sources import Source
+from beam_jobs.sources.source import ScannedSource
+from beam_jobs.steps.dataset_spec import DatasetSpec
+from beam_jobs.steps.listing.list_references import TextBytes
+from beam_jobs.steps.listing.scan_source import scan_here
+from beam_jobs.steps.make_plan import Estimate
+from tpudata.format import Feature
+from tpudata.storage import RequestLimits
+from tpudata.storage.claims.claim import Claim
+
+
+def _accept(source: Source) -> None:
+    del source
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """A conversion, ready to be planned or run.
+
+    Attributes:
+        options: where to write, and how to cut shards.
+        source: lists the records.
+        converter: makes them.
+        layout: name of the feature layout.
+        text_bytes: given a pack, about how many bytes each record takes for texts besides its content: int64 [n].
+        estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
+        deciding: all options that decide what the shards hold, for the manifest: a JSON object.
+        learn: makes the step from packs of references to the characters that the tokenizer is made of; or None.
+        leave_out: makes the step from packs to those without duplicates, see steps/duplicates/texts.py; None keeps all.
+        files: names of the files that the converter keeps next to the shards.
+        unit: what one input is called.
+        unique_keys: whether the source cannot list two inputs of one key.
+        keys: whether the dataset is to know its inputs, which an append needs.
+        why_ignored: says why files were ignored, after their number; None if by their names.
+        check: raises UsageError if the records of a source are not what is to be written.
+        base: the dataset that is added to, once it was looked at; its `source` then lists new records only.
+        claim: of the run on the output, once it has one.
+    """
+
+    options: ConvertOptions
+    source: Source
+    converter: Converter
+    layout: str
+    text_bytes: TextBytes
+    estimate: Estimate
+    deciding: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    learn: Callable[[RequestLimits], beam.PTransform] | None = None
+    leave_out: Callable[[RequestLimits], beam.PTransform] | None = None
+    files: tuple[str, ...] = ()
+    unit: str = "file"
+    unique_keys: bool = False
+    keys: bool = True
+    why_ignored: Callable[[], str] | None = None
+    check: Callable[[Source], None] = _accept
+    base: Base | None = None
+    claim: Claim | None = None
+
+    def scanned_here(self) -> Conversion:
+        """Return the conversion of a source whose schema is known; a source that is scanned is read in this process.
+
+        Raises:
+            SourceError: two rows have one key, or the input is not as it should be.
+            UsageError: the options do not fit the input.
+            OutputError: the dataset to append to has other features.
+        """
+        if not isinstance(self.source, ScannedSource):
+            return self
+        return self.of_scanned(scan_here(self.source))
+
+    def of_scanned(self, source: Source) -> Conversion:
+        """Return the conversion of the source once it was scanned; raise as `scanned_here`."""
+        self.check(source)
+        converter = self.converter.with_columns(Columns(source.several_labels, source.extra))
+        found = dataclasses.replace(self, source=source, converter=converter)
+        found.check_base()
+        return found
+
+    def of_new(self, base: Base, known: str) -> Conversion:
+        """Return the conversion of what a dataset lacks; the file `known` lists what it has."""
+        return dataclasses.replace(self, base=base, source=new_inputs(self.source, base, known))
+
+    def check_base(self) -> None:
+        """Raise OutputError if the dataset to append to has other features than new records; a source to scan has none yet."""
+        if self.base is not None and not isinstance(self.source, ScannedSource):
+            self.base.check_features(self.features())
+
+    def features(self) -> tuple[Feature, ...]:
+        """Return the schema of the records; their shapes and classes are not known yet."""
+        classes = Labels(("any",)) if self.source.has_classes else Labels(())
+        return self.converter.features(self.converter.new_summary(), classes)
+
+    def spec(self) -> DatasetSpec:
+        """Return the dataset that is to be written."""
+        return DatasetSpec(
+            self.options,
+            self.converter,
+            self.layout,
+            self.source.has_classes,
+            self.deciding,
+            keys=self.keys,
+            base=self.base,
+            claim=self.claim,
+        )

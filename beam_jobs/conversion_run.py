@@ -1,0 +1,215 @@
+"""Planning a conversion in this process, and running it: looking at the output, taking a claim on it, and starting the job."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import tempfile
+import uuid
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineResult
+
+from beam_jobs.append.base import Added, Base
+from beam_jobs.append.known_file import write_known
+from beam_jobs.append.new_inputs import known_count
+from beam_jobs.conversion import Conversion
+from beam_jobs.output.folder import (
+    Found,
+    check_has_dali_index,
+    give_up,
+    look_at_output,
+    not_written,
+    reject_another_dataset,
+    reject_foreign_metadata,
+    reject_strays,
+    remove_dataset,
+)
+from beam_jobs.output.rejects import remove_listing_rejects
+from beam_jobs.pipeline import build_pipeline
+from beam_jobs.planning.plan import Plan
+from beam_jobs.run.job import job_has_ended
+from beam_jobs.run.launch import JobRun, Launch
+from beam_jobs.run.lifetime import ends_with_process
+from beam_jobs.run.package import with_package
+from beam_jobs.run.progress import progress_bar
+from beam_jobs.run.runner import is_local, new_pipeline
+from beam_jobs.sources.source import ScannedSource
+from beam_jobs.steps.listing.list_units import numbered_units
+from beam_jobs.steps.make_plan import plan_here
+from tpudata.errors import TpudataError
+from tpudata.format import open_dataset
+from tpudata.storage import held_request_limits, storage_for
+from tpudata.storage.claims.claim import JOB, PROCESS, Claim
+from tpudata.storage.claims.hold import claimed, name_job
+from tpudata.storage.claims.liveness import check_unclaimed, remove_dead_claim
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
+
+# Those that an input itself may have: train, validation and test.
+_NAMED_SPLITS = 3
+# Of an input that has more units, all workers of this machine list some.
+_COUNTED_UNITS = 1024
+
+
+def plan_conversion(conversion: Conversion) -> Plan:
+    """Return the plan of a conversion, made in this process; write nothing.
+
+    For an append, it covers what would be added, which may be nothing.
+
+    Raises:
+        BadRecordError: as in a run that does not skip bad records.
+        OutputError: as from `convert`.
+    """
+    options = conversion.options
+    found = _look_at_output(conversion)
+    if options.append and conversion.base is None:
+        base = _open_base(conversion)
+        with tempfile.TemporaryDirectory(prefix="tpudata-known-") as folder:
+            path = f"{folder}/known"
+            write_known(base.dataset, path)
+            return plan_conversion(conversion.of_new(base, path))
+    known = conversion.scanned_here()
+    overhead = known.converter.record_overhead
+    plan = plan_here(known.source, options, known.text_bytes, known.estimate, overhead, known.base)
+    _check_output(known, found, plan)
+    return plan
+
+
+def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launch | None = None) -> Added | None:
+    """Run a conversion; return when the dataset is complete, or with `launch.detach` when the job is submitted.
+
+    Args:
+        conversion: what to do.
+        beam_options: where it runs.
+        launch: how the job is started; None waits for it and reports nothing.
+
+    Returns:
+        What an append has added; None if this is no append or the job is detached.
+
+    Raises:
+        TpudataError: the input or the output is invalid, or a record was rejected.
+    """
+    options = conversion.options.for_engine(local=is_local(beam_options))
+    with held_request_limits(options.request_limits), with_package(beam_options) as used:
+        return _convert(dataclasses.replace(conversion, options=options), used, launch or Launch())
+
+
+def _convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launch) -> Added | None:
+    options = conversion.options
+    pipeline = new_pipeline(beam_options, _most_parts(conversion) if is_local(beam_options) else None)
+    has_ended = functools.partial(job_has_ended, options=beam_options)
+    check_unclaimed(options.output, has_ended)
+    found = _look_at_output(conversion)
+    if found is Found.DATASET and options.resume and not options.append:
+        plan_conversion(conversion)
+        remove_dead_claim(options.output, has_ended)
+        return None
+    claim = Claim.new(PROCESS if ends_with_process(beam_options) else JOB)
+    job = JobRun(beam_options, launch, functools.partial(name_job, options.output, claim))
+    with claimed(options.output, claim, has_ended, lambda: job.goes_on):
+        return _convert_claimed(dataclasses.replace(conversion, claim=claim), pipeline, job, beam_options)
+
+
+def _convert_claimed(
+    conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
+) -> Added | None:
+    options = conversion.options
+    # A run that ended before the claim was taken may have changed it.
+    found = _look_at_output(conversion)
+    if options.append:
+        return _append(conversion, pipeline, job, beam_options)
+    if found is Found.DATASET:
+        # Errors in the input or the options must show before the old dataset is removed.
+        plan_conversion(conversion)
+        if options.resume:
+            return None
+        remove_dataset(options.output)
+    remove_listing_rejects(options.output)
+    _run(conversion, pipeline, job, beam_options)
+    return None
+
+
+def _most_parts(conversion: Conversion) -> int | None:
+    """Return how many parts are listed or written at the same time, at most; None if only the job finds out."""
+    options = conversion.options
+    if options.num_shards is None or isinstance(conversion.source, ScannedSource):
+        return None
+    splits = _NAMED_SPLITS if options.split is None else len(options.split.shares)
+    units = sum(1 for _ in itertools.islice(numbered_units(conversion.source, []), _COUNTED_UNITS))
+    return max(units, options.num_shards * splits)
+
+
+def _append(
+    conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
+) -> Added | None:
+    output = conversion.options.output
+    base = _open_base(conversion)
+    storage = storage_for(output)
+    known = storage.join(output, f"{TEMPORARY_PREFIX}known-{uuid.uuid4().hex}")
+    try:
+        write_known(base.dataset, known)
+        # A killed append has left its lists, which this one overwrites.
+        remove_listing_rejects(output, kept=base.manifest.rejects)
+        result = _run(conversion.of_new(base, known), pipeline, job, beam_options)
+    finally:
+        # A detached job reads it, and removes it in its last step.
+        if not job.goes_on:
+            storage.delete(known)
+    if result is None:
+        return None
+    return Added(base.manifest, open_dataset(output).manifest, known_count(result))
+
+
+def _open_base(conversion: Conversion) -> Base:
+    options = conversion.options
+    check_has_dali_index(options)
+    base = Base.open(options.output, conversion.deciding, layout=conversion.layout)
+    dataclasses.replace(conversion, base=base).check_base()
+    return base
+
+
+def _look_at_output(conversion: Conversion) -> Found:
+    options = conversion.options
+    return look_at_output(options.output, resume=options.resume, overwrite=options.overwrite, append=options.append)
+
+
+def _check_output(conversion: Conversion, found: Found, plan: Plan) -> None:
+    """Raise OutputError if the contents of the output do not match a plan."""
+    options, base = conversion.options, conversion.base
+    names = plan.shard_names() if base is None else base.all_shard_names(plan)
+    if found is Found.DATASET and options.resume:
+        reject_another_dataset(options.output, conversion.deciding, plan.fingerprint, can_append=True)
+        check_has_dali_index(options)
+        return
+    if found is Found.DATASET and options.overwrite:
+        names |= open_dataset(options.output).manifest.shard_names()
+        reject_foreign_metadata(
+            options.output,
+            options.compression,
+            conversion.features(),
+            labelled=conversion.source.has_classes,
+            files=conversion.files,
+        )
+    reject_strays(options.output, names)
+
+
+def _run(
+    conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
+) -> PipelineResult | None:
+    output, claim = conversion.options.output, conversion.claim
+    with progress_bar(is_local(beam_options)) as progress:
+        build_pipeline(conversion, pipeline, progress)
+        try:
+            return job.run(pipeline)
+        except KeyboardInterrupt:
+            if not job.goes_on:
+                give_up(output, claim)
+            raise
+        except TpudataError as error:
+            # Spooled files may be as large as the input, and another run writes them again. A detached job needs them.
+            if not job.goes_on:
+                give_up(output, claim)
+            again = "--append" if conversion.options.append else "--resume"
+            raise (not_written(error, output, again) or error) from error.__cause__

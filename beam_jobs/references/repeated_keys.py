@@ -1,0 +1,81 @@
+"""Search for a key that two rows of the input have, also in different splits, where their records would never meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.references.reference import key_digests
+
+# A row: two halves of the digest of its key, and its place.
+_ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<u4"), ("line", "<u8")])
+KeyRows: TypeAlias = npt.NDArray[np.void]
+
+
+class Repeat(NamedTuple):
+    """Two rows with one key; repeats compare by the place of the later row.
+
+    Attributes:
+        number, line: of the later row: its list and its line.
+        first_number, first_line: of the first row with the key.
+        high, low: halves of the key's digest.
+    """
+
+    number: int
+    line: int
+    first_number: int
+    first_line: int
+    high: int
+    low: int
+
+
+def key_rows(keys: Sequence[str], lines: Sequence[int], number: int) -> KeyRows:
+    """Return rows of one list.
+
+    Args:
+        keys: of n rows.
+        lines: their lines.
+        number: of the list.
+    """
+    rows = np.empty(len(keys), _ROW)
+    digests = key_digests(keys)
+    rows["high"], rows["low"], rows["number"], rows["line"] = digests[:, 0], digests[:, 1], number, lines
+    return rows
+
+
+def grouped(rows: KeyRows) -> list[tuple[int, bytes]]:
+    """Return rows by group, of which there are 256: equal keys are in one."""
+    groups = (rows["high"] >> np.uint64(56)).astype(np.intp)
+    order = np.argsort(groups, kind="stable")
+    rows, groups = rows[order], groups[order]
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    return [
+        (int(groups[start]), part.tobytes()) for start, part in zip(starts, np.split(rows, starts[1:]), strict=True)
+    ]
+
+
+def first_repeat(parts: Iterable[bytes]) -> Repeat | None:
+    """Return the first row whose key another row has already; None if there is none."""
+    data = b"".join(parts)
+    if not data:
+        return None
+    rows = np.frombuffer(data, _ROW)
+    rows = rows[np.lexsort([rows[name] for name in ("line", "number", "low", "high")])]
+    same = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
+    # Of three rows with one key, the second is the first repeat.
+    seconds = np.flatnonzero(same & ~np.concatenate([[False], same[:-1]])) + 1
+    if not len(seconds):
+        return None
+    place = int(np.lexsort([rows[name][seconds] for name in ("line", "number")])[0])
+    later, first = rows[seconds[place]], rows[seconds[place] - 1]
+    return Repeat(
+        number=int(later["number"]),
+        line=int(later["line"]),
+        first_number=int(first["number"]),
+        first_line=int(first["line"]),
+        high=int(later["high"]),
+        low=int(later["low"]),
+    )

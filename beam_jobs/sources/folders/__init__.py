@@ -1,0 +1,1 @@
+"""Folders of images: classes, patterns, and the raw files of ImageNet."""

@@ -1,0 +1,126 @@
+"""One list, and how its rows are read: CSV, JSONL, or one JSON array."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from beam_jobs.sources.lists.roles import Roles, is_path_column
+from beam_jobs.sources.lists.rows import (
+    DELIMITERS,
+    Row,
+    array_rows,
+    block_array_rows,
+    csv_header,
+    csv_rows,
+    json_rows,
+)
+from beam_jobs.sources.options import SourceOptions
+from tpudata.errors import SourceError
+from tpudata.storage import storage_for
+
+_ARRAY = re.compile(rb"\[\s*(\{|\Z)")
+
+
+class ListFile(NamedTuple):
+    """A list, and how its rows are read.
+
+    Attributes:
+        path: the file.
+        columns: those of a CSV list; nothing for a JSONL list.
+        delimiter: between two cells of a CSV list.
+        is_array: whether it is one JSON array.
+    """
+
+    path: str
+    columns: tuple[str, ...]
+    delimiter: str
+    is_array: bool = False
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[tuple[Row, Iterator[Row]]]:
+        """Open the list.
+
+        Yields:
+            The end of the row that names the columns, or of nothing; and the rows after it.
+        """
+        with storage_for(self.path).open(self.path) as lines:
+            head = csv_header(lines, self.path, self.delimiter)[1] if self.columns else Row(0, 0, {})
+            yield head, self.rows(lines, head.end, head.line)
+
+    def rows(self, lines: Iterable[bytes], offset: int, line: int) -> Iterator[Row]:
+        """Yield the rows in some lines of the file, of an array in all of them; see `csv_rows`."""
+        if self.is_array:
+            return array_rows(lines, self.path, offset=offset, line=line)
+        if self.columns:
+            return csv_rows(lines, self.path, self.columns, self.delimiter, offset=offset, line=line)
+        return json_rows(lines, self.path, offset=offset, line=line)
+
+    def block_rows(self, data: bytes, offset: int, line: int) -> Iterator[Row]:
+        """Yield the rows in the bytes of a block; see `csv_rows`."""
+        if self.is_array:
+            return block_array_rows(data, self.path, offset=offset, line=line)
+        return self.rows(io.BytesIO(data), offset, line)
+
+
+class Block(NamedTuple):
+    """Whole rows of a list.
+
+    Attributes:
+        file: the list.
+        start, end: bytes of the file.
+        line: how many lines are before them.
+    """
+
+    file: ListFile
+    start: int
+    end: int
+    line: int
+
+
+def list_file(path: str, options: SourceOptions) -> ListFile:
+    """Return how a list is read, by its first character: a brace for JSONL, a bracket for a JSON array, and else CSV.
+
+    The delimiter of CSV is the one that finds the path's column.
+    """
+    storage = storage_for(path)
+    with storage.open(path) as file:
+        head = file.readline(1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip()
+        while head == b"" and (line := file.readline(1 << 16)):
+            head = line.lstrip()
+    if _ARRAY.match(head):
+        return ListFile(path, (), "", is_array=True)
+    if head.startswith(b"{"):
+        return ListFile(path, (), "")
+    first: tuple[str, ...] = ()
+    for delimiter in DELIMITERS:
+        with storage.open(path) as lines:
+            columns, _ = csv_header(lines, path, delimiter)
+        first = first or columns
+        if any(is_path_column(name, options) for name in columns):
+            doubled = sorted({name for name in columns if columns.count(name) > 1 or not name})
+            if doubled:
+                raise SourceError(
+                    f"{path} line 1: column {doubled[0]!r} comes twice or has no name. Give each column its own."
+                )
+            return ListFile(path, columns, delimiter)
+    Roles.find(first, options, path)
+    raise SourceError(f"{path} line 1: no column of paths in {', '.join(first)}.")
+
+
+def first_columns(file: ListFile) -> tuple[str, ...]:
+    """Return the names of a list's columns, of JSONL those of its first row.
+
+    Raises:
+        SourceError: it has no rows.
+    """
+    if file.columns:
+        return file.columns
+    with file.opened() as (_, rows):
+        row = next(rows, None)
+    if row is None:
+        raise SourceError(f"{file.path} has no rows.")
+    return tuple(row.values)

@@ -1,0 +1,30 @@
+"""Places in lists: rows compare as they are listed, so the first row with a defect is the same however many workers read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeVar
+
+_Row = TypeVar("_Row", bound=tuple[Any, ...])
+
+
+class Place(NamedTuple):
+    """One row of the lists of an input.
+
+    Attributes:
+        number: of its list among all.
+        line: number of its last line in the list, counted from 1.
+        path: of the list.
+    """
+
+    number: int
+    line: int
+    path: str
+
+    def __str__(self) -> str:
+        """Return how messages name the row."""
+        return f"{self.path} line {self.line}"
+
+
+def earliest(one: _Row | None, other: _Row | None) -> _Row | None:
+    """Return the first of two places, or of two tuples that begin with one; the other if one is None."""
+    return min((row for row in (one, other) if row is not None), default=None)

@@ -1,0 +1,65 @@
+"""The columns of a list that have a meaning: those of the paths, the classes and the splits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from beam_jobs.sources.options import SourceOptions
+from tpudata.console.nearest import suggestion
+from tpudata.errors import SourceError, UsageError
+
+_PATHS = ("path", "file", "filename", "image")
+_LABELS = ("label", "class", "labels", "classes")
+_SPLIT = "split"
+
+
+@dataclasses.dataclass(frozen=True)
+class Roles:
+    """The columns that have a meaning.
+
+    Attributes:
+        path: column of the paths.
+        label: column of the classes, or None.
+        split: column of the splits, or None.
+    """
+
+    path: str
+    label: str | None
+    split: str | None
+
+    @classmethod
+    def find(cls, columns: Iterable[str], options: SourceOptions, source: str) -> Roles:
+        """Find the roles of columns, by what the options say or else by their names.
+
+        Raises:
+            SourceError: there is no such column, or more than one may be meant; names the columns that there are.
+        """
+        names = list(columns)
+        label = None if options.unlabelled else _pick(names, options.label_column, _LABELS, "--label-column", source)
+        path = _pick(names, options.path_column, _PATHS, "--path-column", source)
+        if options.split_column or any(name.lower() == _SPLIT for name in names):
+            return cls(path, label, _pick(names, options.split_column, (_SPLIT,), "--split-column", source))
+        return cls(path, label, None)
+
+
+def is_path_column(name: str, options: SourceOptions) -> bool:
+    """Return whether a column may hold the paths."""
+    return name == options.path_column if options.path_column else name.lower() in _PATHS
+
+
+def _pick(names: list[str], said: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
+    known = ", ".join(map(repr, names))
+    if said is not None:
+        if said not in names:
+            raise UsageError(f"{flag}: {source} has no column {said!r}; it has {known}{suggestion(said, names)}")
+        return said
+    found = [name for name in names if name.lower() in usual]
+    if len(found) != 1:
+        what = f"{' and '.join(map(repr, found))}, of which one is meant" if found else f"none of {', '.join(usual)}"
+        raise SourceError(f"{source} has the columns {known}: {what}. Name the column with {flag}.{_unlabelled(flag)}")
+    return found[0]
+
+
+def _unlabelled(flag: str) -> str:
+    return " Pass --unlabelled if the images have no classes." if flag == "--label-column" else ""

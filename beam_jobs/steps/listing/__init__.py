@@ -1,0 +1,1 @@
+"""Listing the inputs: from a source to packs of references."""

@@ -1,0 +1,23 @@
+"""Elements of several items: few items are spread over all workers, and many cost few elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+# So many elements have one item, so many two, and so on.
+_EQUAL_ELEMENTS, _MOST_ITEMS = 128, 64
+
+
+def growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yield items in lists of `size`, later of more."""
+    held, lists = list[Any](), 0
+    for item in items:
+        held.append(item)
+        if len(held) >= size:
+            yield held
+            held, lists = [], lists + 1
+            if lists == _EQUAL_ELEMENTS and size < _MOST_ITEMS:
+                size, lists = 2 * size, 0
+    if held:
+        yield held

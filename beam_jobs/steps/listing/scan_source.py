@@ -1,0 +1,170 @@
+"""The step before listing for a source whose schema follows from all of its input: its parts are read, many at the same time.
+
+The order of the rows within a part is known only to whoever reads it from the start, so a part is read by one worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import apache_beam as beam
+from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
+
+from beam_jobs.options import ConvertOptions
+from beam_jobs.planning.input_counts import InputCounts
+from beam_jobs.references.repeated_keys import Repeat, first_repeat, grouped
+from beam_jobs.sources import Source
+from beam_jobs.sources.source import Scan, ScannedSource
+from beam_jobs.steps.limited_step import LimitedStep
+from beam_jobs.steps.listing.growing import growing
+from beam_jobs.steps.spread import Spread
+from tpudata.storage import held_request_limits
+
+_FACTS, _KEYS = "facts", "keys"
+# Rows whose keys a worker holds back, so that a group gets some hundreds of them at a time.
+_HELD_ROWS = 1 << 16
+# Parts of the scanned source, each after the number of the part of the input that has it, and its number in there.
+ScannedParts: TypeAlias = list[tuple[int, int, Any]]
+
+
+class Scanned(NamedTuple):
+    """Results of a scan.
+
+    Attributes:
+        parts: of the scanned source.
+        facts: about all parts: one element.
+        checked: InputCounts of nothing: one element, there once no two rows have one key.
+    """
+
+    parts: PCollection[ScannedParts]
+    facts: PCollection[Any]
+    checked: PCollection[InputCounts]
+
+
+class ScanSource(beam.PTransform):  # type: ignore[misc]
+    """Transform from the beginning of a pipeline to what the scans of all parts of a source find.
+
+    Args:
+        source: of the conversion.
+        options: have the limits of requests.
+    """
+
+    def __init__(self, source: ScannedSource, options: ConvertOptions) -> None:
+        super().__init__()
+        self._source = source
+        self._options = options
+
+    def expand(self, begin: beam.pvalue.PBegin) -> Scanned:
+        """Apply the transform."""
+        found = (
+            begin
+            | "Begin" >> beam.Create([None], reshuffle=False)
+            | "Number" >> beam.FlatMap(_numbered, self._source, self._options)
+            | "SpreadParts" >> Spread()
+            | "Scan" >> beam.ParDo(_Scan(self._source, self._options)).with_outputs(_FACTS, _KEYS, main="parts")
+        )
+        facts = found[_FACTS] | "Facts" >> beam.CombineGlobally(_SumFacts(self._source))
+        repeats = found[_KEYS] | "ByKey" >> beam.GroupByKey() | "Repeats" >> beam.FlatMap(_repeats)
+        checked = (
+            repeats
+            | "Repeat" >> beam.combiners.ToList()
+            | "Check" >> beam.Map(_check_repeats, self._source, AsSingleton(facts))
+        )
+        return Scanned(found.parts, facts, checked)
+
+
+def scan_here(source: ScannedSource) -> Source:
+    """Scan a source in this process, and return it with its schema and the parts that were found.
+
+    Raises:
+        SourceError: two rows have one key, or the input is not as it should be.
+        UsageError: the options do not fit the input.
+    """
+    facts, parts, keys = source.no_facts(), list[Any](), list[bytes]()
+    for number, part in enumerate(source.parts()):
+        scan = source.scan(number, part)
+        for found in scan.parts():
+            parts.append(found)
+            keys.append(scan.take_rows().tobytes())
+        facts.merge(scan.facts)
+    repeat = first_repeat(keys)
+    if repeat is not None:
+        raise source.repeated(repeat, facts)
+    return source.scanned(facts, parts)
+
+
+def _numbered(begin: None, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
+    del begin
+    with held_request_limits(options.request_limits):
+        yield from growing(enumerate(source.parts()), 1)
+
+
+class _Scan(LimitedStep):
+    """DoFn that yields the ScannedParts of some parts of the input; aside their facts, and the keys of their rows by group."""
+
+    def __init__(self, source: ScannedSource, options: ConvertOptions) -> None:
+        super().__init__(options.request_limits)
+        self._source = source
+
+    def process(self, numbered: Sequence[tuple[int, Any]]) -> Iterator[Any]:
+        aside: list[TaggedOutput] = []
+        for parts in growing(self._scanned(numbered, aside), len(numbered)):
+            yield parts
+            yield from aside
+            aside.clear()
+        yield from aside
+
+    def _scanned(
+        self, numbered: Sequence[tuple[int, Any]], aside: list[TaggedOutput]
+    ) -> Iterator[tuple[int, int, Any]]:
+        for number, part in numbered:
+            scan = self._source.scan(number, part)
+            for place, found in enumerate(scan.parts()):
+                yield number, place, found
+                if scan.held >= _HELD_ROWS:
+                    aside += _by_group(scan)
+            aside += _by_group(scan)
+            aside.append(TaggedOutput(_FACTS, scan.facts))
+
+
+def _by_group(scan: Scan) -> list[TaggedOutput]:
+    return [TaggedOutput(_KEYS, group) for group in grouped(scan.take_rows())] if scan.held else []
+
+
+class _SumFacts(beam.CombineFn):  # type: ignore[misc]
+    """Combines the facts about parts of a source."""
+
+    def __init__(self, source: ScannedSource) -> None:
+        super().__init__()
+        self._source = source
+
+    def create_accumulator(self) -> Any:
+        return self._source.no_facts()
+
+    def add_input(self, total: Any, facts: Any) -> Any:
+        total.merge(facts)
+        return total
+
+    def merge_accumulators(self, parts: Iterable[Any]) -> Any:
+        total = self._source.no_facts()
+        for facts in parts:
+            total.merge(facts)
+        return total
+
+    def extract_output(self, total: Any) -> Any:
+        return total
+
+
+def _repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
+    _, rows = group
+    found = first_repeat(rows)
+    if found is not None:
+        yield found
+
+
+def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: Any) -> InputCounts:
+    if repeats:
+        # The same whichever worker reports first.
+        raise source.repeated(Repeat(*min(repeats)), facts)
+    return InputCounts()

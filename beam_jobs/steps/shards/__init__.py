@@ -1,0 +1,1 @@
+"""Writing shards: from packs of references to files."""

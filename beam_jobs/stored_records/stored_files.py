@@ -1,0 +1,170 @@
+"""The files of records that the inputs of `tpudata reshard` have: shards of datasets, or files of other programs."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from beam_jobs.references.reference import key_bytes
+from beam_jobs.sources.names import is_left_behind
+from beam_jobs.stored_records.splits import named_split
+from tpudata.errors import DatasetError, SourceError, UsageError
+from tpudata.format import Dataset, Shard, open_dataset
+from tpudata.format.manifest.manifest import MANIFEST_NAME
+from tpudata.storage import Entry, expand, is_pattern, split_pattern, storage_for
+
+FIX = "Name the folder of a dataset, TFRecord files, a folder of such files, or a pattern such as 'DIR/train-*'."
+
+
+class StoredFile(NamedTuple):
+    """One file of records: what one worker lists.
+
+    Attributes:
+        path: of the file.
+        size: bytes.
+        name: what the keys of its records begin with.
+        split: that its records have in the input.
+        dataset: number of the dataset that it belongs to; None for a foreign file.
+        shard: as the dataset's manifest has it; None for a foreign file.
+    """
+
+    path: str
+    size: int
+    name: str
+    split: str
+    dataset: int | None = None
+    shard: Shard | None = None
+
+    @property
+    def origin(self) -> str:
+        """Name of the records' origin for converters: the dataset and the split, or nothing."""
+        return "" if self.dataset is None else f"{self.dataset}/{self.split}"
+
+
+class StoredDataset(NamedTuple):
+    """A dataset that is read: workers open it, since its manifest is as long as it has shards.
+
+    Attributes:
+        path: its folder.
+        digest: of its manifest and its quarantine, in hexadecimal digits.
+    """
+
+    path: str
+    digest: str
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> StoredDataset:
+        """Return a dataset that is open here."""
+        return cls(dataset.path, _digest(dataset))
+
+    def opened(self) -> Dataset:
+        """Return the dataset; DatasetError if it was changed since the command looked at it."""
+        return _opened(self)
+
+
+def stored_files(paths: Sequence[str], datasets: Sequence[Dataset], take: Sequence[str] | None) -> Iterator[StoredFile]:
+    """Yield the files of inputs, in order, with names that no two of them share.
+
+    Args:
+        paths: each the folder of a dataset, a folder of files, a file, or a pattern.
+        datasets: those in the folders; empty if the files are of other programs.
+        take: the splits that are read, or None for all.
+
+    Raises:
+        SourceError: an input is not there, or has no files.
+        UsageError: a file is in two inputs, or an input has datasets below it.
+    """
+    if datasets:
+        listed = [_shards(number, dataset, take) for number, dataset in enumerate(datasets)]
+    else:
+        listed = [[file for file in _foreign(path) if take is None or file.split in take] for path in paths]
+        for path, files in zip(paths, listed, strict=True):
+            if not files and take is None:
+                raise SourceError(f"{path} has no files. {FIX}")
+    return _with_names(paths, listed)
+
+
+@functools.lru_cache(maxsize=16)
+def _opened(stored: StoredDataset) -> Dataset:
+    dataset = open_dataset(stored.path)
+    if _digest(dataset) != stored.digest:
+        raise DatasetError(f"{stored.path}: the dataset was changed during the run. Run again, into an empty folder.")
+    return dataset
+
+
+def _digest(dataset: Dataset) -> str:
+    data = dataset.manifest.to_bytes() + dataset.quarantine.to_bytes()
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _shards(number: int, dataset: Dataset, take: Sequence[str] | None) -> list[StoredFile]:
+    """Return the shards of a dataset that have records left."""
+    return [
+        StoredFile(dataset.shard_path(shard), shard.bytes, shard.name, name, number, shard)
+        for name, split in dataset.manifest.splits.items()
+        if take is None or name in take
+        for shard in split.shards
+        if dataset.quarantine.of(shard).count < shard.records
+    ]
+
+
+def _foreign(path: str) -> list[StoredFile]:
+    found = storage_for(path).stat(path)
+    if found is not None and not found.is_folder:
+        return [StoredFile(found.path, found.size, found.name, named_split(found.name))]
+    if found is not None:
+        entries = list(_below(path, ""))
+    elif is_pattern(path):
+        folder, _ = split_pattern(path)
+        if not is_folder(folder):
+            raise SourceError(f"{path}: there is no folder {folder}. {FIX}")
+        entries = [(entry, below) for entry, below in expand(path) if not entry.is_folder]
+    else:
+        raise SourceError(f"{path} is not there. {FIX}")
+    for entry, _ in entries:
+        if entry.name == MANIFEST_NAME:
+            dataset = entry.path.removesuffix(f"/{MANIFEST_NAME}")
+            raise UsageError(
+                f"{path}: {dataset} in it is a dataset. Name datasets one by one: their records are read by their manifest."
+            )
+    kept = [(entry, below) for entry, below in entries if not any(map(is_left_behind, below.split("/")))]
+    kept.sort(key=lambda item: key_bytes(item[1]))
+    return [StoredFile(entry.path, entry.size, below, named_split(below)) for entry, below in kept]
+
+
+def _below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
+    for entry in storage_for(folder).list(folder):
+        if entry.is_folder:
+            yield from _below(entry.path, f"{prefix}{entry.name}/")
+        else:
+            yield entry, f"{prefix}{entry.name}"
+
+
+def _with_names(paths: Sequence[str], listed: Sequence[Sequence[StoredFile]]) -> Iterator[StoredFile]:
+    """Yield all files, with names that no two of them share: the input's name goes in front of those that do."""
+    names = collections.Counter(file.name for file in itertools.chain.from_iterable(listed))
+    folders = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
+    heads = folders if len(set(folders)) == len(folders) else [str(number) for number in range(len(paths))]
+    seen: set[str] = set()
+    for head, files in zip(heads, listed, strict=True):
+        for file in files:
+            if whole_path(file.path) in seen:
+                raise UsageError(f"{file.path} is in two inputs. Name each file once.")
+            seen.add(whole_path(file.path))
+            yield file._replace(name=f"{head}/{file.name}") if names[file.name] > 1 else file
+
+
+def is_folder(path: str) -> bool:
+    """Return whether there is a folder at a path."""
+    found = storage_for(path).stat(path)
+    return found is not None and found.is_folder
+
+
+def whole_path(path: str) -> str:
+    """Return a path as it can be compared: a local one without links and shortcuts."""
+    return path.rstrip("/") if "://" in path else str(Path(path).resolve()).rstrip("/")

@@ -1,0 +1,164 @@
+"""Lists are read in the pipeline, and what comes of it depends neither on workers nor on blocks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_jobs.image_records.options import ImageOptions
+from beam_jobs.images import convert_images, image_conversion, run
+from beam_jobs.options import ConvertOptions
+from beam_jobs.pipeline import build_pipeline
+from beam_jobs.run.progress import ProgressReport
+from beam_jobs.run.runner import new_pipeline, pipeline_options
+from beam_jobs.sources import SourceOptions
+from beam_jobs.sources.lists import scan
+from beam_jobs.sources.lists.columns import ColumnFacts, ColumnReader
+from beam_jobs.sources.lists.place import Place
+from beam_jobs.sources.lists.roles import Roles
+from tests.beam_jobs.sources.inputs import jpeg, write_files
+from tpudata.errors import OutputError, SourceError, TpudataError, UsageError
+
+
+def lists(root: Path, rows: int, count: int = 1) -> str:
+    """Lists of pictures with splits, labels and a further column; returns the pattern that matches them."""
+    write_files(root, {f"{n}.jpg": jpeg(n) for n in range(rows)})
+    for number in range(count):
+        lines = [f'{n}.jpg,c{n % 3},{["train", "test"][n % 2]},"{n}\n,"' for n in range(number, rows, count)]
+        (root / f"{number}.csv").write_text("\n".join(["path,label,split,note", *lines]))
+    return f"{root}/*.csv"
+
+
+def graph_bytes(source: str, output: Path, **options: Any) -> int:
+    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    conversion = image_conversion(ConvertOptions(source, str(output), **options), SourceOptions(), ImageOptions())
+    build_pipeline(conversion, pipeline, ProgressReport(None))
+    return len(pipeline.to_runner_api().SerializeToString())
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_the_job_does_not_grow_with_rows_or_lists(
+    tmp_path: Path, shuffle: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "BLOCK_BYTES", 1)
+    few = graph_bytes(lists(tmp_path / "few0", 1), tmp_path / "out", shuffle=shuffle)
+    many = graph_bytes(lists(tmp_path / "many", 400, 40), tmp_path / "out", shuffle=shuffle)
+    assert abs(many - few) < 500
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_blocks_and_workers_change_no_record(tmp_path: Path, shuffle: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = lists(tmp_path / "in", 60, 7)
+
+    def converted(name: str, workers: int) -> dict[str, bytes]:
+        options = ConvertOptions(source, str(tmp_path / name), shuffle=shuffle, num_shards=2)
+        convert_images(options, pipeline_options([], workers)[0])
+        return contents(tmp_path / name)
+
+    whole = converted("whole", 1)
+    if shuffle:
+        assert converted("workers", 2) == whole
+    # Rows are counted by bytes of blocks, and held back until there are many: both are cut here.
+    monkeypatch.setattr(scan, "BLOCK_BYTES", 30)
+    monkeypatch.setattr("beam_jobs.steps.listing.scan_source._HELD_ROWS", 3)
+    monkeypatch.setattr("beam_jobs.steps.listing.growing._EQUAL_ELEMENTS", 2)
+    cut = converted("cut", 1)
+    if shuffle:
+        assert cut == whole
+    for split in ("train", "test"):
+        shards = [[data for name, data in sorted(found.items()) if name.startswith(split)] for found in (cut, whole)]
+        assert b"".join(shards[0]) == b"".join(shards[1])
+
+
+def test_a_path_that_comes_twice_ends_the_run_before_a_shard_is_written(tmp_path: Path) -> None:
+    source = lists(tmp_path / "in", 30, 3)
+    with (tmp_path / "in" / "1.csv").open("a") as file:
+        file.write("\n0.jpg,c0,test,x\n4.jpg,c1,train,y\n")
+    with pytest.raises(SourceError) as error:
+        run(["--input", source, "--output", str(tmp_path / "out"), "--num-shards=1"])
+    assert (
+        str(error.value)
+        .splitlines()[0]
+        .startswith(f"{tmp_path}/in/1.csv line 22 and {tmp_path}/in/0.csv line 3 have the same path '0.jpg'.")
+    )
+    assert not list((tmp_path / "out").rglob("*.tfrecord"))
+
+
+REJECTED = [
+    ({"path": "1.jpg", "label": ["a", "b"]}, ["--for=tensorflow-tpu"], UsageError, "reads one label of each image"),
+    ({"path": "1.jpg", "label": "a", "image/height": "x"}, [], UsageError, "'image/height' has the name of a feature"),
+    ({"path": "1.jpg", "label": "7"}, [], SourceError, "line 1: label 'a' is no whole number from 0"),
+    ({"path": "1.jpg", "label": "a", "n": None}, ["--column-types=m=str"], UsageError, "no further column 'm'"),
+]
+
+
+@pytest.mark.parametrize(("row", "flags", "kind", "message"), REJECTED)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_errors_of_the_scan_are_those_of_a_dry_run(
+    tmp_path: Path, row: dict[str, Any], flags: list[str], kind: type[TpudataError], message: str, dry_run: bool
+) -> None:
+    write_files(tmp_path, {f"{n}.jpg": jpeg(n) for n in range(2)})
+    # The list is looked at before it is scanned: its first row alone is in order.
+    text = "\n".join(map(json.dumps, [{"path": "0.jpg", "label": "a"}, row]))
+    (tmp_path / "list.jsonl").write_text(text)
+    with pytest.raises(kind, match=message):
+        run(["--input", f"{tmp_path}/list.jsonl", "--output", str(tmp_path / "out"), *flags, *["--dry-run"] * dry_run])
+
+
+def test_an_append_of_other_columns_changes_nothing(tmp_path: Path) -> None:
+    write_files(tmp_path, {f"{n}.jpg": jpeg(n) for n in range(3)})
+    path, flags = tmp_path / "list.csv", ["--input", f"{tmp_path}/list.csv", "--output", str(tmp_path / "out")]
+    path.write_text("path,label,n\n0.jpg,a,1\n1.jpg,b,2\n")
+    assert run(flags) == 0
+    before = contents(tmp_path / "out")
+    path.write_text("path,label,n\n0.jpg,a,1\n1.jpg,b,2\n2.jpg,b,2.5\n")
+    with pytest.raises(OutputError, match=r"feature 'n' of .* is int64, and in what would be added it is float32"):
+        run([*flags, "--append"])
+    assert contents(tmp_path / "out") == before
+    path.write_text("path,label,n\n0.jpg,a,1\n1.jpg,b,2\n2.jpg,d,5\n")
+    assert run([*flags, "--append"]) == 0
+    assert (tmp_path / "out" / "labels.txt").read_text() == "a\nb\nd\n"
+
+
+VALUES = st.sampled_from(["1", "2.5", "", "x", "16777217", "9223372036854775808", None])
+
+
+@settings(max_examples=200)
+@given(
+    rows=st.lists(st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3), min_size=1, max_size=8),
+    cuts=st.lists(st.integers(0, 8), max_size=3),
+    seed=st.integers(0, 99),
+)
+def test_kinds_of_columns_are_the_same_however_rows_are_split_over_workers(
+    rows: list[dict[str, str | None]], cuts: list[int], seed: int
+) -> None:
+    roles = Roles("path", None, None)
+
+    def kinds(parts: list[list[tuple[int, dict[str, str | None]]]]) -> Any:
+        total = ColumnFacts()
+        for part in parts:
+            reader = ColumnReader({}, roles, typed=False)
+            for line, row in part:
+                reader.add(row, Place(0, line, "list"))
+            total.merge(reader.facts)
+        try:
+            return total.kinds({})
+        except SourceError as error:
+            return str(error)
+
+    numbered = list(enumerate(rows, 1))
+    bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    parts = [numbered[one:other] for one, other in itertools.pairwise(bounds)]
+    random.Random(seed).shuffle(parts)
+    assert kinds(parts) == kinds([numbered])

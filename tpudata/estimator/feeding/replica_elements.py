@@ -1,0 +1,199 @@
+"""Elements of the replicas: the datasets of input_fn, checked and split over the replicas.
+
+All steps are whole: training ends before a step that would lack an element; evaluation and prediction fill the step with rows of
+zeros, whose features["weights"] are 0 and which yield no prediction.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.config.tpu_config import InputPipelineConfig
+from tpudata.estimator.feeding.deployment import Call, Deployment
+from tpudata.estimator.feeding.iteration import ENDS_WITHIN_STEP
+from tpudata.estimator.feeding.python_operations import PYTHON_FIX, python_operations
+from tpudata.estimator.feeding.row_masks import with_row_masks
+from tpudata.estimator.feeding.signature import leaves, row_weights, split_element
+
+CallInputFn = Callable[[Call], Any]
+
+
+class ReplicaElements:
+    """Source of the elements of one mode's replicas.
+
+    Attributes:
+        endless: whether all datasets so far are known to repeat without end.
+
+    Args:
+        call_input_fn: function that returns input_fn's dataset for a call.
+        deployment: deployment of the mode.
+        batch_axis: axis of the rows for each tensor of (features, labels), in the order of `tf.nest.flatten`; None for 0.
+    """
+
+    def __init__(self, call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Sequence[int] | None) -> None:
+        self._call_input_fn = call_input_fn
+        self._deployment = deployment
+        self._batch_axis = batch_axis
+        self.endless = True
+
+    def dataset(self, call: Call) -> Any:
+        """Return the checked dataset of one call; for predictions, with row masks."""
+        deployment = self._deployment
+        dataset = self._call_input_fn(call)
+        if deployment.topology.has_remote_hosts:
+            self._require_no_python(dataset, call)
+        self.endless &= bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY)
+        axes = self._axes(dataset)
+        if deployment.mode == ModeKeys.PREDICT:
+            dataset = with_row_masks(dataset, deployment.batch_size, axes)
+        if deployment.topology.is_sharded:
+            self._require_static(dataset)
+        return dataset
+
+    def datasets_of(self, hosts: Sequence[str]) -> list[Any]:
+        """Return the dataset of each host's replicas, made on that host."""
+        datasets: list[Any] = []
+        for index, device in enumerate(hosts):
+            with tf.device(device):
+                datasets.append(self.worker_dataset(len(hosts), index))
+            found, expected = datasets[-1].element_spec, datasets[0].element_spec
+            if found != expected:
+                raise ValueError(
+                    f"input_fn: all hosts need elements of the same shapes and dtypes (got {found} on host {index}, expected "
+                    f"{expected} as on host 0). Use shapes that do not depend on the host."
+                )
+        return datasets
+
+    def worker_dataset(self, num_workers: int, worker: int) -> Any:
+        """Return a dataset of the elements of the replicas that one input worker feeds, in turn."""
+        topology, pipeline = self._deployment.topology, self._deployment.pipeline
+        count = topology.num_replicas // num_workers
+        first, last = worker * count, (worker + 1) * count
+        datasets, shares, replica = [], [], 0
+        for call in self._deployment.calls():
+            begin, end = max(first, replica), min(last, replica + call.replicas)
+            if begin < end:
+                part = slice(begin - replica, end - replica)
+                datasets.append(self._split(self.dataset(call), call.replicas, part))
+                shares.append(end - begin)
+            replica += call.replicas
+        one_batch_a_call = pipeline in (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1)
+        if len(datasets) == 1 and not one_batch_a_call:
+            return datasets[0]  # Its steps are whole.
+        return self._whole_steps(datasets, shares)
+
+    def _require_no_python(self, dataset: Any, call: Call) -> None:
+        found = python_operations(dataset)
+        if found:
+            host = self._deployment.topology.host_device(call.host)
+            raise ValueError(
+                f"input_fn: the dataset runs Python, and {host}, which reads it, is another process (got {', '.join(found)}, "
+                f"expected TensorFlow's operations). Use {PYTHON_FIX}."
+            )
+
+    def _axes(self, dataset: Any) -> list[int] | None:
+        """Return the batch axis of each tensor of an element."""
+        if self._batch_axis is None:
+            return None
+        axes = list(self._batch_axis)
+        tensors = tf.nest.flatten(dataset.element_spec)
+        if len(axes) != len(tensors):
+            raise ValueError(
+                f"TPUEstimator(batch_axis={self._batch_axis}) must have an entry for each tensor of features and labels (got "
+                f"{len(axes)}, expected {len(tensors)}). Put them into the order of tf.nest.flatten."
+            )
+        for axis, tensor in zip(axes, tensors, strict=True):
+            if not 0 <= axis < max(1, tensor.shape.rank):
+                raise ValueError(
+                    f"TPUEstimator(batch_axis={self._batch_axis}): a tensor of shape {tensor.shape} has no axis {axis}. Fix the "
+                    "entry."
+                )
+        return axes
+
+    def _element_axes(self, element_spec: Any) -> list[int]:
+        # For predictions, the mask replaces the labels.
+        count = len(tf.nest.flatten(element_spec))
+        if self._batch_axis is None:
+            return [0] * count
+        if self._deployment.mode != ModeKeys.PREDICT:
+            return list(self._batch_axis)
+        return [*list(self._batch_axis)[: count - 1], 0]
+
+    def _require_static(self, dataset: Any) -> None:
+        deployment = self._deployment
+        size = deployment.batch_size
+        if size is None:  # Each process has one replica, which takes its batches whole.
+            return
+        specs = split_element(dataset.element_spec)
+        axes = split_element(tf.nest.pack_sequence_as(dataset.element_spec, self._element_axes(dataset.element_spec)))
+        if deployment.mode == ModeKeys.PREDICT:
+            specs, axes = (specs[0], None), (axes[0], None)  # The mask was made here.
+        for (path, spec), (_, axis) in zip(leaves(specs), leaves(axes), strict=True):
+            rows = spec.shape[axis] if spec.shape.rank else None
+            if not spec.shape.is_fully_defined():
+                fix = "set_shape in the dataset's map"
+                if rows is None:
+                    fix = "batch(..., drop_remainder=True), or make_input_fn, which pads the last batch with rows of weight 0"
+                raise ValueError(
+                    f"input_fn: {path} has the shape {spec.shape}, and {deployment.topology.num_replicas} replicas need static "
+                    f"shapes. Use {fix}."
+                )
+            if rows != size:
+                raise ValueError(
+                    f"input_fn: {path} has the shape {spec.shape} (expected params['batch_size']={size} rows). Batch the dataset "
+                    "by params['batch_size']."
+                )
+
+    def _split(self, dataset: Any, replicas: int, part: slice) -> Any:
+        """Return a dataset of the elements for the replicas in `part`, of the `replicas` that the given dataset feeds."""
+        pipeline = self._deployment.pipeline
+        count = part.stop - part.start
+        if pipeline in (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1):
+            return dataset
+        if pipeline is InputPipelineConfig.BROADCAST:
+            return dataset.flat_map(lambda *element: tf.data.Dataset.from_tensors(whole(element)).repeat(count))
+        axes = self._element_axes(dataset.element_spec)
+
+        def split(*element: Any) -> Any:
+            tensors = tf.nest.flatten(element)
+            parts = [
+                tf.stack(tf.split(tensor, replicas, axis)[part]) for tensor, axis in zip(tensors, axes, strict=True)
+            ]
+            return whole(tf.nest.pack_sequence_as(element, parts))
+
+        return dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+
+    def _whole_steps(self, datasets: list[Any], shares: list[int]) -> Any:
+        """Return a dataset of elements in turn, `shares` of each dataset in a step, so that no step lacks one."""
+        count = sum(shares)
+        turns = [i for i, share in enumerate(shares) for _ in range(share)]
+        choice = tf.data.Dataset.from_tensor_slices(tf.constant(turns, tf.int64)).repeat()
+        endless = all(bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY) for dataset in datasets)
+        if endless or self._deployment.mode == ModeKeys.TRAIN:
+            mixed = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
+            return mixed if endless else mixed.batch(count, drop_remainder=True).unbatch()
+        spec = datasets[0].element_spec
+        padding = tf.nest.map_structure(lambda item: tf.zeros(item.shape, item.dtype), spec)
+        endings = tf.data.Dataset.from_tensors((padding, False)).repeat()
+        filled = [dataset.map(lambda *element: (whole(element), True)).concatenate(endings) for dataset in datasets]
+        steps = tf.data.Dataset.choose_from_datasets(filled, choice).batch(count, drop_remainder=True)
+        steps = steps.take_while(lambda _, real: tf.reduce_any(real))
+        fills = can_fill(self._deployment.mode, spec)
+
+        def checked(element: Any, real: Any) -> Any:
+            with tf.control_dependencies([] if fills else [tf.debugging.assert_equal(real, True, ENDS_WITHIN_STEP)]):
+                return tf.nest.map_structure(tf.identity, element)
+
+        return steps.map(checked).unbatch()
+
+
+def can_fill(mode: str, element_spec: Any) -> bool:
+    """Return whether replicas without data may get rows of zeros, which have the weight 0 or are dropped."""
+    return mode == ModeKeys.PREDICT or row_weights(split_element(element_spec)[0]) is not None
+
+
+def whole(element: tuple[Any, ...]) -> Any:
+    """Return the element of a dataset whose tuple `map` has unpacked into arguments."""
+    return element[0] if len(element) == 1 else element

@@ -1,0 +1,179 @@
+"""Blueprints: the variables and the result of a function, found by one trace in a scratch graph.
+
+v1 code makes its variables while it builds a graph. `discover` traces it once in a scratch graph, which shows the variables that it
+makes and their initial values. The real variables are made once, outside any graph (`VariableStore`), and `reuse` hands them to
+later traces.
+"""
+
+import contextlib
+import dataclasses
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.graph.graph_walk import needed_operations
+from tpudata.estimator.graph.keras_effects import KerasConditions
+from tpudata.estimator.state.variable_requests import Key, counted_keys, variable_creator
+
+_Keys = tf.compat.v1.GraphKeys
+_LOCAL = (_Keys.LOCAL_VARIABLES, _Keys.METRIC_VARIABLES)
+
+
+@dataclasses.dataclass(frozen=True)
+class VariableInfo:
+    """One variable that a function makes.
+
+    Attributes:
+        key: `(name, n)`: the n-th request for `name`, the requested name without the numbers that make it unique.
+        name: name in the graph and in a checkpoint.
+        trainable: whether optimizers change it by default.
+        collections: graph collections that contain it.
+        handle: name of its handle, a tensor of the scratch graph.
+        synchronization, aggregation: its treatment on several replicas, as in `tf.Variable`.
+        scratch: the variable of the scratch graph.
+        made_with: name of the operation that assigned its initial value when it was made.
+    """
+
+    key: Key
+    name: str
+    trainable: bool
+    collections: tuple[Any, ...]
+    handle: str
+    synchronization: Any
+    aggregation: Any
+    scratch: Any = dataclasses.field(repr=False)
+    made_with: str
+
+    @property
+    def initial(self) -> str:
+        """Name of the tensor in the scratch graph with the initial value.
+
+        `tf.train.init_from_checkpoint` changes it, in model_fn and later in scaffold_fn.
+        """
+        with self.scratch.handle.graph.as_default():  # Variables hide it in eager execution.
+            name: str = self.scratch.initial_value.name
+        return name
+
+    @property
+    def initializer(self) -> str:
+        """Name of the operation in the scratch graph that assigns the initial value."""
+        name: str = self.scratch.initializer.name
+        return name
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is state of one run (a metric's sums) that no checkpoint contains."""
+        return any(collection in self.collections for collection in _LOCAL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Blueprint:
+    """Result of the scratch trace of a function.
+
+    Attributes:
+        variables: variables in the order of creation.
+        arguments: placeholders with which the function was called.
+        result: result of the function; its tensors belong to the scratch graph.
+        graph: the scratch graph.
+        key: part of the names of its shared resources in this process, such as tables, which distinguishes them from other graphs'.
+        writer_key: the same for writers of summaries.
+    """
+
+    variables: tuple[VariableInfo, ...]
+    arguments: tuple[Any, ...]
+    result: Any
+    graph: Any
+    key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+    writer_key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+
+    def first_value_of(self, info: VariableInfo) -> tuple[str, str]:
+        """Return an identifier of a variable's initial value: a graph, and a tensor in it."""
+        return self.key, info.initial
+
+    def initial_values(self, variables: Sequence[VariableInfo]) -> dict[str, Any]:
+        """Return the initial values of `variables`, by name, which are the same at every call if the graph has a seed."""
+        if not variables:
+            return {}
+        names = [info.initial for info in variables]
+        # Only needed operations are kept, as one with an effect would run even if no value needs it.
+        tensors = [self.graph.get_tensor_by_name(name) for name in names]
+        needed = {operation.name for operation in needed_operations(tensor.op for tensor in tensors)}
+        graph_def = self.graph.as_graph_def()
+        kept = [node for node in graph_def.node if node.name in needed]
+        del graph_def.node[:]
+        graph_def.node.extend(kept)
+        for node in graph_def.node:
+            # Nothing can be colocated with an omitted operation.
+            node.attr.pop("_class", None)
+
+        def compute() -> Any:
+            return tf.import_graph_def(graph_def, return_elements=names, name="")
+
+        # Importing the graph again restarts its random ops.
+        with tf.device("CPU:0"):
+            values = tf.compat.v1.wrap_function(compute, [])()
+        return {info.name: value for info, value in zip(variables, values, strict=True)}
+
+
+class _ScratchGraph(KerasConditions, tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
+    """Scratch graph, which behaves as a graph of v1."""
+
+
+def discover(function: Callable[..., Any], specs: Sequence[Any], seed: int | None) -> Blueprint:
+    """Trace `function` in a scratch graph.
+
+    Args:
+        function: function with an argument for each entry of `specs`.
+        specs: nested structures of `tf.TensorSpec`; None stays None.
+        seed: seed of the graph, or None.
+
+    Returns:
+        The variables and the result of the function.
+    """
+    infos: list[VariableInfo] = []
+    graph = _ScratchGraph()
+    with graph.as_default():
+        tf.compat.v1.set_random_seed(seed)
+        arguments = tf.nest.map_structure(_placeholder, tuple(specs))
+        with record_variables(infos):
+            result = function(*arguments)
+    return Blueprint(tuple(infos), arguments, result, graph)
+
+
+@contextlib.contextmanager
+def record_variables(found: list[VariableInfo]) -> Iterator[None]:
+    """Add the variables that are made in the default graph inside the context to `found`, at its end."""
+    made: dict[Key, tuple[Any, Any, str]] = {}
+
+    def record(key: Key, create: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+        variable = create(**{**kwargs, "use_resource": True})  # Reference variables have no handle.
+        collections = kwargs.get("collections")
+        members = (_Keys.GLOBAL_VARIABLES,) if collections is None else tuple(collections)
+        made[key] = variable, members, variable.initializer.name
+        return variable
+
+    with tf.variable_creator_scope(variable_creator(record, counted_keys())):
+        yield
+    graph = tf.compat.v1.get_default_graph()
+    trainable = {id(variable) for variable in graph.get_collection(_Keys.TRAINABLE_VARIABLES)}
+    found += [
+        VariableInfo(
+            key=key,
+            name=variable.op.name,
+            trainable=id(variable) in trainable,
+            collections=collections,
+            handle=variable.handle.name,
+            synchronization=variable.synchronization,
+            # v1 code has a separate enumeration.
+            aggregation=tf.VariableAggregation(variable.aggregation.value),
+            scratch=variable,
+            made_with=made_with,
+        )
+        for key, (variable, collections, made_with) in made.items()
+    ]
+
+
+def _placeholder(spec: Any) -> Any:
+    return None if spec is None else tf.compat.v1.placeholder(spec.dtype, spec.shape, name="tpudata_input")

@@ -1,0 +1,121 @@
+"""One checkpoint in TensorFlow's name-based format, the one that v1 programs wrote.
+
+`model.ckpt-STEP.index` and `.data-*` contain every variable under its graph name (`dense/kernel`, `dense/kernel/Momentum`,
+`global_step`), so that `tf.train.load_checkpoint` lists them and checkpoints travel in both directions.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.console.nearest import did_you_mean
+from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
+
+_GLOBAL_STEP = "global_step"
+# Errors that TensorFlow's reader raises for damaged files.
+_READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
+_FIX = "Use another model_dir, or the model and the input size that wrote it."
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint, distinguished from another one written under its name later.
+
+    Attributes:
+        prefix: path without the `.index` and `.data-*` endings.
+        digest: digest of the index file, which contains a checksum of every variable. The time would not suffice, as TensorFlow
+            reports it in seconds.
+    """
+
+    prefix: str
+    digest: bytes
+
+    @classmethod
+    def open(cls, prefix: str) -> "Checkpoint":
+        """Return the checkpoint at `prefix`.
+
+        Raises:
+            CheckpointError: there is no checkpoint.
+        """
+        try:
+            with tf.io.gfile.GFile(f"{prefix}.index", "rb") as file:
+                return cls(prefix, hashlib.blake2b(file.read(), digest_size=16).digest())
+        except tf.errors.NotFoundError:
+            raise CheckpointNotFoundError(
+                f"There is no checkpoint at {prefix}: {prefix}.index does not exist. Pass a path in the form that "
+                "tf.train.latest_checkpoint returns."
+            ) from None
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Checkpoint":
+        """Return the checkpoint that `to_bytes` describes."""
+        return cls(data[16:].decode(), data[:16])
+
+    def to_bytes(self) -> bytes:
+        """Return bytes that identify this checkpoint for another process."""
+        return self.digest + self.prefix.encode()
+
+    def step(self) -> int:
+        """Return the global step; 0 if the checkpoint has none.
+
+        Raises:
+            CheckpointError: the files are damaged.
+        """
+        reader = self.reader()
+        return int(read_tensor(reader, self.prefix, _GLOBAL_STEP)) if reader.has_tensor(_GLOBAL_STEP) else 0
+
+    def reader(self) -> Any:
+        """Return TensorFlow's reader of the checkpoint.
+
+        Raises:
+            CheckpointError: the files are damaged.
+        """
+        try:
+            return tf.train.load_checkpoint(self.prefix)
+        except _READ_ERRORS as error:
+            raise _damaged(self.prefix, error) from error
+
+    def read(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values (NumPy arrays) of `variables`, by name.
+
+        Raises:
+            CheckpointError: the checkpoint lacks a variable or has it in another shape or dtype, or the files are damaged.
+        """
+        reader = self.reader()
+        shapes = reader.get_variable_to_shape_map()
+        dtypes = reader.get_variable_to_dtype_map()
+        for name, variable in variables.items():
+            if name not in shapes:
+                raise CheckpointNotFoundError(
+                    f"{self.prefix} lacks the variable {name!r} that model_fn makes.{did_you_mean(name, shapes)} Another model "
+                    f"wrote it. {_FIX}"
+                )
+            if not variable.shape.is_compatible_with(shapes[name]) or dtypes[name] != variable.dtype:
+                raise CheckpointError(
+                    f"{self.prefix} has the variable {name!r} as {dtypes[name].name}{tuple(shapes[name])}, model_fn "
+                    f"makes it as {variable.dtype.name}{tuple(variable.shape)}. Another model wrote it, or the model had "
+                    f"inputs of another size. {_FIX}"
+                )
+        return {name: read_tensor(reader, self.prefix, name) for name in variables}
+
+
+def read_tensor(reader: Any, prefix: str, name: str) -> Any:
+    """Return the value (NumPy) of a variable, from TensorFlow's reader of the checkpoint at `prefix`.
+
+    Raises:
+        CheckpointError: the files are damaged.
+    """
+    try:
+        return reader.get_tensor(name)
+    except _READ_ERRORS as error:
+        raise _damaged(prefix, error) from error
+
+
+def _damaged(prefix: str, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{prefix} cannot be read: {error}. Restore its files, or pass the path of an older checkpoint; to continue "
+        "training from that one, name it in the file 'checkpoint' of its folder."
+    )
