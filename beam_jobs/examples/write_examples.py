@@ -22,14 +22,13 @@ from beam_jobs.option_values import SplitShares, parse_size
 from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions
 from beam_jobs.output.folder import (
     check_has_dali_index,
-    give_up,
     look_at_output,
     reject_another_dataset,
     reject_foreign_metadata,
     reject_strays,
-    remove_dataset,
     suffix_for,
 )
+from beam_jobs.output.removal import give_up, remove_dataset
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan, SumTallies, make_plan
 from beam_jobs.planning.tally import Tally
