@@ -55,6 +55,6 @@ class InputFiles:
                 yield entry.path, entry.name
             elif self.only_files and not is_left_behind(entry.name):
                 raise SourceError(
-                    f"{self.path} has the folder {entry.name} beside its files. Move it out of the input, or pass --source=tar to"
+                    f"{self.path} has the folder {entry.name} next to its files. Move it out of the input, or pass --source=tar to"
                     " ignore it."
                 )

@@ -81,7 +81,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
         )
     if options.label_offset and not source.has_classes:
         raise UsageError(
-            f"--label-offset is {options.label_offset}, and the images have no classes to count. Leave it out."
+            f"--label-offset is {options.label_offset}, and the images have no classes to count. Omit the flag."
         )
     return source
 
