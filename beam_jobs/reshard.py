@@ -56,7 +56,9 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
         TpudataError: the usage is wrong, or the job failed.
     """
     parser = FlagParser(prog, "Writes datasets or TFRecord files as one dataset with other shards or splits.", _FORMS)
-    parser.add_argument("inputs", metavar="DIR", nargs="+", help="what to read; several are merged")
+    parser.add_argument(
+        "inputs", metavar="DIR", nargs="+", help="datasets or TFRecord files to read; several are merged"
+    )
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the dataset; new or empty")
     add_common_flags(parser, paths=False, labels=False, stored=True)
     add_reshard_flags(parser)
@@ -212,7 +214,7 @@ def _checked_places(inputs: Sequence[str], output: str, beam_options: PipelineOp
 
 
 def _report_missing_keys(output: str, stored: ReshardOptions) -> None:
-    """Print of each list of keys that is longer than its split how many keys have no record, at least."""
+    """Print the least number of keys without a record, for each list of keys that is longer than its split."""
     splits = open_dataset(output).manifest.splits
     for name, keys in stored.split_keys.items():
         # More have none if the split also has other records, or several of one key.

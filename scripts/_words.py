@@ -1,7 +1,7 @@
 """Words that docs, docstrings, comments and messages do not use, and the width of docs: a part of scripts/lint.
 
 The words are those of the glossary's column "Not" and of the table below, each with its replacement. Checked are the prose of
-Markdown, without code, and the comments and string literals of Python; in the rooms of `PROSE`, only comments and docstrings.
+Markdown, without code, and the comments and string literals of Python.
 """
 
 from __future__ import annotations
@@ -16,47 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 100
-CHECKED = (
-    "README.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "docs",
-    "beam_jobs/command",
-    "beam_jobs/converter.py",
-    "beam_jobs/examples",
-    "beam_jobs/image_records",
-    "beam_jobs/images.py",
-    "beam_jobs/option_values.py",
-    "beam_jobs/options.py",
-    "beam_jobs/planning",
-    "beam_jobs/references",
-    "beam_jobs/reshard.py",
-    "beam_jobs/text.py",
-    "beam_jobs/text_files",
-    "beam_jobs/text_records",
-    "beam_jobs/tokenizers",
-    "tpudata/cli",
-    "tpudata/error_text.py",
-    "tpudata/errors.py",
-    "tpudata/format",
-    "tpudata/input",
-    "tpudata/models",
-    "tpudata/report",
-    "tpudata/source",
-    "tpudata/storage",
-    "tpudata/console",
-    "tpudata/estimator",
-    "tpudata/migrate",
-    "tpudata/train",
-    "tpudata/__init__.py",
-    "tpudata/_gcs_blocks.py",
-    "tpudata/_tensorflow.py",
-    "scripts",
-    "setup.py",
-    "scripts/_docs_pages.py",
-)
-# Rooms whose messages and help are not checked yet, only comments and docstrings.
-PROSE = ("tpudata", "beam_jobs")
+CHECKED = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "beam_jobs", "tpudata", "scripts", "setup.py")
 # These name the words.
 EXEMPT = ("docs/concepts/glossary.md", "scripts/_words.py")
 # Pattern, at word boundaries and in any case: what to write instead.
@@ -77,7 +37,7 @@ WORDS = {
 def main(names: Sequence[str]) -> int:
     """Print a line for each finding in files and folders, by default all rooms; return 1 if there are any."""
     words = {re.compile(rf"\b(?:{word})\b", re.IGNORECASE): use for word, use in (WORDS | glossary_words()).items()}
-    found = [line for path in _files(names or CHECKED + PROSE) for line in _findings(path, words)]
+    found = [line for path in _files(names or CHECKED) for line in _findings(path, words)]
     print(*found, sep="\n", end="\n" if found else "")
     return 1 if found else 0
 
@@ -105,8 +65,7 @@ def _findings(path: Path, words: dict[re.Pattern[str], str]) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
     name = path.relative_to(ROOT).as_posix()
     is_page = path.suffix == ".md"
-    with_messages = name.startswith(CHECKED) or not name.startswith(PROSE)
-    for number, line in _prose(text) if is_page else _strings(text, with_messages=with_messages):
+    for number, line in _prose(text) if is_page else _strings(text):
         for pattern, use in words.items():
             for match in pattern.finditer(re.sub(r"`[^`]*`|^ +\w+: ", "``", line)):
                 yield f"{name}:{number}: {match[0]!r}: write {use}"
@@ -131,13 +90,12 @@ def _prose(text: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _strings(text: str, with_messages: bool) -> Iterator[tuple[int, str]]:
-    """Yield the lines of comments and docstrings, and with messages of all string literals, with their numbers."""
+def _strings(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of comments and string literals, with their numbers."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
-    nodes = list(ast.walk(ast.parse(text)))
-    for node in nodes if with_messages else [item.value for item in nodes if isinstance(item, ast.Expr)]:
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             for offset, line in enumerate(node.value.splitlines()):
                 yield node.lineno + offset, line

@@ -127,7 +127,7 @@ def test_the_lock_lasts_as_long_as_a_command_that_was_started(tmp_path: Path) ->
 
 @pytest.mark.parametrize("moment", ["== Pictures", "== Convert"])
 def test_interrupted_it_says_how_to_carry_on(tmp_path: Path, moment: str) -> None:
-    # A session of its own, so that the signal reaches the commands it starts as well, as a terminal's Ctrl-C does.
+    # A separate session, so that the signal reaches the commands it starts as well, as a terminal's Ctrl-C does.
     with subprocess.Popen(
         [sys.executable, "-u", str(SCRIPT), str(tmp_path)],
         stdout=subprocess.PIPE,

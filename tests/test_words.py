@@ -57,12 +57,6 @@ raise ValueError(f"{mend} was refused")  # Left out.
     ]
 
 
-@pytest.mark.parametrize(("folder", "messages"), [("tpudata/report", True), ("tpudata/other", False)])
-def test_messages_of_rooms(check: Callable[[str, str], list[str]], folder: str, messages: bool) -> None:
-    found = check(f"{folder}/program.py", 'raise ValueError("refused")  # refused\n')
-    assert found == [f"{folder}/program.py:1: 'refused': write reject"] * (1 + messages)
-
-
 def test_the_width_of_prose(check: Callable[[str, str], list[str]]) -> None:
     wide = "a word " * 15
     assert check("page.md", f"{wide}\n") == ["page.md:1: 105 characters: wrap at 100"]

@@ -24,7 +24,7 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
     add = parser.add_argument
     known_by = "key" if stored else "path"
     if paths:
-        add("--input", required=True, metavar="SRC", help="what to convert")
+        add("--input", required=True, metavar="SRC", help="path of the input, local or gs://")
         add("--output", required=True, metavar="DIR", help="folder of the dataset; new or empty")
     add(
         "--split",
@@ -63,8 +63,8 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
     parser.add_switch(
         "--shuffle",
         default=not stored,
-        help=f"order records by a hash of their {'file and number' if stored else 'path'}, or as the input lists them"
-        f" (default {'the latter' if stored else 'the former'})",
+        help=f"order records by a hash of their {'file and number' if stored else 'path'}; --no-shuffle keeps the order of the"
+        f" input (default {'false' if stored else 'true'})",
     )
     add("--seed", type=int, default=0, metavar="N", help="seed of the shuffled order (default 0)")
     if labels:
@@ -75,8 +75,8 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         "--compression",
         choices=(_NONE, GZIP),
         default=None if stored else _NONE,
-        help="of the shards; gzip is for text and numbers, images gain nothing; TFDS, Grain and DALI do not read it (default"
-        f" {'as the datasets have it' if stored else 'none'})",
+        help="compression of the shards; gzip is for text and numbers, not for images; TFDS, Grain and DALI do not read it"
+        f" (default {'that of the datasets' if stored else 'none'})",
     )
     parser.add_switch(
         "--dali-index", default=False, help="also write index/*.idx, which NVIDIA DALI and the tfrecord package read"
@@ -93,8 +93,8 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         parser.add_switch(
             "--append",
             default=False,
-            help="add what is new in the input to the dataset in the output, as separate shards; options that are not passed"
-            " are the dataset's",
+            help="add new inputs to the dataset in the output, as separate shards; options that are not passed are those of"
+            " the dataset",
         )
     parser.add_switch("--dry-run", default=False, help="print the plan, write nothing")
     parser.add_switch(

@@ -19,8 +19,8 @@ def add_text_flags(parser: FlagParser) -> None:
     add(
         "--form",
         default=AUTO,
-        help="what a document is: lines, paragraphs, files, or a row of jsonl, csv, tsv or parquet (default auto: rows"
-        " where a file's name or content says so, else lines)",
+        help="unit of a document: lines, paragraphs, files, or rows of jsonl, csv, tsv or parquet (default auto: rows if"
+        " a file's name or content shows them, else lines)",
     )
     add(
         "--field",
@@ -62,7 +62,7 @@ def add_text_flags(parser: FlagParser) -> None:
         default=SPLIT,
         help="with --pack: split documents longer than a sequence, or cut them off (default split)",
     )
-    add("--eos", metavar="TOKEN", help="token that ends a document (default: the tokenizer's own)")
+    add("--eos", metavar="TOKEN", help="token that ends a document (default: that of the tokenizer)")
     add("--no-eos", action="store_true", help="put no end token after the documents in a sequence")
     parser.add_switch(
         "--int64-lists", default=False, help="store sequences as lists of int64, for readers that take no other form"

@@ -44,9 +44,7 @@ def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineO
     standard.runner = _runner_name(standard.runner)
     if workers > 1:
         if standard.runner != LOCAL_RUNNER:
-            raise UsageError(
-                f"--workers is for the local runner; {standard.runner} has flags of its own, see Beam's manual"
-            )
+            raise UsageError(f"--workers is for the local runner; {standard.runner} has other flags, see Beam's manual")
         options.view_as(DirectOptions).direct_num_workers = workers
     return options, unknown
 

@@ -109,7 +109,7 @@ def add_source_flags(parser: FlagParser) -> None:
         metavar="NAME",
         help="column of a list with the classes (default: label, class or their plurals)",
     )
-    add("--split-column", metavar="NAME", help="column of a list with the splits (default: split, where there is one)")
+    add("--split-column", metavar="NAME", help="column of a list with the splits (default: split, if there is one)")
     add("--label-separator", metavar="TEXT", help="between several classes in one cell of a CSV list, such as '|'")
     add(
         "--label-type",

@@ -364,7 +364,7 @@ def test_a_split_without_records_is_an_error(tmp_path: Path) -> None:
 def test_shards_multiple_of(pictures: Path, tmp_path: Path) -> None:
     convert(pictures, tmp_path / "out", "--shard-size=30kB", "--shards-multiple-of=4")
     assert len(open_dataset(str(tmp_path / "out")).manifest.split("train").shards) in (4, 8)
-    with pytest.raises(UsageError, match="no multiple of 4"):
+    with pytest.raises(UsageError, match="not a multiple of 4"):
         convert(pictures, tmp_path / "other", "--num-shards=6", "--shards-multiple-of=4")
 
 

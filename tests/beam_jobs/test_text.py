@@ -334,7 +334,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     source.mkdir()
     (source / "a.txt").write_text(PLAY)
     (source / "b.pdf").write_bytes(b"%PDF-1.5\n\0\0")
-    with pytest.raises(BadRecordError, match=r"b\.pdf: rejected: no text: byte 9 is zero"):
+    with pytest.raises(BadRecordError, match=r"b\.pdf: rejected: not text: byte 9 is zero"):
         convert(source, tmp_path / "out")
     convert(source, tmp_path / "out", "--on-bad-record=skip", "--resume")
     assert open_dataset(str(tmp_path / "out")).manifest.rejected == {"no text": 1}

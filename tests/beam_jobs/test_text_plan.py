@@ -17,7 +17,7 @@ def test_a_plan_with_dedup_says_that_duplicates_are_in_it(tmp_path: Path, capsys
         head, _, row, *note = capsys.readouterr().out.splitlines()
         assert head.startswith("3 documents, ")
         assert row.split()[1] == "3"
-        assert [line.startswith("with duplicates: ") for line in note] == [True] * len(dedup)
+        assert [line.startswith("including duplicates: ") for line in note] == [True] * len(dedup)
     # The run knows better.
     assert run([*flags, "--dedup"]) == 0
     assert "documents   2; 1 duplicate omitted" in capsys.readouterr().out

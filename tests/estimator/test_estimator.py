@@ -30,7 +30,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> A
 
 def estimator_of(folder: Path, **config: Any) -> tf_estimator.Estimator:
     run_config = tf_estimator.RunConfig(tf_random_seed=1, **config)
-    # A batch_size of its own is the program's affair.
+    # The program may have a param named batch_size.
     return tf_estimator.Estimator(model_fn, str(folder), run_config, {"learning_rate": 0.1, "batch_size": 8})
 
 

@@ -169,7 +169,7 @@ def test_session_config(tmp_path: Path) -> None:
             TPUEstimator(make_model_fn(), config=RunConfig(session_config=bad), use_tpu=False)
 
 
-# The session of tensorflow/tpu's ResNet and of BERT's GPU forks, in a process of its own: it changes what all of it uses.
+# The session of tensorflow/tpu's ResNet and of BERT's GPU forks, in a separate process, as it changes the session of the process.
 SESSION = """
 import json
 import tensorflow as tf

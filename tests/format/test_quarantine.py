@@ -78,7 +78,7 @@ def touched(folder: Path, number: int, begin: int, end: int) -> set[int]:
     }
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_what_was_touched_is_left_out_and_no_more(whole: Path, tmp_path: Path, data: st.DataObject) -> None:
     folder = tmp_path / "copy"
@@ -103,7 +103,7 @@ def test_what_was_touched_is_left_out_and_no_more(whole: Path, tmp_path: Path, d
     assert numbers(folder) == expected
 
 
-@pytest.mark.parametrize("share", [0, 0.001, 0.2, 0.8])
+@pytest.mark.parametrize("share", [0, 0.2, 0.8])
 def test_a_cut_shard_is_read_up_to_its_end(whole: Path, tmp_path: Path, share: float) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
@@ -250,7 +250,7 @@ def test_every_changed_byte_of_the_list_is_found(tmp_path: Path, capsys: pytest.
     data = Quarantine({shard(folder, 0).name: ShardQuarantine(1, 5, (SkippedRecords(0, 9, "ä"),))}).to_bytes()
     assert Quarantine.from_bytes(data, "x").to_bytes() == data
     for place in range(len(data)):
-        with pytest.raises(CorruptionError, match="checksum of the quarantine"):
+        with pytest.raises(CorruptionError, match="the checksum does not match the content"):
             Quarantine.from_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :], "x")
     path.write_bytes(data[:-2])
     with pytest.raises(CorruptionError, match=rf"{path} at byte 0: .*Delete it, and run `tpudata verify --quarantine`"):

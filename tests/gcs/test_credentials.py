@@ -67,7 +67,7 @@ def test_doctor_names_them(as_google: FakeGcs, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv(IMPERSONATED, "one@test, other@test")
     assert credentials() == f"other@test, impersonated by {nobody}, project test"
     monkeypatch.setenv(ANONYMOUS, "1")
-    assert credentials() == f"none shown: {ANONYMOUS} is 1"
+    assert credentials() == f"none used: {ANONYMOUS} is 1"
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
     assert credentials() == "none needed: STORAGE_EMULATOR_HOST is http://127.0.0.1:9"
 

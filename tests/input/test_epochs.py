@@ -163,7 +163,10 @@ def test_a_host_by_its_number(tmp_path: Path) -> None:
         ({"host_index": 2, "host_count": 2}, "host_index=2 of host_count=2: hosts count from 0"),
         ({"host_index": 0, "host_count": 3}, r"3 hosts cannot share it evenly. Choose a multiple"),
         ({"host_index": True, "host_count": 2}, "host_index=True"),
-        ({"host_index": 0, "host_count": 2, "input_context": tf.distribute.InputContext()}, "input_context says which"),
+        (
+            {"host_index": 0, "host_count": 2, "input_context": tf.distribute.InputContext()},
+            "input_context: it already has the number",
+        ),
     ]
     for arguments, message in wrong:
         with pytest.raises(UsageError, match=message):

@@ -1,4 +1,4 @@
-"""What the tests of several models share: networks in a graph of their own, and estimators of a few rows."""
+"""What the tests of several models share: networks in separate graphs, and estimators of a few rows."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `tpudata train` is told of its input: crops, augmentation, mixing, padding; and data that does not fit a model."""
+"""Options of the input of `tpudata train`: crops, augmentation, mixing, padding; and data that does not fit a model."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.train.jobs import newest_step, read_json, train_job
 
-# A linear model, as a person would write it in a file of their own; it saves the params that it was given.
+# A linear model, as a user would write it in a file; it saves the params that it was given.
 OWN_MODEL = """
 import json
 import tensorflow as tf
@@ -47,7 +47,7 @@ def test_a_model_of_ones_own(digits_dataset: Path, tmp_path: Path, monkeypatch: 
     assert set(read_json(tmp_path / "m" / "evaluation.json")) == {"global_step", "loss", "records", "split"}
 
 
-# A class of one's own; its object is told the params, and another one is called itself.
+# A user's classes: the object of one is given the params, and that of the other is called itself.
 OWN_CLASSES = (
     OWN_MODEL
     + """

@@ -1,4 +1,4 @@
-"""`python -m tpudata.train` as a process of its own: what it prints, and how SIGTERM ends it."""
+"""`python -m tpudata.train` as a separate process: what it prints, and how SIGTERM ends it."""
 
 from __future__ import annotations
 

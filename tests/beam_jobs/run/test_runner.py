@@ -126,7 +126,7 @@ def test_a_runner_of_an_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_workers_are_of_the_local_runner() -> None:
-    with pytest.raises(UsageError, match="DirectRunner has flags of its own"):
+    with pytest.raises(UsageError, match="DirectRunner has other flags"):
         pipeline_options(["--runner=DirectRunner"], 2)
 
 

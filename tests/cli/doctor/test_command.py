@@ -43,7 +43,7 @@ def test_all_that_is_here(digits_dataset: Path, capsys: pytest.CaptureFixture[st
     assert rows["shapes"][0] == "ok"
     assert rows["labels"] == ["ok", "labels 0 to 9 in 290 records; mnist_cnn has 10 outputs from 0"]
     assert re.fullmatch(r"shuffle window .* decoded records .*B free", rows["memory"][1])
-    assert re.match(r"[\d,]+ records/s in batches of 16; --step-time MS says", rows["feeding"][1])
+    assert re.match(r"[\d,]+ records/s in batches of 16; pass --step-time MS", rows["feeding"][1])
     assert rows["rehearsal"] == ["ok", "mnist_cnn: nothing that a TPU would reject"]
 
 

@@ -1,4 +1,4 @@
-"""What happens where there is no TPU; each in a process of its own, as TensorFlow is not the same after it."""
+"""What happens without a TPU, each in a separate process, as it changes TensorFlow for the rest of the process."""
 
 import os
 import time

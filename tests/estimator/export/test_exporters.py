@@ -66,7 +66,7 @@ def test_the_final_one(tmp_path: Path) -> None:
 
 
 class Scripted(BestExporter):
-    """A BestExporter that is told the losses."""
+    """A BestExporter that is given the losses."""
 
     def __init__(self, losses: list[float], **arguments: Any) -> None:
         super().__init__(serving_input_receiver_fn=receiver_fn, **arguments)

@@ -164,7 +164,7 @@ def test_training_that_goes_on_draws_what_comes_next(kind: str, replicas: int, t
         return train_input_fn(params).skip(start_step)
 
     def losses(folder: str, *ends: int) -> list[float]:
-        for end in ends:  # each time with an estimator, and thus kernels, of its own
+        for end in ends:  # each time with a new estimator, and thus new kernels
             settings: dict[str, Any] = {"tpu_config": {"num_replicas": replicas}, "save_summary_steps": 1}
             estimator = make_estimator(tmp_path / folder, noisy_model_fn(LAYERS[kind]), iterations=2, **settings)
             estimator.train(input_fn, max_steps=end)

@@ -109,7 +109,7 @@ def test_operations_of_begin_run_on_the_host(replicas: int, tmp_path: Path) -> N
 
     hook = Host()
     estimator = build(tmp_path, replicas)
-    for _ in range(2):  # a second run begins with a graph of its own
+    for _ in range(2):  # a second run begins with a new graph
         estimator.train(train_input_fn, hooks=[hook], steps=3)
         assert hook.total == 3
         assert [result["rows"] for result in hook.results] == [8, 8, 8]

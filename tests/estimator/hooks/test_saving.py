@@ -49,7 +49,7 @@ def test_listeners_see_every_checkpoint(replicas: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, iterations=2, save_checkpoints_steps=4, tpu_config={"num_replicas": replicas})
     assert estimator.train(train_input_fn, steps=10, saving_listeners=[listener]) is estimator
     assert listener.calls == ["begin", *saves(0, 4, 8, 10), ("end", 10, True)]
-    # That which training starts from is told of again.
+    # Listeners are called again for the checkpoint that training starts from.
     again = Listener(tmp_path)
     estimator.train(train_input_fn, steps=1, saving_listeners=[again])
     assert again.calls == ["begin", ("before", 10, True), ("after", 10, True), *saves(11), ("end", 11, True)]

@@ -139,7 +139,7 @@ def test_first_values_of_a_scaffold(replicas: int, tmp_path: Path) -> None:
         estimator.train(train_input_fn, steps=1)
         np.testing.assert_array_equal(estimator.get_variable_value("linear/w"), np.full([3, 1], 2.0))
         assert estimator.get_variable_value("linear/b") == 5.0
-    assert len(told) == 1  # only where there is no checkpoint
+    assert len(told) == 1  # only without a checkpoint
     np.testing.assert_array_equal(told[0], np.full([3, 1], 2.0))
 
 

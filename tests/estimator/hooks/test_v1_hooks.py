@@ -38,7 +38,7 @@ def test_logging_tensor_hook(replicas: int, tmp_path: Path) -> None:
 
 def test_step_counter_and_summary_saver_hooks(tmp_path: Path) -> None:
     class Summary(v1.train.SessionRunHook):  # type: ignore[misc]
-        """Makes the operation that the stock hook beside it fetches."""
+        """Makes the operation that the stock hook next to it fetches."""
 
         def begin(self) -> None:
             loss = v1.get_default_graph().get_tensor_by_name("the_loss:0")

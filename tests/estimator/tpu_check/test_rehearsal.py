@@ -288,7 +288,7 @@ def test_what_is_slow_is_not_rejected(tmp_path: Path, caplog: pytest.LogCaptureF
 @pytest.mark.parametrize(
     ("change", "where", "what"),
     [
-        (lambda f, _: {**f, "name": tf.as_string(f["x"])}, "features['name']", "dtype string"),
+        (lambda f, _: {**f, "name": tf.as_string(f["x"])}, "features['name']", "dtype is string"),
         (
             lambda f, n: {**f, "v": tf.zeros([n, tf.random.uniform([], 1, 3, tf.int32)])},
             "features['v']",

@@ -154,7 +154,7 @@ def built(
     return TPUEstimator(cases.model_fn(tpu, name, checkpoint, calls), config=run_config, use_tpu=False, **sizes)
 
 
-# tf.layers asks to be replaced, and TF 2's layers have no updates of their own.
+# tf.layers is deprecated, and layers of TF 2 have no `updates`.
 @pytest.mark.filterwarnings("ignore:.*batch_normalization` is deprecated", "ignore:`layer.updates` will be removed")
 @pytest.mark.parametrize("name", ORIGINAL)
 def test_equals_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:

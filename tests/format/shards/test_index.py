@@ -92,8 +92,8 @@ def test_every_damaged_byte_and_every_cut_is_found() -> None:
 @pytest.mark.parametrize(
     ("records", "block_records", "compression", "summary", "message"),
     [
-        (5, 2, 0, b"{}", "should have"),
-        (3, 2, 2, b"{}", "should have"),
+        (5, 2, 0, b"{}", "wrong length"),
+        (3, 2, 2, b"{}", "wrong length"),
         (3, 0, 0, b"{}", "blocks of 0 records"),
         (3, 2, 1, b"{}", "compression 1"),
         (3, 2, 0, b"{]", "the summary is not JSON"),

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.format.damage import (
+from tests.format.verification.damage import (
     FEW,
     FIRST,
     OTHER,

@@ -240,7 +240,7 @@ def test_deleting(store: FakeGcs, gcs: Storage) -> None:
 def test_errors_name_the_object_the_cause_and_the_mend(store: FakeGcs, gcs: Storage) -> None:
     store.bucket("secret")
     store.denied.add("secret")
-    with pytest.raises(StorageError, match=r"gs://b/a could not be read: it is not there \(404\), or bucket b is not"):
+    with pytest.raises(StorageError, match=r"gs://b/a could not be read: no such object, or no bucket b \(404\)"):
         gcs.read("gs://b/a")
     with pytest.raises(StorageError, match="gs://b/a could not be listed: there is no object below it"):
         gcs.list("gs://b/a")
@@ -407,7 +407,8 @@ def test_who_waits_is_told_of_it_once_in_a_while(
 def test_the_store_s_own_words_are_passed_on_in_one_line(store: FakeGcs) -> None:
     store.denied.add("b")
     with pytest.raises(
-        StorageUnavailableError, match=r"objectViewer\. The store says: the account does not have .* to b\.$"
+        StorageUnavailableError,
+        match=r"objectViewer to read only\. The store says: the account does not have .* to b\.$",
     ):
         GcsStorage().read("gs://b/a")
     text = "GET https://x/y?upload_id=1: <html>\n\n<b>busy</b> " + "la " * 999

@@ -131,7 +131,7 @@ def test_one_file_serves_all_modes(parse: Any) -> None:
     predicted = parse(text, *REQUIRED, "--mode=predict")
     assert (predicted.output, predicted.early_stop_metric, predicted.augment) == ("o", None, False)
     assert parse(f"{text}mode: eval", *REQUIRED).continuous
-    # A flag is meant for the mode that it stands beside.
+    # A flag applies to the mode next to it.
     with pytest.raises(UsageError, match=r"--augment requires --mode train or train_and_eval \(got predict\)"):
         parse(text, *REQUIRED, "--mode=predict", "--augment")
 

@@ -42,7 +42,7 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--config", metavar="FILE", help="configuration of the rehearsal, as for tpudata train")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="parameter of the model")
     for name, value in REHEARSAL_FLAGS.items():
-        parser.add_argument(f"--{name}", metavar=value, help="for the dataset and the model, as for tpudata train")
+        parser.add_argument(f"--{name}", metavar=value, help="as for tpudata train, for the dataset and the model")
     parser.add_argument(
         "--step-time",
         metavar="MS",

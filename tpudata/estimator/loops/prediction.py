@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.api.hook_lists import check_hooks
@@ -67,7 +68,8 @@ def predict(
                 if np.ndim(array) == 0 or len(array) != len(kept):
                     name = path.replace("features", "predictions", 1)
                     raise ModelFnValueError(
-                        f"{name} has shape {np.shape(array)} (expected {len(kept)} rows, as the batch). Predict one for each row."
+                        f"{name} has shape {np.shape(array)} (expected {counted(len(kept), 'row')}, as in the batch). Predict one "
+                        "for each row."
                     )
             batch = tf.nest.map_structure(lambda array, kept=kept: array[kept], batch)
             if not yield_single_examples:

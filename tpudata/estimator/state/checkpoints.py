@@ -67,8 +67,8 @@ def known(model_dir: str) -> list[str]:
         state.Clear()
     if not state.model_checkpoint_path:
         raise CheckpointError(
-            f"{path} is damaged (expected the newest checkpoint, as in 'model_checkpoint_path: \"model.ckpt-100\"'). Write "
-            "that into it. To start from step 0, use another model_dir."
+            f"{path} is damaged (expected a line such as 'model_checkpoint_path: \"model.ckpt-100\"'). Write such a line with "
+            "the newest checkpoint into it. To start from step 0, use another model_dir."
         )
     newest = state.model_checkpoint_path
     others = [item for item in state.all_model_checkpoint_paths if item != newest]

@@ -11,7 +11,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.format.damage import FEW, FIRST, OTHER, SECOND, WHERE, Replaced, flipped, places, reasons, swap, write_raw
+from tests.format.verification.damage import (
+    FEW,
+    FIRST,
+    OTHER,
+    SECOND,
+    WHERE,
+    Replaced,
+    flipped,
+    places,
+    reasons,
+    swap,
+    write_raw,
+)
 from tpudata.format import (
     ShardIndex,
     Split,
