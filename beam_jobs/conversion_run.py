@@ -19,15 +19,14 @@ from beam_jobs.conversion import Conversion
 from beam_jobs.output.folder import (
     Found,
     check_has_dali_index,
-    give_up,
     look_at_output,
     not_written,
     reject_another_dataset,
     reject_foreign_metadata,
     reject_strays,
-    remove_dataset,
 )
 from beam_jobs.output.rejects import remove_listing_rejects
+from beam_jobs.output.removal import give_up, remove_dataset
 from beam_jobs.pipeline import build_pipeline
 from beam_jobs.planning.plan import Plan
 from beam_jobs.run.job import job_has_ended

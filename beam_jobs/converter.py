@@ -70,7 +70,7 @@ class Converter(abc.ABC):
     @property
     @abc.abstractmethod
     def record_overhead(self) -> int:
-        """About how many bytes a record takes in a shard besides its content and its texts."""
+        """Approximate bytes of a record in a shard without its content and its texts."""
 
     @abc.abstractmethod
     def new_summary(self) -> Any:

@@ -214,7 +214,7 @@ def _checked_places(inputs: Sequence[str], output: str, beam_options: PipelineOp
 
 
 def _report_missing_keys(output: str, stored: ReshardOptions) -> None:
-    """Print of each list of keys that is longer than its split how many keys have no record, at least."""
+    """Print the least number of keys without a record, for each list of keys that is longer than its split."""
     splits = open_dataset(output).manifest.splits
     for name, keys in stored.split_keys.items():
         # More have none if the split also has other records, or several of one key.

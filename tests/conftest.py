@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         # Files of more kinds take longer, and the others fill the time in which one process would wait for another.
         items.sort(key=lambda item: -len(kinds_of(item.path)))
+
+
+def pytest_collection_finish() -> None:
+    """Freeze what imports have made: the collector's rounds through a million objects take a tenth of the time otherwise."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -7,15 +7,14 @@ Its layout, integers little-endian:
     8 (B+1)    number of the first entry of each bucket, and of all entries, uint64
     16 N       the entries of tpudata.format.shards.keys, in ascending order as bytes
 
-A bucket has the entries whose keys begin with the same bits: 65,536 at most on average. Keys are hashes, so the inputs of any
-folder are in all buckets.
+A bucket has the entries whose keys begin with the same bits: 128 at most on average, 2 kB, so that an input costs one small read.
+Keys are hashes, so the inputs of any folder are in all buckets.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import mmap
 import os
 import tempfile
 import threading
@@ -39,12 +38,18 @@ from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, Entries, ShardKeys
 from tpudata.storage import for_each, is_remote, storage_for
 from tpudata.storage.local.file_urls import local_path
 
-_BUCKET_ENTRIES = 1 << 16
+_BUCKET_ENTRIES = 1 << 7
+# Buckets of a store that are fetched with one request: 1 MB.
+_FETCHED_BUCKETS_SHIFT = 9
+# Buckets that are searched at a time: 8 MB.
+_SEARCHED_BUCKETS = 1 << 12
+# Lines of rejected inputs that are taken together.
+_LINES = 1 << 16
 # Entries that are sorted at a time: 16 MB. At most so many files hold the rest meanwhile.
 _SORTED_ENTRIES, _MOST_FILES = 1 << 20, 256
 # Keys of shards that are read at the same time: object stores are slow one by one.
 _READERS = 16
-# A bucket is fetched by one thread at a time; others may fetch other buckets meanwhile.
+# Buckets are fetched by one thread at a time; others may fetch other buckets meanwhile.
 _LOCKS = 64
 _NUMBER = np.dtype("<u8")
 
@@ -86,7 +91,7 @@ def write_entries(parts: Iterable[Entries], expected: int, path: str) -> None:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1 << file_bits)]
         for entries in parts:
             keys = _words(entries)[:, 0]
-            counts += np.bincount(_first_bits(keys, bits), minlength=len(counts))
+            np.add.at(counts, _first_bits(keys, bits), 1)
             _deal_out(entries, _first_bits(keys, file_bits), files)
         firsts = np.concatenate([[0], np.cumsum(counts)]).astype(_NUMBER)
         with storage_for(path).create(path) as known:
@@ -99,8 +104,8 @@ def write_entries(parts: Iterable[Entries], expected: int, path: str) -> None:
 class KnownFile:
     """A file of `write_known`, to look inputs up in; safe to share between threads.
 
-    A file on this machine is mapped into memory, and its entries are found by bisection. A bucket of a store's file is fetched
-    once, into a temporary file that is mapped likewise.
+    Each input's bucket is read from the file; of a store's file, some buckets at a time are fetched once, into a temporary file.
+    The file is not mapped into memory: one that is cut meanwhile would end the process.
 
     Args:
         path: of the file.
@@ -120,17 +125,13 @@ class KnownFile:
         self._bits = buckets.bit_length() - 1
         self._is_copy = is_remote(path)
         self._file = _nameless_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
-        size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
-        if self._is_copy:
-            os.truncate(self._file, size)
-        else:
+        if not self._is_copy:
             weakref.finalize(self, os.close, self._file)
+            size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
             if (found := os.fstat(self._file).st_size) != size:
                 raise StorageError(
                     f"{path} could not be read: cut (got {found} bytes, expected {size}). Start the append again."
                 )
-        table = mmap.mmap(self._file, size, access=mmap.ACCESS_READ)
-        self._entries = np.frombuffer(table, ">u8", offset=self._start).reshape(-1, 2)
         self._fetched: set[int] = set()
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
@@ -138,46 +139,49 @@ class KnownFile:
         """Return what the dataset has of each of some inputs.
 
         Args:
-            inputs: any number. For an input that was rejected before there was a
-                reference to it, the error: it is `REJECTED` if the dataset lists it, else `NEW`.
+            inputs: any number; an error for one without a reference, which is `REJECTED` if the dataset lists it, else `NEW`.
         """
         words = sought_words(inputs)
         found = [Standing.NEW] * len(inputs)
-        if not len(self._entries):
-            return found
-        buckets = _first_bits(words[:, 0], self._bits)
+        order = np.argsort(words[:, 0], kind="stable")
+        buckets, starts = np.unique(_first_bits(words[order, 0], self._bits), return_index=True)
         if self._is_copy:
-            self._fetch(np.unique(buckets).tolist())
-        begins, ends = self._first_places(words[:, 0], buckets), self._firsts[buckets + 1]
-        is_there = (begins < ends) & (self._keys_at(begins) == words[:, 0])
-        for row in np.flatnonzero(is_there).tolist():
-            begin = end = int(begins[row])
-            while end < ends[row] and self._entries[end, 0] == words[row, 0]:
-                end += 1
-            states = self._entries[begin:end, 1].tolist()
-            found[row] = standing(int(words[row, 1]), states, is_error=isinstance(inputs[row], BadRecordError))
+            self._fetch(np.unique(buckets >> _FETCHED_BUCKETS_SHIFT).tolist())
+        for place in range(0, len(buckets), _SEARCHED_BUCKETS):
+            last = place + _SEARCHED_BUCKETS
+            rows = order[starts[place] : starts[last] if last < len(starts) else None]
+            entries = _words(self._read(buckets[place:last]))
+            keys, sought = entries[:, 0], words[rows, 0]
+            begins, ends = np.searchsorted(keys, sought, "left"), np.searchsorted(keys, sought, "right")
+            for match in np.flatnonzero(begins < ends).tolist():
+                row, states = int(rows[match]), entries[begins[match] : ends[match], 1].tolist()
+                found[row] = standing(int(words[row, 1]), states, is_error=isinstance(inputs[row], BadRecordError))
         return found
 
-    def _first_places(self, keys: npt.NDArray[np.uint64], buckets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the number of the first entry of each key's bucket that is no smaller than the key: int64 [n]."""
-        low, high = self._firsts[buckets], self._firsts[buckets + 1]
-        while (is_open := low < high).any():
-            middle = (low + high) // 2
-            is_less = self._keys_at(middle) < keys
-            low = np.where(is_open & is_less, middle + 1, low)
-            high = np.where(is_open & ~is_less, middle, high)
-        return low
+    def _read(self, buckets: npt.NDArray[np.int64]) -> Entries:
+        """Return the entries of buckets, which are ascending; neighbours are read together."""
+        begins, ends = self._firsts[buckets], self._firsts[buckets + 1]
+        is_first = np.concatenate([[True], begins[1:] != ends[:-1]])
+        runs = zip(begins[is_first].tolist(), ends[np.roll(is_first, -1)].tolist(), strict=True)
+        return np.frombuffer(b"".join(self._read_run(first, last) for first, last in runs if first < last), ENTRY)
 
-    def _keys_at(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        keys: npt.NDArray[np.uint64] = self._entries[np.minimum(places, len(self._entries) - 1), 0].astype(np.uint64)
-        return keys
+    def _read_run(self, first: int, last: int) -> bytes:
+        size = (last - first) * ENTRY_BYTES
+        data = os.pread(self._file, size, self._start + first * ENTRY_BYTES)
+        if len(data) != size:
+            raise StorageError(
+                f"{self._path} could not be read: cut (got {len(data)} bytes at byte {self._start + first * ENTRY_BYTES}, expected"
+                f" {size}). Start the append again."
+            )
+        return data
 
-    def _fetch(self, buckets: Sequence[int]) -> None:
-        """Fetch those buckets of a store's file that the copy lacks, many at the same time."""
-        for_each(self._path, self._fetch_one, [number for number in buckets if number not in self._fetched])
+    def _fetch(self, numbers: Sequence[int]) -> None:
+        """Fetch those groups of buckets of a store's file that the copy lacks, many at the same time."""
+        for_each(self._path, self._fetch_one, [number for number in numbers if number not in self._fetched])
 
     def _fetch_one(self, number: int) -> None:
-        first, last = self._firsts[number : number + 2].tolist()
+        begin, end = number << _FETCHED_BUCKETS_SHIFT, (number + 1) << _FETCHED_BUCKETS_SHIFT
+        first, last = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
         offset, length = self._start + first * ENTRY_BYTES, (last - first) * ENTRY_BYTES
         with self._locks[number % len(self._locks)]:
             if number not in self._fetched:
@@ -224,7 +228,7 @@ def _entries(dataset: Dataset) -> Iterator[Entries]:
         while some := list(itertools.islice(shards, 4 * _READERS)):
             yield from pool.map(functools.partial(_shard_entries, dataset), some)
     rejected = _rejected(dataset)
-    while lines := list(itertools.islice(rejected, _BUCKET_ENTRIES)):
+    while lines := list(itertools.islice(rejected, _LINES)):
         yield np.array(lines, ENTRY)
 
 

@@ -19,7 +19,7 @@ from beam_jobs.command.tables import added_table, plan_table, result_table
 from beam_jobs.conversion import Conversion
 from beam_jobs.conversion_run import convert, plan_conversion
 from beam_jobs.options import ConvertOptions
-from beam_jobs.output.folder import end_run
+from beam_jobs.output.removal import end_run
 from beam_jobs.run.launch import Launch
 from beam_jobs.run.lifetime import check_detachable
 from beam_jobs.run.local_workers import end_workers

@@ -22,14 +22,13 @@ from beam_jobs.option_values import SplitShares, parse_size
 from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions
 from beam_jobs.output.folder import (
     check_has_dali_index,
-    give_up,
     look_at_output,
     reject_another_dataset,
     reject_foreign_metadata,
     reject_strays,
-    remove_dataset,
     suffix_for,
 )
+from beam_jobs.output.removal import give_up, remove_dataset
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan, SumTallies, make_plan
 from beam_jobs.planning.tally import Tally
@@ -152,7 +151,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         pipeline = examples.pipeline
         options = _with_limits(self._options, local=is_in_process(type(pipeline.runner).__name__))
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
-        # Found here, it costs nobody the time that their pipeline takes. Nothing is changed before the plan is made.
+        # Checked before the user's pipeline runs. Nothing is changed before the plan is made.
         check_unclaimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
         claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)

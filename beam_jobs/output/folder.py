@@ -9,26 +9,22 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.output.rejects import rejects_name
+from beam_jobs.output.removal import manifest_of, metadata_of
 from tpudata.console.tables import counted
 from tpudata.errors import OutputError, StorageError, TpudataError
-from tpudata.format import Feature, Manifest, index_name, tfds
+from tpudata.format import Feature, Manifest, tfds
 from tpudata.format.layout import (
     INDEX_FOLDER,
     LABELS_NAME,
     REJECTS_FOLDER,
-    dali_index_name,
     is_shard_name,
-    keys_name,
     shard_suffix,
 )
 from tpudata.format.manifest.manifest import MANIFEST_NAME
-from tpudata.format.metadata import metadata_names, metadata_names_of
+from tpudata.format.metadata import metadata_names
 from tpudata.format.tfrecord.gzip_blocks import HEADER
-from tpudata.format.tokenizer_file import TOKENIZER_NAMES, tokenizer_file
-from tpudata.storage import Entry, for_each, is_remote, storage_for
-from tpudata.storage.claims.claim import CLAIM_NAME, Claim, has_claim, own_claim
-from tpudata.storage.claims.hold import drop_claim, drop_pipeline_claim
+from tpudata.format.tokenizer_file import TOKENIZER_NAMES
+from tpudata.storage import Entry, is_remote, storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 _CARRY_ON = "--resume to carry on a killed run there"
@@ -64,7 +60,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
     if append and not complete:
         raise OutputError(
             f"--append: {output} has no {MANIFEST_NAME}, so there is no complete dataset to add to."
-            f" {f'Pass {_CARRY_ON}' if entries else 'Leave --append out to make one'}, or name another folder."
+            f" {f'Pass {_CARRY_ON}' if entries else 'Omit --append to make one'}, or name another folder."
         )
     if not entries:
         return Found.NOTHING
@@ -114,7 +110,7 @@ def reject_another_dataset(
     output: str, options: Mapping[str, Any], fingerprint: str, *, can_append: bool = False
 ) -> None:
     """Raise OutputError if the complete dataset in a folder was made with other options or from another input."""
-    manifest = _manifest(output)
+    manifest = manifest_of(output)
     reject_other_options(output, manifest.options, options, "--resume")
     if manifest.source.fingerprint != fingerprint:
         raise OutputError(
@@ -125,10 +121,10 @@ def reject_another_dataset(
 
 def check_has_dali_index(options: ConvertOptions) -> None:
     """Raise OutputError if a run that writes no shards again is asked for an index for DALI that its dataset does not have."""
-    if options.dali_index and not _manifest(options.output).dali_index:
+    if options.dali_index and not manifest_of(options.output).dali_index:
         raise OutputError(
             f"--dali-index: {options.output} holds a complete dataset without one. Run `tpudata index {options.output}`, which adds"
-            " it, and leave --dali-index out."
+            " it, and omit --dali-index."
         )
 
 
@@ -169,7 +165,7 @@ def reject_foreign_metadata(
         files: names of further files that it has.
     """
     storage = storage_for(output)
-    own = _metadata_of(_manifest(output))
+    own = metadata_of(manifest_of(output))
     for name in (*metadata_names(compression, features, labelled=labelled), *files):
         if name not in own and storage.stat(storage.join(output, name)) is not None:
             raise OutputError(
@@ -192,81 +188,18 @@ def not_written(error: TpudataError, output: str, again: str) -> OutputError | N
     return OutputError(f"{error} Then run again with {again}.")
 
 
-def give_up(output: str, claim: Claim | None) -> None:
-    """Remove the unfinished files of a run that no other attempt would complete, if it still holds its claim on the output.
-
-    The claim of a pipeline goes, too: nobody else would remove it.
-    """
-    if claim is not None and not has_claim(output, claim):
-        return
-    remove_temporary_files(output)
-    drop_pipeline_claim(output, claim)
-
-
-def end_run(output: str) -> None:
-    """Remove the unfinished files and the claim of the run that ends with this process, if it holds one on the output."""
-    claim = own_claim(output)
-    if claim is not None:
-        remove_temporary_files(output)
-        drop_claim(output, claim)
-
-
-def remove_temporary_files(output: str) -> None:
-    """Remove the unfinished files of killed workers. Only for the run that holds the claim on the output, which stays."""
-    storage = storage_for(output)
-    for folder in (output, storage.join(output, INDEX_FOLDER), storage.join(output, REJECTS_FOLDER)):
-        if storage.stat(folder) is None:
-            continue
-        for entry in storage.list(folder):
-            if entry.name.startswith(TEMPORARY_PREFIX) and entry.name != CLAIM_NAME:
-                storage.delete(entry.path)
-
-
 def reject_another_run(output: str, manifest: Manifest) -> None:
     """Raise OutputError if another run has completed a dataset in a folder since this one began, but the same."""
     storage = storage_for(output)
     reject_strays(output, manifest.shard_names())
     if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
         return
-    found = _manifest(output)
+    found = manifest_of(output)
     if dataclasses.replace(found, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) != manifest:
         raise OutputError(
             f"{output}: another run has completed a dataset there since this one began, from another input or with other options."
             " Run one at a time, or name another folder."
         )
-
-
-def remove_dataset(output: str) -> None:
-    """Remove exactly what the manifest in a folder lists, the manifest first."""
-    storage = storage_for(output)
-    manifest = _manifest(output)
-    # The manifest goes first: from then on the folder no longer claims to be complete.
-    storage.delete(storage.join(output, MANIFEST_NAME))
-    paths = []
-    for split in manifest.splits.values():
-        for shard in split.shards:
-            paths.append(storage.join(output, index_name(shard.name)))
-            if manifest.keys:
-                paths.append(storage.join(output, keys_name(shard.name)))
-            if manifest.dali_index:
-                paths.append(storage.join(output, dali_index_name(shard.name)))
-            paths.append(storage.join(output, rejects_name(shard.name)))
-            paths.append(storage.join(output, shard.name))
-    paths += [storage.join(output, REJECTS_FOLDER, name) for name in manifest.rejects]
-    paths += [storage.join(output, name) for name in _metadata_of(manifest)]
-    for_each(output, storage.delete, paths)
-
-
-def _manifest(output: str) -> Manifest:
-    storage = storage_for(output)
-    path = storage.join(output, MANIFEST_NAME)
-    return Manifest.from_bytes(storage.read(path), path)
-
-
-def _metadata_of(manifest: Manifest) -> tuple[str, ...]:
-    tokenizer = tokenizer_file(manifest)
-    names = metadata_names_of(manifest)
-    return names if tokenizer is None else (*names, tokenizer.name)
 
 
 def _or_append(can_append: bool) -> str:

@@ -232,6 +232,6 @@ def cut(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp]:
     after = np.searchsorted(ends, targets)
     before = np.where(after > 0, ends[after - 1], 0)
     cuts = after + (ends[after] - targets < targets - before)
-    # ... moved where it must be, so that every run has a bucket: cuts ascend, and leave one for each run to come.
+    # ... moved if necessary, so that every run has a bucket: cuts ascend, and leave one for each later run.
     cuts = np.maximum.accumulate(np.maximum(cuts, 1) - order) + order
     return np.minimum(cuts, len(sizes) - count + order)

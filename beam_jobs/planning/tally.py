@@ -114,7 +114,7 @@ class Tally:
     """The sum of any number of TallyParts.
 
     Attributes:
-        bytes: of all records.
+        bytes: total bytes of the records.
     """
 
     def __init__(self) -> None:

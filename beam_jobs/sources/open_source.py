@@ -22,7 +22,7 @@ from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.lists.rows import UTF16_BOMS
 from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.sources.parquet_images import PARQUET_MAGIC, ParquetImages
+from beam_jobs.sources.parquet.source import PARQUET_MAGIC, ParquetImages
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.table import SOURCES, source_opener
 from beam_jobs.sources.tars.file import first_bytes, is_tar, packing, unpacked_name

@@ -17,7 +17,7 @@ from beam_jobs.sources.idx import IdxPairs, is_idx_name
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.sources.parquet_images import ParquetImages
+from beam_jobs.sources.parquet.source import ParquetImages
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.tars.tars import Tars
 from beam_jobs.sources.zips import Zips

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from beam_jobs.converter import ShardContext
-from beam_jobs.output.folder import reject_another_run, remove_temporary_files
+from beam_jobs.output.folder import reject_another_run
 from beam_jobs.output.rejects import listing_rejects
+from beam_jobs.output.removal import remove_temporary_files
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan
 from beam_jobs.references.labels import Labels

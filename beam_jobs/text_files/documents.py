@@ -15,7 +15,7 @@ from beam_jobs.text_files.forms import TextForm, document_key, look_at
 from beam_jobs.text_files.lines import BOM, Span, has_mark
 from beam_jobs.text_files.options import FILES, PARQUET, TextOptions
 from beam_jobs.text_files.parquet_rows import group_rows, row_groups
-from beam_jobs.text_files.streams import plain_chunks, unpacked_chunks
+from beam_jobs.text_files.streams import decompressed_chunks, plain_chunks
 from beam_jobs.text_files.values import RowForm
 from tpudata.errors import BadRecordError, SourceError
 
@@ -82,7 +82,7 @@ def document_blocks(part: TextPart, options: TextOptions, reject: Reject) -> Ite
         found = gathered(_whole(file, form, options.document_bytes))
     else:
         found = _spans(part, form, options.document_bytes)
-    known, is_read_in_place = TEXT_FORMATS[form.kind], form.kind != PARQUET and not form.packed
+    known, is_read_in_place = TEXT_FORMATS[form.kind], form.kind != PARQUET and not form.compression
     row, name = RowForm(known.row, form.delimiter, form.columns), document_key(file.name)
     for spans in found:
         kept = _of_allowed_size(DocumentBlock(name, row, spans, is_read_in_place), form, file, options, reject)
@@ -125,25 +125,25 @@ def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
 def _found(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     path, known = part.file.path, TEXT_FORMATS[form.kind]
     if known.is_lines:
-        if not form.packed:
+        if not form.compression:
             return line_blocks_in_range(path, part.start, part.stop, limit)
-        return line_blocks(unpacked_chunks(path, form.packed), 0, limit)
+        return line_blocks(decompressed_chunks(path, form.compression), 0, limit)
     if form.has_ranges and known.in_range is not None:
         return gathered(known.in_range(path, part.start, part.stop, limit))
     assert known.in_stream is not None, f"{form.kind} has a separate reader"
-    chunks = unpacked_chunks(path, form.packed) if form.packed else plain_chunks(path, 0, part.stop)
+    chunks = decompressed_chunks(path, form.compression) if form.compression else plain_chunks(path, 0, part.stop)
     return gathered(known.in_stream(chunks, form.delimiter, limit, path))
 
 
 def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
-    if not form.packed:
+    if not form.compression:
         # A byte order mark alone is not a document.
         if file.size and not (file.size == len(BOM) and has_mark(file.path)):
             yield Span(WHOLE_FILE, file.size, b"")
         return
     held: list[bytes] = []
     size = 0
-    for chunk in unpacked_chunks(file.path, form.packed):
+    for chunk in decompressed_chunks(file.path, form.compression):
         size += len(chunk)
         if size <= limit:
             held.append(chunk)

@@ -14,7 +14,7 @@ from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.json_arrays import is_json_array
 from beam_jobs.text_files.lines import line_spans, lines
 from beam_jobs.text_files.options import AUTO, CSV, JSON_ARRAY, JSONL, LINES, PARQUET, TSV, TextOptions
-from beam_jobs.text_files.streams import PACKED_SUFFIXES, compression, unpacked_chunks
+from beam_jobs.text_files.streams import COMPRESSED_SUFFIXES, decompressed_chunks, find_compression
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import storage_for
@@ -40,25 +40,25 @@ class TextForm(NamedTuple):
 
     Attributes:
         kind: `"lines"`, `"paragraphs"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"` or `"parquet"`.
-        packed: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing.
+        compression: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing.
         columns: names of the cells of a row of CSV or TSV.
         delimiter: delimiter of cells.
     """
 
     kind: str
-    packed: str = ""
+    compression: str = ""
     columns: tuple[str, ...] = ()
     delimiter: str = ""
 
     @property
     def has_ranges(self) -> bool:
         """Whether a range of bytes can be read by itself."""
-        return not self.packed and TEXT_FORMATS[self.kind].has_ranges
+        return not self.compression and TEXT_FORMATS[self.kind].has_ranges
 
 
 def document_key(name: str) -> str:
     """Return the file's part of the keys of its documents: its path below the input, without `.gz` and the like."""
-    for suffix in PACKED_SUFFIXES:
+    for suffix in COMPRESSED_SUFFIXES:
         if name.endswith(suffix):
             return name.removesuffix(suffix)
     return name
@@ -76,10 +76,10 @@ def look_at(path: str, options: TextOptions) -> TextForm:
     for magic, what in _OTHER.items():
         if head.startswith(magic):
             raise SourceError(f"{path} is {what}.")
-    packed = compression(head[:16])
-    if packed:
-        head = next(unpacked_chunks(path, packed), b"")[:_HEAD_BYTES]
-    kind = _kind(path, head, packed, options)
+    compression = find_compression(head[:16])
+    if compression:
+        head = next(decompressed_chunks(path, compression), b"")[:_HEAD_BYTES]
+    kind = _kind(path, head, compression, options)
     if kind == PARQUET:
         return TextForm(kind)
     for mark, encoding in _OTHER_MARKS.items():
@@ -95,11 +95,11 @@ def look_at(path: str, options: TextOptions) -> TextForm:
             " rows, or omit --field."
         )
     if kind in (CSV, TSV):
-        return _with_columns(path, kind, packed, head, options)
-    return TextForm(kind, packed)
+        return _with_columns(path, kind, compression, head, options)
+    return TextForm(kind, compression)
 
 
-def _kind(path: str, head: bytes, packed: str, options: TextOptions) -> str:
+def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
     is_parquet = head.startswith(_PARQUET_MAGIC)
     name = document_key(path.lower())
     named = next(
@@ -110,12 +110,14 @@ def _kind(path: str, head: bytes, packed: str, options: TextOptions) -> str:
         if is_parquet:
             raise UsageError(f"--form is {kind}, but {path} is a Parquet file. Omit --form, or pass other files.")
         raise SourceError(f"{path} is not a Parquet file: it begins with {head[:8].hex(' ') or 'nothing'}.")
-    if is_parquet and packed:
-        raise SourceError(f"{path} is a Parquet file compressed with {packed}. Unpack it; Parquet compresses itself.")
+    if is_parquet and compression:
+        raise SourceError(
+            f"{path} is a Parquet file compressed with {compression}. Unpack it; Parquet compresses itself."
+        )
     return kind
 
 
-def _with_columns(path: str, kind: str, packed: str, head: bytes, options: TextOptions) -> TextForm:
+def _with_columns(path: str, kind: str, compression: str, head: bytes, options: TextOptions) -> TextForm:
     """Return a CSV or TSV form with the columns from the first row."""
     names = [field.name for field in options.fields]
     first: tuple[str, ...] = ()
@@ -132,7 +134,7 @@ def _with_columns(path: str, kind: str, packed: str, head: bytes, options: TextO
             doubled = sorted({name for name in columns if columns.count(name) > 1})
             if doubled:
                 raise SourceError(f"{path}: column {doubled[0]!r} appears twice in the first row. Rename one.")
-            return TextForm(kind, packed, columns, delimiter)
+            return TextForm(kind, compression, columns, delimiter)
     if wrong is not None:
         raise wrong
     missing = next(name for name in names if name not in first)

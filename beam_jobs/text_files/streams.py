@@ -25,10 +25,10 @@ _BEHIND_BYTES = 1 << 16
 _PACKED_BYTES = 1 << 11
 GZIP, BZIP2, ZSTD, XZ = "gzip", "bzip2", "zstd", "xz"
 # Suffixes of compressed files, after the name of the content.
-PACKED_SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
 
 
-def compression(head: bytes) -> str:
+def find_compression(head: bytes) -> str:
     """Return the compression of a file, by its first 16 bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string."""
     if head.startswith(b"\x1f\x8b"):
         return GZIP
@@ -56,12 +56,12 @@ def plain_chunks(path: str, start: int, stop: int) -> Iterator[bytes]:
         start += length
 
 
-def unpacked_chunks(path: str, packed: str) -> Iterator[bytes]:
+def decompressed_chunks(path: str, compression: str) -> Iterator[bytes]:
     """Yield the content of a compressed file from start to end; it may consist of several streams.
 
     Args:
         path: path of the file.
-        packed: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
+        compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
 
     Raises:
         CorruptionError: the file is cut or damaged; its offset counts unpacked bytes.
@@ -69,55 +69,55 @@ def unpacked_chunks(path: str, packed: str) -> Iterator[bytes]:
     offset = 0
     with storage_for(path).open(path) as file:
         try:
-            for chunk in _unpacked(file, packed):
+            for chunk in _decompressed(file, compression):
                 offset += len(chunk)
                 yield chunk
         except (zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError, EOFError) as error:
             raise CorruptionError(
-                path, offset, f"the {packed} stream is cut or damaged: {error} (the offset counts unpacked bytes)"
+                path, offset, f"the {compression} stream is cut or damaged: {error} (the offset counts unpacked bytes)"
             ) from None
 
 
-def _unpacked(file: BinaryIO, packed: str) -> Iterator[bytes]:
-    unpacker: Any = None
+def _decompressed(file: BinaryIO, compression: str) -> Iterator[bytes]:
+    decompressor: Any = None
     held: list[bytes] = []
     size = 0
     while data := file.read(_PACKED_BYTES):
         # Zeros may follow a gzip stream, as on tapes, and in multiples of four an xz stream.
-        while data := data.lstrip(b"\0") if unpacker is None and packed in (GZIP, XZ) else data:
-            unpacker = unpacker or _unpacker(packed)
-            piece = unpacker.decompress(data)
+        while data := data.lstrip(b"\0") if decompressor is None and compression in (GZIP, XZ) else data:
+            decompressor = decompressor or _decompressor(compression)
+            piece = decompressor.decompress(data)
             held.append(piece)
             size += len(piece)
-            data, unpacker = (unpacker.unused_data, None) if unpacker.eof else (b"", unpacker)
+            data, decompressor = (decompressor.unused_data, None) if decompressor.eof else (b"", decompressor)
         if size >= CHUNK_BYTES:
             yield b"".join(held)
             held, size = [], 0
     if size:
         yield b"".join(held)
-    if unpacker is not None:
+    if decompressor is not None:
         raise EOFError("it ends too soon")
 
 
-def _unpacker(packed: str) -> Any:
-    if packed == GZIP:
+def _decompressor(compression: str) -> Any:
+    if compression == GZIP:
         return zlib.decompressobj(zlib.MAX_WBITS | 16)
-    if packed == XZ:
+    if compression == XZ:
         return lzma.LZMADecompressor(lzma.FORMAT_XZ)
-    return bz2.BZ2Decompressor() if packed == BZIP2 else zstandard.ZstdDecompressor().decompressobj()
+    return bz2.BZ2Decompressor() if compression == BZIP2 else zstandard.ZstdDecompressor().decompressobj()
 
 
-class UnpackedFile(io.RawIOBase):
+class DecompressedFile(io.RawIOBase):
     """Decompressed content of a file, read from start to end; it seeks forward only.
 
     Args:
         path: path of the file.
-        packed: compression, as for `unpacked_chunks`, whose errors reading raises.
+        compression: name of the compression, as for `decompressed_chunks`, whose errors reading raises.
     """
 
-    def __init__(self, path: str, packed: str) -> None:
+    def __init__(self, path: str, compression: str) -> None:
         super().__init__()
-        self._chunks = unpacked_chunks(path, packed)
+        self._chunks = decompressed_chunks(path, compression)
         self._held = b""
         self._place = self._offset = 0
 

@@ -98,7 +98,7 @@ def check_ids(ids: npt.NDArray[np.integer], identity: TokenizerIdentity) -> None
 
     Args:
         ids: integers, of any shape.
-        identity: of the tokenizer.
+        identity: identity of the tokenizer.
     """
     if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= identity.vocab_size):
         wrong = int(ids[(ids < 0) | (ids >= identity.vocab_size)].flat[0])

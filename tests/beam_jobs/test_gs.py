@@ -20,7 +20,7 @@ import pytest
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
-from beam_jobs.output.folder import remove_dataset
+from beam_jobs.output.removal import remove_dataset
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.reshard import run as run_reshard

@@ -28,7 +28,7 @@ class Dataset:
 
     Attributes:
         path: its folder, local or gs://.
-        manifest: what is in it.
+        manifest: its contents.
         quarantine: damaged records, which readers skip.
     """
 

@@ -4,7 +4,7 @@ DIR/train-00000-of-00012.tfrecord ...    the shards; compressed ones end in .tfr
 DIR/train-a001-00000-of-00003.tfrecord   those that the first append added, and so on
 DIR/index/train-00000-of-00012.index     their indexes, see tpudata.format.shards.index
 DIR/index/train-00000-of-00012.keys      the keys of their inputs, see tpudata.format.shards.keys
-DIR/index/train-00000-of-00012.idx       if asked for, an index for NVIDIA DALI, see tpudata.format.shards.dali_index
+DIR/index/train-00000-of-00012.idx       if requested, an index for NVIDIA DALI, see tpudata.format.shards.dali_index
 DIR/index/quarantine.json                the damaged records that readers skip, if there are any; see tpudata.format.quarantine
 DIR/rejects/train-00000-of-00012.jsonl   the inputs of a shard that were rejected, a JSON object each; no file without rejects
 DIR/rejects/listing-0123456789ab.jsonl   rejected inputs that belong to no shard

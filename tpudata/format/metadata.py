@@ -42,7 +42,7 @@ def write_metadata(
 
     Args:
         folder: the dataset's folder, which holds the manifest's shards already.
-        manifest: what is in the dataset; the checksum of labels.txt and the name for TFDS are filled in.
+        manifest: contents of the dataset; the checksum of labels.txt and the name for TFDS are filled in.
         labels: class names in the order of their labels; as many as `manifest.labels` says.
         written: files that were written before; these and the metadata are compared with the contents of the folder before the
             manifest is written.

@@ -41,7 +41,7 @@ class SkippedRecords(NamedTuple):
     Attributes:
         first: number of the first one in the shard.
         last: number of the record after the last one.
-        reason: what is wrong with them.
+        reason: the damage, in words.
     """
 
     first: int

@@ -65,7 +65,7 @@ def metadata(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, byte
     """Return the contents of TFDS's files, by name.
 
     Args:
-        manifest: of the dataset.
+        manifest: manifest of the dataset.
         labels: its class names, or None.
     """
     if manifest.compression is not None:

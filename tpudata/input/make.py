@@ -102,7 +102,7 @@ def make_input_fn(
             "auto" for memory if they take at most a quarter of what is free, or the path of a local folder. In memory, they
             are decoded at the first batch; into a folder, by the first call of input_fn. All datasets of this
             input_fn share them.
-        weights: where evaluation puts the weights: "feature" in `features["weights"]`; "sample_weight" yields
+        weights: place of the weights of evaluation: "feature" in `features["weights"]`; "sample_weight" yields
             (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
         service: `DataService("grpc://HOST:PORT", workers=8)` has the workers of a tf.data service read, decode and batch the
             records, in the same order. They need the same paths, and `parse` and `transform` without Python functions.

@@ -32,7 +32,7 @@ def bars(rows: Sequence[tuple[str, int]]) -> str:
 
 
 def histogram(values: Sequence[int], unit: str, bins: int = 32) -> str:
-    """Return a chart of how many values lie in each of some equal ranges.
+    """Return a chart of the number of values in equal ranges.
 
     Args:
         values: at least one.

@@ -48,7 +48,7 @@ class HeldLimits:
     """Limits that hold from now on until they are released; of several, the last ones do.
 
     Args:
-        limits: of the process.
+        limits: limits of the process.
     """
 
     def __init__(self, limits: RequestLimits) -> None:

@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 
 from beam_jobs.references.ranged_file import open_ranged
 from beam_jobs.sources.tars.members import BLOCK, is_tar_header
-from beam_jobs.text_files.streams import GZIP, PACKED_SUFFIXES, UnpackedFile, compression
+from beam_jobs.text_files.streams import COMPRESSED_SUFFIXES, GZIP, DecompressedFile, find_compression
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
@@ -28,12 +28,12 @@ def file_size(path: str) -> int:
 
 def packing(path: str) -> str:
     """Return how a file is compressed, by its first bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing."""
-    return compression(storage_for(path).read_range(path, 0, _MAGIC_BYTES))
+    return find_compression(storage_for(path).read_range(path, 0, _MAGIC_BYTES))
 
 
 def unpacked_name(name: str) -> str:
     """Return the name of what is in a compressed file: `a.tar` of `a.tar.gz`."""
-    for suffix in PACKED_SUFFIXES:
+    for suffix in COMPRESSED_SUFFIXES:
         name = name.removesuffix(suffix)
     return name
 
@@ -60,7 +60,7 @@ def open_packed(path: str) -> Iterator[BinaryIO]:
     """
     packed = packing(path)
     if packed != GZIP:
-        with contextlib.closing(UnpackedFile(path, packed)) as raw:
+        with contextlib.closing(DecompressedFile(path, packed)) as raw:
             yield cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
         return
     with _open_gzip(path) as file:

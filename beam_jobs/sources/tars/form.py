@@ -11,7 +11,7 @@ from beam_jobs.sources.tars.file import open_tar, packing
 from beam_jobs.sources.tars.members import BLOCK, Member, is_tar_header, tar_members
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS, LABEL_FIELDS, field_labels, samples
 from beam_jobs.sources.tars.unit import TarUnit, is_record
-from beam_jobs.text_files.streams import compression
+from beam_jobs.text_files.streams import find_compression
 from tpudata.errors import SourceError
 
 CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
@@ -69,7 +69,7 @@ def inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
                 continue
             head = _head(file, member)
             if not is_tar_header(head):
-                packed = " It is compressed; unpack it." if compression(head) else ""
+                packed = " It is compressed; unpack it." if find_compression(head) else ""
                 raise SourceError(
                     f"{outer.path}: member {member.name} is not a tar, and the first member is one.{packed}"
                 )

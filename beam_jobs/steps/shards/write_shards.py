@@ -15,7 +15,7 @@ from apache_beam.metrics import Metrics
 from beam_jobs.append.known_keys import known_entries, mark_rejected
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import SKIP
-from beam_jobs.output.folder import give_up
+from beam_jobs.output.removal import give_up
 from beam_jobs.planning.plan import Plan
 from beam_jobs.references.pack import Pack
 from beam_jobs.run.progress import ProgressReport

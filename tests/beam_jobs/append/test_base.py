@@ -230,7 +230,7 @@ def test_options_that_are_not_passed_are_those_of_the_dataset(tmp_path: Path) ->
 
 
 def test_without_a_dataset_there_is_nothing_to_append_to(sample: Sample) -> None:
-    with pytest.raises(OutputError, match=r"has no manifest\.json, .* Leave --append out to make one"):
+    with pytest.raises(OutputError, match=r"has no manifest\.json, .* Omit --append to make one"):
         sample.convert("--append", output=sample.output.parent / "other")
     (sample.output / "manifest.json").unlink()
     with pytest.raises(OutputError, match="Pass --resume to carry on a killed run there"):

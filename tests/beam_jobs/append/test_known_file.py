@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -85,6 +86,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
 @pytest.mark.parametrize("count", [0, 1, 5_000])
 def test_files_of_many_buckets(count: int, tmp_path: Path, store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_file, "_BUCKET_ENTRIES", 100)
+    monkeypatch.setattr(known_file, "_FETCHED_BUCKETS_SHIFT", 2)
+    monkeypatch.setattr(known_file, "_SEARCHED_BUCKETS", 7)
     monkeypatch.setattr(known_file, "_SORTED_ENTRIES", 500)
     references = [reference(f"{number}") for number in range(count)]
     entries = list(map(entry, references))
@@ -102,7 +105,8 @@ def test_files_of_many_buckets(count: int, tmp_path: Path, store: FakeGcs, monke
 
 
 def test_buckets_of_a_store_are_fetched_together_and_once(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_file, "_BUCKET_ENTRIES", 100)
+    monkeypatch.setattr(known_file, "_BUCKET_ENTRIES", 10)
+    monkeypatch.setattr(known_file, "_FETCHED_BUCKETS_SHIFT", 3)
     references = [reference(f"{number}") for number in range(3_000)]
     write_entries([np.array(list(map(entry, references)), ENTRY)], len(references), "gs://bucket/known")
     file = KnownFile("gs://bucket/known")
@@ -120,3 +124,14 @@ def test_a_cut_file_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(StorageError, match="could not be read: cut"):
         KnownFile(str(path))
+
+
+def test_a_file_that_is_cut_while_it_is_open_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "known"
+    references = [reference(f"{number}") for number in range(2_000)]
+    write_entries([np.array(list(map(entry, references)), ENTRY)], len(references), str(path))
+    file = KnownFile(str(path))
+    assert file.standings(references) == [Standing.RECORD] * len(references)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(StorageError, match="could not be read: cut"):
+        file.standings(references)

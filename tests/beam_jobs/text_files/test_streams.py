@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from beam_jobs.text_files.streams import compression, plain_chunks, unpacked_chunks
+from beam_jobs.text_files.streams import decompressed_chunks, find_compression, plain_chunks
 from tpudata.errors import CorruptionError
 
 Pack = Callable[[bytes], bytes]
@@ -33,8 +33,8 @@ def test_several_streams_in_a_file(packed: str, tmp_path: Path) -> None:
     path = tmp_path / "a"
     pack = PACKERS[packed]
     path.write_bytes(pack(text()) + pack(b"") + pack(b"more\n"))
-    assert compression(path.read_bytes()[:16]) == packed
-    assert b"".join(unpacked_chunks(str(path), packed)) == text() + b"more\n"
+    assert find_compression(path.read_bytes()[:16]) == packed
+    assert b"".join(decompressed_chunks(str(path), packed)) == text() + b"more\n"
 
 
 @pytest.mark.parametrize("packed", PACKERS)
@@ -45,7 +45,7 @@ def test_a_cut_file_is_an_error(packed: str, keep: float, tmp_path: Path) -> Non
     path = tmp_path / "a"
     path.write_bytes(data[: min(int(len(data) * keep), len(data) - 1)])
     with pytest.raises(CorruptionError, match=rf"a at byte \d+: the {packed} stream is cut or damaged"):
-        list(unpacked_chunks(str(path), packed))
+        list(decompressed_chunks(str(path), packed))
 
 
 @pytest.mark.parametrize("packed", ["gzip", "bzip2", "xz"])
@@ -56,7 +56,7 @@ def test_a_damaged_file_is_an_error(packed: str, tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(data)
     with pytest.raises(CorruptionError, match="cut or damaged"):
-        list(unpacked_chunks(str(path), packed))
+        list(decompressed_chunks(str(path), packed))
 
 
 def test_zstd_checks_its_checksum(tmp_path: Path) -> None:
@@ -64,30 +64,30 @@ def test_zstd_checks_its_checksum(tmp_path: Path) -> None:
     data[-1] ^= 1
     (tmp_path / "a").write_bytes(data)
     with pytest.raises(CorruptionError, match="zstd stream is cut or damaged"):
-        list(unpacked_chunks(str(tmp_path / "a"), "zstd"))
+        list(decompressed_chunks(str(tmp_path / "a"), "zstd"))
 
 
 def test_rubbish_behind_a_stream_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(gzip.compress(b"text\n") + b"\0" * 512)
-    assert b"".join(unpacked_chunks(str(path), "gzip")) == b"text\n"
+    assert b"".join(decompressed_chunks(str(path), "gzip")) == b"text\n"
     path.write_bytes(gzip.compress(b"text\n") + b"rubbish")
     with pytest.raises(CorruptionError, match="at byte 0"):
-        list(unpacked_chunks(str(path), "gzip"))
+        list(decompressed_chunks(str(path), "gzip"))
 
 
 def test_a_bomb_is_unpacked_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(zstandard.ZstdCompressor(level=19).compress(bytes(1 << 28)))
-    sizes = [len(chunk) for chunk in unpacked_chunks(str(path), "zstd")]
+    sizes = [len(chunk) for chunk in decompressed_chunks(str(path), "zstd")]
     assert sum(sizes) == 1 << 28
     assert max(sizes) <= 1 << 26
 
 
 def test_plain_text_is_not_compressed() -> None:
-    assert compression(b"BZh is how bzip2 files begin"[:16]) == ""
-    assert compression(b"") == ""
-    assert compression(bz2.compress(b"")[:16]) == "bzip2"
+    assert find_compression(b"BZh is how bzip2 files begin"[:16]) == ""
+    assert find_compression(b"") == ""
+    assert find_compression(bz2.compress(b"")[:16]) == "bzip2"
 
 
 def test_plain_chunks_from_the_middle(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ class Feature:
 
     Attributes:
         name: its key in the `tf.train.Example`.
-        kind: which list of the Example holds it: `"bytes"`, `"int64"` or `"float"`.
+        kind: list of the Example that holds it: `"bytes"`, `"int64"` or `"float"`.
         dtype: numpy name of the decoded values' dtype (`"string"` for bytes that stay bytes).
         shape: shape of the decoded value; `()` is a scalar and `None` a dimension that varies between records, as in `(None,)` for
             a list of any length. The number of dimensions is fixed. An image is (height, width, channels), and every record is

@@ -76,7 +76,7 @@ def _check_present(path: str, names: set[str], hint: str) -> None:
 
 
 def _misfit(example: dict[str, Value], field: Field) -> str | None:
-    """Return how a record differs from a field, in words, or None."""
+    """Return the difference between a record and a field, in words, or None."""
     feature, values = field.feature, example.get(field.feature.name)
     if not values:
         # A sequence of any length may be empty.

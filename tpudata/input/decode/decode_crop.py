@@ -26,7 +26,7 @@ def decode_crop(
     Args:
         encoded: string, scalar.
         channels: 1, 3 or 4.
-        options: which crop.
+        options: the crop.
         seed: int32 [2], for a TrainCrop: the same seed gives the same crop, so the
             caller passes another one for every record and epoch.
         dtype: uint8, or float32 to omit the rounding if floats come next: 5 % faster.

@@ -23,8 +23,8 @@ class FixedExamples:
 
     Attributes:
         template: one of them.
-        fields: what is read.
-        places: of all features in the template, also those that are not read, by name.
+        fields: fields that are read.
+        places: places of all features in the template, by name.
     """
 
     template: bytes
@@ -40,7 +40,7 @@ class FixedExamples:
         return cls(template, tuple(fields), places)
 
     def parse(self, serialized: tf.Tensor, hint: str) -> dict[str, tf.Tensor]:
-        """Do what `parse_batch` does; batches that contain a record of another layout are passed to it."""
+        """Return the result of `parse_batch`, to which batches with a record of another layout are passed."""
         matrix, between, fits = self._taken_apart(serialized)
         found: dict[str, tf.Tensor] = tf.cond(
             fits, lambda: self._values(matrix, between), lambda: parse_batch(serialized, self.fields, hint)

@@ -18,7 +18,7 @@ def parse_fixed(records: tf.Tensor, dtype: np.dtype[Any], fields: Sequence[Field
 
     Args:
         records: string [n], each as long as `dtype` says.
-        dtype: what a record is, a structured dtype.
+        dtype: structured dtype of a record.
         fields: the parts that are read.
 
     Returns:

@@ -22,8 +22,8 @@ def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], hint: str = CONV
 
     Args:
         serialized: string [n], each a serialised `tf.train.Example`.
-        fields: what to read.
-        hint: what to do if a record differs from them; ends the error message.
+        fields: fields to read.
+        hint: fix for a record that differs from them; ends the error message.
 
     Returns:
         By feature name as stored, a tensor [n, *field.shape]; int64 as int32.
@@ -40,7 +40,7 @@ def parse_stored(serialized: tf.Tensor, features: Sequence[Feature]) -> dict[str
 
     Args:
         serialized: string [n], each a serialised `tf.train.Example`.
-        features: what to read.
+        features: features to read.
 
     Returns:
         By feature name a tensor [n, *shape]; string [n] for images and raw bytes, ragged [n, None] for shapes that vary.
@@ -55,7 +55,7 @@ def parse_stored(serialized: tf.Tensor, features: Sequence[Feature]) -> dict[str
 
 
 def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tensor:
-    """Return how many values the longest sequence of each record has, int64 [n].
+    """Return the length of the longest sequence of each record, int64 [n].
 
     Args:
         serialized: string [n], each a serialised `tf.train.Example`.

@@ -104,7 +104,7 @@ def rand_augment(image: tf.Tensor, options: RandAugment, seed: tf.Tensor) -> tf.
 
     Args:
         image: uint8 [height, width, 3], of static shape.
-        options: how many operations, and how strong.
+        options: number and strength of operations.
         seed: int32 [2]: the same seed gives the same operations. It is best another one than the crop's: one of
             `tf.random.split`.
 

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 FILL = 128
-# A scalar: a Python number, or a tensor where it is drawn.
+# A scalar: a Python number, or a tensor if it is drawn.
 Scalar = Any
 
 
@@ -129,7 +129,7 @@ def cutout(image: tf.Tensor, side: int, centre: tf.Tensor) -> tf.Tensor:
 
     Args:
         image: the image.
-        side: of the square, in pixels.
+        side: side of the square, in pixels.
         centre: int32 [2], y and x of the pixel at side // 2 of the square.
     """
     height, width = image.shape[:2]
@@ -160,7 +160,7 @@ def _grey(image: tf.Tensor) -> tf.Tensor:
 
 
 def _counts(image: tf.Tensor) -> tf.Tensor:
-    """Return int32 [3, 256]: how often each channel has each value."""
+    """Return int32 [3, 256]: number of occurrences of each value in each channel."""
     counts = tf.math.bincount(_channel_values(image), minlength=3 * 256, maxlength=3 * 256, dtype=tf.int32)
     return tf.reshape(counts, (3, 256))
 
@@ -168,7 +168,7 @@ def _counts(image: tf.Tensor) -> tf.Tensor:
 def _channel_values(image: tf.Tensor) -> tf.Tensor:
     """Return int32 [height, width * 3]: each value plus 256 times the number of its channel."""
     height, width = image.shape[:2]
-    # A row of pixels at a time: TensorFlow is slow where the innermost dimension is 3.
+    # A row of pixels at a time: TensorFlow is slow if the innermost dimension is 3.
     rows = tf.cast(tf.reshape(image, (height, width * 3)), tf.int32)
     return rows + tf.tile([0, 256, 512], [width])
 

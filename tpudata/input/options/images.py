@@ -32,7 +32,7 @@ class Images:
             decoded.
         augment: `RandAugment()` augments each image after its crop. Training only.
         normalize: `Normalize.imagenet()`, or other means and deviations; gives floats, so it needs a `dtype` of floats.
-        dtype: of uint8 features such as images: "uint8", as stored, takes a quarter of float32's transfer to the device; the
+        dtype: dtype of uint8 features such as images: "uint8", as stored, takes a quarter of float32's transfer to the device; the
             model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1, or normalised ones.
         mix: `MixUp()` or `CutMix()` mixes each image of a batch with another one of it; labels become shares of the classes,
             float32 [B, classes]. Training only.

@@ -19,7 +19,7 @@ class DataService:
     this process. docs/feed/many_hosts.md has the commands.
 
     Attributes:
-        address: of the dispatcher, "grpc://HOST:PORT".
+        address: address of the dispatcher, "grpc://HOST:PORT".
         workers: number of workers that share each host's part of a batch. The batches are the same with any number.
         compress: whether batches are compressed on their way from the workers.
 

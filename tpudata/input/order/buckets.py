@@ -25,7 +25,7 @@ class Bucket(NamedTuple):
     """The records of about one length.
 
     Attributes:
-        length: what they are padded to.
+        length: length to which they are padded.
         ids: their numbers in the split, ascending.
     """
 
@@ -37,7 +37,7 @@ def find_buckets(lengths: Integers, limits: Sequence[int]) -> list[Bucket]:
     """Return the buckets that have records.
 
     Args:
-        lengths: int64 [records]: how long each record is. Those beyond the last limit are in its bucket.
+        lengths: int64 [records]: length of each record. Those beyond the last limit are in its bucket.
         limits: the buckets' lengths, ascending.
     """
     numbers = np.minimum(np.searchsorted(np.asarray(limits), lengths), len(limits) - 1)
@@ -54,10 +54,10 @@ class BucketSteps:
     """Bucket of each step.
 
     Args:
-        records: of each bucket, N.
-        batch_sizes: of its global batches, B.
-        seed: from 0 on; None for evaluation.
-        num_epochs: of training; None for no end.
+        records: number of records of each bucket, N.
+        batch_sizes: size of its global batches, B.
+        seed: seed from 0; None for evaluation.
+        num_epochs: number of epochs of training; None for no end.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class BucketSteps:
         return tf.data.Dataset.range(first, last).flat_map(as_written(of_epoch)).take(end - step)
 
     def done(self, step: int) -> list[int]:
-        """Return how many batches each bucket has given before a step."""
+        """Return the number of batches that each bucket has given before a step."""
         if self._epochs is not None and step >= self._begin(self._epochs):
             return self._batches(self._epochs)
         epoch = 0 if self._seed is None else self._epoch(step)
@@ -95,7 +95,7 @@ class BucketSteps:
         return [before + int(count) for before, count in zip(self._batches(epoch), here, strict=True)]
 
     def _batches(self, epoch: int) -> list[int]:
-        """Return how many batches each bucket has given when an epoch begins."""
+        """Return the number of batches that each bucket has given when an epoch begins."""
         if self._seed is None:
             return [epoch * -(-records // size) for records, size in self._sizes]
         return [epoch * records // size for records, size in self._sizes]

@@ -42,9 +42,9 @@ def chunk_records(records: int, record_bytes: int, chunk_bytes: int, least: int 
     """Return the records of a chunk: a power of two, so that chunks and the index's blocks end together.
 
     Args:
-        records: how many there are.
+        records: number of records.
         record_bytes: size of one.
-        chunk_bytes: what a chunk takes at least, and less than twice that.
+        chunk_bytes: least size of a chunk, which is less than twice that.
         least: number of chunks that there should be; smaller ones if there would be fewer.
     """
     length = 1

@@ -17,8 +17,8 @@ def draw(shape: Any, seed: int, number: tf.Tensor, use: int) -> tf.Tensor:
     """Return random integers from 0 to 2**40 - 1, int64.
 
     Args:
-        shape: of the result.
-        seed: from 0 to 2**32 - 1.
+        shape: shape of the result.
+        seed: seed, from 0 to 2**32 - 1.
         number: number of the epoch or block, int64.
         use: one of the uses above.
     """

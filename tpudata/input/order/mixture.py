@@ -30,7 +30,7 @@ class MixtureOrder:
     """The order of a mixture's pieces.
 
     Attributes:
-        weights: of each input, of about 2**30 in sum.
+        weights: weight of each input, about 2**30 in sum.
         batch_size: rows of the global batch, B.
     """
 
@@ -50,7 +50,7 @@ class MixtureOrder:
         return max(count for count in range(1, min(self.batch_size, _MOST_PIECES) + 1) if self.batch_size % count == 0)
 
     def given(self, step: int) -> list[int]:
-        """Return how many pieces each input has given before a step."""
+        """Return the number of pieces that each input has given before a step."""
         return self._shares(step * self.pieces)
 
     def choices(self, step: int) -> tf.data.Dataset:
@@ -64,7 +64,7 @@ class MixtureOrder:
         return tf.data.Dataset.range(step, tf.int64.max).flat_map(as_written(of_step))
 
     def _shares(self, pieces: Any) -> list[Any]:
-        """Return how many of the first pieces each input gives; integers, or scalar tensors of int64."""
+        """Return the number of the first pieces that each input gives; integers, or scalar tensors of int64."""
         found, rest = [], pieces
         for number, weight in enumerate(self.weights):
             total = sum(self.weights[number:])

@@ -15,7 +15,7 @@ def record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
     """Return each record's seed, from the run's seed and the record's position in the stream alone.
 
     Args:
-        seed: from 0 to 2**32 - 1.
+        seed: seed of the run, from 0 to 2**32 - 1.
         positions: int64 [...].
 
     Returns:

@@ -39,7 +39,7 @@ class TrainingOrder:
         lanes: number of lanes, L.
         turns: turns of a block, V; a multiple of B / L.
         window: turns that are permuted together, W; divides V.
-        seed: from 0 to 2**32 - 1.
+        seed: seed, from 0 to 2**32 - 1.
     """
 
     chunks: Chunks

@@ -127,7 +127,7 @@ class _ObjectReader(io.RawIOBase):
 
 
 def _with_retries(session: Session, path: str, generation: int | None, read: Callable[[], bytes]) -> bytes:
-    """Return what `read` returns, retried; an object counts as absent only if a stat says so too."""
+    """Return the result of `read`, with retries; an object counts as absent only if a stat confirms it."""
 
     def confirmed() -> bytes:
         try:

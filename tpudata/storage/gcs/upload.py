@@ -1,8 +1,8 @@
 """Writing an object: a small one in one request, others in one resumable upload, which survives lost parts and lost answers.
 
-A part is kept until the store has it. If a request fails, the store is asked how much has come, and gets the rest; a small object
-is sent again. The checksum of all goes with the only or the last part: the store rejects an object of other bytes. It makes the
-object only if the one that stood there at first still stands there, so that two writers never mix. The object counts as made when
+A part is kept until the store has it. If a request fails, the store is asked how much it received, and gets the rest; a small
+object is sent again. The only or the last part carries the checksum of all data, so the store rejects damage. It makes the object
+only if the generation that existed at first is still there, so two writers never mix. The object counts as made when
 the answer has its generation, size and checksum, or a stat has them.
 """
 
@@ -26,7 +26,7 @@ from tpudata.storage.gcs.session import Session
 
 # Bytes of a request; the store requires a multiple of 256 KiB. At tens of milliseconds a request, one writer exceeds 100 MB/s.
 PART_BYTES = 8 << 20
-# An object of no more bytes is sent in one request: sending all of it again takes less time than to ask how much has come.
+# An object of no more bytes is sent in one request: sending it again takes less time than asking how much was received.
 WHOLE_BYTES = 1 << 20
 _INCOMPLETE, _BAD_REQUEST, _GONE = 308, 400, 410
 _FORGOTTEN = (404, _GONE)

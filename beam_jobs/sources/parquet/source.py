@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -26,15 +25,13 @@ from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits
 from beam_jobs.sources.names import folder_split
 from beam_jobs.sources.options import SourceOptions
+from beam_jobs.sources.parquet.columns import Columns, find_columns
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import file_size
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 from tpudata.format import Feature
 
 PARQUET_MAGIC = b"PAR1"
-_IMAGES = ("image", "img", "bytes", "jpg", "png", "image_bytes", "image/encoded")
-_LABELS = ("label", "labels", "class", "fine_label")
-_METADATA = b"huggingface"
 # Rows whose images are in memory at once.
 _BATCH_ROWS = 32
 
@@ -49,22 +46,6 @@ class ParquetFile(NamedTuple):
 
     path: str
     name: str
-
-
-class _Columns(NamedTuple):
-    """The columns of a file that are read.
-
-    Attributes:
-        image: name of the column of images.
-        label: name of the column of labels, or None.
-        names: class names that the schema's metadata give, or None.
-        integers: whether labels are whole numbers.
-    """
-
-    image: str
-    label: str | None
-    names: tuple[str, ...] | None
-    integers: bool
 
 
 class ParquetUnit(NamedTuple):
@@ -106,7 +87,7 @@ class ParquetImages:
     source_options: SourceOptions
     files: InputFiles
     splits: NamedSplits
-    columns: _Columns
+    columns: Columns
     classes: Classes
     several_labels: bool = False
     extra: tuple[Feature, ...] = ()
@@ -132,7 +113,7 @@ class ParquetImages:
             if getattr(source_options, name):
                 raise UsageError(f"--{name.replace('_', '-')} is for lists, and {first} is a Parquet file. Omit it.")
         with _opened(first, file_size(first)) as file:
-            columns = _columns(file.schema_arrow, source_options, first)
+            columns = find_columns(file.schema_arrow, source_options, first)
         splits = NamedSplits.find(options, [name for _, name in some], named_split, accidental=False)
         classes = Classes.open(source_options, integers=columns.integers and columns.names is None)
         return cls(options, source_options, files, splits, columns, classes)
@@ -170,7 +151,7 @@ class ParquetImages:
         del ignored
         size, split, row = file_size(part.path), self.splits.of(part.name), 0
         with _opened(part.path, size) as file:
-            if _columns(file.schema_arrow, self.source_options, part.path) != self.columns:
+            if find_columns(file.schema_arrow, self.source_options, part.path) != self.columns:
                 raise SourceError(
                     f"{part.path} and the first file of {self.options.input} have other columns or class names. Convert them one by"
                     " one."
@@ -216,43 +197,6 @@ class ParquetImages:
         if not isinstance(value, int) or not 0 <= value < len(self.columns.names):
             raise BadRecordError(where, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.names) - 1}")
         return self.classes.name(self.columns.names[value], where)
-
-
-def _columns(schema: Any, options: SourceOptions, path: str) -> _Columns:
-    """Return the columns of images and labels; SourceError if there are none."""
-    described = _described(schema)
-    types = {field.name: field.type for field in schema}
-    images = [name for name, feature in described.items() if feature.get("_type") == "Image" and name in types]
-    image = options.path_column or next(iter(images), None)
-    image = image or next((name for name in _IMAGES if name in types and _holds_bytes(types[name])), None)
-    has = f"it has {', '.join(f'{name} ({kind})' for name, kind in types.items())}"
-    if image is None or image not in types or not _holds_bytes(types[image]):
-        wanted = f"{image!r} is no column of bytes" if image is not None else "no column of images"
-        raise SourceError(f"{path}: {wanted}; {has}. Name the column of the images' bytes with --path-column.")
-    if options.unlabelled:
-        return _Columns(image, None, None, False)
-    by_type = [name for name, feature in described.items() if feature.get("_type") == "ClassLabel" and name in types]
-    label = options.label_column or next(iter(by_type), None) or next((n for n in _LABELS if n in types), None)
-    if label is None or label not in types:
-        raise SourceError(f"{path}: no column of labels; {has}. Name it with --label-column, or pass --unlabelled.")
-    names = described.get(label, {}).get("names")
-    known = tuple(map(str, names)) if isinstance(names, list) and names else None
-    return _Columns(image, label, known, pyarrow.types.is_integer(types[label]))
-
-
-def _described(schema: Any) -> dict[str, dict[str, Any]]:
-    """Return what Hugging Face's metadata say of each column."""
-    try:
-        found = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
-    except (ValueError, KeyError, TypeError):
-        return {}
-    return {name: value for name, value in found.items() if isinstance(value, dict)} if isinstance(found, dict) else {}
-
-
-def _holds_bytes(kind: Any) -> bool:
-    if pyarrow.types.is_struct(kind):
-        return any(field.name == "bytes" and _holds_bytes(field.type) for field in kind)
-    return bool(pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind))
 
 
 def _image_bytes(value: Any, where: str) -> bytes:

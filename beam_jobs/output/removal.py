@@ -1,0 +1,79 @@
+"""Removal of what runs have written to an output folder: unfinished files, claims, and a dataset that is replaced."""
+
+from __future__ import annotations
+
+from beam_jobs.output.rejects import rejects_name
+from tpudata.format import Manifest, index_name
+from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER, dali_index_name, keys_name
+from tpudata.format.manifest.manifest import MANIFEST_NAME
+from tpudata.format.metadata import metadata_names_of
+from tpudata.format.tokenizer_file import tokenizer_file
+from tpudata.storage import for_each, storage_for
+from tpudata.storage.claims.claim import CLAIM_NAME, Claim, has_claim, own_claim
+from tpudata.storage.claims.hold import drop_claim, drop_pipeline_claim
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
+
+
+def give_up(output: str, claim: Claim | None) -> None:
+    """Remove the unfinished files of a run that no other attempt would complete, if it still holds its claim on the output.
+
+    The claim of a pipeline goes, too: nobody else would remove it.
+    """
+    if claim is not None and not has_claim(output, claim):
+        return
+    remove_temporary_files(output)
+    drop_pipeline_claim(output, claim)
+
+
+def end_run(output: str) -> None:
+    """Remove the unfinished files and the claim of the run that ends with this process, if it holds one on the output."""
+    claim = own_claim(output)
+    if claim is not None:
+        remove_temporary_files(output)
+        drop_claim(output, claim)
+
+
+def remove_temporary_files(output: str) -> None:
+    """Remove the unfinished files of killed workers. Only for the run that holds the claim on the output, which stays."""
+    storage = storage_for(output)
+    for folder in (output, storage.join(output, INDEX_FOLDER), storage.join(output, REJECTS_FOLDER)):
+        if storage.stat(folder) is None:
+            continue
+        for entry in storage.list(folder):
+            if entry.name.startswith(TEMPORARY_PREFIX) and entry.name != CLAIM_NAME:
+                storage.delete(entry.path)
+
+
+def remove_dataset(output: str) -> None:
+    """Remove exactly what the manifest in a folder lists, the manifest first."""
+    storage = storage_for(output)
+    manifest = manifest_of(output)
+    # The manifest goes first: from then on the folder no longer claims to be complete.
+    storage.delete(storage.join(output, MANIFEST_NAME))
+    paths = []
+    for split in manifest.splits.values():
+        for shard in split.shards:
+            paths.append(storage.join(output, index_name(shard.name)))
+            if manifest.keys:
+                paths.append(storage.join(output, keys_name(shard.name)))
+            if manifest.dali_index:
+                paths.append(storage.join(output, dali_index_name(shard.name)))
+            paths.append(storage.join(output, rejects_name(shard.name)))
+            paths.append(storage.join(output, shard.name))
+    paths += [storage.join(output, REJECTS_FOLDER, name) for name in manifest.rejects]
+    paths += [storage.join(output, name) for name in metadata_of(manifest)]
+    for_each(output, storage.delete, paths)
+
+
+def manifest_of(output: str) -> Manifest:
+    """Return the manifest in a folder; StorageError if there is none."""
+    storage = storage_for(output)
+    path = storage.join(output, MANIFEST_NAME)
+    return Manifest.from_bytes(storage.read(path), path)
+
+
+def metadata_of(manifest: Manifest) -> tuple[str, ...]:
+    """Return the names of the files of a dataset besides its shards and its manifest."""
+    tokenizer = tokenizer_file(manifest)
+    names = metadata_names_of(manifest)
+    return names if tokenizer is None else (*names, tokenizer.name)

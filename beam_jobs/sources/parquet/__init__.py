@@ -1,0 +1,5 @@
+"""Parquet files with images."""
+
+from beam_jobs.sources.parquet.source import ParquetImages
+
+__all__ = ["ParquetImages"]

@@ -1,0 +1,68 @@
+"""The columns of images and labels of a Parquet file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import pyarrow  # type: ignore[import-untyped]
+
+from beam_jobs.sources.options import SourceOptions
+from tpudata.errors import SourceError
+
+_IMAGES = ("image", "img", "bytes", "jpg", "png", "image_bytes", "image/encoded")
+_LABELS = ("label", "labels", "class", "fine_label")
+_METADATA = b"huggingface"
+
+
+class Columns(NamedTuple):
+    """The columns of a file that are read.
+
+    Attributes:
+        image: name of the column of images.
+        label: name of the column of labels, or None.
+        names: class names that the schema's metadata give, or None.
+        integers: whether labels are whole numbers.
+    """
+
+    image: str
+    label: str | None
+    names: tuple[str, ...] | None
+    integers: bool
+
+
+def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
+    """Return the columns of images and labels; SourceError if there are none."""
+    described = _described(schema)
+    types = {field.name: field.type for field in schema}
+    images = [name for name, feature in described.items() if feature.get("_type") == "Image" and name in types]
+    image = options.path_column or next(iter(images), None)
+    image = image or next((name for name in _IMAGES if name in types and _holds_bytes(types[name])), None)
+    has = f"it has {', '.join(f'{name} ({kind})' for name, kind in types.items())}"
+    if image is None or image not in types or not _holds_bytes(types[image]):
+        wanted = f"{image!r} is no column of bytes" if image is not None else "no column of images"
+        raise SourceError(f"{path}: {wanted}; {has}. Name the column of the images' bytes with --path-column.")
+    if options.unlabelled:
+        return Columns(image, None, None, False)
+    by_type = [name for name, feature in described.items() if feature.get("_type") == "ClassLabel" and name in types]
+    label = options.label_column or next(iter(by_type), None) or next((n for n in _LABELS if n in types), None)
+    if label is None or label not in types:
+        raise SourceError(f"{path}: no column of labels; {has}. Name it with --label-column, or pass --unlabelled.")
+    names = described.get(label, {}).get("names")
+    known = tuple(map(str, names)) if isinstance(names, list) and names else None
+    return Columns(image, label, known, pyarrow.types.is_integer(types[label]))
+
+
+def _described(schema: Any) -> dict[str, dict[str, Any]]:
+    """Return what Hugging Face's metadata say of each column."""
+    try:
+        found = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, dict)} if isinstance(found, dict) else {}
+
+
+def _holds_bytes(kind: Any) -> bool:
+    if pyarrow.types.is_struct(kind):
+        return any(field.name == "bytes" and _holds_bytes(field.type) for field in kind)
+    return bool(pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind))
