@@ -244,7 +244,7 @@ def test_errors_name_the_object_the_cause_and_the_fix(store: FakeGcs, gcs: Stora
         gcs.read("gs://b/a")
     with pytest.raises(StorageError, match="gs://b/a could not be listed: there is no object below it"):
         gcs.list("gs://b/a")
-    with pytest.raises(StorageError, match="gs://none/a could not be listed: no such object, or no bucket"):
+    with pytest.raises(StorageError, match="gs://none/a could not be listed: no such object, or no bucket none"):
         gcs.list("gs://none/a")
     for action in (gcs.read, gcs.list, gcs.stat, gcs.open):
         with pytest.raises(StorageError, match=r"no permission \(403\).*roles/storage.objectUser on bucket secret"):
