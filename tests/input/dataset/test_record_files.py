@@ -100,7 +100,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
     with pytest.raises(DatasetError, match=rf"files='{tmp_path}/x\*' matches no file"):
         find_files(f"{tmp_path}/x*")
-    with pytest.raises(DatasetError, match=rf"files: {tmp_path}/x is not there"):
+    with pytest.raises(DatasetError, match=rf"files: {tmp_path}/x does not exist"):
         find_files([f"{tmp_path}/a", f"{tmp_path}/x"])
     with pytest.raises(DatasetError, match=rf"files: {tmp_path} is a folder. Name its files, such as {tmp_path}/\*"):
         find_files(tmp_path)
