@@ -1,4 +1,4 @@
-"""The program behind scripts/conformance."""
+"""The program of scripts/conformance."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def documents(record: Record) -> list[str]:
         if segment == last + 1:
             found.append([])
         elif segment != last:
-            raise ValueError(f"segment {segment} behind {last}")
+            raise ValueError(f"segment {segment} after {last}")
         if position != len(found[-1]):
             raise ValueError(f"position {position} of a token that is number {len(found[-1])}")
         found[-1].append(token)

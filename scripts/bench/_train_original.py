@@ -45,7 +45,7 @@ def _input_fn(params: dict[str, Any]) -> Any:
 
 
 class _Clock(v1.train.SessionRunHook):  # type: ignore[misc, name-defined]  # TensorFlow is untyped
-    """When each step was done. It fetches nothing, and costs the original a call or two of Python, of which it has many."""
+    """A hook that keeps the time of each step. It fetches nothing, and so adds little to the many calls of the original."""
 
     def __init__(self) -> None:
         self.times: list[float] = []

@@ -89,7 +89,7 @@ PROGRAMS = {
 
 
 class Cost(NamedTuple):
-    """What a command took: CPU seconds, seconds by the clock, and bytes of the largest process at its largest."""
+    """Cost of a command: CPU seconds, elapsed seconds, and peak bytes of its largest process."""
 
     cpu: float
     clock: float

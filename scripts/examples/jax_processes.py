@@ -33,7 +33,7 @@ def batches(data: str, batch_size: int, process: int, processes: int) -> Any:
     """Return this process's part of every global batch, by step, endlessly reshuffled each epoch."""
     source = tpudata.RecordSource(data, "train")
     order = grain.MapDataset.source(source).seed(SEED).shuffle().repeat()
-    # Global batch k holds places kB to (k + 1)B of the order, whatever the number of processes.
+    # Global batch k holds places kB to (k + 1)B of the order for any number of processes.
     return order[process::processes].batch(batch_size // processes, drop_remainder=True)
 
 

@@ -21,7 +21,7 @@ from tpudata.format import open_dataset
 
 
 def lstm(tokens: int, units: int) -> Any:
-    """From ids, int [B, L], to the logits of the id behind each, [B, L, tokens]."""
+    """From ids, int [B, L], to the logits of the id after each, [B, L, tokens]."""
     layers = [
         keras.layers.Embedding(tokens, 64),
         keras.layers.LSTM(units, return_sequences=True),

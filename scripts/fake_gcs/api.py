@@ -14,7 +14,7 @@ from typing import TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from scripts.fake_gcs import uploads
-from scripts.fake_gcs.objects import Object, Objects, RefusedError
+from scripts.fake_gcs.objects import Object, Objects, RejectedError
 from scripts.fake_gcs.requests import Answer, Request, error_answer, json_answer
 
 Action: TypeAlias = "Callable[[Objects, Request], Answer]"
@@ -46,7 +46,7 @@ def route(request: Request) -> Action:
             elif action is uploads.go_on:
                 uploads.look(request)
             return action
-    raise RefusedError(404, f"this store has nothing at {request.method} {request.path}")
+    raise RejectedError(404, f"this store has nothing at {request.method} {request.path}")
 
 
 def _object(store: Objects, request: Request) -> Answer:
@@ -82,7 +82,7 @@ def _media(found: Object, request: Request) -> Answer:
     else:
         start, end = max(0, size - int(said[2])), size - 1
     if start >= size or end < start:
-        raise RefusedError(416, "The requested range cannot be satisfied.")
+        raise RejectedError(416, "The requested range cannot be satisfied.")
     headers["Content-Range"] = f"bytes {start}-{end}/{size}"
     return Answer(206, found.data[start : end + 1], headers)
 
@@ -144,7 +144,7 @@ def _bucket(store: Objects, request: Request) -> Answer:
     objects = store.opened(request.bucket)
     if request.method == "DELETE":
         if objects:
-            raise RefusedError(409, "The bucket you tried to delete is not empty.")
+            raise RejectedError(409, "The bucket you tried to delete is not empty.")
         del store.buckets[request.bucket]
         return Answer(204, b"", {})
     return json_answer(_bucket_resource(request.bucket))
@@ -164,7 +164,7 @@ def _buckets(store: Objects, request: Request) -> Answer:
     if request.method == "POST":
         name = request.json()["name"]
         if name in store.buckets:
-            raise RefusedError(409, f"bucket {name} is there")
+            raise RejectedError(409, f"bucket {name} is there")
         store.bucket(name)
         return json_answer(_bucket_resource(name))
     return json_answer({"kind": "storage#buckets", "items": [_bucket_resource(name) for name in sorted(store.buckets)]})
@@ -209,8 +209,8 @@ def _answer_part(store: Objects, outer: Request, data: bytes) -> Answer:
     request = Request(method, parts.path, outer.base, dict(parse_qsl(parts.query)), headers, body)
     try:
         return route(request)(store, request)
-    except RefusedError as refusal:
-        return error_answer(refusal.code, refusal.message)
+    except RejectedError as error:
+        return error_answer(error.code, error.message)
 
 
 _B, _O = r"(?P<bucket>[^/]+)", r"(?P<name>.+)"

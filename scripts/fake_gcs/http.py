@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from scripts.fake_gcs.api import route
 from scripts.fake_gcs.certificates import HOSTS
 from scripts.fake_gcs.faults import Fault
-from scripts.fake_gcs.objects import RefusedError
+from scripts.fake_gcs.objects import RejectedError
 from scripts.fake_gcs.requests import Answer, Request, error_answer, spoiled
 
 if TYPE_CHECKING:
@@ -97,14 +97,14 @@ class Handler(BaseHTTPRequestHandler):
                 request.body = self._body(request)
                 if is_too_many:
                     store.requests["rejected"] += 1
-                    raise RefusedError(429, "The rate of requests to the bucket is too high.")
-                self._refuse_by(fault)
+                    raise RejectedError(429, "The rate of requests to the bucket is too high.")
+                self._reject_by(fault)
                 self._check_token(request)
                 request.spoils = fault is not None and fault.kind in _SPOILING and request.method in ("POST", "PUT")
                 if fault is not None and fault.kind in _OF_A_PROXY:
                     return self._send(_OF_A_PROXY[fault.kind], None)
                 if fault is not None and fault.kind == "duplicate":
-                    with contextlib.suppress(RefusedError):
+                    with contextlib.suppress(RejectedError):
                         action(store, request)
                 answer = action(store, request)
                 if fault is not None and fault.kind == "unstored":
@@ -115,9 +115,9 @@ class Handler(BaseHTTPRequestHandler):
                     return self._reset()
                 if fault is not None and fault.kind == "unsaid":
                     answer = Answer(200, b"", {})
-            except RefusedError as refusal:
-                answer = error_answer(refusal.code, refusal.message)
-                if refusal.code in (429, 503) and store.retry_after is not None:
+            except RejectedError as error:
+                answer = error_answer(error.code, error.message)
+                if error.code in (429, 503) and store.retry_after is not None:
                     answer = answer._replace(headers={**answer.headers, "Retry-After": str(store.retry_after)})
             return self._send(self._as_it_comes(answer, request, fault), fault)
 
@@ -182,9 +182,9 @@ class Handler(BaseHTTPRequestHandler):
             body = body[: len(body) // 2]
         return Answer(answer.code, body, headers)
 
-    def _refuse_by(self, fault: Fault | None) -> None:
+    def _reject_by(self, fault: Fault | None) -> None:
         if fault is not None and fault.kind.isdigit():
-            raise RefusedError(int(fault.kind), "this is what was asked for")
+            raise RejectedError(int(fault.kind), "this is what was asked for")
         if fault is not None and fault.kind == "expired":
             self._store.expire_tokens()
 

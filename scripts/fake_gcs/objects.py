@@ -18,8 +18,8 @@ PART_BYTES = 256 << 10
 _PRECONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch", "ifMetagenerationMatch", "ifMetagenerationNotMatch")
 
 
-class RefusedError(Exception):
-    """What the store answers in place of what was asked for."""
+class RejectedError(Exception):
+    """A rejected request: the status code and the message of the answer."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -93,7 +93,7 @@ class Upload:
 
 
 class Objects:
-    """The state; its methods raise `RefusedError`, and may be called by several threads.
+    """The state; its methods raise `RejectedError`, and may be called by several threads.
 
     Attributes:
         buckets: objects by bucket and name.
@@ -139,9 +139,9 @@ class Objects:
     def opened(self, bucket: str) -> dict[str, Object]:
         """Return the objects of a bucket that is there and may be touched."""
         if bucket in self.denied:
-            raise RefusedError(403, f"the account does not have storage.objects access to {bucket}")
+            raise RejectedError(403, f"the account does not have storage.objects access to {bucket}")
         if bucket not in self.buckets:
-            raise RefusedError(404, f"The specified bucket does not exist: {bucket}")
+            raise RejectedError(404, f"The specified bucket does not exist: {bucket}")
         return self.buckets[bucket]
 
     def get(self, bucket: str, name: str, said: Mapping[str, str]) -> Object:
@@ -149,7 +149,7 @@ class Objects:
         with self.lock:
             found = self.opened(bucket).get(name)
             if found is None or said.get("generation", str(found.generation)) != str(found.generation):
-                raise RefusedError(404, f"No such object: {bucket}/{name}")
+                raise RejectedError(404, f"No such object: {bucket}/{name}")
             check_preconditions(found, said)
             return found
 
@@ -214,7 +214,7 @@ class Objects:
             self._expired |= self._tokens
 
     def renew_tokens(self) -> None:
-        """Every token that was given out is good again; TensorFlow keeps one for an hour, whatever the store answers."""
+        """Accept expired tokens again, since TensorFlow keeps one for an hour even if the store rejects it."""
         with self.lock:
             self._expired.clear()
 
@@ -223,7 +223,7 @@ class Objects:
         if header is None and not self.needs_token:
             return
         if header is None or header.removeprefix("Bearer ") not in self._tokens - self._expired:
-            raise RefusedError(401, "Invalid Credentials")
+            raise RejectedError(401, "Invalid Credentials")
 
 
 def check_preconditions(current: Object | None, said: Mapping[str, str]) -> None:
@@ -233,4 +233,4 @@ def check_preconditions(current: Object | None, said: Mapping[str, str]) -> None
         if name in said:
             is_equal = known["Metageneration" if "Meta" in name else "Generation"] == int(said[name])
             if is_equal == ("Not" in name):
-                raise RefusedError(412, "At least one of the pre-conditions you specified did not hold.")
+                raise RejectedError(412, "At least one of the pre-conditions you specified did not hold.")

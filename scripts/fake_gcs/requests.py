@@ -46,7 +46,7 @@ class Request:
 
 
 class Answer(NamedTuple):
-    """What is sent back."""
+    """A response: status code, body and headers."""
 
     code: int
     body: bytes

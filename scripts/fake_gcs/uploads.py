@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 import google_crc32c
 
-from scripts.fake_gcs.objects import PART_BYTES, Objects, RefusedError, Upload
+from scripts.fake_gcs.objects import PART_BYTES, Objects, RejectedError, Upload
 from scripts.fake_gcs.requests import Answer, Request, json_answer
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
@@ -45,7 +45,7 @@ def start(store: Objects, request: Request) -> Answer:
     elif kind == "media":
         upload, content = _upload(request, {}, request.headers.get("content-type")), request.body
     else:
-        raise RefusedError(400, f"uploadType={kind}")
+        raise RejectedError(400, f"uploadType={kind}")
     number = store.start_upload(upload)
     upload.data += content
     return _finished(store, request, number)
@@ -66,11 +66,11 @@ def go_on(store: Objects, request: Request) -> Answer:
         return json_answer(done.result.resource(done.bucket, done.name))
     upload = store.uploads.get(number)
     if upload is None:
-        raise RefusedError(410, "there is no such upload (any more)")
+        raise RejectedError(410, "there is no such upload (any more)")
     header = request.headers.get("content-range")
     said = _CONTENT_RANGE.fullmatch(header) if header else None
     if header and said is None:
-        raise RefusedError(400, f"Content-Range: {header}")
+        raise RejectedError(400, f"Content-Range: {header}")
     total = str(len(request.body)) if said is None else said[3]
     if said is None or said[1] is not None:
         _take(upload, request, int(said[1]) if said else 0, is_last=total != "*")
@@ -84,15 +84,15 @@ def go_on(store: Objects, request: Request) -> Answer:
 def abandon(store: Objects, request: Request) -> Answer:
     """Forgets an upload."""
     if store.uploads.pop(request.said["upload_id"], None) is None:
-        raise RefusedError(410, "there is no such upload (any more)")
+        raise RejectedError(410, "there is no such upload (any more)")
     return Answer(499, b"", {})
 
 
 def _take(upload: Upload, request: Request, first: int, *, is_last: bool) -> None:
     if first > len(upload.data):
-        raise RefusedError(503, f"byte {len(upload.data)} is the next, not {first}")
+        raise RejectedError(503, f"byte {len(upload.data)} is the next, not {first}")
     if not is_last and len(request.body) % PART_BYTES and not request.is_cut:
-        raise RefusedError(
+        raise RejectedError(
             400, f"a part of {len(request.body)} bytes; all but the last have a multiple of {PART_BYTES}"
         )
     fresh = request.body[len(upload.data) - first :]
@@ -106,7 +106,7 @@ def _finished(store: Objects, request: Request, number: str) -> Answer:
     data = request.spoil(bytes(upload.data))
     if due is not None and base64.b64decode(due) != google_crc32c.value(data).to_bytes(4, "big"):
         del store.uploads[number]
-        raise RefusedError(400, f"Provided CRC32C {due!r} doesn't match the bytes that came.")
+        raise RejectedError(400, f"Provided CRC32C {due!r} doesn't match the bytes that came.")
     stored = store.finish_upload(number, data)
     return json_answer(stored.resource(upload.bucket, upload.name))
 
@@ -123,7 +123,7 @@ def _upload(request: Request, described: dict[str, Any], kind: str | None) -> Up
 def _named(request: Request, described: dict[str, Any]) -> str:
     request.name = request.said.get("name") or described.get("name") or ""
     if not request.name:
-        raise RefusedError(400, "Required: name")
+        raise RejectedError(400, "Required: name")
     return request.name
 
 

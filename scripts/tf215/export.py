@@ -7,7 +7,7 @@ from model import FLAT, SIDE, base, dense, estimator, input_fn, model, take_star
 
 
 def signature_facts(path):
-    """Of each signature: its inputs and outputs, and what it computes."""
+    """Return the inputs, outputs and results of each signature."""
     loaded = tf.saved_model.load_v2(path.decode())
     found = {"signatures": sorted(loaded.signatures)}
     examples = [

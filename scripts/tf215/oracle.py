@@ -1,4 +1,4 @@
-"""The program behind scripts/oracle_tf215."""
+"""The program of scripts/oracle_tf215."""
 
 from __future__ import annotations
 

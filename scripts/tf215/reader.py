@@ -1,4 +1,4 @@
-"""The program behind scripts/reader_tf215."""
+"""The program of scripts/reader_tf215."""
 
 from __future__ import annotations
 

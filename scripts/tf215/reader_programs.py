@@ -1,4 +1,4 @@
-"""What scripts/reader_tf215 runs with TensorFlow 2.15: the original TPUEstimator, its TPUContext, a session, fed by our reader."""
+"""Programs of scripts/reader_tf215 for TensorFlow 2.15: the original TPUEstimator, TPUContext and a session, fed by the reader."""
 
 from __future__ import annotations
 

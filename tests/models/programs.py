@@ -1,4 +1,4 @@
-"""What the tests of several models share: networks in separate graphs, and estimators of a few rows."""
+"""Helpers of the tests of models: networks in separate graphs, and estimators of a few rows."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -100,7 +100,7 @@ def estimator(
 def rehearsed(
     model_fn: Callable[..., Any], folder: Path, features: Mapping[str, Any], labels: Any, **params: Any
 ) -> tuple[Finding, ...]:
-    """What a TPU of 8 cores, with one row each, would reject of training, evaluation and prediction."""
+    """Return findings of training, evaluation and prediction on a TPU of 8 cores with a row each."""
     rehearsal = TPUEstimator(
         model_fn,
         str(folder),

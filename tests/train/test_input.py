@@ -48,7 +48,7 @@ def _own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _fed(folder: Path, data: Path, *flags: str) -> dict[str, Any]:
-    """What one step of training was fed with."""
+    """Return the input of one step of training."""
     assert _train(data, folder, "--mode=train", "--train-steps=1", "--batch-size=4", *flags) == 0
     reader = tf.train.load_checkpoint(str(folder))
     names = [name for name in reader.get_variable_to_shape_map() if name.startswith("fed/")]
@@ -56,7 +56,7 @@ def _fed(folder: Path, data: Path, *flags: str) -> dict[str, Any]:
 
 
 def _predicted(folder: Path, data: Path, *flags: str) -> list[dict[str, Any]]:
-    """What prediction was fed with."""
+    """Return the input of prediction."""
     assert _train(data, folder, "--mode=predict", "--batch-size=4", *flags) == 0
     return [json.loads(line)["predictions"] for line in (folder / "predictions.jsonl").read_text().splitlines()]
 

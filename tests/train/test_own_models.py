@@ -119,7 +119,7 @@ def test_resumed_training_is_fed_the_very_next_batch(
     (own_models / "fingerprint_model.py").write_text(FINGERPRINT_MODEL)
 
     def loss(folder: str, steps: int, *flags: str) -> str:
-        """Of the last step; in the same folder, training goes on."""
+        """Return the result of the last step; in the same folder, training continues."""
         flags = ("--mode=train", f"--train-steps={steps}", *flags)
         assert train_job(digits_dataset, own_models / folder, *flags, model="fingerprint_model:model_fn") == 0
         row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("train  "))

@@ -1,4 +1,4 @@
-"""What happens without a TPU, each in a separate process, as it changes TensorFlow for the rest of the process."""
+"""Errors without a TPU, each in a separate process, as they change TensorFlow for the rest of the process."""
 
 import os
 import time
@@ -155,7 +155,7 @@ class FakeTPU:
 
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is done to the TPU's system, in order."""
+    """Record the calls to the TPU's system, in order."""
     done: list[str] = []
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda _: done.append("connect"))
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", lambda _: done.append("initialize"))

@@ -1,4 +1,4 @@
-"""What the hosts of a TPU pod are fed, as one JSON object; in a process by itself, as a cluster comes before any operation.
+"""Prints what the hosts of a TPU pod are fed, as JSON; a separate process, as a cluster comes before any operation.
 
 python -m tests.estimator.feeding.pod_program DIR ADDRESS...
 

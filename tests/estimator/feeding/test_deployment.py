@@ -1,4 +1,4 @@
-"""How input_fn is called in each input mode; hosts are pretended, all of them on this machine."""
+"""Calls of input_fn in each input mode, with several simulated hosts on this machine."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which rows each replica gets: all of them, once, in order."""
+"""Rows of replicas: each row goes to one replica once, in order."""
 
 import collections
 from collections.abc import Callable

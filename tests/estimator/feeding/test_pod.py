@@ -34,7 +34,7 @@ CALLS = [
 
 @pytest.fixture(scope="module")
 def pod(digits_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
-    """What the program found, with the hosts' process ids and the bytes that they read from files."""
+    """Return what the program found, with the hosts' process ids and the bytes that they read from files."""
     with cluster(tmp_path_factory.mktemp("hosts"), ["worker", "worker"]) as servers:
         assert [server.ours for server in servers] == [[], []]
         before = [server.read_bytes() for server in servers]

@@ -1,4 +1,4 @@
-"""Of two trainings in one model_dir, one runs."""
+"""Two trainings in one model_dir: only one runs."""
 
 import dataclasses
 import os

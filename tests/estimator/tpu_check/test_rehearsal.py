@@ -1,4 +1,4 @@
-"""What a TPU would reject, found without one: a small program for each cause, and some that have none."""
+"""Findings of a rehearsal: a small program for each cause, and programs without findings."""
 
 import importlib
 import logging

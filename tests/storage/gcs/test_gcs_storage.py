@@ -237,14 +237,14 @@ def test_deleting(store: FakeGcs, gcs: Storage) -> None:
     assert store.buckets["b"] == {}
 
 
-def test_errors_name_the_object_the_cause_and_the_mend(store: FakeGcs, gcs: Storage) -> None:
+def test_errors_name_the_object_the_cause_and_the_fix(store: FakeGcs, gcs: Storage) -> None:
     store.bucket("secret")
     store.denied.add("secret")
     with pytest.raises(StorageError, match=r"gs://b/a could not be read: no such object, or no bucket b \(404\)"):
         gcs.read("gs://b/a")
     with pytest.raises(StorageError, match="gs://b/a could not be listed: there is no object below it"):
         gcs.list("gs://b/a")
-    with pytest.raises(StorageError, match="gs://none/a could not be listed: it is not there"):
+    with pytest.raises(StorageError, match="gs://none/a could not be listed: no such object, or no bucket none"):
         gcs.list("gs://none/a")
     for action in (gcs.read, gcs.list, gcs.stat, gcs.open):
         with pytest.raises(StorageError, match=r"no permission \(403\).*roles/storage.objectUser on bucket secret"):

@@ -131,7 +131,7 @@ def first_values(blueprint: Blueprint, variables: Mapping[str, Any], strategy: A
         strategy: strategy whose replicas have the variables.
     """
     components = {name: strategy.experimental_local_results(variable) for name, variable in variables.items()}
-    asked = [info for info in blueprint.variables if _is_asked_for(blueprint, info)]
+    asked = [info for info in blueprint.variables if _is_used(blueprint, info)]
     replay = Replay(blueprint, [blueprint.graph.get_tensor_by_name(info.initial) for info in asked])
     graph = tf.compat.v1.get_default_graph()
     values = replay((), lambda name: graph.capture(components[name][0].handle))
@@ -152,7 +152,7 @@ def first_values(blueprint: Blueprint, variables: Mapping[str, Any], strategy: A
             item._initial_value = None
 
 
-def _is_asked_for(blueprint: Blueprint, info: VariableInfo) -> bool:
+def _is_used(blueprint: Blueprint, info: VariableInfo) -> bool:
     """Return whether model_fn uses the initial value of a variable, which does not depend on the batch."""
     tensor = blueprint.graph.get_tensor_by_name(info.initial)
     if all(item.name in (info.initializer, info.made_with) for item in tensor.consumers()):
