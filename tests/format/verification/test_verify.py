@@ -293,7 +293,7 @@ def test_without_an_index_a_broken_length_ends_the_search(damaged: Path) -> None
     path.write_bytes(data)
     (damaged / "index" / f"{FIRST[:-9]}.index").unlink()
     assert places(damaged) == [(f"index/{FIRST[:-9]}.index", None), (FIRST, starts[2])]
-    assert "what follows is not checked" in reasons(damaged)[-1]
+    assert "the rest is not checked" in reasons(damaged)[-1]
 
 
 def test_a_shard_that_is_a_folder(damaged: Path) -> None:
