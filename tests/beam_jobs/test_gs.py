@@ -145,6 +145,15 @@ def test_an_outage_ends_after_the_retry_time(store: FakeGcs, tmp_path: Path, wor
     assert time.monotonic() - began < 90
 
 
+def test_an_outage_ends_a_dry_run_after_the_retry_time(store: FakeGcs, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("path,label\ngs://b/in/cat/000.jpg,cat\n")
+    store.faults.add(Fault("503", "stat", count=None))
+    began = time.monotonic()
+    with pytest.raises(StorageUnavailableError, match="until the time limit of retries"):
+        run(["--input", f"{tmp_path}/list.csv", "--output", str(tmp_path / "out"), "--dry-run", "--retry-seconds=0.5"])
+    assert time.monotonic() - began < 90
+
+
 def test_a_store_that_answers_429_changes_no_byte(store: FakeGcs, tmp_path: Path) -> None:
     argv = ["--input", "gs://b/in", "--num-shards=2", "--output"]
     assert run([*argv, str(tmp_path / "whole")]) == 0

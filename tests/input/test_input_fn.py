@@ -138,7 +138,7 @@ def test_pictures_are_resized(pictures: Written) -> None:
         np.testing.assert_allclose(got, want, atol=0.51)
 
 
-def test_varying_sizes_without_a_size_name_the_feature_and_the_mend(pictures: Written) -> None:
+def test_varying_sizes_without_a_size_name_the_feature_and_the_fix(pictures: Written) -> None:
     with pytest.raises(FeatureError, match=r"'image/encoded'.*\(None, None, 3\).*size=\(height, width\)"):
         make_input_fn(pictures.path, "train", training=True)
 
@@ -190,7 +190,7 @@ def test_transform_int64_leaves_as_int32(raw_digits: Written) -> None:
     assert spec == ({"brightest": tf.TensorSpec([5], tf.int32)}, tf.TensorSpec([5], tf.int32))
 
 
-def test_transform_of_no_static_shape_is_refused(raw_digits: Written) -> None:
+def test_transform_of_no_static_shape_is_rejected(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         return {"bright": tf.boolean_mask(features["image"], features["image"] > 9)}, labels
 
@@ -199,7 +199,7 @@ def test_transform_of_no_static_shape_is_refused(raw_digits: Written) -> None:
         input_fn({"batch_size": 5})
 
 
-def test_transform_of_a_ragged_tensor_is_refused(raw_digits: Written) -> None:
+def test_transform_of_a_ragged_tensor_is_rejected(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         return {"rows": tf.RaggedTensor.from_tensor(features["image"][..., 0], padding=0)}, labels
 
@@ -208,7 +208,7 @@ def test_transform_of_a_ragged_tensor_is_refused(raw_digits: Written) -> None:
         input_fn({"batch_size": 5})
 
 
-def test_transform_that_returns_nothing_is_refused(raw_digits: Written) -> None:
+def test_transform_that_returns_nothing_is_rejected(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> None:
         features["image"] = features["image"] // 2
 
@@ -217,7 +217,7 @@ def test_transform_that_returns_nothing_is_refused(raw_digits: Written) -> None:
         input_fn({"batch_size": 5})
 
 
-def test_what_transform_returns_is_refused_in_one_line(raw_digits: Written) -> None:
+def test_what_transform_returns_is_rejected_in_one_line(raw_digits: Written) -> None:
     for wrong, message in (
         (lambda _, __: None, "transform returned None. End it with `return features, labels`."),
         (
@@ -249,7 +249,7 @@ def test_what_transform_returns_is_refused_in_one_line(raw_digits: Written) -> N
         ),
     ],
 )
-def test_a_transform_of_other_arguments_is_refused_in_one_line(
+def test_a_transform_of_other_arguments_is_rejected_in_one_line(
     raw_digits: Written, transform: Any, given: str, reason: str
 ) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=True, transform=transform)
@@ -311,7 +311,7 @@ def test_transform_may_return_python_and_numpy_values(raw_digits: Written) -> No
     assert spec[0] == {"one": tf.TensorSpec([5], tf.int32), "two": tf.TensorSpec([5, 2], tf.int32)}
 
 
-def test_transform_that_loses_the_labels_is_refused(raw_digits: Written) -> None:
+def test_transform_that_loses_the_labels_is_rejected(raw_digits: Written) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=True, transform=lambda features, _: features)
     with pytest.raises(UsageError, match="return features, labels"):
         input_fn({"batch_size": 5})
