@@ -199,7 +199,7 @@ def test_what_holds_on_a_tpu(pretend: Any, tmp_path: Path) -> None:
         return make_model_fn()(features, labels, mode, params)
 
     estimator = tpu_estimator(tmp_path, model_fn, config=RunConfig(TPUConfig(num_shards=4)))
-    with pytest.raises(ValueError, match="train on a TPU needs a limit.*expected steps or max_steps"):
+    with pytest.raises(ValueError, match=r"train on a TPU needs a limit.*expected steps or max_steps"):
         estimator.train(train_input_fn)
     estimator.train(train_input_fn, max_steps=4)
     with pytest.raises(ValueError, match="steps"):
