@@ -28,7 +28,7 @@ WORDS = {
     r"of (its|their|one's|his) own": "separate",
     r"(leave|leaves|left|leaving)( \w+)? out": "omit, skip",
     r"(is|are|was|were|be|being) told": "report",
-    r"say --[a-z]": "use --x, pass --x",
+    r"say --[a-z][a-z-]*": "use --x, pass --x",
     r"where there (is|are) (no|none|any|one)": "if there is",
     r"for lack of": "without",
 }

@@ -57,6 +57,11 @@ raise ValueError(f"{mend} was refused")  # Left out.
     ]
 
 
+def test_what_is_said_of_flags(check: Callable[[str, str], list[str]]) -> None:
+    program = 'raise ValueError("no labels: say"\n " --unlabelled")\n'
+    assert check("program.py", program) == ["program.py:1: 'say --unlabelled': write use --x, pass --x"]
+
+
 def test_the_width_of_prose(check: Callable[[str, str], list[str]]) -> None:
     wide = "a word " * 15
     assert check("page.md", f"{wide}\n") == ["page.md:1: 105 characters: wrap at 100"]

@@ -29,7 +29,7 @@ from tpudata.console.flags import FlagParser
 from tpudata.console.process import interruptible
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
-from tpudata.storage import storage_for
+from tpudata.storage import held_request_limits, storage_for
 
 
 def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:
@@ -105,7 +105,9 @@ def run_conversion(
         The exit code 0.
     """
     if dry_run:
-        print(plan_table(plan_conversion(conversion), conversion.unit))
+        with held_request_limits(conversion.options.request_limits):
+            plan = plan_conversion(conversion)
+        print(plan_table(plan, conversion.unit))
         if conversion.leave_out is not None:
             print("including duplicates: --dedup finds them when it has read all documents")
         return 0

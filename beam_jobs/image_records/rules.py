@@ -129,9 +129,7 @@ def _decoded(data: bytes, name: str, header: ImageHeader | None, options: ImageO
 def _idx_image(data: bytes, form: str, options: ImageOptions) -> Image.Image:
     height, width, channels = shape = _idx_shape(form)
     if len(data) != math.prod(shape):
-        raise ValueError(
-            f"pixels cut: {len(data)} bytes of pixels where {' x '.join(map(str, shape))} were due; the file is cut"
-        )
+        raise ValueError(f"pixels cut (got {len(data)} bytes, expected {' x '.join(map(str, shape))}); the file is cut")
     return shrink(Image.frombytes("L" if channels == 1 else "RGB", (width, height), data), options.resize_shorter)
 
 

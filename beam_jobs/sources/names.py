@@ -69,7 +69,7 @@ def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
     """
     if not folders or folder_split(folders[-1]) or folders[-1] in ("", ".", ".."):
         raise SourceError(
-            f"{record} lies in no folder of its class. Put the images of each class into a folder named after the class, or say"
+            f"{record} lies in no folder of its class. Put the images of each class into a folder named after the class, or pass"
             " --unlabelled."
         )
     return folders[-1], folder_split(folders[-2]) if len(folders) > 1 else ""

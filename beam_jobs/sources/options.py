@@ -82,10 +82,10 @@ class SourceOptions:
         return kinds
 
     def reject_list_flags(self, what: str) -> None:
-        """Raise UsageError if something is said that only a list has; `what` is what the input is instead."""
+        """Raise UsageError if an option is set that only a list has; `what` is what the input is instead."""
         for name in ("path_column", "label_column", "split_column", "label_separator", "column_types"):
             if getattr(self, name):
-                raise UsageError(f"--{_flag(name)} is for CSV and JSONL lists, and {what}. Leave the flag out.")
+                raise UsageError(f"--{_flag(name)} is for CSV and JSONL lists, and {what}. Omit the flag.")
 
 
 def add_source_flags(parser: FlagParser) -> None:
@@ -145,7 +145,7 @@ def source_options(flags: argparse.Namespace) -> SourceOptions:
 def reject_split_flag(options: ConvertOptions, what: str) -> None:
     """Raise UsageError if --split deals out records whose split the input says; `what` is what says it."""
     if options.split:
-        raise UsageError(f"--split: {what}. Leave the flag out.")
+        raise UsageError(f"--split: {what}. Omit the flag.")
 
 
 def _flag(name: str) -> str:

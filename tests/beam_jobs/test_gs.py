@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apache_beam as beam
+import numpy as np
 import pytest
 
 from beam_jobs import WriteTFRecordShards
@@ -27,6 +28,7 @@ from beam_jobs.reshard import run as run_reshard
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.text import run as run_text
 from scripts.fake_gcs import FakeGcs, Fault
+from tests.beam_jobs.images import encode
 from tests.beam_jobs.pipelines import run_pipeline
 from tests.helpers.pictures import digests, make_pictures
 from tpudata.cli import main
@@ -140,6 +142,15 @@ def test_an_outage_ends_after_the_retry_time(store: FakeGcs, tmp_path: Path, wor
         run([*argv, "--retry-seconds=0.5"])
     assert request_limits() == RequestLimits()
     # The default is three minutes.
+    assert time.monotonic() - began < 90
+
+
+def test_an_outage_ends_a_dry_run_after_the_retry_time(store: FakeGcs, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("path,label\ngs://b/in/cat/000.jpg,cat\n")
+    store.faults.add(Fault("503", "stat", count=None))
+    began = time.monotonic()
+    with pytest.raises(StorageUnavailableError, match="until the time limit of retries"):
+        run(["--input", f"{tmp_path}/list.csv", "--output", str(tmp_path / "out"), "--dry-run", "--retry-seconds=0.5"])
     assert time.monotonic() - began < 90
 
 
@@ -392,18 +403,22 @@ def test_two_conversions_to_one_folder_at_once_leave_one_whole_dataset(store: Fa
 
 @pytest.mark.parametrize("by", ["SIGKILL", "SIGTERM", pytest.param("SIGINT", marks=pytest.mark.matrix)])
 def test_a_conversion_that_was_ended_in_an_upload_is_carried_on(store: FakeGcs, tmp_path: Path, by: str) -> None:
-    argv = ["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "20kB"]
+    # Shards of more than 1 MiB, which are sent in several requests.
+    random = np.random.default_rng(0)
+    for number in range(8):
+        store.put("b", f"in/cat/noise{number}.png", encode(random.integers(0, 256, (450, 450, 3), np.uint8), "PNG"))
+    argv = ["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "1.3MB"]
     assert run(argv) == 0
     due = stored(store, tmp_path / "whole", "out")
     for name in [name for name in store.buckets["b"] if name.startswith("out/")]:
         del store.buckets["b"][name]
-    store.bandwidth = 2e5
+    store.bandwidth = 4e6
     command = [sys.executable, "-m", "beam_jobs.images", *argv]
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     environment = {**os.environ, "TMPDIR": str(scratch)}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        while not (len([name for name in store.buckets["b"] if "out/train" in name]) >= 3 and store.uploads):
+        while not (len([name for name in store.buckets["b"] if "out/train" in name]) >= 2 and store.uploads):
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(getattr(signal, by))

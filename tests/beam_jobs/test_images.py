@@ -411,7 +411,7 @@ def test_input_that_is_not_there_or_has_no_classes(tmp_path: Path) -> None:
         (["--resume", "--overwrite"], "choose one"),
         (["--runner=NoSuchRunner"], "Unexpected pipeline runner"),
         (["--workers=2", "--runner=PrismRunner"], "--workers is for the local runner"),
-        (["--label-offset=-1"], "--label-offset is -1"),
+        (["--label-offset=-1"], "--label-offset: out of range"),
         (["extra"], "unexpected argument 'extra'"),
     ],
 )

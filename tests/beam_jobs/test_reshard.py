@@ -459,7 +459,7 @@ def test_what_is_not_allowed(pictures: Path, images: Path, tmp_path: Path) -> No
     ):
         with pytest.raises(UsageError, match=words):
             reshard(*argv, "--output", out)
-    with pytest.raises(UsageError, match="lies in"):
+    with pytest.raises(UsageError, match="is inside the input"):
         reshard(images, "--output", images / "out")
     with pytest.raises(SourceError, match="is not there"):
         reshard(tmp_path / "nothing", "--output", out)

@@ -337,7 +337,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     with pytest.raises(BadRecordError, match=r"b\.pdf: rejected: not text: byte 9 is zero"):
         convert(source, tmp_path / "out")
     convert(source, tmp_path / "out", "--on-bad-record=skip", "--resume")
-    assert open_dataset(str(tmp_path / "out")).manifest.rejected == {"no text": 1}
+    assert open_dataset(str(tmp_path / "out")).manifest.rejected == {"not text": 1}
     assert len(texts(tmp_path / "out")) == len([line for line in PLAY.split("\n") if line])
     (source / "a.txt").unlink()
     with pytest.raises(

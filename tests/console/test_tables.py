@@ -22,7 +22,7 @@ def test_no_trailing_spaces() -> None:
     assert table([["a", ""], ["bbb", "x"]]) == "a\nbbb  x"
 
 
-def test_rows_of_other_lengths_are_refused() -> None:
+def test_rows_of_other_lengths_are_rejected() -> None:
     with pytest.raises(ValueError, match="zip"):
         table([["a", "b"], ["c"]])
 

@@ -32,7 +32,7 @@ def test_the_index_of_each_shard(written: Written) -> None:
         assert [int(offset) for offset in dataset.index(shard).offsets[:-1]] == offsets
 
 
-def test_an_index_of_another_shard_is_refused(written: Written) -> None:
+def test_an_index_of_another_shard_is_rejected(written: Written) -> None:
     dataset = open_dataset(written.path)
     first, _, third = dataset.manifest.split("train").shards
     folder = Path(written.path, "index")
@@ -58,7 +58,7 @@ def test_labels_that_are_not_utf8_name_file_and_offset(written: Written) -> None
     assert (caught.value.path, caught.value.offset) == (str(path), 4)
 
 
-def test_a_manifest_that_names_a_file_elsewhere_is_refused(written: Written) -> None:
+def test_a_manifest_that_names_a_file_elsewhere_is_rejected(written: Written) -> None:
     victim = Path(written.path).parent / "victim.txt"
     victim.write_text("mine")
     path = Path(written.path, "manifest.json")

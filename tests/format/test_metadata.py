@@ -42,7 +42,7 @@ def test_labels_and_manifest_must_agree(tmp_path: Path, count: int | None, label
 
 
 @pytest.mark.parametrize("name", ["", "two\nlines", "a\u2028b", "end\r"])
-def test_names_that_are_no_line_are_refused(tmp_path: Path, name: str) -> None:
+def test_names_that_are_no_line_are_rejected(tmp_path: Path, name: str) -> None:
     with pytest.raises(DatasetError, match="is empty or has a line break"):
         write_metadata(str(tmp_path), manifest(2), ["a", name])
     assert list(tmp_path.iterdir()) == []

@@ -166,7 +166,7 @@ def test_reading_loses_nothing(store: FakeGcs, child: Child, pictures: dict[str,
 
 
 @pytest.mark.matrix
-def test_a_token_that_is_refused_too_early_ends_feeding_with_an_error(
+def test_a_token_that_is_rejected_too_early_ends_feeding_with_an_error(
     store: FakeGcs, child: Child, pictures: dict[str, bytes]
 ) -> None:
     fill(store, pictures)

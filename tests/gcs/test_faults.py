@@ -226,7 +226,7 @@ def test_parts_without_a_checksum_are_read_twice_and_others_once(as_google: Fake
 def test_an_answer_404_is_believed_if_a_stat_says_so_too(as_google: FakeGcs, gcs: GcsStorage) -> None:
     as_google.faults.add(Fault("404", "read", count=2))
     assert gcs.read("gs://data/a") == SMALL
-    with pytest.raises(StorageError, match="it is not there"):
+    with pytest.raises(StorageError, match="no such object"):
         gcs.read("gs://data/none")
 
 

@@ -128,7 +128,7 @@ def test_an_image_that_does_not_decode_is_an_error_of_one_line(tmp_path: Path, o
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_an_integer_that_no_tpu_takes_beside_an_image_is_a_feature_error(tmp_path: Path) -> None:
+def test_an_integer_that_no_tpu_takes_next_to_an_image_is_a_feature_error(tmp_path: Path) -> None:
     image = encode_image(np.zeros((4, 4, 1), np.uint8))
     features = [Feature("image/encoded", "bytes", "uint8", (4, 4, 1), "image"), Feature("label", "int64", "int64")]
     records = [{"image/encoded": image, "label": label} for label in (1, 2**40)]
@@ -154,7 +154,7 @@ SIZE = encode_image(np.zeros((5, 4, 1), np.uint8))
     ],
 )
 @pytest.mark.parametrize("is_plain", [True, False])
-def test_a_record_of_other_features_beside_an_image_is_a_feature_error(
+def test_a_record_of_other_features_next_to_an_image_is_a_feature_error(
     tmp_path: Path, odd: dict[str, Any], message: str, is_plain: bool
 ) -> None:
     features = [

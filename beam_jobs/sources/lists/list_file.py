@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import re
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,8 @@ from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
 _ARRAY = re.compile(rb"\[\s*(\{|\Z)")
+# A JSON array is often one line of any length, so its lines are read in pieces.
+_PIECE_BYTES = 1 << 16
 
 
 class ListFile(NamedTuple):
@@ -47,12 +50,13 @@ class ListFile(NamedTuple):
         Yields:
             The end of the row that names the columns, or of nothing; and the rows after it.
         """
-        with storage_for(self.path).open(self.path) as lines:
-            head = csv_header(lines, self.path, self.delimiter)[1] if self.columns else Row(0, 0, {})
+        with storage_for(self.path).open(self.path) as file:
+            head = csv_header(file, self.path, self.delimiter)[1] if self.columns else Row(0, 0, {})
+            lines = iter(functools.partial(file.readline, _PIECE_BYTES), b"") if self.is_array else file
             yield head, self.rows(lines, head.end, head.line)
 
     def rows(self, lines: Iterable[bytes], offset: int, line: int) -> Iterator[Row]:
-        """Yield the rows in some lines of the file, of an array in all of them; see `csv_rows`."""
+        """Yield the rows in some lines of the file, of an array in all of them or in pieces of them; see `csv_rows`."""
         if self.is_array:
             return array_rows(lines, self.path, offset=offset, line=line)
         if self.columns:

@@ -153,10 +153,10 @@ class Lists:
         file = list_file(part, self.source_options)
         if Roles.find(first_columns(file), self.source_options, part) != self.roles:
             raise SourceError(
-                f"{part} and {self.first} have other columns for path, label and split. Convert them apart."
+                f"{part} and {self.first} have other columns for path, label and split. Convert them separately."
             )
         if bool(file.columns) == self.typed:
-            raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them apart.")
+            raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")
         reader = ColumnReader(self.source_options.column_kinds, self.roles, self.typed)
         return ListScan(file, number, self.roles, reader, self.source_options.label_separator)
 

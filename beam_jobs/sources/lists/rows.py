@@ -6,6 +6,7 @@ block by block. Cuts are made where a row ended, so a block never begins inside 
 
 from __future__ import annotations
 
+import collections
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -116,28 +117,36 @@ def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> I
         yield Row(reader.line, reader.offset, value)
 
 
-def array_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[Row]:
+def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[Row]:
     """Yield the rows of a JSON array of objects.
 
     Args:
-        lines: with their ends, those of a whole array.
+        pieces: bytes of a whole array: lines with their ends, or parts of lines.
         path: names the list in messages.
-        offset: of the first line in the file.
+        offset: of the first piece in the file.
         line: number of the line before the first one.
 
     Raises:
         SourceError: an element is no JSON object, or the array has no end; names file and line, or byte.
     """
-    reached = line
+    # Ends of lines after the last element: an element is known to end only at the comma or bracket after it.
+    line_ends: collections.deque[int] = collections.deque()
 
-    def counted_lines() -> Iterator[bytes]:
-        nonlocal reached
-        for data in lines:
-            reached += 1
+    def noted_pieces() -> Iterator[bytes]:
+        place = offset
+        for data in pieces:
+            place += len(data)
+            if data.endswith(b"\n"):
+                line_ends.append(place)
             yield data
 
-    for span in array_spans(counted_lines(), _MOST_ROW_BYTES, path):
-        where = f"{path} line {reached}"
+    line += 1
+    for span in array_spans(noted_pieces(), _MOST_ROW_BYTES, path):
+        end = offset + span.offset + span.size
+        while line_ends and line_ends[0] <= end:
+            line_ends.popleft()
+            line += 1
+        where = f"{path} line {line}"
         if not span.data:
             raise SourceError(f"{where}: an element of {span.size:,} bytes (expected at most {_MOST_ROW_BYTES:,}).")
         try:
@@ -148,7 +157,7 @@ def array_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> 
             raise SourceError(
                 f'{where}: a JSON {type(value).__name__}; each element is an object, such as {{"path": ..., "label": ...}}.'
             )
-        yield Row(reached, offset + span.offset + span.size, value)
+        yield Row(line, end, value)
 
 
 def block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Iterator[Row]:

@@ -39,7 +39,6 @@ class ListScan:
 
     Attributes:
         facts: about the rows so far.
-        held: how many rows `take_rows` would return.
     """
 
     def __init__(self, file: ListFile, number: int, roles: Roles, reader: ColumnReader, separator: str | None) -> None:

@@ -140,7 +140,7 @@ def test_the_manifest_s_own_size(tmp_path: Path) -> None:
     assert found(tmp_path, RECORD, features(25)) == [(0, "feature 'image/encoded' has height 24; the manifest says 25")]
 
 
-def test_an_image_without_anything_beside_it(tmp_path: Path) -> None:
+def test_an_image_without_anything_next_to_it(tmp_path: Path) -> None:
     schema = [Feature("picture", "bytes", "uint8", (None, None, 3), "image")]
     assert found(tmp_path, {"picture": encode(picture(), "WEBP")}, schema) == []
     ((_, said),) = found(tmp_path, {"picture": PNG[:-5]}, schema)

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import math
+import tracemalloc
 from pathlib import Path
 from unittest import mock
 
@@ -16,6 +17,7 @@ from beam_jobs.images import convert_images
 from beam_jobs.references.labels import Labels
 from beam_jobs.run.runner import pipeline_options
 from beam_jobs.sources import SourceOptions
+from beam_jobs.sources.lists import list_file as _list_file
 from beam_jobs.sources.lists import scan as _list_scan
 from beam_jobs.sources.lists.lists import Lists
 from tests.beam_jobs.sources.inputs import (
@@ -522,3 +524,28 @@ def test_a_row_of_an_array_is_named_by_its_line(tmp_path: Path) -> None:
         with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
             _, (error,) = listed_and_rejected(opened(path))
         assert error.source == f"{path} line 17"
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 16])
+@pytest.mark.parametrize("block", [1, 1 << 20])
+def test_a_comma_on_a_line_after_its_element_moves_no_line(tmp_path: Path, piece: int, block: int) -> None:
+    text = '[\n{"path": "7.jpg"},\n{"path":\n"8.jpg"}\n\n,\n{"path": "9.jpg"}\n\n]\n'
+    path = write_list(tmp_path, text, name="list.json")
+    said = SourceOptions(unlabelled=True)
+    with mock.patch.object(_list_file, "_PIECE_BYTES", piece), mock.patch.object(_list_scan, "BLOCK_BYTES", block):
+        with _list_file.list_file(str(path), said).opened() as (_, rows):
+            assert [row.line for row in rows] == [2, 4, 7]
+        _, errors = listed_and_rejected(opened(path, said))
+    assert [error.source for error in errors] == [f"{path} line {line}" for line in (2, 4, 7)]
+
+
+def test_the_columns_of_an_array_in_one_line_are_found_in_its_first_element(tmp_path: Path) -> None:
+    rows = [{"path": f"{number}.jpg", "note": "x" * 50_000} for number in range(200)]
+    path = write_list(tmp_path, json.dumps(rows), images=0, name="list.json")
+    tracemalloc.start()
+    try:
+        assert _list_file.first_columns(_list_file.list_file(str(path), SourceOptions())) == ("path", "note")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < path.stat().st_size / 4

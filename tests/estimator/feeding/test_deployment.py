@@ -235,7 +235,7 @@ def test_hooks_and_the_host_s_device_on_a_tpu(pretend: Any, tmp_path: Path) -> N
     assert devices == ["/job:worker/replica:0/task:0/device:CPU:0"]
 
 
-def test_evaluation_beside_the_replicas(tmp_path: Path) -> None:
+def test_evaluation_next_to_the_replicas(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:

@@ -473,7 +473,7 @@ def test_train_and_evaluate_lists_both(tmp_path: Path) -> None:
     assert [item.mode for item in caught.value.findings] == [ModeKeys.TRAIN, *[ModeKeys.EVAL] * 3]
 
 
-def test_evaluation_beside_the_tpu_is_not_its_concern(tmp_path: Path) -> None:
+def test_evaluation_next_to_the_tpu_is_not_its_concern(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, eval_on_tpu=False)
     assert estimator.rehearse({ModeKeys.EVAL: finite_input_fn(10)}) == ()
     assert make_estimator(tmp_path).rehearse({ModeKeys.EVAL: finite_input_fn(10)}) != ()

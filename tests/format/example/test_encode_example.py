@@ -42,7 +42,7 @@ def test_a_bytes_value_of_any_size(size: int) -> None:
         (np.array(["\udcff"]), "is not UTF-8"),
     ],
 )
-def test_values_that_would_not_come_back_are_refused(value: Any, message: str) -> None:
+def test_values_that_would_not_come_back_are_rejected(value: Any, message: str) -> None:
     with pytest.raises(FeatureError, match=f"Feature 'x': .*{message}"):
         encode_example({"x": value})
     stored = encode_example({"x": [float("inf"), float("-inf"), 3.4e38]})

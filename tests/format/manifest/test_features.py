@@ -51,7 +51,7 @@ def test_defaults_are_not_written() -> None:
         (("x", "int64", "int64", (True,)), r"'x': unsupported shape \(got \(True,\)"),
     ],
 )
-def test_what_does_not_fit_is_refused(arguments: tuple[Any, ...], message: str) -> None:
+def test_what_does_not_fit_is_rejected(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(FeatureError, match=message):
         Feature(*arguments)
 

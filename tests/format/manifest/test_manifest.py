@@ -153,7 +153,7 @@ def test_parts_that_do_not_fit(changes: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(("records", "size"), [(0, 10), (10, 0), (-1, 10)])
-def test_an_empty_shard_is_refused(records: int, size: int) -> None:
+def test_an_empty_shard_is_rejected(records: int, size: int) -> None:
     with pytest.raises(DatasetError, match="it is empty"):
         Shard(NAMES[0], records, size, 0)
 
@@ -198,7 +198,7 @@ def test_names_of_shards_to_come(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["../listing-00.jsonl", "listing-.jsonl", "/x", "listing-0\n.jsonl", "train-0.jsonl"])
-def test_a_list_of_refused_inputs_is_a_file_of_its_folder_and_nothing_else(name: str) -> None:
+def test_a_list_of_rejected_inputs_is_a_file_of_its_folder_and_nothing_else(name: str) -> None:
     assert make(rejects=("listing-0af.jsonl",), keys=True) == Manifest.from_bytes(
         make(rejects=("listing-0af.jsonl",), keys=True).to_bytes()
     )
@@ -283,7 +283,7 @@ def test_a_field_of_another_type_is_named(change: Any, field: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 100_000])
-def test_json_without_end_is_refused(data: bytes) -> None:
+def test_json_without_end_is_rejected(data: bytes) -> None:
     with pytest.raises(DatasetError, match=r"^/some/manifest\.json: not a manifest: "):
         Manifest.from_bytes(data, "/some/manifest.json")
 
@@ -294,7 +294,7 @@ def test_another_version_may_have_other_fields() -> None:
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), _nested), st.data())
-def test_any_json_in_place_of_a_field_is_read_or_refused(other: Any, data: st.DataObject) -> None:
+def test_any_json_in_place_of_a_field_is_read_or_rejected(other: Any, data: st.DataObject) -> None:
     value = json.loads(make().to_bytes())
     holders = [value, value["source"], value["splits"], value["splits"]["train"], *value["features"]]
     holders += value["splits"]["train"]["shards"]

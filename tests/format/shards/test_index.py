@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_found_though_the_checksum_does(
         ShardIndex.from_bytes(body + struct.pack("<I", google_crc32c.value(body)), "x.index")
 
 
-def test_an_index_of_another_layout_is_refused_by_its_name() -> None:
+def test_an_index_of_another_layout_is_rejected_by_its_name() -> None:
     body = struct.pack("<8sQQIII", b"TPUDIDX1", 1, 18, 0, 2, 2) + struct.pack("<2QI", 0, 18, 0) + b"{}"
     with pytest.raises(CorruptionError, match=r"layout \(got b'TPUDIDX1', expected b'TPUDIDX2'\)"):
         ShardIndex.from_bytes(body + struct.pack("<I", google_crc32c.value(body)), "x.index")

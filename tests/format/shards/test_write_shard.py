@@ -58,14 +58,14 @@ def test_an_error_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def test_no_records_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+def test_no_records_are_rejected_and_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"a-00000-of-00001\.tfrecord: no records"):
         write_shard(str(tmp_path), "a-00000-of-00001.tfrecord", [])
     assert files(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["../a-00000-of-00001.tfrecord", "a.tfrecord"])
-def test_a_name_of_another_form_is_refused_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+def test_a_name_of_another_form_is_rejected_and_leaves_nothing(tmp_path: Path, name: str) -> None:
     with pytest.raises(DatasetError, match="SPLIT-NNNNN-of-NNNNN"):
         write_shard(str(tmp_path / "folder"), name, [b"x"])
     assert list(tmp_path.iterdir()) == []
@@ -93,7 +93,7 @@ def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_a_record_that_no_parser_takes_is_refused(tmp_path: Path) -> None:
+def test_a_record_that_no_parser_takes_is_rejected(tmp_path: Path) -> None:
     # One piece many times over: the record is never made.
     piece = bytes(1 << 20)
     with pytest.raises(

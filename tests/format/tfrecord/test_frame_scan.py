@@ -116,7 +116,7 @@ def test_a_damaged_length_names_the_record_and_what_helps(tmp_path: Path, number
         next(reader)
 
 
-def test_compressed_files_are_refused_with_the_mend(tmp_path: Path) -> None:
+def test_compressed_files_are_rejected_with_the_fix(tmp_path: Path) -> None:
     path = str(tmp_path / "a.gz")
     with tf.io.TFRecordWriter(path, "GZIP") as writer:
         writer.write(bytes(50))

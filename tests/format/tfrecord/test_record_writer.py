@@ -108,6 +108,6 @@ def test_the_end_takes_some_bytes_per_record() -> None:
     assert (peak(300_000) - peak(100_000)) / 200_000 < 35
 
 
-def test_another_compression_is_refused() -> None:
+def test_another_compression_is_rejected() -> None:
     with pytest.raises(UsageError, match=r"compression: unknown value \(got 'zip', expected None or 'gzip'\)"):
         RecordWriter(io.BytesIO(), 2, "zip")

@@ -132,7 +132,7 @@ def test_what_is_added_to_a_shard_is_found(damaged: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [f"index/{FIRST[:-9]}.index", "labels.txt", "dataset_info.json", "features.json"])
-def test_a_flipped_bit_or_a_cut_beside_the_shards_is_found(intact: Path, name: str) -> None:
+def test_a_flipped_bit_or_a_cut_next_to_the_shards_is_found(intact: Path, name: str) -> None:
     path = intact / name
     data = path.read_bytes()
 
@@ -293,7 +293,7 @@ def test_without_an_index_a_broken_length_ends_the_search(damaged: Path) -> None
     path.write_bytes(data)
     (damaged / "index" / f"{FIRST[:-9]}.index").unlink()
     assert places(damaged) == [(f"index/{FIRST[:-9]}.index", None), (FIRST, starts[2])]
-    assert "what follows is not checked" in reasons(damaged)[-1]
+    assert "the rest is not checked" in reasons(damaged)[-1]
 
 
 def test_a_shard_that_is_a_folder(damaged: Path) -> None:

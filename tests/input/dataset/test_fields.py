@@ -46,20 +46,20 @@ def test_the_label_is_set_apart() -> None:
     assert select_fields(manifest(IMAGE), image_size=(4, 6)).label is None
 
 
-def test_a_label_that_is_none_is_refused() -> None:
+def test_a_label_that_is_none_is_rejected() -> None:
     for label in (Feature("label", "float", "float32"), Feature("label", "int64", "int64", (2,))):
         with pytest.raises(FeatureError, match="'label': a label is one int64 per record"):
             select_fields(manifest(TOKENS, label, layout="tokens"))
 
 
-def test_sizes_that_vary_are_refused_with_the_mend() -> None:
+def test_sizes_that_vary_are_rejected_with_the_fix() -> None:
     with pytest.raises(FeatureError, match=r"Pass images=tpudata.Images.size=.*--image-size HxW"):
         select_fields(manifest(IMAGE, LABEL))
     with pytest.raises(FeatureError, match=r"'input_ids'.*Pass tokens=tpudata.Tokens\(sequence_length=N\).*buckets="):
         select_fields(manifest(Feature("input_ids", "int64", "int64", (None,)), layout="tokens"))
 
 
-def test_channels_that_do_not_decode_are_refused() -> None:
+def test_channels_that_do_not_decode_are_rejected() -> None:
     with pytest.raises(FeatureError, match="2 channels"):
         select_fields(manifest(Feature("image/encoded", "bytes", "uint8", (4, 4, 2), "image")))
 
@@ -74,7 +74,7 @@ def test_a_label_alone_is_nothing_to_feed() -> None:
         select_fields(manifest(Feature("label", "int64", "int64"), layout=""))
 
 
-def test_two_features_of_one_name_are_refused() -> None:
+def test_two_features_of_one_name_are_rejected() -> None:
     features = (Feature("a_raw", "bytes", "uint8", (1,), "raw"), Feature("a", "int64", "int64"))
     with pytest.raises(FeatureError, match="one name: a, a"):
         select_fields(manifest(*features, layout="table"))

@@ -47,15 +47,15 @@ def test_tfrecord_files_are_checked_at_the_door(arguments: Any, error: type, mes
         ({"record": [("a", "zz")]}, UsageError, r"Pass \(name, dtype, shape\)"),
         ({"record": [("a", "u1"), ("a", "u1")]}, UsageError, r"Pass \(name, dtype, shape\)"),
         ({"record": [("a", "u4")]}, FeatureError, r"unsupported dtype of 'a' \(got uint32, expected uint8"),
-        ({"record": [("a", "S3")]}, FeatureError, "'a' is"),
-        ({"record": [("a", "u1", (0,))]}, FeatureError, "'a' is"),
-        ({"record": [("a", [("b", "u1")])]}, FeatureError, "'a' is"),
+        ({"record": [("a", "S3")]}, FeatureError, "unsupported dtype of 'a'"),
+        ({"record": [("a", "u1", (0,))]}, FeatureError, "unsupported dtype of 'a'"),
+        ({"record": [("a", [("b", "u1")])]}, FeatureError, "unsupported dtype of 'a'"),
         ({"record": [("label", "u1", (2,))]}, FeatureError, "expected one integer"),
         ({"record": [("label", "f4")]}, FeatureError, "expected one integer"),
         ({"record": [("a", "u1")], "label": "b"}, FeatureError, "label='b': the records have a"),
         ({"record": [("a", "u1")], "header_bytes": -1}, UsageError, "header_bytes: .*got -1"),
         ({"record": [("a", "u1")], "header_bytes": True}, UsageError, "header_bytes: .*got True"),
-        ({"record": [("a", "u1")], "footer_bytes": 1.5}, UsageError, "footer_bytes=1.5"),
+        ({"record": [("a", "u1")], "footer_bytes": 1.5}, UsageError, "footer_bytes: .*got 1.5"),
     ],
 )
 def test_records_of_one_length_are_checked_at_the_door(arguments: Any, error: type, message: str) -> None:
@@ -100,7 +100,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
     with pytest.raises(DatasetError, match=rf"files='{tmp_path}/x\*' matches no file"):
         find_files(f"{tmp_path}/x*")
-    with pytest.raises(DatasetError, match=rf"files: {tmp_path}/x is not there"):
+    with pytest.raises(DatasetError, match=rf"files: {tmp_path}/x does not exist"):
         find_files([f"{tmp_path}/a", f"{tmp_path}/x"])
     with pytest.raises(DatasetError, match=rf"files: {tmp_path} is a folder. Name its files, such as {tmp_path}/\*"):
         find_files(tmp_path)

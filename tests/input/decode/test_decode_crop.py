@@ -168,7 +168,7 @@ def test_shapes_are_static_in_a_dataset() -> None:
     assert single.element_spec == tf.TensorSpec((24, 24, 3), tf.uint8)
 
 
-def test_a_train_crop_without_a_seed_is_refused() -> None:
+def test_a_train_crop_without_a_seed_is_rejected() -> None:
     with pytest.raises(UsageError, match="seed"):
         decode_crop(tf.constant(jpeg(picture(80, 100))), 3, TrainCrop(24))
 

@@ -148,7 +148,7 @@ def test_results_that_cannot_be_fed(raw_digits: Written, wrong: Any, error: type
         (lambda: None, "takes (), too many positional arguments"),
     ],
 )
-def test_other_arguments_are_refused_in_one_line(raw_digits: Written, wrong: Any, reason: str) -> None:
+def test_other_arguments_are_rejected_in_one_line(raw_digits: Written, wrong: Any, reason: str) -> None:
     with pytest.raises(UsageError) as raised:
         make_input_fn(raw_digits.path, "test", training=True, parse=wrong)
     assert str(raised.value) == f"parse is called with (serialized), and {reason}. Let it take (serialized)."

@@ -131,6 +131,6 @@ def test_a_label_out_of_range_is_an_error(label: int) -> None:
 
 @pytest.mark.parametrize("make", [MixUp, CutMix])
 @pytest.mark.parametrize("alpha", [0, -1.0, math.inf, math.nan, "1", True])
-def test_options_out_of_range_are_refused_by_name(make: Any, alpha: Any) -> None:
+def test_options_out_of_range_are_rejected_by_name(make: Any, alpha: Any) -> None:
     with pytest.raises(UsageError, match=f"{make.__name__}.alpha: invalid value"):
         make(alpha)

@@ -57,12 +57,12 @@ def test_an_unknown_batch_size_stays_unknown_and_the_rest_static() -> None:
         (("0.5",), (0.5,)),
     ],
 )
-def test_options_out_of_range_are_refused(mean: Any, std: Any) -> None:
+def test_options_out_of_range_are_rejected(mean: Any, std: Any) -> None:
     with pytest.raises(UsageError, match="Normalize"):
         Normalize(mean, std)
 
 
-def test_other_dtypes_and_channels_are_refused() -> None:
+def test_other_dtypes_and_channels_are_rejected() -> None:
     images = tf.zeros((2, 2, 1), tf.uint8)
     with pytest.raises(UsageError, match="float64"):
         normalize(images, Normalize((0.5,), (0.5,)), tf.float64)

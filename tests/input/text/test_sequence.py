@@ -138,7 +138,7 @@ def test_targets_are_the_next_tokens_of_the_same_document(
     assert (found["weights"][:count] == 1).all()
 
 
-def test_segments_of_another_length_are_refused(tmp_path: Path) -> None:
+def test_segments_of_another_length_are_rejected(tmp_path: Path) -> None:
     features = [Feature(name, "int64", "int64", (size,)) for name, size in (("input_ids", 4), ("segment_ids", 3))]
     record = {"input_ids": [1, 2, 3, 4], "segment_ids": [1, 1, 1]}
     path = write_dataset(str(tmp_path), {"train": [record]}, features, layout="packed", shards=1)

@@ -122,7 +122,7 @@ def test_reading_whole_and_in_parts(store: FakeGcs, gcs: Storage) -> None:
 
 
 @pytest.mark.parametrize("data", [b"text " * 100_000, os.urandom(9 << 20), b""], ids=["text", "noise", "nothing"])
-def test_an_object_stored_with_an_encoding_is_refused(store: FakeGcs, gcs: Storage, data: bytes) -> None:
+def test_an_object_stored_with_an_encoding_is_rejected(store: FakeGcs, gcs: Storage, data: bytes) -> None:
     store.put("b", "a.csv", gzip.compress(data), encoding="gzip")
     message = r"gs://b/a\.csv could not be read: it is stored with Content-Encoding: gzip.*--clear-content-encoding"
     with pytest.raises(StorageError, match=message):

@@ -274,7 +274,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
         (errno.ENOLCK, "No locks available.$"),
     ],
 )
-def test_what_the_system_refuses_when_a_file_is_written(
+def test_what_the_system_rejects_when_a_file_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fix: str
 ) -> None:
     def refuse(*_: object) -> int:

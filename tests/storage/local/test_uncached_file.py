@@ -104,7 +104,7 @@ def refusing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("refusing")
-def test_where_the_system_refuses_the_file_is_written_all_the_same(path: Path) -> None:
+def test_where_the_system_rejects_the_file_is_written_all_the_same(path: Path) -> None:
     with UncachedFile(path, new_buffer(SIZE)) as file:
         file.writelines([DATA[:1000], 3 * DATA, DATA[:10]])
     assert path.read_bytes() == DATA[:1000] + 3 * DATA + DATA[:10]

@@ -111,7 +111,7 @@ def test_idx_pixels() -> None:
     np.testing.assert_array_equal(opened(image), grey)
     np.testing.assert_array_equal(opened(stored(rgb.tobytes(), "idx:24x40x3")), rgb)
     assert stored(grey.tobytes(), "idx:24x40x1", resize_shorter=12)[2:4] == (12, 20)
-    with pytest.raises(ValueError, match="100 bytes of pixels where 24 x 40 x 1 were due; the file is cut"):
+    with pytest.raises(ValueError, match=r"got 100 bytes, expected 24 x 40 x 1\); the file is cut"):
         stored(b"\0" * 100, "idx:24x40")
     with pytest.raises(ValueError, match="'idx:24x40x2'; idx:HEIGHTxWIDTH"):
         stored(b"", "idx:24x40x2")

@@ -65,7 +65,7 @@ def sorted_out(root: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    path = Path(__file__).parents[3] / "scripts" / "imagenet_to_gcs.py"
+    path = Path(__file__).parents[4] / "scripts" / "imagenet_to_gcs.py"
     spec = importlib.util.spec_from_file_location("imagenet_to_gcs", path)
     assert spec is not None
     assert spec.loader is not None

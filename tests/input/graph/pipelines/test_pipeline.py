@@ -69,7 +69,7 @@ def test_training_epochs_are_permutations_for_any_sizes(data: st.DataObject) -> 
     assert seen.min() >= 3
 
 
-def test_a_feature_called_weights_is_refused_in_evaluation(raw_digits: Written) -> None:
+def test_a_feature_called_weights_is_rejected_in_evaluation(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         return {**features, "weights": tf.ones([])}, labels
 

@@ -168,14 +168,14 @@ def test_on_disk_a_cache_without_its_manifest_is_made_again(copy: str, digits: W
     assert labels(input_fn({"batch_size": 101})) == digits.labels["test"]
 
 
-def test_on_disk_a_place_that_is_no_folder_is_refused(digits: Written, tmp_path: Path) -> None:
+def test_on_disk_a_place_that_is_no_folder_is_rejected(digits: Written, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path, file in (("/dev/null/x", "/dev/null"), (tmp_path / "file", tmp_path / "file")):
         with pytest.raises(UsageError, match=rf"cache='{path}': {file} is not a folder"):
             make_input_fn(digits.path, "test", training=True, cache=path)
 
 
-def test_what_does_not_fit_is_refused_with_numbers(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_rejected_with_numbers(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_module, "free_memory", lambda: 20_000)
     # 300 records of 64 + 4 bytes.
     with pytest.raises(UsageError, match=r"take 2\.04e-05 GB, more than 40% of the free memory of 2e-05 GB"):
@@ -184,7 +184,7 @@ def test_what_does_not_fit_is_refused_with_numbers(digits: Written, monkeypatch:
     make_input_fn(digits.path, "train", training=True, cache="auto")
 
 
-def test_what_does_not_fit_the_disk_is_refused_with_numbers(
+def test_what_does_not_fit_the_disk_is_rejected_with_numbers(
     digits: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=50))

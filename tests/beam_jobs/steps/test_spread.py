@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_jobs.run.runner import new_pipeline, pipeline_options
+from beam_jobs.steps.spread import Spread
+
+
+@pytest.mark.parametrize(
+    ("options", "is_spread"),
+    [
+        (pipeline_options([], 1)[0], False),
+        (pipeline_options([], 2)[0], True),
+        (PipelineOptions(["--runner=DirectRunner"]), True),
+    ],
+    ids=["one worker", "two workers", "another runner"],
+)
+def test_elements_are_spread_if_there_are_other_workers(options: PipelineOptions, is_spread: bool) -> None:
+    pipeline = new_pipeline(options)
+    _ = pipeline | beam.Create([1], reshuffle=False) | Spread()
+    names = [part.unique_name for part in pipeline.to_runner_api().components.transforms.values()]
+    assert any("Spread/Reshuffle" in name for name in names) == is_spread
