@@ -180,7 +180,7 @@ def test_what_may_go_by_position_means_what_it_meant_in_the_original() -> None:
         (EvalSpec, {"exporters": [3]}, TypeError, "exporters"),
         (EvalSpec, {"exporters": [Recorder(""), Recorder("a")]}, ValueError, "name"),
         (EvalSpec, {"exporters": [Recorder(3)]}, ValueError, "string"),
-        (EvalSpec, {"exporters": [Recorder("a"), Recorder("a")]}, ValueError, "own"),
+        (EvalSpec, {"exporters": [Recorder("a"), Recorder("a")]}, ValueError, "names must differ"),
     ],
 )
 def test_specs_reject(kind: Any, arguments: dict[str, Any], error: type[Exception], message: str) -> None:
