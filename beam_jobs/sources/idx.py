@@ -225,7 +225,14 @@ def _label_bytes(unit: IdxUnit) -> bytes:
     """Return the labels of a run, a byte each."""
     start = _MAGIC + 4
     if not packing(unit.labels):
-        return storage_for(unit.labels).read_range(unit.labels, start + unit.first, unit.length)
+        labels = storage_for(unit.labels).read_range(unit.labels, start + unit.first, unit.length)
+        if len(labels) < unit.length:
+            raise CorruptionError(
+                unit.labels,
+                start + unit.first + len(labels),
+                "the file ends before the last record that its header counts",
+            )
+        return labels
     # A compressed pair is one run.
     with open_packed(unit.labels) as file:
         file.seek(start)

@@ -222,7 +222,14 @@ class Lists:
         path = unit.file.path
         kinds = dict(self.schema.kinds)
         folder = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
-        data = storage_for(path).read_range(path, unit.start, unit.end - unit.start)
+        size = unit.end - unit.start
+        data = storage_for(path).read_range(path, unit.start, size)
+        if len(data) < size:
+            # The rows that are gone would be missing without a word.
+            raise SourceError(
+                f"{path} was cut during the run (got {len(data)} bytes at byte {unit.start}, expected {size}). Run again when it"
+                " is complete."
+            )
         rows = unit.file.block_rows(data, unit.start, unit.line)
         for found in with_sizes(self._listed(row, f"{path} line {row.line}", folder, kinds) for row in rows):
             if isinstance(found, BadRecordError):

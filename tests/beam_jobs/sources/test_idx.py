@@ -148,3 +148,12 @@ def test_a_missing_partner(tmp_path: Path) -> None:
     (tmp_path / "train-images-idx3-ubyte").rename(tmp_path / "pictures")
     with pytest.raises(SourceError, match="name it PREFIX-images-idx3-ubyte"):
         opened(tmp_path / "pictures")
+
+
+def test_labels_that_are_cut_during_a_run_are_an_error(tmp_path: Path) -> None:
+    write_pair(tmp_path, 5)
+    source, labels = opened(tmp_path), tmp_path / "train-labels-idx1-ubyte"
+    labels.write_bytes(labels.read_bytes()[:-2])
+    with pytest.raises(CorruptionError, match="the file ends before the last record") as error:
+        listed(source)
+    assert error.value.offset == 8 + 3

@@ -549,3 +549,11 @@ def test_the_columns_of_an_array_in_one_line_are_found_in_its_first_element(tmp_
     finally:
         tracemalloc.stop()
     assert peak < path.stat().st_size / 4
+
+
+def test_a_list_that_is_cut_between_two_rows_during_a_run_is_an_error(tmp_path: Path) -> None:
+    path = write_list(tmp_path, "path,label\n0.jpg,cat\n1.jpg,dog\n2.jpg,cat\n")
+    source = opened(path)
+    path.write_text("path,label\n0.jpg,cat\n1.jpg,dog\n")
+    with pytest.raises(SourceError, match=r"list.csv was cut during the run \(got 20 bytes at byte 11, expected 30\)"):
+        listed(source)
