@@ -29,7 +29,7 @@ from tpudata.console.flags import FlagParser
 from tpudata.console.process import interruptible
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
-from tpudata.storage import storage_for
+from tpudata.storage import held_request_limits, storage_for
 
 
 def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:
@@ -75,6 +75,13 @@ def check_output_is_writable(options: ConvertOptions, beam_options: PipelineOpti
     # Workers on other machines have other accounts.
     if is_local(beam_options) and not dry_run:
         storage_for(options.output).check_writable(options.output)
+
+
+@contextlib.contextmanager
+def limits_of_command(options: ConvertOptions, beam_options: PipelineOptions) -> Iterator[None]:
+    """Hold the limits of requests while the command looks at its input and its output; the run holds them itself."""
+    with held_request_limits(options.for_engine(local=is_local(beam_options)).request_limits):
+        yield
 
 
 @contextlib.contextmanager
