@@ -14,7 +14,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.command.reader_flag import add_reader_flag, apply_reader, check_reader
-from beam_jobs.command.run_conversion import check_output_is_writable, checked_places, parse_flags, run_conversion
+from beam_jobs.command.run_conversion import (
+    check_output_is_writable,
+    checked_places,
+    limits_of_command,
+    parse_flags,
+    run_conversion,
+)
 from beam_jobs.conversion import Conversion
 from beam_jobs.conversion_run import convert
 from beam_jobs.image_records.converter import ImageConverter
@@ -53,12 +59,13 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     flags, beam_options = parse_flags(parser, argv)
     apply_reader(flags)
     options = checked_places(common_options(flags), beam_options, dry_run=flags.dry_run)
-    check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
-    conversion = image_conversion(options, source_options(flags), image_options(flags))
-    check = functools.partial(check_reader, flags.reader, where=flags.input)
-    check(conversion.source)
-    conversion = dataclasses.replace(conversion, check=check)
-    return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
+    with limits_of_command(options, beam_options):
+        check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
+        conversion = image_conversion(options, source_options(flags), image_options(flags))
+        check = functools.partial(check_reader, flags.reader, where=flags.input)
+        check(conversion.source)
+        conversion = dataclasses.replace(conversion, check=check)
+        return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
 
 
 def convert_images(
@@ -79,7 +86,8 @@ def convert_images(
         TpudataError: the input or the output is invalid, or a record was rejected.
     """
     options = checked_places(options, beam_options)
-    convert(image_conversion(options, said or SourceOptions(), images or ImageOptions()), beam_options)
+    with limits_of_command(options, beam_options):
+        convert(image_conversion(options, said or SourceOptions(), images or ImageOptions()), beam_options)
 
 
 def image_conversion(options: ConvertOptions, said: SourceOptions, images: ImageOptions) -> Conversion:

@@ -15,7 +15,12 @@ import numpy.typing as npt
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.flags import add_common_flags, common_options
-from beam_jobs.command.run_conversion import check_output_is_writable, parse_flags, run_conversion
+from beam_jobs.command.run_conversion import (
+    check_output_is_writable,
+    limits_of_command,
+    parse_flags,
+    run_conversion,
+)
 from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.pack import Pack
@@ -69,12 +74,13 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
         inputs, output = _checked_places(inputs, output, beam_options)
     flags.input, flags.output = ", ".join(inputs), output
     options = common_options(flags)
-    check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
-    conversion = reshard_conversion(options, inputs, stored, keeps_compression=flags.compression is None)
-    code = run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
-    if not flags.dry_run and not flags.detach:
-        _report_missing_keys(output, stored)
-    return code
+    with limits_of_command(options, beam_options):
+        check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
+        conversion = reshard_conversion(options, inputs, stored, keeps_compression=flags.compression is None)
+        code = run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
+        if not flags.dry_run and not flags.detach:
+            _report_missing_keys(output, stored)
+        return code
 
 
 def reshard_conversion(

@@ -14,7 +14,13 @@ from collections.abc import Sequence
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.flags import add_common_flags, common_options
-from beam_jobs.command.run_conversion import check_output_is_writable, checked_places, parse_flags, run_conversion
+from beam_jobs.command.run_conversion import (
+    check_output_is_writable,
+    checked_places,
+    limits_of_command,
+    parse_flags,
+    run_conversion,
+)
 from beam_jobs.command.text_flags import add_text_flags, text_options
 from beam_jobs.conversion import Conversion
 from beam_jobs.conversion_run import convert
@@ -60,12 +66,13 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
     add_text_flags(parser)
     flags, beam_options = parse_flags(parser, argv)
     options = checked_places(common_options(flags), beam_options, dry_run=flags.dry_run)
-    check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
-    text = text_options(flags)
-    if not flags.dry_run:
-        text = _with_absolute_tokenizer(text, beam_options)
-    conversion = text_conversion(options, text)
-    return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
+    with limits_of_command(options, beam_options):
+        check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
+        text = text_options(flags)
+        if not flags.dry_run:
+            text = _with_absolute_tokenizer(text, beam_options)
+        conversion = text_conversion(options, text)
+        return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
 
 
 def convert_text(options: ConvertOptions, beam_options: PipelineOptions, text: TextOptions | None = None) -> None:
@@ -80,7 +87,8 @@ def convert_text(options: ConvertOptions, beam_options: PipelineOptions, text: T
         TpudataError: the input or the output is invalid, or a record was rejected.
     """
     options = checked_places(options, beam_options)
-    convert(text_conversion(options, _with_absolute_tokenizer(text or TextOptions(), beam_options)), beam_options)
+    with limits_of_command(options, beam_options):
+        convert(text_conversion(options, _with_absolute_tokenizer(text or TextOptions(), beam_options)), beam_options)
 
 
 def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:

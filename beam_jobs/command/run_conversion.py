@@ -78,6 +78,13 @@ def check_output_is_writable(options: ConvertOptions, beam_options: PipelineOpti
 
 
 @contextlib.contextmanager
+def limits_of_command(options: ConvertOptions, beam_options: PipelineOptions) -> Iterator[None]:
+    """Hold the limits of requests while the command looks at its input and its output; the run holds them itself."""
+    with held_request_limits(options.for_engine(local=is_local(beam_options)).request_limits):
+        yield
+
+
+@contextlib.contextmanager
 def _frozen_modules() -> Iterator[None]:
     """Freeze existing objects: garbage collection scans of Beam's modules otherwise take a tenth of a conversion."""
     if gc.get_freeze_count():  # The calling program may have frozen objects already.
@@ -105,9 +112,7 @@ def run_conversion(
         The exit code 0.
     """
     if dry_run:
-        with held_request_limits(conversion.options.request_limits):
-            plan = plan_conversion(conversion)
-        print(plan_table(plan, conversion.unit))
+        print(plan_table(plan_conversion(conversion), conversion.unit))
         if conversion.leave_out is not None:
             print("including duplicates: --dedup finds them when it has read all documents")
         return 0

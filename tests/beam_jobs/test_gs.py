@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -145,12 +145,17 @@ def test_an_outage_ends_after_the_retry_time(store: FakeGcs, tmp_path: Path, wor
     assert time.monotonic() - began < 90
 
 
-def test_an_outage_ends_a_dry_run_after_the_retry_time(store: FakeGcs, tmp_path: Path) -> None:
-    (tmp_path / "list.csv").write_text("path,label\ngs://b/in/cat/000.jpg,cat\n")
-    store.faults.add(Fault("503", "stat", count=None))
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]], ids=["run", "plan"])
+@pytest.mark.parametrize("job", [run, run_text, run_reshard])
+def test_the_command_looks_at_its_input_for_the_retry_time(
+    store: FakeGcs, tmp_path: Path, job: Callable[[list[str]], int], dry_run: list[str]
+) -> None:
+    store.faults.add(Fault("503", count=None))
+    source = ["gs://b/in"] if job is run_reshard else ["--input", "gs://b/in"]
     began = time.monotonic()
     with pytest.raises(StorageUnavailableError, match="until the time limit of retries"):
-        run(["--input", f"{tmp_path}/list.csv", "--output", str(tmp_path / "out"), "--dry-run", "--retry-seconds=0.5"])
+        job([*source, "--output", str(tmp_path / "out"), "--retry-seconds=0.5", *dry_run])
+    assert request_limits() == RequestLimits()
     assert time.monotonic() - began < 90
 
 

@@ -23,7 +23,7 @@ from beam_jobs.sources.options import SourceOptions
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
-_ARRAY = re.compile(rb"\[\s*(\{|\Z)")
+_ARRAY = re.compile(rb"\[\s*(\{|\]\s*\Z|\Z)")
 # A JSON array is often one line of any length, so its lines are read in pieces.
 _PIECE_BYTES = 1 << 16
 
@@ -95,6 +95,8 @@ def list_file(path: str, options: SourceOptions) -> ListFile:
         head = file.readline(1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip()
         while head == b"" and (line := file.readline(1 << 16)):
             head = line.lstrip()
+    if not head:
+        raise SourceError(f"{path} is empty, or all its lines are blank.")
     if _ARRAY.match(head):
         return ListFile(path, (), "", is_array=True)
     if head.startswith(b"{"):
@@ -111,6 +113,10 @@ def list_file(path: str, options: SourceOptions) -> ListFile:
                     f"{path} line 1: column {doubled[0]!r} comes twice or has no name. Give each column its own."
                 )
             return ListFile(path, columns, delimiter)
+    if not first:
+        raise SourceError(
+            f"{path} line 1: blank. The first line of a CSV list names the columns; remove what is before it."
+        )
     Roles.find(first, options, path)
     raise SourceError(f"{path} line 1: no column of paths in {', '.join(first)}.")
 

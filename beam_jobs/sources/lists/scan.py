@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from beam_jobs.references.reference import key_bytes
 from beam_jobs.references.repeated_keys import KeyRows, key_rows
 from beam_jobs.sources.classes import json_labels
 from beam_jobs.sources.lists.columns import ColumnReader
@@ -114,6 +115,11 @@ def row_path(row: Row, roles: Roles, where: str) -> str:
     value = row.values.get(roles.path)
     if not isinstance(value, str) or not value.strip():
         raise BadRecordError(where, f"column {roles.path!r} has no path: {shown_json(value)}")
+    try:
+        key_bytes(value)
+    except UnicodeEncodeError:
+        # JSON can write half of a surrogate pair.
+        raise BadRecordError(where, f"column {roles.path!r} is not Unicode: {shown_json(value)}") from None
     return value
 
 

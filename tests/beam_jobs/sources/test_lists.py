@@ -391,6 +391,8 @@ def test_every_jsonl_row_comes_once_whatever_the_blocks(
         ('[{"path": "0.jpg", "label": "cat"}', "not a JSON array: the file ends inside it|has no end|ends"),
         ('[{"path": "0.jpg", "label": "cat"},\n 7]', "line 2: a JSON int"),
         ('[{"path": "0.jpg",\n "label": cat}]', "line 2: not JSON"),
+        ("[]", "has no rows"),
+        ("\n\npath,label\n0.jpg,cat\n", "line 1: blank.*names the columns"),
         ("", "is empty"),
     ],
 )
@@ -419,6 +421,16 @@ def test_lists_that_are_rejected(tmp_path: Path, text: str | bytes, message: str
         ("path,label\n0.jpg,cat\n,cat\n1.jpg,dog\n", 3, "column 'path' has no path: \"\""),
         ("path,label\n0.jpg,cat\n2.jpg,\n1.jpg,dog\n", 3, "column 'label' is no label: it is \"\""),
         ('{"path":"0.jpg","label":"cat"}\n{"path":"2.jpg","label":1.5}\n{"path":"1.jpg","label":"dog"}\n', 2, "is 1.5"),
+        (
+            '{"path":"0.jpg","label":"cat"}\n{"path":"\\ud800","label":"cat"}\n{"path":"1.jpg","label":"dog"}\n',
+            2,
+            "column 'path' is not Unicode",
+        ),
+        (
+            '{"path":"0.jpg","label":"cat"}\n{"path":"\\u0000","label":"cat"}\n{"path":"1.jpg","label":"dog"}\n',
+            2,
+            "it lists what is not there",
+        ),
         ('{"path":"0.jpg","label":"cat"}\n{"path":"2.jpg"}\n{"path":"1.jpg","label":"dog"}\n', 2, "is null"),
     ],
 )
@@ -471,6 +483,13 @@ def test_several_lists(tmp_path: Path) -> None:
     (tmp_path / "b" / "list.csv").write_text('{"path": "0.jpg", "label": "dog"}\n')
     with pytest.raises(SourceError, match="CSV and JSONL"):
         opened(f"{tmp_path}/*/list.csv")
+
+
+def test_an_empty_list_among_others_is_named(tmp_path: Path) -> None:
+    write_list(tmp_path, "path,label\n0.jpg,cat\n")
+    empty = write_list(tmp_path, "", name="z.csv")
+    with pytest.raises(SourceError, match=f"{empty}.*is empty"):
+        opened(tmp_path / "*.csv")
 
 
 def test_a_list_is_converted(tmp_path: Path) -> None:

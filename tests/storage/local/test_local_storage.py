@@ -131,6 +131,7 @@ def test_stat_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert STORAGE.stat(str(tmp_path / "missing")) is None
     assert STORAGE.stat(str(tmp_path / "file" / "below")) is None
+    assert STORAGE.stat(str(tmp_path / "a\0b")) is None
     assert STORAGE.stat(str(tmp_path)) == Entry(str(tmp_path), tmp_path.name, 0, True)
 
 

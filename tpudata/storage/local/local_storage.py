@@ -67,7 +67,8 @@ class LocalStorage:
         with named("looked up", path):
             try:
                 found = Path(path).stat()
-            except (FileNotFoundError, NotADirectoryError):
+            except (FileNotFoundError, NotADirectoryError, ValueError):
+                # Python raises ValueError for a name that no file can have: one with a NUL.
                 return None
         return _entry_of(path, Path(path).name, found)
 
