@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import zstandard
 
-from tpudata.errors import CorruptionError
+from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
 CHUNK_BYTES = 1 << 22
@@ -44,7 +44,11 @@ def find_compression(head: bytes) -> str:
 
 
 def plain_chunks(path: str, start: int, stop: int) -> Iterator[bytes]:
-    """Yield a file from byte `start` to its end: in chunks of 4 MB up to `stop`, and in small ones after it."""
+    """Yield a file from byte `start` to its end: in chunks of 4 MB up to `stop`, and in small ones after it.
+
+    Raises:
+        SourceError: the file ends before `stop`, so it is shorter than when it was listed.
+    """
     storage = storage_for(path)
     while True:
         length = min(CHUNK_BYTES, stop - start) if start < stop else _BEHIND_BYTES
@@ -52,6 +56,11 @@ def plain_chunks(path: str, start: int, stop: int) -> Iterator[bytes]:
         if chunk:
             yield chunk
         if len(chunk) < length:
+            size = start + len(chunk)
+            if size < stop:
+                raise SourceError(
+                    f"{path} was cut during the run (got {size} bytes, expected {stop} at least). Run again when it is complete."
+                )
             return
         start += length
 

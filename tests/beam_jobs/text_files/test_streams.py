@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from beam_jobs.text_files.streams import decompressed_chunks, find_compression, plain_chunks
-from tpudata.errors import CorruptionError
+from tpudata.errors import CorruptionError, SourceError
 
 Pack = Callable[[bytes], bytes]
 PACKERS: dict[str, Pack] = {
@@ -95,3 +95,15 @@ def test_plain_chunks_from_the_middle(tmp_path: Path) -> None:
     path.write_bytes(text())
     assert b"".join(plain_chunks(str(path), 17, 20_000)) == text()[17:]
     assert list(plain_chunks(str(path), len(text()), len(text()))) == []
+
+
+def test_a_file_that_was_cut_after_it_was_listed_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(text()[:-1])
+    with pytest.raises(
+        SourceError, match=rf"a was cut during the run \(got {len(text()) - 1} bytes, expected {len(text())}"
+    ):
+        list(plain_chunks(str(path), 17, len(text())))
+    path.write_bytes(b"")
+    with pytest.raises(SourceError, match="a was cut during the run"):
+        list(plain_chunks(str(path), 17, len(text())))
