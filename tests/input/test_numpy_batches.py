@@ -116,7 +116,9 @@ def test_a_damaged_record_is_an_error_of_one_line(
     with pytest.raises(CorruptionError) as raised:
         list(as_numpy(make_input_fn(path, "test", training=training, cache=cache), 101))
     assert (raised.value.path, raised.value.offset) == (str(shard), 0)
-    assert str(raised.value).startswith(f"{shard} at byte 0: the record is damaged or cut. `tpudata verify DIR` names")
+    assert str(raised.value).startswith(
+        f"{shard} at byte 0: the record is damaged or cut. Run `tpudata verify DIR` to list"
+    )
     assert len(str(raised.value).splitlines()) == 1
 
 
