@@ -101,7 +101,7 @@ def csv_rows(
 
 
 def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[Row]:
-    """Yield the rows of a JSONL list, without blank lines; SourceError if a line is no JSON object."""
+    """Yield the rows of a JSONL list, without blank lines; SourceError if a line is not a JSON object."""
     reader = _Lines(lines, path, offset, line)
     for text in reader:
         if not text.strip():
@@ -127,7 +127,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
         line: number of the line before the first one.
 
     Raises:
-        SourceError: an element is no JSON object, or the array has no end; names file and line, or byte.
+        SourceError: an element is not a JSON object, or the array has no end; names file and line, or byte.
     """
     # Ends of lines after the last element: an element is known to end only at the comma or bracket after it.
     line_ends: collections.deque[int] = collections.deque()

@@ -192,7 +192,7 @@ class ParquetImages:
     def _name(self, value: Any, where: str) -> str:
         if self.columns.names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
-                raise BadRecordError(where, f"its label is no text and no whole number: {value!r}")
+                raise BadRecordError(where, f"its label is neither text nor a whole number: {value!r}")
             return self.classes.name(str(value), where)
         if not isinstance(value, int) or not 0 <= value < len(self.columns.names):
             raise BadRecordError(where, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.names) - 1}")
