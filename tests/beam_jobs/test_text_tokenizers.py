@@ -148,10 +148,10 @@ def test_hugging_face_is_the_package_itself(files: Path) -> None:
     ("text", "eos", "error", "message"),
     [
         ("byte", None, UsageError, "did you mean bytes"),
-        ("bytes:x", None, UsageError, "has no file"),
+        ("bytes:x", None, UsageError, "takes no file"),
         ("bytes", "</s>", UsageError, "has <eos>"),
         ("chars", "</s>", UsageError, "the tokenizer chars has <eos>"),
-        ("sentencepiece", None, UsageError, "write sentencepiece:FILE"),
+        ("sentencepiece", None, UsageError, "Pass sentencepiece:FILE"),
         ("hf:{}/none.json", None, SourceError, "no such file"),
         ("hf:{}/a.model", None, SourceError, "a.model is not a tokenizer.json"),
         ("hf:{}/a.json", "<end>", UsageError, "has no token"),

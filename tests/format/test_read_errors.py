@@ -92,7 +92,7 @@ def test_a_block_that_does_not_unpack(tmp_path: Path) -> None:
     flip(shard, 20)
     error = read_error(failing(str(shard), name_of_split(path, "train"), "GZIP"))
     assert type(error) is TpudataError
-    assert str(error).startswith(f"{path}: a compressed block does not unpack. `tpudata verify DIR` names")
+    assert str(error).startswith(f"{path}: a compressed block does not unpack. Run `tpudata verify DIR` to list")
 
 
 def test_other_errors_are_not_ours(folder: Path) -> None:

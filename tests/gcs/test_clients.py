@@ -125,7 +125,7 @@ CONVERSIONS = {
 OF_COMMANDS = ("429", "500", "503", "reset", "lost", "truncated", "slow", "cut", "expired", "corrupt")
 
 
-FAST_CONVERSIONS = {("images", "503"), ("images", "cut"), ("text", "503")}
+FAST_CONVERSIONS = {("images", "503"), ("images", "lost"), ("text", "503")}
 FEED = ("read", "stat", "list")
 
 
@@ -133,6 +133,8 @@ CONVERTED = [
     pytest.param(what, kind, marks=[] if (what, kind) in FAST_CONVERSIONS else pytest.mark.matrix)
     for what in CONVERSIONS
     for kind in OF_COMMANDS
+    # A cut needs an upload in parts, and these objects are one request each: tests/storage/gcs/test_gcs_storage.py cuts one.
+    if kind != "cut"
 ]
 
 

@@ -49,7 +49,7 @@ def test_an_emulator_of_a_folder_that_is_not_there_says_so(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("flags", "code", "words"),
     [
-        (["--port=TAKEN"], 1, "port TAKEN of 127.0.0.1: Address already in use. Leave --port out"),
+        (["--port=TAKEN"], 1, "port TAKEN of 127.0.0.1: Address already in use. Omit --port"),
         (["--port=99999"], 2, "argument --port: invalid port value: '99999'"),
         (["--latency=-1"], 2, "argument --latency: invalid amount value: '-1'"),
         (["--bucket=gs://data"], 1, "--bucket 'gs://data': it is NAME or NAME=FOLDER"),

@@ -170,7 +170,7 @@ def faulty(features, labels, mode):
     [
         ("nothing", "model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got NoneType"),
         ("no_loss", "TPUEstimatorSpec has no loss"),
-        ("asks_for_more", "unknown arguments ['images']"),
+        ("asks_for_more", "unknown arguments (got ['images']"),
     ],
 )
 def test_a_model_that_cannot_be_used_is_told_in_a_line(

@@ -32,7 +32,9 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
 
 
 @pytest.fixture
-def limits() -> Iterator[None]:
+def limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # A worker that Prism ran in this process may never have torn down its steps.
+    monkeypatch.setattr("tpudata.storage.limits._held", [])
     before = request_limits()
     yield
     set_request_limits(before)

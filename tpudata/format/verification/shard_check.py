@@ -108,7 +108,7 @@ class ShardCheck:
                 records += 1
                 yield from (Defect(path, offset, problem + UNPACKED) for problem in self.problems(path, offset, data))
         except CorruptionError as error:
-            yield Defect(path, error.offset, f"{error.reason}; what follows is not checked")
+            yield Defect(path, error.offset, f"{error.reason}; the rest is not checked")
             return
         if records != shard.records:
             yield Defect(path, None, f"{counted(records, 'record')}, the manifest says {count_text(shard.records)}")
