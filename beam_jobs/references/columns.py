@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+# Types and their bounds: to ask numpy for these takes a sixth of the time of listing a class folder.
+_NARROW = tuple((dtype, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for dtype in (np.int8, np.int16, np.int32))
+
 
 def shortest(column: list[Any]) -> list[Any]:
     """Return a column as one value if all are equal."""
@@ -31,8 +34,8 @@ def joined_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list
 def narrow(numbers: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
     """Return the numbers, at least one, in the narrowest type; signed, since numpy combines uint64 and int64 to floats."""
     array = np.asarray(numbers, np.int64)
-    low, high = array.min(), array.max()
-    for dtype in (np.int8, np.int16, np.int32):
-        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+    low, high = int(array.min()), int(array.max())
+    for dtype, least, most in _NARROW:
+        if least <= low and high <= most:
             return array.astype(dtype)
     return array
