@@ -71,7 +71,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
 def convert_images(
     options: ConvertOptions,
     beam_options: PipelineOptions,
-    said: SourceOptions | None = None,
+    source_options: SourceOptions | None = None,
     images: ImageOptions | None = None,
 ) -> None:
     """Convert images into a dataset; return when it is complete.
@@ -79,7 +79,7 @@ def convert_images(
     Args:
         options: options of the conversion.
         beam_options: Beam's options, such as the runner.
-        said: options of the source.
+        source_options: options of the source.
         images: rules for checking and storing images.
 
     Raises:
@@ -87,12 +87,12 @@ def convert_images(
     """
     options = checked_places(options, beam_options)
     with limits_of_command(options, beam_options):
-        convert(image_conversion(options, said or SourceOptions(), images or ImageOptions()), beam_options)
+        convert(image_conversion(options, source_options or SourceOptions(), images or ImageOptions()), beam_options)
 
 
-def image_conversion(options: ConvertOptions, said: SourceOptions, images: ImageOptions) -> Conversion:
+def image_conversion(options: ConvertOptions, source_options: SourceOptions, images: ImageOptions) -> Conversion:
     """Inspect the input, and return its conversion, ready to be planned or run."""
-    source = open_source(options, said)
+    source = open_source(options, source_options)
     converter = ImageConverter(options.label_offset, images, source.several_labels, source.extra)
     return Conversion(
         options=options,
@@ -101,7 +101,7 @@ def image_conversion(options: ConvertOptions, said: SourceOptions, images: Image
         layout=images.layout,
         text_bytes=converter.text_bytes,
         estimate=functools.partial(estimate_ratio, converter),
-        deciding={**options.deciding(), **said.deciding(), **images.deciding()},
+        deciding={**options.deciding(), **source_options.deciding(), **images.deciding()},
     )
 
 

@@ -80,10 +80,10 @@ class ConvertOptions:
             raise UsageError(
                 f"--output {self.output} is inside the input {self.input}, so the next run would read it. Pass a folder outside."
             )
-        said = [f"--{name}" for name in ("resume", "append", "overwrite") if getattr(self, name)]
-        if len(said) > 1:
+        given = [f"--{name}" for name in ("resume", "append", "overwrite") if getattr(self, name)]
+        if len(given) > 1:
             raise UsageError(
-                f"{' and '.join(said)}: choose one: resume continues a killed run, append adds new inputs (and continues a"
+                f"{' and '.join(given)}: choose one: resume continues a killed run, append adds new inputs (and continues a"
                 " killed append), overwrite starts again"
             )
         if not self.shuffle and self.seed:

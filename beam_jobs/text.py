@@ -110,7 +110,7 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
     text = _with_known_vocabulary(options, text)
     spec = text.tokenizer
     identity = None if spec is None or spec.collects_characters else open_tokenizer(spec).identity
-    said = spec.kind if spec is not None and identity is None else identity and identity.to_json()
+    tokenizer = spec.kind if spec is not None and identity is None else identity and identity.to_json()
     converter = TextConverter(text, identity)
     return Conversion(
         options=options,
@@ -119,7 +119,7 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
         layout=text_layout(text),
         text_bytes=text_bytes,
         estimate=converter.estimate_ratio,
-        deciding={**options.deciding(), **text.deciding(), "tokenizer": said},
+        deciding={**options.deciding(), **text.deciding(), "tokenizer": tokenizer},
         learn=functools.partial(CollectCharacters, text) if spec is not None and spec.collects_characters else None,
         leave_out=functools.partial(LeaveOutDuplicates, text) if text.dedup else None,
         files=(identity.file,) if identity and identity.file else (_VOCABULARY,) if spec and not identity else (),

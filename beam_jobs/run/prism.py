@@ -95,9 +95,9 @@ class _Server:
             os.close(writer)
             process.wait()
             log.seek(0)
-            said = _last_line(log.read().decode(errors="replace"))
+            last_line = _last_line(log.read().decode(errors="replace"))
         raise TpudataError(
-            f"--runner={PRISM}: {binary} did not start ({said}). Pass --prism_location=FILE of another binary."
+            f"--runner={PRISM}: {binary} did not start ({last_line}). Pass --prism_location=FILE of another binary."
         )
 
 

@@ -73,9 +73,13 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
         CorruptionError: a file that is looked at is damaged.
         UsageError: the options do not fit the input.
     """
-    said = source_options or SourceOptions()
-    source = _open(options, said) if said.source is None else _named(options, said, said.source)
-    if said.label_type is not None and not getattr(source, "has_label_fields", False):
+    source_options = source_options or SourceOptions()
+    source = (
+        _open(options, source_options)
+        if source_options.source is None
+        else _named(options, source_options, source_options.source)
+    )
+    if source_options.label_type is not None and not getattr(source, "has_label_fields", False):
         raise UsageError(
             f"--label-type is for labels in lists and WebDataset tars, and {options.input} is neither. Omit the flag."
         )
@@ -86,51 +90,53 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
     return source
 
 
-def _named(options: ConvertOptions, said: SourceOptions, name: str) -> Source:
+def _named(options: ConvertOptions, source_options: SourceOptions, name: str) -> Source:
     if name in SOURCES:
         if name not in ("list", "parquet"):
-            said.reject_list_flags(f"--source is {name}")
-        if said.unlabelled and name in ("folders", "imagenet"):
+            source_options.reject_list_flags(f"--source is {name}")
+        if source_options.unlabelled and name in ("folders", "imagenet"):
             raise UsageError(
                 f"--unlabelled: --source={name} takes classes from folders. Use --source=files, or omit the flag."
             )
-    return source_opener(name)(options, said)
+    return source_opener(name)(options, source_options)
 
 
-def _open(options: ConvertOptions, said: SourceOptions) -> Source:
+def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
     # A name that is there is taken as it is, also where it has a bracket in it.
     found = storage_for(options.input).stat(options.input)
     if found is None:
         if is_pattern(options.input):
-            return _open_pattern(options, said)
+            return _open_pattern(options, source_options)
         raise SourceError(f"{options.input} is not there. Name {_FORMS}.")
     if found.is_folder:
-        return _open_folder(options, said)
-    return _open_files(options, said, options.input)
+        return _open_folder(options, source_options)
+    return _open_files(options, source_options, options.input)
 
 
-def _open_folder(options: ConvertOptions, said: SourceOptions) -> Source:
+def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Source:
     first = itertools.islice(lazy_entries(options.input), _LOOKED_AT)
     entries = [entry for entry in first if not is_left_behind(entry.name)]
     files = [entry for entry in entries if not entry.is_folder]
-    source = _open_parquet_or_zips(options, said, entries)
+    source = _open_parquet_or_zips(options, source_options, entries)
     if source is not None:
         return source
-    said.reject_list_flags(f"{options.input} is a folder")
-    imagenet = ImageNet.find(options, said) if not said.unlabelled else None
+    source_options.reject_list_flags(f"{options.input} is a folder")
+    imagenet = ImageNet.find(options, source_options) if not source_options.unlabelled else None
     if imagenet is not None:
         return imagenet
     idx = [entry.path for entry in files if is_idx_name(entry.name)]
     if idx:
-        return IdxPairs.find(options, said, idx)
+        return IdxPairs.find(options, source_options, idx)
     if files and len(files) == len(entries) and is_tar(files[0].path):
-        return Tars.find(options, said, InputFiles(options.input, only_files=True))
-    if said.unlabelled:
-        return MatchedImages.find(options, said, options.input, ("**", "*"))
-    return ClassFolders.find(options, said)
+        return Tars.find(options, source_options, InputFiles(options.input, only_files=True))
+    if source_options.unlabelled:
+        return MatchedImages.find(options, source_options, options.input, ("**", "*"))
+    return ClassFolders.find(options, source_options)
 
 
-def _open_parquet_or_zips(options: ConvertOptions, said: SourceOptions, entries: Sequence[Entry]) -> Source | None:
+def _open_parquet_or_zips(
+    options: ConvertOptions, source_options: SourceOptions, entries: Sequence[Entry]
+) -> Source | None:
     """Return the source of a folder with nothing but Parquet files or zips, and perhaps a README; None for other folders."""
     rest = [entry for entry in entries if not entry.name.lower().endswith(".md")]
     if not rest or any(entry.is_folder for entry in rest):
@@ -138,18 +144,18 @@ def _open_parquet_or_zips(options: ConvertOptions, said: SourceOptions, entries:
     form = next((form for form, magic in _MAGIC.items() if first_bytes(rest[0].path).startswith(magic)), None)
     if form is None or any(_form_of_ending(entry.name) != form for entry in rest):
         return None
-    return _open_files(options, said, rest[0].path)
+    return _open_files(options, source_options, rest[0].path)
 
 
-def _open_pattern(options: ConvertOptions, said: SourceOptions) -> Source:
+def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Source:
     folder, _ = split_pattern(options.input)
     if storage_for(folder).stat(folder) is None:
         raise SourceError(f"{options.input}: there is no folder {folder}.")
     if _matched_form(options.input) == _IMAGE:
-        said.reject_list_flags(f"{options.input} matches images")
-        return MatchedImages.find(options, said, *split_pattern(options.input))
+        source_options.reject_list_flags(f"{options.input} matches images")
+        return MatchedImages.find(options, source_options, *split_pattern(options.input))
     first, _ = next(_matched_files(options.input))
-    return _open_files(options, said, first.path)
+    return _open_files(options, source_options, first.path)
 
 
 def _matched_files(pattern: str) -> Iterator[tuple[Entry, str]]:
@@ -194,22 +200,22 @@ def _form_of_ending(name: str) -> str | None:
     return _PACKED if form is None and plain != lower and not lower.endswith(".gz") else form
 
 
-def _open_files(options: ConvertOptions, said: SourceOptions, first: str) -> Source:
+def _open_files(options: ConvertOptions, source_options: SourceOptions, first: str) -> Source:
     """Open the files of an input as what the first of them is."""
     form = _form(first)
     if form == _IMAGE:
         raise SourceError(f"{first} is one image. Name {_FORMS}.")
     files = InputFiles(options.input)
     if form == _LIST:
-        return Lists.find(options, said, files)
+        return Lists.find(options, source_options, files)
     if form == _PARQUET:
-        return ParquetImages.find(options, said, InputFiles(options.input, omits_notes=True))
-    said.reject_list_flags(f"{first} is {form}")
+        return ParquetImages.find(options, source_options, InputFiles(options.input, omits_notes=True))
+    source_options.reject_list_flags(f"{first} is {form}")
     if form == _IDX:
-        return IdxPairs.find(options, said, [path for path, _ in files])
+        return IdxPairs.find(options, source_options, [path for path, _ in files])
     if form == _ZIP:
-        return Zips.find(options, said, InputFiles(options.input, omits_notes=True))
-    return Tars.find(options, said, files)
+        return Zips.find(options, source_options, InputFiles(options.input, omits_notes=True))
+    return Tars.find(options, source_options, files)
 
 
 def _form(path: str) -> str:

@@ -66,9 +66,11 @@ class SourceOptions:
 
     def deciding(self) -> dict[str, Any]:
         """Return the options for the manifest: all of them decide what the shards hold."""
-        said = dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
         # Datasets of earlier versions have no such option.
-        return said if self.source is not None else {name: value for name, value in said.items() if name != "source"}
+        return (
+            values if self.source is not None else {name: value for name, value in values.items() if name != "source"}
+        )
 
     @property
     def column_kinds(self) -> dict[str, ColumnKind]:

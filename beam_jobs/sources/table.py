@@ -46,13 +46,13 @@ def source_opener(name: str) -> OpenSource:
     raise UsageError(f"--source is {name!r} (expected one of {', '.join(names)}){suggestion(name, names)}")
 
 
-def _files(options: ConvertOptions, said: SourceOptions) -> Source:
+def _files(options: ConvertOptions, source_options: SourceOptions) -> Source:
     folder, parts = split_pattern(options.input) if is_pattern(options.input) else (options.input, ("**", "*"))
-    return MatchedImages.find(options, said, folder, parts)
+    return MatchedImages.find(options, source_options, folder, parts)
 
 
-def _imagenet(options: ConvertOptions, said: SourceOptions) -> Source:
-    found = ImageNet.find(options, said)
+def _imagenet(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    found = ImageNet.find(options, source_options)
     if found is None:
         raise SourceError(
             f"--source=imagenet: {options.input} is not laid out like it (expected train/SYNSET/*.JPEG or ILSVRC2012_img_train.tar,"
@@ -61,26 +61,26 @@ def _imagenet(options: ConvertOptions, said: SourceOptions) -> Source:
     return found
 
 
-def _lists(options: ConvertOptions, said: SourceOptions) -> Source:
-    return Lists.find(options, said, InputFiles(options.input))
+def _lists(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    return Lists.find(options, source_options, InputFiles(options.input))
 
 
-def _tars(options: ConvertOptions, said: SourceOptions) -> Source:
-    return Tars.find(options, said, InputFiles(options.input))
+def _tars(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    return Tars.find(options, source_options, InputFiles(options.input))
 
 
-def _zips(options: ConvertOptions, said: SourceOptions) -> Source:
-    return Zips.find(options, said, InputFiles(options.input))
+def _zips(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    return Zips.find(options, source_options, InputFiles(options.input))
 
 
-def _parquet(options: ConvertOptions, said: SourceOptions) -> Source:
-    return ParquetImages.find(options, said, InputFiles(options.input))
+def _parquet(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    return ParquetImages.find(options, source_options, InputFiles(options.input))
 
 
-def _idx(options: ConvertOptions, said: SourceOptions) -> Source:
+def _idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
     found = [path for path, _ in InputFiles(options.input)]
     named = [path for path in found if is_idx_name(path.rpartition("/")[2])]
-    return IdxPairs.find(options, said, named or found)
+    return IdxPairs.find(options, source_options, named or found)
 
 
 SOURCES: Mapping[str, OpenSource] = MappingProxyType(

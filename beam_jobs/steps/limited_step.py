@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
 import apache_beam as beam
 
-from tpudata.storage import HeldLimits, RequestLimits
+from tpudata.storage import RequestLimits, held_request_limits
+
+Process = TypeVar("Process", bound=Callable[..., Iterator[Any]])
 
 
 class LimitedStep(beam.DoFn):  # type: ignore[misc]
-    """DoFn that holds limits of requests in the process of its worker.
+    """DoFn with limits of requests, which `within_limits` holds.
 
     Args:
         limits: of the requests.
@@ -17,14 +23,17 @@ class LimitedStep(beam.DoFn):  # type: ignore[misc]
     def __init__(self, limits: RequestLimits) -> None:
         super().__init__()
         self._limits = limits
-        self._held: HeldLimits | None = None
 
-    def setup(self) -> None:
-        """Hold the limits."""
-        self._held = HeldLimits(self._limits)
 
-    def teardown(self) -> None:
-        """Release the limits."""
-        if self._held is not None:
-            self._held.release()
-            self._held = None
+def within_limits(process: Process) -> Process:
+    """Decorate the `process` of a LimitedStep, so that its limits are held in the worker while it handles an element.
+
+    They are not held from setup to teardown: an engine whose worker runs in the program's own process may never tear a step down.
+    """
+
+    @functools.wraps(process)
+    def limited(self: LimitedStep, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        with held_request_limits(self._limits):
+            yield from process(self, *args, **kwargs)
+
+    return limited  # type: ignore[return-value]

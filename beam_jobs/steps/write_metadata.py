@@ -16,7 +16,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan
 from beam_jobs.references.labels import Labels
 from beam_jobs.steps.dataset_spec import DatasetSpec
-from beam_jobs.steps.limited_step import LimitedStep
+from beam_jobs.steps.limited_step import LimitedStep, within_limits
 from beam_jobs.steps.shards.write_shards import ShardResult
 from tpudata._version import __version__
 from tpudata.console.tables import counted
@@ -46,6 +46,7 @@ class WriteMetadata(LimitedStep):
         self._options = spec.options
         self._base = spec.base
 
+    @within_limits
     def process(
         self, results: Iterable[tuple[Any, ...]], plan: Plan, context: ShardContext, inputs: InputCounts
     ) -> Iterator[Manifest]:
@@ -66,12 +67,12 @@ class WriteMetadata(LimitedStep):
         written: list[WrittenFile] = []
         for result in (ShardResult(*fields) for fields in sorted(results, key=lambda fields: str(fields[1]))):
             written += (WrittenFile(*file) for file in result.files)
-            said = json.loads(result.summary)
-            summary = converter.summary_from_json(said)
+            summary_json = json.loads(result.summary)
+            summary = converter.summary_from_json(summary_json)
             total.merge(summary)
             decoded[result.split] += summary.decoded_bytes
             rejected.update(result.rejected)
-            converted.update(said.get("converted", {}))
+            converted.update(summary_json.get("converted", {}))
             if result.records:
                 shards[result.split].append(Shard(result.name, result.records, result.bytes, result.crc32c))
         self._check_rejected(rejected, plan.files + sum(inputs.rejected.values()))

@@ -105,13 +105,16 @@ def _exporters(given: Any) -> tuple[Exporter, ...]:
     for exporter in exporters:
         if not isinstance(exporter, Exporter):
             raise TypeError(
-                f"EvalSpec(exporters=...) must be an Exporter, a list of them or None, got a {type(exporter).__name__}."
+                f"EvalSpec(exporters=...): wrong type (got {type(exporter).__name__}, expected an Exporter, a list of them or"
+                " None)."
             )
         if not isinstance(exporter.name, str) or not exporter.name:
-            raise ValueError(f"EvalSpec(exporters=...): an exporter's name must be a string, got {exporter.name!r}.")
+            raise ValueError(
+                f"EvalSpec(exporters=...): invalid name of an exporter (got {exporter.name!r}, expected a string)."
+            )
     names = [exporter.name for exporter in exporters]
     if len(set(names)) < len(names):
-        raise ValueError(f"EvalSpec(exporters=...): names must differ, got {names}.")
+        raise ValueError(f"EvalSpec(exporters=...): names must differ (got {names}). Rename one.")
     return exporters
 
 

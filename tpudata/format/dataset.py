@@ -66,8 +66,8 @@ class Dataset:
         """
         path = storage_for(self.path).join(self.path, index_name(shard.name))
         index = ShardIndex.from_bytes(storage_for(path).read(path), path)
-        said = index.records, index.shard_bytes, index.shard_crc32c, index.compression
-        if said != (shard.records, shard.bytes, shard.crc32c, self.manifest.compression):
+        described = index.records, index.shard_bytes, index.shard_crc32c, index.compression
+        if described != (shard.records, shard.bytes, shard.crc32c, self.manifest.compression):
             raise DatasetError(
                 f"{path} describes another shard ({counted(index.records, 'record')}, {index.shard_bytes} bytes) than"
                 f" the manifest does ({counted(shard.records, 'record')}, {shard.bytes} bytes). Convert the dataset"

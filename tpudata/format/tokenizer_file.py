@@ -30,7 +30,7 @@ class TokenizerFile(NamedTuple):
 
 def tokenizer_file(manifest: Manifest) -> TokenizerFile | None:
     """Return the tokenizer's file of a dataset; None if it has none."""
-    said = manifest.options.get("tokenizer")
-    if not isinstance(said, Mapping) or said.get("file") not in TOKENIZER_NAMES:
+    entry = manifest.options.get("tokenizer")
+    if not isinstance(entry, Mapping) or entry.get("file") not in TOKENIZER_NAMES:
         return None
-    return TokenizerFile(said["file"], str(said.get("sha256")))
+    return TokenizerFile(entry["file"], str(entry.get("sha256")))

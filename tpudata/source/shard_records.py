@@ -148,8 +148,7 @@ class ShardRecords:
         except CorruptionError:
             if not is_remote(self._paths[span.shard]):
                 raise
-            # Ranges of an object have no checksum: intact bytes may be damaged in transit.
-            self._blocks.clear()
+            # Ranges of an object have no checksum: intact bytes may be damaged in transit. Nothing damaged is in the cache.
             return self._checked(span)
 
     def _checked(self, span: _Span) -> list[Record]:

@@ -6,20 +6,13 @@ Every path is a full path in the notation of its storage. `storage_for(path)` re
 from tpudata.storage.for_each import for_each
 from tpudata.storage.glob import expand, expand_below, is_pattern, matches, matching_names, split_pattern
 from tpudata.storage.interface import Entry, Storage
-from tpudata.storage.limits import (
-    HeldLimits,
-    RequestLimits,
-    held_request_limits,
-    request_limits,
-    set_request_limits,
-)
+from tpudata.storage.limits import RequestLimits, held_request_limits, request_limits
 from tpudata.storage.local.local_storage import LocalStorage
 from tpudata.storage.ranges import Range, files_below, folder_ranges, lazy_entries
 from tpudata.storage.select import is_remote, storage_for
 
 __all__ = [
     "Entry",
-    "HeldLimits",
     "LocalStorage",
     "Range",
     "RequestLimits",
@@ -36,7 +29,6 @@ __all__ = [
     "matches",
     "matching_names",
     "request_limits",
-    "set_request_limits",
     "split_pattern",
     "storage_for",
 ]

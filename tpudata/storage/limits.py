@@ -1,7 +1,7 @@
 """Limits of this process for object stores: concurrent requests and the duration of retries.
 
-They belong to the process, as the connections do. A conversion holds its own while it runs, and so does each of its steps in the
-process of a worker, from options that travel with it; then those before it hold again.
+They belong to the process, as the connections do. A conversion holds its own while it runs, and so does each of its steps while it
+handles an element in a worker, from options that travel with it; then those before it hold again.
 """
 
 from __future__ import annotations
@@ -44,46 +44,26 @@ class RequestLimits:
             )
 
 
-class HeldLimits:
-    """Limits that hold from now on until they are released; of several, the last ones do.
-
-    Args:
-        limits: limits of the process.
-    """
-
-    def __init__(self, limits: RequestLimits) -> None:
-        self.limits = limits
-        with _lock:
-            _held.append(self)
-
-    def release(self) -> None:
-        """Let the limits before hold again; nothing if that was done."""
-        with _lock, contextlib.suppress(ValueError):
-            _held.remove(self)
-
-
-_set = RequestLimits()
-_held: list[HeldLimits] = []
+_DEFAULT = RequestLimits()
+# Those that are held, in the order in which they began.
+_held: dict[object, RequestLimits] = {}
 _lock = threading.Lock()
 
 
 def request_limits() -> RequestLimits:
-    """Return the limits of this process."""
+    """Return the limits of this process: those held last, or the defaults."""
     with _lock:
-        return _held[-1].limits if _held else _set
-
-
-def set_request_limits(limits: RequestLimits) -> None:
-    """Set the limits of this process, for requests that begin from now on and while no others are held."""
-    global _set
-    _set = limits
+        return next(reversed(_held.values()), _DEFAULT)
 
 
 @contextlib.contextmanager
 def held_request_limits(limits: RequestLimits) -> Iterator[None]:
-    """Hold limits of this process while the context lasts."""
-    held = HeldLimits(limits)
+    """Hold limits of this process while the context lasts; contexts may end in any order."""
+    key = object()
+    with _lock:
+        _held[key] = limits
     try:
         yield
     finally:
-        held.release()
+        with _lock:
+            del _held[key]

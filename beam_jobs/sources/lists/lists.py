@@ -172,11 +172,11 @@ class Lists:
             UsageError: the options do not fit the lists.
         """
         facts.check_splits()
-        said = self.source_options
+        source_options = self.source_options
         # With a file of names, a label that is none of them is rejected when its row is listed.
-        checked = said.labels_file is None
-        integers = facts.has_integers(said.label_type) if checked else all(map(is_integer_label, facts.names))
-        kinds = tuple(facts.columns.kinds(said.column_kinds).items())
+        checked = source_options.labels_file is None
+        integers = facts.has_integers(source_options.label_type) if checked else all(map(is_integer_label, facts.names))
+        kinds = tuple(facts.columns.kinds(source_options.column_kinds).items())
         seen = None
         if self.roles.label is not None:
             seen = facts.labels(integers, are_all=checked and not self.options.append)

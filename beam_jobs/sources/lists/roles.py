@@ -48,12 +48,12 @@ def is_path_column(name: str, options: SourceOptions) -> bool:
     return name == options.path_column if options.path_column else name.lower() in _PATHS
 
 
-def _pick(names: list[str], said: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
+def _pick(names: list[str], wanted: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
     known = ", ".join(map(repr, names))
-    if said is not None:
-        if said not in names:
-            raise UsageError(f"{flag}: {source} has no column {said!r}; it has {known}{suggestion(said, names)}")
-        return said
+    if wanted is not None:
+        if wanted not in names:
+            raise UsageError(f"{flag}: {source} has no column {wanted!r}; it has {known}{suggestion(wanted, names)}")
+        return wanted
     found = [name for name in names if name.lower() in usual]
     if len(found) != 1:
         what = f"{' and '.join(map(repr, found))}, of which one is meant" if found else f"none of {', '.join(usual)}"

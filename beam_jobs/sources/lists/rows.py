@@ -183,4 +183,4 @@ def _csv_cells(reader: _Lines, delimiter: str) -> Iterator[list[str]]:
     try:
         yield from rows
     except csv.Error as error:
-        reader.reject(f"not CSV: {error}; are the quotes right?")
+        reader.reject(f"not CSV: {error}. Check the quotes")

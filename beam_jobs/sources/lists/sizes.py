@@ -8,10 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
-from tpudata.storage import is_remote, storage_for
-
-# As many as there are connections to the store.
-_ASKED_AT_ONCE = 64
+from tpudata.storage import is_remote, request_limits, storage_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,14 +35,15 @@ class ListedFile:
 def with_sizes(
     rows: Iterable[ListedFile | BadRecordError],
 ) -> Iterator[tuple[ListedFile, int] | BadRecordError]:
-    """Yield each row with the size of its file, or its rejection, in order.
+    """Yield each row with the size of its file, or its rejection, in order; asks as many times at once as limits allow.
 
     Raises:
         StorageUnavailableError: a store cannot be asked.
     """
     pending: collections.deque[tuple[ListedFile | BadRecordError, Future[int | BadRecordError] | None]]
     pending = collections.deque()
-    with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="tpudata-look") as pool:
+    at_once = request_limits().read_threads
+    with ThreadPoolExecutor(at_once, thread_name_prefix="tpudata-look") as pool:
         try:
             for row in rows:
                 is_far = isinstance(row, ListedFile) and is_remote(row.file)
@@ -54,7 +52,7 @@ def with_sizes(
                     continue
                 far = pool.submit(_size, row) if is_far and isinstance(row, ListedFile) else None
                 pending.append((row, far))
-                if len(pending) >= _ASKED_AT_ONCE:
+                if len(pending) >= at_once:
                     yield _sized(*pending.popleft())
             while pending:
                 yield _sized(*pending.popleft())

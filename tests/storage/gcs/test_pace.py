@@ -12,7 +12,7 @@ from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from scripts.fake_gcs import FakeGcs, Fault
 from tpudata.errors import UsageError
-from tpudata.storage import HeldLimits, RequestLimits, held_request_limits, request_limits, set_request_limits
+from tpudata.storage import RequestLimits, held_request_limits, request_limits
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.pace import Pace
 from tpudata.storage.gcs.session import Session
@@ -29,15 +29,6 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
             server.put("b", str(number), bytes([number]) * 10)
         yield server
         _storage.cache_clear()
-
-
-@pytest.fixture
-def limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    # A worker that Prism ran in this process may never have torn down its steps.
-    monkeypatch.setattr("tpudata.storage.limits._held", [])
-    before = request_limits()
-    yield
-    set_request_limits(before)
 
 
 def read_all(store: FakeGcs) -> None:
@@ -120,41 +111,41 @@ def test_an_outage_without_retry_after_does_not_change_the_pace(store: FakeGcs) 
     assert session.pace.limit == 1
 
 
-def test_limits_of_the_process_hold(store: FakeGcs, limits: None) -> None:
-    set_request_limits(RequestLimits(read_threads=3, retry_seconds=7))
+def test_held_limits_hold(store: FakeGcs) -> None:
     store.latency = 0.005
-    read_all(store)
+    with held_request_limits(RequestLimits(read_threads=3, retry_seconds=7)):
+        read_all(store)
+        assert Session().policy.limit == 7
     assert store.most_in_flight <= 3
-    assert Session().policy.limit == 7
 
 
-def test_limits_that_are_set_later_hold(store: FakeGcs, limits: None) -> None:
+def test_limits_that_are_held_later_hold(store: FakeGcs) -> None:
     session = Session()
     assert session.pace.limit == 128
-    set_request_limits(RequestLimits(read_threads=200))
-    assert session.pace.limit == 400
+    with held_request_limits(RequestLimits(read_threads=200)):
+        assert session.pace.limit == 400
+    assert session.pace.limit == 128
 
 
-def test_held_limits_hold_until_they_are_released(limits: None) -> None:
-    set_request_limits(RequestLimits(read_threads=1))
-    with held_request_limits(RequestLimits(read_threads=2)):
-        # The steps of a pipeline begin and end in any order.
-        first, second = (HeldLimits(RequestLimits(read_threads=number)) for number in (3, 4))
-        assert request_limits().read_threads == 4
-        first.release()
-        assert request_limits().read_threads == 4
-        second.release()
-        second.release()
-        assert request_limits().read_threads == 2
-    assert request_limits().read_threads == 1
+def test_contexts_of_limits_end_in_any_order() -> None:
+    first, second, third = (held_request_limits(RequestLimits(read_threads=number)) for number in (3, 4, 3))
+    for context in (first, second, third):
+        context.__enter__()
+    assert request_limits().read_threads == 3
+    third.__exit__(None, None, None)
+    assert request_limits().read_threads == 4
+    first.__exit__(None, None, None)
+    assert request_limits().read_threads == 4
+    second.__exit__(None, None, None)
+    assert request_limits() == RequestLimits()
 
 
-def test_the_environment_s_retry_limit_comes_first(monkeypatch: pytest.MonkeyPatch, limits: None) -> None:
-    set_request_limits(RequestLimits(retry_seconds=7))
-    monkeypatch.setenv("TPUDATA_GCS_RETRY", "limit=9,first_wait=0.1")
-    assert (Session().policy.limit, Session().policy.first_wait) == (9, 0.1)
-    monkeypatch.setenv("TPUDATA_GCS_RETRY", "first_wait=0.1")
-    assert (Session().policy.limit, Session().policy.first_wait) == (7, 0.1)
+def test_the_environment_s_retry_limit_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    with held_request_limits(RequestLimits(retry_seconds=7)):
+        monkeypatch.setenv("TPUDATA_GCS_RETRY", "limit=9,first_wait=0.1")
+        assert (Session().policy.limit, Session().policy.first_wait) == (9, 0.1)
+        monkeypatch.setenv("TPUDATA_GCS_RETRY", "first_wait=0.1")
+        assert (Session().policy.limit, Session().policy.first_wait) == (7, 0.1)
 
 
 @pytest.mark.parametrize("said", [{"read_threads": 0}, {"read_threads": 1025}, {"retry_seconds": 0}])

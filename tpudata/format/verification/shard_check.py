@@ -152,10 +152,12 @@ class ShardCheck:
         except (StorageError, ValueError, ArithmeticError) as error:
             yield Defect(path, 0, f"cannot be read: {error}")
             return None
-        due = shard.records, shard.bytes, shard.crc32c, self._manifest.compression
-        said = index.records, index.shard_bytes, index.shard_crc32c, index.compression
-        if said != due:
-            yield Defect(path, 0, f"describes another shard: {_described(*said)}; the manifest says {_described(*due)}")
+        expected = shard.records, shard.bytes, shard.crc32c, self._manifest.compression
+        described = index.records, index.shard_bytes, index.shard_crc32c, index.compression
+        if described != expected:
+            yield Defect(
+                path, 0, f"describes another shard: {_described(*described)}; the manifest says {_described(*expected)}"
+            )
             return None
         if not _is_in_order(index) or index.to_bytes() != data:
             yield Defect(path, 0, "the records of the index are not contiguous, although its checksum matches")

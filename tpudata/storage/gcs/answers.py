@@ -164,12 +164,12 @@ def check_part(response: requests.Response, data: bytes, offset: int, length: in
     Raises:
         UnprovenError: it holds other bytes.
     """
-    said = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-    if response.status_code != _PARTIAL or said is None:
+    content_range = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if response.status_code != _PARTIAL or content_range is None:
         raise UnprovenError(f"an answer {response.status_code} without the requested range")
-    begin, last, size = map(int, said.groups())
+    begin, last, size = map(int, content_range.groups())
     if (begin, last) != (offset, min(offset + length, size) - 1) or len(data) != last - begin + 1:
-        raise UnprovenError(f"received {len(data)} bytes as {said[0]} for {length} bytes from {offset} on")
+        raise UnprovenError(f"received {len(data)} bytes as {content_range[0]} for {length} bytes from {offset} on")
     header = _CRC32C.search(response.headers.get("X-Goog-Hash", ""))
     if len(data) < size or header is None:
         return False

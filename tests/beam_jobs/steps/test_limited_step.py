@@ -1,0 +1,41 @@
+"""Limits of requests that steps hold in their workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from beam_jobs.steps.limited_step import LimitedStep, within_limits
+from tpudata.storage import RequestLimits, request_limits
+
+LIMITS = RequestLimits(read_threads=5, retry_seconds=9)
+
+
+class Step(LimitedStep):
+    """Yields the limits that hold, and fails at a negative number."""
+
+    @within_limits
+    def process(self, count: int) -> Iterator[RequestLimits]:
+        if count < 0:
+            raise ValueError("negative")
+        for _ in range(count):
+            yield request_limits()
+
+
+def test_limits_hold_while_an_element_is_handled_and_no_longer() -> None:
+    step = Step(LIMITS)
+    # No teardown follows: a worker in the program's own process may do without.
+    step.setup()
+    assert list(step.process(2)) == [LIMITS, LIMITS]
+    assert request_limits() == RequestLimits()
+
+
+def test_limits_end_with_an_error_and_with_an_output_that_is_not_read_to_its_end() -> None:
+    step = Step(LIMITS)
+    with pytest.raises(ValueError, match="negative"):
+        list(step.process(-1))
+    outputs = iter(step.process(2))
+    assert next(outputs) == LIMITS
+    del outputs
+    assert request_limits() == RequestLimits()
