@@ -26,6 +26,7 @@ from beam_jobs.sources import Source
 from beam_jobs.sources.source import ScannedSource
 from beam_jobs.steps.duplicates.keys import CheckDuplicates
 from beam_jobs.steps.duplicates.texts import KEPT, LEFT_OUT
+from beam_jobs.steps.limited_step import with_limits
 from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits, Units, list_scanned_units
 from beam_jobs.steps.listing.scan_source import ScanSource
@@ -46,7 +47,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
         pipeline: an empty one.
         progress: gets the bytes of each input.
     """
-    options = conversion.options
+    options, limits = conversion.options, conversion.options.request_limits
     units = _units(conversion, pipeline)
     listed = (
         units.units
@@ -60,7 +61,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     fanout = None if is_local(pipeline.options) else FANOUT
     tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies()).with_fanout(fanout)
     sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples()).with_fanout(fanout)
-    ratios = sample | "Estimate" >> beam.Map(estimated, conversion.estimate)
+    ratios = sample | "Estimate" >> beam.Map(with_limits(limits, estimated), conversion.estimate)
     read = _read_first(conversion, listed.packs)
     counts = (
         (units.counts, listed[COUNTS], *read.omitted)
@@ -71,7 +72,13 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     if units.source is not None:
         overhead = AsSingleton(units.source | "Overhead" >> beam.Map(_record_overhead, conversion))
     plan = tally | "Plan" >> beam.Map(
-        planned, AsSingleton(ratios), options, overhead, conversion.base, progress, AsSingleton(counts)
+        with_limits(limits, planned),
+        AsSingleton(ratios),
+        options,
+        overhead,
+        conversion.base,
+        progress,
+        AsSingleton(counts),
     )
     if units.source is not None:
         context = units.source | "Context" >> beam.Map(_scanned_context, conversion.base)
@@ -119,7 +126,8 @@ def _units(conversion: Conversion, pipeline: beam.Pipeline) -> _Listing:
     scanned = pipeline | "ScanSource" >> ScanSource(conversion.source, options)
     source = scanned.facts | "Schema" >> beam.Map(_scanned_source, conversion)
     firsts = () if options.shuffle else (AsSingleton(scanned.facts | "First" >> beam.Map(_first_parts)),)
-    units = scanned.parts | "Units" >> beam.Map(list_scanned_units, AsSingleton(source), *firsts)
+    list_units = with_limits(options.request_limits, list_scanned_units)
+    units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *firsts)
     return _Listing(units, scanned.checked, source)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
@@ -25,6 +24,7 @@ from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.pack import packs
 from beam_jobs.references.reference import Reference, key_bytes, key_digest
+from beam_jobs.steps.limited_step import LimitedStep, within_limits
 from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError
 from tpudata.storage import storage_for
 from tpudata.storage.claims.claim import Claim
@@ -38,7 +38,7 @@ _DIGEST_BYTES = 16
 _SHOWN = 80
 
 
-class SpoolExamples(beam.DoFn):  # type: ignore[misc]
+class SpoolExamples(LimitedStep):
     """DoFn that writes examples to temporary files, and yields packs of references to them and the additional outputs.
 
     Args:
@@ -47,7 +47,7 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
     """
 
     def __init__(self, options: ConvertOptions, rules: ExampleRules) -> None:
-        super().__init__()
+        super().__init__(options.request_limits)
         self._options = options
         self._rules = rules
         self._spool: _SpoolFile | None = None
@@ -60,6 +60,7 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
         self._held = []
         self._summary = ExampleSummary()
 
+    @within_limits
     def process(self, element: Any, claim: Claim | None = None) -> Iterator[Any]:
         """Write one example, or that of a (key, example) pair, once the output is claimed."""
         try:
@@ -74,6 +75,7 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
             held, self._held = self._held, []
             yield from self._packed(held)
 
+    @within_limits
     def finish_bundle(self) -> Iterator[Any]:
         """End the spool file, and yield the rest."""
         if self._spool is not None:

@@ -36,6 +36,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.run.places import check_places
 from beam_jobs.run.runner import is_in_process
 from beam_jobs.steps.dataset_spec import DatasetSpec
+from beam_jobs.steps.limited_step import with_limits
 from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.errors import SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
@@ -149,13 +150,18 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
                 "WriteTFRecordShards needs a bounded PCollection, since the number of shards depends on all examples."
             )
         pipeline = examples.pipeline
-        options = _with_limits(self._options, local=is_in_process(type(pipeline.runner).__name__))
+        options = _limited_options(self._options, local=is_in_process(type(pipeline.runner).__name__))
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
         # Checked before the user's pipeline runs. Nothing is changed before the plan is made.
         check_unclaimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
         claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
-        taken = AsSingleton(pipeline | "Run" >> beam.Create([options.output]) | "Claim" >> beam.Map(_claimed, claim))
+        limits = options.request_limits
+        taken = AsSingleton(
+            pipeline
+            | "Run" >> beam.Create([options.output])
+            | "Claim" >> beam.Map(with_limits(limits, _claimed), claim)
+        )
         spooled = (
             examples
             | "Globally" >> beam.WindowInto(GlobalWindows())
@@ -169,7 +175,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         tally = spooled[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
         # Not used directly: Beam's BundleBasedDirectRunner confuses outputs of one step if one is a side input (2.77).
         schemas = AsList(spooled[SCHEMA] | "Schemas" >> beam.Map(lambda summary: summary))
-        plan = tally | "Plan" >> beam.Map(_planned, schemas, options, converter, names, claim)
+        plan = tally | "Plan" >> beam.Map(with_limits(limits, _planned), schemas, options, converter, names, claim)
         spec = DatasetSpec(
             options,
             converter,
@@ -182,7 +188,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         return spooled.packs | WriteDataset(spec, plan, context, counts)
 
 
-def _with_limits(options: ConvertOptions, *, local: bool) -> ConvertOptions:
+def _limited_options(options: ConvertOptions, *, local: bool) -> ConvertOptions:
     """Return the options with limits of requests: in the process of the program those that hold there."""
     if not local:
         return options.for_engine(local=False)

@@ -1,4 +1,4 @@
-"""Base of the steps that ask object stores."""
+"""Limits of requests in the steps that ask object stores, of whichever kind they are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import apache_beam as beam
 from tpudata.storage import RequestLimits, held_request_limits
 
 Process = TypeVar("Process", bound=Callable[..., Iterator[Any]])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class LimitedStep(beam.DoFn):  # type: ignore[misc]
@@ -35,5 +36,21 @@ def within_limits(process: Process) -> Process:
     def limited(self: LimitedStep, *args: Any, **kwargs: Any) -> Iterator[Any]:
         with held_request_limits(self._limits):
             yield from process(self, *args, **kwargs)
+
+    return limited  # type: ignore[return-value]
+
+
+def with_limits(limits: RequestLimits, function: Function) -> Function:
+    """Return a function of one element for `beam.Map`, so that limits are held in the worker while it handles the element.
+
+    Args:
+        limits: of the requests.
+        function: returns a value; an iterator would be read after the limits have ended.
+    """
+
+    @functools.wraps(function)
+    def limited(*args: Any, **kwargs: Any) -> Any:
+        with held_request_limits(limits):
+            return function(*args, **kwargs)
 
     return limited  # type: ignore[return-value]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 
 import pytest
+from apache_beam.internal import pickler
 
-from beam_jobs.steps.limited_step import LimitedStep, within_limits
+from beam_jobs.steps.limited_step import LimitedStep, with_limits, within_limits
 from tpudata.storage import RequestLimits, request_limits
 
 LIMITS = RequestLimits(read_threads=5, retry_seconds=9)
@@ -39,3 +41,15 @@ def test_limits_end_with_an_error_and_with_an_output_that_is_not_read_to_its_end
     assert next(outputs) == LIMITS
     del outputs
     assert request_limits() == RequestLimits()
+
+
+def test_limits_hold_in_a_function_of_an_element() -> None:
+    def limits_in_the_step(element: int, factor: int) -> tuple[int, RequestLimits]:
+        return element * factor, request_limits()
+
+    limited = with_limits(LIMITS, limits_in_the_step)
+    assert limited(3, 2) == (6, LIMITS)
+    assert request_limits() == RequestLimits()
+    # It travels to the workers, and Beam reads its types.
+    assert pickler.loads(pickler.dumps(limited))(3, 2) == (6, LIMITS)
+    assert inspect.signature(limited) == inspect.signature(limits_in_the_step)
