@@ -19,6 +19,7 @@ from beam_jobs.converter import Columns, ShardContext
 from beam_jobs.planning.input_counts import InputCounts, SumInputCounts
 from beam_jobs.planning.plan import SumTallies
 from beam_jobs.planning.sample import MergeSamples
+from beam_jobs.planning.tally import Tally
 from beam_jobs.references.labels import CollectLabels, Labels
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.run.runner import is_local
@@ -48,6 +49,9 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
         progress: gets the bytes of each input.
     """
     options, limits = conversion.options, conversion.options.request_limits
+    # Steps that run once begin here and take sums as side inputs: a sum that is there even of nothing costs Beam four transforms
+    # more, and each transform 10 ms of CPU time to build and to run.
+    begin = pipeline | "Begin" >> beam.Impulse()
     units = _units(conversion, pipeline)
     listed = (
         units.units
@@ -59,31 +63,32 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     )
     # The last sum is on one worker: of 10,000 parts it takes minutes.
     fanout = None if is_local(pipeline.options) else FANOUT
-    tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies()).with_fanout(fanout)
-    sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples()).with_fanout(fanout)
+    tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies()).with_fanout(fanout).without_defaults()
+    sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples()).with_fanout(fanout).without_defaults()
     ratios = sample | "Estimate" >> beam.Map(with_limits(limits, estimated), conversion.estimate)
     read = _read_first(conversion, listed.packs)
     counts = (
         (units.counts, listed[COUNTS], *read.omitted)
         | beam.Flatten()
-        | "Count" >> beam.CombineGlobally(SumInputCounts())
+        | "Count" >> beam.CombineGlobally(SumInputCounts()).without_defaults()
     )
     overhead: Any = conversion.converter.record_overhead
     if units.source is not None:
         overhead = AsSingleton(units.source | "Overhead" >> beam.Map(_record_overhead, conversion))
-    plan = tally | "Plan" >> beam.Map(
+    plan = begin | "Plan" >> beam.Map(
         with_limits(limits, planned),
-        AsSingleton(ratios),
+        AsSingleton(tally, Tally()),
+        AsSingleton(ratios, {}),
         options,
         overhead,
         conversion.base,
         progress,
-        AsSingleton(counts),
+        AsSingleton(counts, InputCounts()),
     )
     if units.source is not None:
         context = units.source | "Context" >> beam.Map(_scanned_context, conversion.base)
     else:
-        labels = _labels(conversion, pipeline, listed[NAMES])
+        labels = _labels(conversion, begin, listed[NAMES])
         context = labels | "Context" >> beam.Map(ShardContext, *_as_argument(read.characters))
     return read.packs | WriteDataset(conversion.spec(), plan, context, counts, progress)
 
@@ -148,12 +153,17 @@ def _read_first(conversion: Conversion, packs: PCollection[bytes]) -> _Read:
     return _Read(packs, characters, omitted)
 
 
-def _labels(conversion: Conversion, pipeline: beam.Pipeline, names: PCollection[set[str]]) -> PCollection[Labels]:
+def _labels(conversion: Conversion, begin: PCollection[bytes], names: PCollection[set[str]]) -> PCollection[Labels]:
     source, base = conversion.source, conversion.base
     if source.labels is not None:
-        return pipeline | "Labels" >> beam.Create([source.labels])
+        return begin | "Labels" >> beam.Map(_known_labels, source.labels)
     labels = names | "Labels" >> beam.CombineGlobally(CollectLabels(source.integer_labels, are_all=base is None))
     return labels if base is None else labels | "Extend" >> beam.Map(base.extended, source.integer_labels)
+
+
+def _known_labels(begin: bytes, labels: Labels) -> Labels:
+    del begin
+    return labels
 
 
 def _as_argument(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:

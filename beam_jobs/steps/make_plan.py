@@ -64,6 +64,7 @@ def plan_here(
 
 
 def planned(
+    begin: bytes,
     tally: Tally,
     ratios: Mapping[str, float],
     options: ConvertOptions,
@@ -78,6 +79,7 @@ def planned(
         OutputError: the output has shards of another plan.
         SourceError: there is nothing to convert.
     """
+    del begin
     if base is None and not tally.splits and listing_rejects(options.output):
         raise SourceError(
             f"{options.input}: all that is in it was rejected. It is listed in {options.output}/{REJECTS_FOLDER}/. Fix it, and run"

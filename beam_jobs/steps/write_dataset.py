@@ -6,7 +6,7 @@ packs -> GroupByShard -> WriteShards -> WriteMetadata -> manifest
 from __future__ import annotations
 
 import apache_beam as beam
-from apache_beam.pvalue import AsSingleton, PCollection
+from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_jobs.converter import ShardContext
 from beam_jobs.planning.input_counts import InputCounts
@@ -26,7 +26,7 @@ class WriteDataset(beam.PTransform):  # type: ignore[misc]
         spec: the dataset to write.
         plan: the Plan, a PCollection of one element.
         context: the ShardContext, a PCollection of one element.
-        counts: the InputCounts of all inputs, a PCollection of one element.
+        counts: the InputCounts of all inputs, a PCollection of one element, or of none if nothing is counted.
         progress: gets the bytes of each input.
     """
 
@@ -40,15 +40,21 @@ class WriteDataset(beam.PTransform):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self._spec = spec
-        self._plan, self._context, self._counts = map(AsSingleton, (plan, context, counts))
+        self._plan, self._context = AsSingleton(plan), AsSingleton(context)
+        self._counts = AsSingleton(counts, InputCounts())
         self._progress = progress
 
     def expand(self, packs: PCollection[bytes]) -> PCollection[Manifest]:
         """Apply the transform."""
-        return (
+        results = (
             packs
             | "GroupByShard" >> GroupByShard(self._plan)
             | "WriteShards" >> beam.ParDo(WriteShards(self._spec, self._progress), self._plan, self._context)
-            | "Collect" >> beam.combiners.ToList()
-            | "WriteMetadata" >> beam.ParDo(WriteMetadata(self._spec), self._plan, self._context, self._counts)
+        )
+        # One element, whatever the number of shards, which ends the dataset once all results are there.
+        return (
+            packs.pipeline
+            | "Complete" >> beam.Impulse()
+            | "WriteMetadata"
+            >> beam.ParDo(WriteMetadata(self._spec), AsIter(results), self._plan, self._context, self._counts)
         )

@@ -48,16 +48,23 @@ class WriteMetadata(LimitedStep):
 
     @within_limits
     def process(
-        self, results: Iterable[tuple[Any, ...]], plan: Plan, context: ShardContext, inputs: InputCounts
+        self,
+        begin: bytes,
+        results: Iterable[tuple[Any, ...]],
+        plan: Plan,
+        context: ShardContext,
+        inputs: InputCounts,
     ) -> Iterator[Manifest]:
         """Write the metadata of one dataset, and yield its manifest.
 
         Args:
+            begin: the one element that starts the step.
             results: the ShardResult of every shard, as tuples.
             plan: of the shards.
             context: what the converter knew of all inputs.
             inputs: those that have no record.
         """
+        del begin
         labels, converter = context.labels, self._spec.converter.in_context(context)
         total = converter.new_summary()
         decoded = dict.fromkeys(plan.splits, 0)

@@ -40,7 +40,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, begin: beam.pvalue.PBegin) -> Any:
         """Apply the transform."""
-        parts = begin | "Begin" >> beam.Create([None], reshuffle=False)
+        parts = begin | "Begin" >> beam.Impulse()
         if self._options.shuffle:
             parts |= "Parts" >> beam.FlatMap(_parts, self._source, self._options) | "SpreadParts" >> Spread()
         return parts | "Units" >> beam.ParDo(_TakeApart(self._source, self._options)).with_outputs(
@@ -58,7 +58,7 @@ def numbered_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, An
     yield from enumerate(unit for part in source.parts() for unit in source.units(part, ignored))
 
 
-def _parts(begin: None, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
+def _parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
     del begin
     with held_request_limits(options.request_limits):
         yield from growing(source.parts(), 1)
@@ -78,21 +78,21 @@ def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int,
 
 
 class _TakeApart(LimitedStep):
-    """DoFn that yields the Units of some parts, or of all."""
+    """DoFn that yields the Units of some parts; of all parts, numbered, for the element that begins the pipeline."""
 
     def __init__(self, source: Source, options: ConvertOptions) -> None:
         super().__init__(options.request_limits)
         self._source = source
 
     @within_limits
-    def process(self, parts: Sequence[Any] | None) -> Iterator[Any]:
+    def process(self, parts: Sequence[Any] | bytes) -> Iterator[Any]:
         source, ignored = self._source, list[str]()
-        if parts is None:
+        if isinstance(parts, bytes):
             found: Iterable[tuple[int, Any]] = numbered_units(source, ignored)
         else:
             # Shuffled, no number counts.
             found = ((0, unit) for part in parts for unit in source.units(part, ignored))
-        for units in growing(found, len(parts or [None])):
+        for units in growing(found, len(parts) or 1):
             yield units
             if ignored:
                 yield TaggedOutput(SKIPPED, InputCounts(len(ignored)))

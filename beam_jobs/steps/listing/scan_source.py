@@ -59,7 +59,7 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
         """Apply the transform."""
         found = (
             begin
-            | "Begin" >> beam.Create([None], reshuffle=False)
+            | "Begin" >> beam.Impulse()
             | "Number" >> beam.FlatMap(_numbered, self._source, self._options)
             | "SpreadParts" >> Spread()
             | "Scan" >> beam.ParDo(_Scan(self._source, self._options)).with_outputs(_FACTS, _KEYS, main="parts")
@@ -94,7 +94,7 @@ def scan_here(source: ScannedSource) -> Source:
     return source.scanned(facts, parts)
 
 
-def _numbered(begin: None, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
+def _numbered(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
     del begin
     with held_request_limits(options.request_limits):
         yield from growing(enumerate(source.parts()), 1)

@@ -17,6 +17,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.planning.plan import Plan
 from beam_jobs.references.pack import Pack
+from beam_jobs.steps.spread import Spread
 
 # (split, number) of a shard.
 ShardKey = tuple[str, int]
@@ -44,7 +45,7 @@ class GroupByShard(beam.PTransform):  # type: ignore[misc]
             | "ByRun" >> beam.ParDo(ByRun(), self._plan)
             | "Group" >> beam.GroupByKey()
             | "ByShard" >> beam.FlatMap(by_shard, self._plan)
-            | "Spread" >> beam.Reshuffle()
+            | "Spread" >> Spread()
         )
 
 

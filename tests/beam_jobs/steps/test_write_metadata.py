@@ -90,7 +90,7 @@ def finished(
         ShardContext(Labels(("cat", "dog"))),
         [InputCounts(4), *(InputCounts(rejected=counts) for counts in rejected)],
     )
-    (manifest,) = step.process(results, PLAN, context, InputCounts.sum(counts))
+    (manifest,) = step.process(b"", results, PLAN, context, InputCounts.sum(counts))
     return manifest
 
 
