@@ -120,14 +120,16 @@ def test_a_shard_takes_five_requests(store: FakeGcs, pictures: Path, monkeypatch
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_limits_of_requests_reach_the_workers(store: FakeGcs, workers: str) -> None:
+    for name, item in list(store.buckets["b"].items())[::3]:
+        store.put("b", f"some/{name.removeprefix('in/')}", item.data)
     store.latency = 0.1
-    flags = ["--num-shards=2", "--workers", workers]
+    flags = ["--input=gs://b/some", "--num-shards=2", "--workers", workers]
     before = request_limits()
-    assert run(["--input", "gs://b/in", "--output", "gs://b/few", *flags, "--read-threads=2"]) == 0
+    assert run([*flags, "--output=gs://b/few", "--read-threads=2"]) == 0
     few, store.most_in_flight = store.most_in_flight, 0
     # Neither the command nor its steps in this process leave theirs behind.
     assert request_limits() is before
-    assert run(["--input", "gs://b/in", "--output", "gs://b/many", *flags]) == 0
+    assert run([*flags, "--output=gs://b/many"]) == 0
     # Two readers in each worker, and as many uploads at once as there are workers.
     assert few <= 4 * int(workers)
     assert store.most_in_flight > 16
