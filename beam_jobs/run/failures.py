@@ -19,13 +19,16 @@ _NO_DOCKER = re.compile(r"(FileNotFoundError: .*'docker'|CalledProcessError: Com
 # Prism, Beam's own job server, Dataflow, Spark and others of a worker that was killed.
 _LOST_WORKER = re.compile(
     r"SDK worker disconnected|Channel closed prematurely|SDK harness.{0,40}(disconnected|died|exited)|worker lost contact"
-    r"|ExecutorLostFailure|lost task|out of memory|OutOfMemory",
+    # Prism sends to the queue of a worker that has just gone.
+    r"|send on closed channel|ExecutorLostFailure|lost task|out of memory|OutOfMemory",
     re.IGNORECASE,
 )
 # How Dataflow's and portable results say in which state a job ended, and of what.
 _ENDED = re.compile(
     r"(?:Dataflow pipeline failed\. State: (\w+), Error:|Pipeline \S+ failed in state (\w+):)\s*(.*)", re.DOTALL
 )
+# Prism ends the report of a panic with its own state and its stack.
+_GO_STACK = re.compile(r", stage: .*stackTrace:.*", re.DOTALL)
 _AGAIN = "Run again with --resume to convert the rest"
 
 
@@ -50,7 +53,7 @@ def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -
     known = own_error(error)
     if known is not None:
         return known
-    text = str(error).replace("\\n", "\n")
+    text = _GO_STACK.sub("", str(error).replace("\\n", "\n"))
     if _NO_DOCKER.search(text):
         return TpudataError(
             f"--runner={runner} runs its workers in docker, which did not start one here. Try `docker info`; or pass"
