@@ -152,7 +152,7 @@ def _open_chars(spec: TokenizerSpec, data: bytes, characters: str) -> Tokenizer:
     if spec.path:
         return chars.CharTokenizer.from_bytes(data, spec.path, spec.eos, replace_unknown=spec.replace_unknown)
     if not characters:
-        raise SourceError("--tokenizer chars: the text has no characters for a vocabulary.")
+        raise SourceError("--tokenizer chars: the text has no characters for a vocabulary. Check --input.")
     return chars.CharTokenizer(characters, spec.eos)
 
 
