@@ -72,8 +72,8 @@ class TokenizerSpec:
             reject_eos(self.eos, self.kind)
         if self.replace_unknown and not (self.kind == chars.NAME and self.path):
             raise UsageError(
-                "unknown characters can be replaced only with --tokenizer chars:FILE: a vocabulary from the data has all"
-                " characters, and other tokenizers have separate rules"
+                "--replace-unknown requires --tokenizer chars:FILE: a vocabulary from the data has all characters, and other"
+                " tokenizers have separate rules. Omit the flag"
             )
 
     @classmethod
