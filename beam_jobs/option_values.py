@@ -61,7 +61,7 @@ class SplitShares:
             except (ValueError, ZeroDivisionError):
                 raise UsageError(f"{part!r}: not a share (expected NAME=SHARE, such as train=0.9)") from None
             if name.strip() in shares:
-                raise UsageError(f"split {name.strip()} is named twice")
+                raise UsageError(f"split {name.strip()} is named twice. Name it once")
             shares[name.strip()] = value
         return cls(shares)
 

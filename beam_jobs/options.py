@@ -73,7 +73,7 @@ class ConvertOptions:
         for name in ("input", "output"):
             path = getattr(self, name)
             if not path.strip():
-                raise UsageError(f"--{name} is empty")
+                raise UsageError(f"--{name} is empty. Pass a path")
             # One spelling per folder: derived paths and values do not depend on a trailing slash.
             object.__setattr__(self, name, path.rstrip("/") or "/")
         if f"{_whole(self.output)}/".startswith(f"{_whole(self.input)}/"):
@@ -90,7 +90,8 @@ class ConvertOptions:
             raise UsageError("--seed sets the shuffled order, and --no-shuffle keeps that of the input. Omit one.")
         if self.num_shards and self.num_shards % self.shards_multiple_of:
             raise UsageError(
-                f"--num-shards is {self.num_shards}, not a multiple of {self.shards_multiple_of} (--shards-multiple-of)"
+                f"--num-shards is {self.num_shards}, not a multiple of {self.shards_multiple_of} (--shards-multiple-of). Pass"
+                f" {self.num_shards + -self.num_shards % self.shards_multiple_of}, or another multiple"
             )
         if self.on_bad_record not in (FAIL, SKIP):
             raise UsageError(f"--on-bad-record: unknown value (got {self.on_bad_record!r}, expected {FAIL} or {SKIP})")

@@ -147,7 +147,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         """Apply the transform."""
         if not examples.is_bounded:
             raise UsageError(
-                "WriteTFRecordShards needs a bounded PCollection, since the number of shards depends on all examples."
+                "WriteTFRecordShards: the PCollection is unbounded, and the shards depend on all examples. Pass a bounded one."
             )
         pipeline = examples.pipeline
         options = _limited_options(self._options, local=is_in_process(type(pipeline.runner).__name__))
@@ -276,13 +276,13 @@ def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | 
         if not isinstance(feature, Feature):
             raise UsageError(f"features: not a tpudata.format.Feature (got {feature!r})")
         if feature.name in schema:
-            raise UsageError(f"features: {feature.name!r} appears twice")
+            raise UsageError(f"features: {feature.name!r} appears twice. Remove one")
         schema[feature.name] = feature
     if not schema:
         raise UsageError("features is empty. Omit it to infer the features")
     if classes is not None:
         due = Feature(label, "int64", "int64", num_classes=len(classes))
         if schema.get(label) not in (due, Feature(label, "int64", "int64")):
-            raise UsageError(f"features has {schema.get(label)} for the label; with labels it is {due}")
+            raise UsageError(f"features: wrong label (got {schema.get(label)}, expected {due} as labels is passed)")
         schema[label] = due
     return tuple(schema.values())

@@ -143,7 +143,7 @@ def _entry(line: bytes, path: str, offset: int) -> bytes | None:
         entry = json.loads(line).get("entry")
         return None if entry is None else bytes.fromhex(entry)
     except (ValueError, TypeError, AttributeError, RecursionError):
-        raise CorruptionError(path, offset, "the line is no rejected input as it was written") from None
+        raise CorruptionError(path, offset, "the line is not a rejected input as it was written") from None
 
 
 def reason_kind(reason: str) -> str:

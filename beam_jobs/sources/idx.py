@@ -39,6 +39,7 @@ UNIT_IMAGES = 10_000
 _NAME = re.compile(r"(?P<prefix>.*[-_.]|)(?P<what>images|labels)[-.]idx\d-ubyte(?:\.gz)?")
 _SPLITS = {"train": "train", "t10k": "test", "test": "test", "validation": "validation"}
 _MAGIC, _UNSIGNED_BYTE = 4, 8
+_FIX = "Download it again, or remove it from the input."
 
 
 class IdxUnit(NamedTuple):
@@ -166,9 +167,7 @@ def _partners(path: str) -> tuple[str, str, str, str]:
     folder, slash, name = path.rpartition("/")
     match = _NAME.fullmatch(name)
     if match is None:
-        raise SourceError(
-            f"{path} is an IDX file by its content; name it PREFIX-images-idx3-ubyte or PREFIX-labels-idx1-ubyte."
-        )
+        raise SourceError(f"{path} is an IDX file. Name it PREFIX-images-idx3-ubyte or PREFIX-labels-idx1-ubyte.")
     found = {match["what"]: path}
     (other,) = {"images", "labels"} - {match["what"]}
     other_name = f"{match['prefix']}{other}"
@@ -191,7 +190,7 @@ def _runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
     counts, _ = _header(labels, (1,))
     if sizes[0] != counts[0]:
         raise SourceError(
-            f"{images} has {counted(sizes[0], 'image')}, and {labels} has {counted(counts[0], 'label')}. They are no pair."
+            f"{images} has {counted(sizes[0], 'image')}, and {labels} has {counted(counts[0], 'label')}. Download them again."
         )
     step = sizes[0] if packing(images) or packing(labels) else UNIT_IMAGES
     for first in range(0, sizes[0], step or 1):
@@ -203,10 +202,10 @@ def _header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], in
     head = first_bytes(path, _MAGIC + 4 * 4)
     if len(head) < _MAGIC or head[:2] != b"\0\0" or head[3] not in dimensions:
         raise SourceError(
-            f"{path} is not an IDX file of {' or '.join(map(str, dimensions))} dimensions: it begins with {head[:4]!r}."
+            f"{path} is not an IDX file of {' or '.join(map(str, dimensions))} dimensions: it begins with {head[:4]!r}. {_FIX}"
         )
     if head[2] != _UNSIGNED_BYTE:
-        raise SourceError(f"{path} has values of IDX type 0x{head[2]:02x}; unsigned bytes (0x08) are read.")
+        raise SourceError(f"{path} has values of IDX type 0x{head[2]:02x} (expected 0x08, unsigned bytes). {_FIX}")
     length = _MAGIC + 4 * head[3]
     if len(head) < length:
         raise CorruptionError(path, 0, f"the file ends inside its header ({len(head)} of {length} bytes)")

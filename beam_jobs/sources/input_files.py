@@ -47,7 +47,7 @@ class InputFiles:
                 count += 1
                 yield path, below
         if not count:
-            raise SourceError(f"{self.path} has no files to convert.")
+            raise SourceError(f"{self.path} has no files to convert. Add files, or pass another --input.")
 
     def _in_folder(self) -> Iterator[tuple[str, str]]:
         for entry in lazy_entries(self.path):

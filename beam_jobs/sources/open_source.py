@@ -150,7 +150,7 @@ def _open_parquet_or_zips(
 def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Source:
     folder, _ = split_pattern(options.input)
     if storage_for(folder).stat(folder) is None:
-        raise SourceError(f"{options.input}: there is no folder {folder}.")
+        raise SourceError(f"{options.input}: there is no folder {folder}. Check the path.")
     if _matched_form(options.input) == _IMAGE:
         source_options.reject_list_flags(f"{options.input} matches images")
         return MatchedImages.find(options, source_options, *split_pattern(options.input))
@@ -238,7 +238,7 @@ def _form(path: str) -> str:
             f"{path} is compressed with {packing(path)}, and neither a tar nor an IDX file inside. Unpack it."
         )
     if not head:
-        raise SourceError(f"{path} is empty.")
+        raise SourceError(f"{path} is empty. Restore it, or remove it from the input.")
     if b"\0" in head and not head.startswith(UTF16_BOMS):
         raise SourceError(f"{path} is of no known form: it begins with {head[:8].hex(' ')}. Name {_FORMS}.")
     return _LIST

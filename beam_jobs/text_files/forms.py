@@ -21,6 +21,7 @@ from tpudata.storage import storage_for
 
 _HEAD_BYTES = 1 << 16
 _PARQUET_MAGIC = b"PAR1"
+_REMOVE = "Remove it from the input."
 # Common forms that are not supported, with the fix.
 _OTHER = {
     b"PK\x03\x04": "a zip archive. Unpack it, and pass the folder",
@@ -86,7 +87,9 @@ def look_at(path: str, options: TextOptions) -> TextForm:
         if head.startswith(mark):
             raise SourceError(f"{path} is {encoding}. Save it as UTF-8: iconv -f {encoding} -t UTF-8 {path} > NEW")
     if b"\0" in head:
-        raise SourceError(f"{path} is not text: byte {head.index(0)} is zero, and it begins with {head[:8].hex(' ')}.")
+        raise SourceError(
+            f"{path} is not text: byte {head.index(0)} is zero, and it begins with {head[:8].hex(' ')}. {_REMOVE}"
+        )
     if kind == JSONL and is_json_array(head):
         kind = JSON_ARRAY
     if not TEXT_FORMATS[kind].has_fields and len(options.fields) > 1:
@@ -109,7 +112,7 @@ def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str
     if (kind == PARQUET) != is_parquet:
         if is_parquet:
             raise UsageError(f"--form is {kind}, but {path} is a Parquet file. Omit --form, or pass other files.")
-        raise SourceError(f"{path} is not a Parquet file: it begins with {head[:8].hex(' ') or 'nothing'}.")
+        raise SourceError(f"{path} is not a Parquet file: it begins with {head[:8].hex(' ') or 'nothing'}. {_REMOVE}")
     if is_parquet and compression:
         raise SourceError(
             f"{path} is a Parquet file compressed with {compression}. Unpack it; Parquet compresses itself."
@@ -152,10 +155,14 @@ def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, 
     if b"\r" in row.data and b"\n" not in head:
         raise SourceError(f"{path}: its lines end with CR alone. Save it with LF or CRLF line ends.")
     if row.offset + row.size >= _HEAD_BYTES:
-        raise SourceError(f"{path}: the first row, with the names of columns, is longer than {_HEAD_BYTES} bytes.")
+        raise SourceError(
+            f"{path}: the first row, with the names of columns, is longer than {_HEAD_BYTES} bytes. Shorten it."
+        )
     try:
         text = row.data.decode()
         found = cells(text, delimiter) if kind == CSV else text.split(delimiter)
     except ValueError as error:
-        raise SourceError(f"{path}: the first row, with the names of columns, cannot be read: {error}.") from None
+        raise SourceError(
+            f"{path}: the first row, with the names of columns, cannot be read: {error}. Fix the row."
+        ) from None
     return tuple(cell.strip() for cell in found)

@@ -16,6 +16,7 @@ _SPACE = b" \t\r\n"
 _ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[")
 _TOKEN = re.compile(rb'["{}\[\],]')
 _STRING_TOKEN = re.compile(rb'["\\]')
+_FIX = "Fix the array, or download the file again."
 
 
 def is_json_array(head: bytes) -> bool:
@@ -60,7 +61,9 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
             elif token in b"}]":
                 depth -= 1
                 if depth < 0 or (depth == 0 and token == b"}"):
-                    raise SourceError(f"{path} at byte {offset + at}: not a JSON array: this bracket closes no other.")
+                    raise SourceError(
+                        f"{path} at byte {offset + at}: not a JSON array: this bracket closes no other. {_FIX}"
+                    )
                 if depth == 0:
                     element.add(chunk[taken:at], offset + taken)
                     yield from element.ended(offset + at, is_last=True)
@@ -75,7 +78,7 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
             raise _after_end(path, offset + taken)
         offset += len(chunk)
     if depth:
-        raise SourceError(f"{path} at byte {offset}: the JSON array is cut: it has no end.")
+        raise SourceError(f"{path} at byte {offset}: the JSON array is cut: it has no end. {_FIX}")
 
 
 def _after_end(path: str, at: int) -> SourceError:
@@ -112,6 +115,8 @@ class _Element:
             data = b"".join(self._held).rstrip(_SPACE)
             yield Span(self._start, len(data) if data else self._size, data)
         elif not (is_last and self.is_first):
-            raise SourceError(f"{self._path} at byte {at}: not a JSON array: no value before this comma or bracket.")
+            raise SourceError(
+                f"{self._path} at byte {at}: not a JSON array: no value before this comma or bracket. {_FIX}"
+            )
         self._held, self._size = [], 0
         self.is_first, self.is_closed = False, is_last

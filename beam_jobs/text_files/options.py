@@ -112,11 +112,13 @@ class TextOptions:
             )
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
-            raise UsageError(f"--field: one of {', '.join(names)} appears twice")
+            raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
         if not self.text_fields:
             raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")
         if self.form in (LINES, PARAGRAPHS, FILES) and len(names) > 1:
-            raise UsageError(f"--field {' --field '.join(names)}: documents of --form {self.form} have no fields")
+            raise UsageError(
+                f"--field {' --field '.join(names)}: documents of --form {self.form} have no fields. Omit --field"
+            )
         if not 1 <= self.document_bytes <= MOST_INPUT_BYTES:
             raise UsageError(f"--document-bytes: out of range (got {self.document_bytes:,}, expected 1 to 1 GiB)")
         if self.long_documents not in (SPLIT, CUT):

@@ -163,4 +163,6 @@ def _default(value: Any) -> Any:
             return value.decode()
         except UnicodeDecodeError:
             raise _UnreadableError("its bytes are not UTF-8. Store it as strings.") from None
-    raise _UnreadableError(f"unsupported type (got {type(value).__name__}, expected strings or numbers).")
+    raise _UnreadableError(
+        f"unsupported type (got {type(value).__name__}, expected strings or numbers). Store it as a string."
+    )

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, reject_eos, sha256
+from beam_jobs.tokenizers.tokenizer import COPY_AGAIN, Ids, TokenizerIdentity, content_ids, reject_eos, sha256
 from beam_jobs.values.json_values import parse_json
 from tpudata.errors import SourceError
 
@@ -40,7 +40,7 @@ class CharTokenizer:
     def __init__(self, characters: str, eos: str | None = None, *, replace_unknown: bool = False) -> None:
         reject_eos(eos, NAME)
         if not characters or any(one >= two for one, two in itertools.pairwise(characters)):
-            raise SourceError("the vocabulary is not a list of distinct characters in the order of code points.")
+            raise SourceError("the vocabulary is not a list of distinct characters in the order of code points")
         self.characters = characters
         self._replace = replace_unknown
         self.file_bytes = vocabulary_bytes(characters)
@@ -67,13 +67,16 @@ class CharTokenizer:
             SourceError: it is not a vocabulary of characters.
         """
         try:
-            characters = parse_json(data)["characters"]
+            value = parse_json(data)
+            if not isinstance(value, dict) or "characters" not in value:
+                raise ValueError("it has no key 'characters'")
+            characters = value["characters"]
             if not all(isinstance(one, str) and len(one) == 1 for one in characters):
                 raise ValueError("each character must be a string of one")
             return cls("".join(characters), eos, replace_unknown=replace_unknown)
-        except (ValueError, TypeError, KeyError, SourceError) as error:
+        except (ValueError, TypeError, SourceError) as error:
             raise SourceError(
-                f"{path} is not a vocabulary of characters, which a conversion with chars writes as {FILE}: {error}"
+                f"{path} is not a vocabulary of characters, which a conversion with chars writes as {FILE}: {error}. {COPY_AGAIN}"
             ) from None
 
     @property

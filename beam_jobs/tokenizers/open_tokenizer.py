@@ -72,8 +72,8 @@ class TokenizerSpec:
             reject_eos(self.eos, self.kind)
         if self.replace_unknown and not (self.kind == chars.NAME and self.path):
             raise UsageError(
-                "unknown characters can be replaced only with --tokenizer chars:FILE: a vocabulary from the data has all"
-                " characters, and other tokenizers have separate rules"
+                "--replace-unknown requires --tokenizer chars:FILE: a vocabulary from the data has all characters, and other"
+                " tokenizers have separate rules. Omit the flag"
             )
 
     @classmethod
@@ -152,7 +152,7 @@ def _open_chars(spec: TokenizerSpec, data: bytes, characters: str) -> Tokenizer:
     if spec.path:
         return chars.CharTokenizer.from_bytes(data, spec.path, spec.eos, replace_unknown=spec.replace_unknown)
     if not characters:
-        raise SourceError("--tokenizer chars: the text has no characters for a vocabulary.")
+        raise SourceError("--tokenizer chars: the text has no characters for a vocabulary. Check --input.")
     return chars.CharTokenizer(characters, spec.eos)
 
 

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from beam_jobs.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, sha256
+from beam_jobs.tokenizers.tokenizer import COPY_AGAIN, Ids, TokenizerIdentity, content_ids, sha256
 from tpudata.errors import MissingExtraError, SourceError, UsageError
 
 NAME = "sentencepiece"
@@ -70,8 +70,8 @@ def _processor(data: bytes, path: str) -> Any:
         raise MissingExtraError("--tokenizer sentencepiece", "text") from error
     if not data:
         # The package would accept it as an empty model.
-        raise SourceError(f"{path} is not a SentencePiece model: it is empty.")
+        raise SourceError(f"{path} is not a SentencePiece model: it is empty. {COPY_AGAIN}")
     try:
         return package.SentencePieceProcessor(model_proto=data)
     except (RuntimeError, ValueError) as error:
-        raise SourceError(f"{path} is not a SentencePiece model: {error}") from None
+        raise SourceError(f"{path} is not a SentencePiece model: {str(error).strip(' .')}. {COPY_AGAIN}") from None

@@ -14,6 +14,7 @@ from tpudata.errors import FeatureError, UsageError
 
 Ids: TypeAlias = npt.NDArray[np.int32]
 EOS = "<eos>"
+COPY_AGAIN = "Copy it again from its source."
 
 
 @dataclasses.dataclass(frozen=True)

@@ -108,7 +108,7 @@ def fill(store: FakeGcs, name: str, folder: str) -> None:
         raise OSError(f"--bucket {name!r}: it is NAME or NAME=FOLDER, and no gs:// or / is in a bucket's name")
     store.bucket(name)
     if folder and not Path(folder).is_dir():
-        raise NotADirectoryError(f"{folder} is no folder")
+        raise NotADirectoryError(f"{folder} is not a folder")
     for path in sorted(Path(folder).rglob("*")) if folder else ():
         if path.is_file():
             store.put(name, path.relative_to(folder).as_posix(), path.read_bytes())

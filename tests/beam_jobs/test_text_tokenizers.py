@@ -219,7 +219,7 @@ def test_a_text_that_hugging_face_cannot_encode_is_a_value_error(files: Path) ->
 
 
 def test_replacing_is_for_a_vocabulary_that_is_given(files: Path) -> None:
-    with pytest.raises(UsageError, match="only with --tokenizer chars:FILE"):
+    with pytest.raises(UsageError, match="--replace-unknown requires --tokenizer chars:FILE"):
         TokenizerSpec.parse("chars", replace_unknown=True)
     spec = TokenizerSpec.parse(f"chars:{files}/vocab.json", replace_unknown=True)
     tokenizer = open_tokenizer(spec)

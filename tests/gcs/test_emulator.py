@@ -43,7 +43,7 @@ def test_the_emulator_prints_what_leads_to_it_and_leaves_nothing(tmp_path: Path)
 def test_an_emulator_of_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "scripts.fake_gcs", f"--bucket=data={tmp_path / 'none'}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (1, f"gcs_emulator: {tmp_path / 'none'} is no folder\n")
+    assert (done.returncode, done.stderr) == (1, f"gcs_emulator: {tmp_path / 'none'} is not a folder\n")
 
 
 @pytest.mark.parametrize(

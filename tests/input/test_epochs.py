@@ -160,7 +160,10 @@ def test_a_host_by_its_number(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"host_index": 0}, "host_count=None: pass host_index and host_count, both integers"),
         ({"host_count": 2}, "host_index=None"),
-        ({"host_index": 2, "host_count": 2}, "host_index=2 of host_count=2: hosts count from 0"),
+        (
+            {"host_index": 2, "host_count": 2},
+            r"host_index: out of range \(got 2, expected 0 to 1, as host_count is 2\)",
+        ),
         ({"host_index": 0, "host_count": 3}, r"3 hosts cannot share it evenly. Choose a multiple"),
         ({"host_index": True, "host_count": 2}, "host_index=True"),
         (

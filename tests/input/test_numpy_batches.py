@@ -200,7 +200,7 @@ def test_an_error_of_the_user_s_stays_tensorflow_s(raw_digits: Written) -> None:
         ({"batch_size": 2.5}, "batch_size=2.5"),
         ({"process_count": 0}, "process_count=0"),
         ({"process_index": -1}, "process_index=-1"),
-        ({"process_index": 2, "process_count": 2}, "process_index=2 of 2 processes"),
+        ({"process_index": 2, "process_count": 2}, "process_index: out of range"),
         ({"process_count": 3}, "batch_size=8.*3 processes cannot share it evenly"),
         ({"start_step": -1}, "start_step=-1"),
         ({"input_fn": 5}, r"not an input_fn \(got 5\)"),

@@ -21,6 +21,8 @@ from tpudata.format.shards.indexed_records import read_indexed
 from tpudata.format.tfrecord.framing import read_records
 from tpudata.storage import storage_for
 
+_RESTORE = "Restore the file, or convert the dataset again."
+
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
@@ -91,15 +93,13 @@ class Dataset:
         try:
             names = tuple(data.decode().splitlines())
         except UnicodeDecodeError as error:
-            raise CorruptionError(
-                path, error.start, "the class names are not UTF-8. Restore the file, or convert the dataset again."
-            ) from None
+            raise CorruptionError(path, error.start, f"the class names are not UTF-8. {_RESTORE}") from None
         if len(names) > self.manifest.labels and self._begins_with_labels(data):
             return names[: self.manifest.labels]
         if len(names) != self.manifest.labels:
             raise DatasetError(
                 f"{path} has {counted(len(names), 'name')}, the manifest counts"
-                f" {counted(self.manifest.labels, 'class', 'classes')}."
+                f" {counted(self.manifest.labels, 'class', 'classes')}. {_RESTORE}"
             )
         return names
 

@@ -58,6 +58,7 @@ def write_metadata(
     if (None if labels is None else len(labels)) != manifest.labels:
         raise DatasetError(
             f"{folder}: {len(labels or ())} class names for a manifest of {counted(manifest.labels or 0, 'class', 'classes')}."
+            " Pass one for each class."
         )
     manifest = dataclasses.replace(manifest, tfds=tfds.name_of(folder) if manifest.compression is None else None)
     files = {}

@@ -73,10 +73,12 @@ def read_error(text: str) -> TpudataError | None:
         return TpudataError(f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_fix(split)}")
     failed = _GCS_FAILED.search(text)
     if failed is not None:
-        return StorageError(f"{failed[2]} could not be read: {failed[1]}.")
+        return StorageError(f"{failed[2]} could not be read: {failed[1]}. Check the network and the credentials.")
     unreadable = _UNREADABLE.search(text)
     if unreadable is not None:
-        return StorageError(f"{unreadable[1]} could not be read: {unreadable[2]}.")
+        return StorageError(
+            f"{unreadable[1]} could not be read: {unreadable[2]}. Check that it is there and may be read."
+        )
     if _UNPACKED.search(text):
         return TpudataError(f"{where}: a compressed block does not unpack. {_fix(split)}")
     if _CHANGED.search(text):

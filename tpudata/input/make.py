@@ -144,7 +144,9 @@ def make_input_fn(
     if not isinstance(extra_features, Sequence) or not all(isinstance(name, str) for name in extra_features):
         raise UsageError(f"extra_features={extra_features!r}: pass a sequence of names, such as ('image/filename',).")
     if features is not None and extra_features:
-        raise UsageError(f"features={features!r} asks for a bare tensor, which has no place for extra_features.")
+        raise UsageError(
+            f"features={features!r} asks for a bare tensor, which has no place for extra_features. Omit one of them."
+        )
     dataset, split = open_data(data, split)
     check_scheme(dataset.path)
     warn_of_large_blocks(dataset.shard_path(dataset.manifest.split(split).shards[0]))
@@ -164,7 +166,9 @@ def make_input_fn(
     options = dataclasses.replace(options, sequences=sequences)
     check_token_names(tokens.names, sequences, weights)
     if weights == "sample_weight" and fields.label is None and sequences.targets is None and parse is None:
-        raise UsageError('weights="sample_weight": (features, labels, weights) needs labels, and the dataset has none.')
+        raise UsageError(
+            'weights="sample_weight": (features, labels, weights) needs labels, and the dataset has none. Omit it.'
+        )
     if tokens.buckets is not None and cache not in (False, "auto"):
         raise UsageError(
             f"cache={cache!r}: with buckets, only the records of the shuffle window are cached. Omit one of them."

@@ -58,10 +58,13 @@ def as_numpy(
     index = _integer("process_index", process_index, 0)
     size = _integer("batch_size", batch_size, 1)
     if index >= count:
-        raise UsageError(f"process_index={index} of {counted(count, 'process', 'processes')}: they count from 0.")
+        raise UsageError(
+            f"process_index: out of range (got {index}, expected 0 to {count - 1}, as process_count is {count})."
+        )
     if size % count:
         raise UsageError(
             f"batch_size={size}: it is the global batch's, and {counted(count, 'process', 'processes')} cannot share it evenly."
+            f" Pass a multiple of {count}."
         )
     context = tf.distribute.InputContext(count, index, count)
     # The first call fills the cache, so it reads records too.

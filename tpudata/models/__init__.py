@@ -16,6 +16,7 @@ from tpudata.console.nearest import did_you_mean
 from tpudata.errors import UsageError
 
 _MODULES = {name: f"tpudata.models.{name}" for name in ("char_lstm", "iris_mlp", "mnist_cnn", "resnet", "tiny_lm")}
+_PATH = "Run in the folder that has it, or set PYTHONPATH."
 
 __all__ = ["check_model_name", "get_model", "make_model_fn", "model_names", "param_defaults"]
 
@@ -60,7 +61,7 @@ def check_model_name(name: str) -> None:
     package = module.partition(".")[0]
     # Finding a submodule would import its package.
     if package not in sys.modules and importlib.util.find_spec(package) is None:
-        raise UsageError(f"The model {name!r}: there is no module {package!r} on Python's path.")
+        raise UsageError(f"The model {name!r}: there is no module {package!r} on Python's path. {_PATH}")
 
 
 def get_model(name: str) -> Callable[..., Any]:
@@ -141,11 +142,13 @@ def _user_model(name: str) -> Callable[..., Any]:
         # Only if the module itself is missing; a missing module that it imports is the user's error.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise UsageError(f"The model {name!r}: there is no module {error.name!r} on Python's path.") from error
+        raise UsageError(f"The model {name!r}: there is no module {error.name!r} on Python's path. {_PATH}") from error
     model_fn = getattr(module, function_name, None)
     if not callable(model_fn):
         candidates = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         hint = did_you_mean(function_name, candidates)
-        raise UsageError(f"The model {name!r}: {module_name} has no function {function_name!r}.{hint}")
+        raise UsageError(
+            f"The model {name!r}: {module_name} has no function {function_name!r}.{hint} Name one of its functions."
+        )
     result: Callable[..., Any] = model_fn
     return result

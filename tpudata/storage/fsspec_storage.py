@@ -76,7 +76,7 @@ class FsspecStorage:
         inside = [item for item in found if item["name"].strip("/") != own.strip("/")]
         # Stores without folders list a missing one as empty.
         if not found and self.stat(folder) is None:
-            raise StorageError(f"{folder} could not be listed: there is nothing below it.")
+            raise StorageError(f"{folder} could not be listed: there is nothing below it. Check the path.")
         entries = [_entry(self.join(folder, item["name"].rstrip("/").rpartition("/")[2]), item) for item in inside]
         return sorted(entries, key=operator.attrgetter("name"))
 
@@ -272,9 +272,9 @@ def _named(done: str, path: str, kind: type[Exception] = Exception) -> Iterator[
     except TpudataError:
         raise
     except _OF_THE_PATH as error:
-        raise StorageError(f"{path} could not be {done}: {_reason(error)}.") from error
+        raise StorageError(f"{path} could not be {done}: {_reason(error)}. Check the path and your access.") from error
     except kind as error:
-        raise StorageUnavailableError(f"{path} could not be {done}: {_reason(error)}.") from error
+        raise StorageUnavailableError(f"{path} could not be {done}: {_reason(error)}. Check the connection.") from error
 
 
 def _reason(error: Exception) -> str:

@@ -20,7 +20,7 @@ from beam_jobs.sources.classes import read_labels
 from beam_jobs.sources.names import is_left_behind, splits_of
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection
-from tpudata.console.nearest import suggestion
+from tpudata.console.nearest import did_you_mean
 from tpudata.errors import SourceError
 from tpudata.format import Feature
 from tpudata.storage import Entry, Range, files_below, folder_ranges, lazy_entries
@@ -115,9 +115,9 @@ class ClassFolders:
         for top in tops:
             for entry in _subfolders(top.path):
                 if entry.name not in known:
-                    near = suggestion(entry.name, labels.names)
                     raise SourceError(
-                        f"{entry.path}: --labels {source_options.labels_file} has no {entry.name!r}{near}."
+                        f"{entry.path}: --labels {source_options.labels_file} has no class {entry.name!r}."
+                        f"{did_you_mean(entry.name, labels.names)} Add it to the file, or rename or remove the folder."
                     )
         return cls(options, tops, labels)
 

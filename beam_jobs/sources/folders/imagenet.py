@@ -227,7 +227,7 @@ def _synset_parts(options: ConvertOptions, split: str, found: Entry) -> Iterator
         return
     tar = Tars.find(options, SourceOptions(), InputFiles(found.path))
     if tar.form != TARS:
-        raise SourceError(f"{found.path} is no tar of tars, as ImageNet's is.")
+        raise SourceError(f"{found.path} is not a tar of tars, as ImageNet's is. Download it again.")
     for inner in (inner for part in tar.parts() for inner in tar.units(part, [])):
         yield ImageNetUnit(split, inner.path, True, inner.start, inner.end, inner.label)
 
@@ -236,7 +236,7 @@ def _read_synsets(path: str) -> tuple[str, ...]:
     lines = storage_for(path).read(path).decode("utf-8", "replace").split()
     for number, line in enumerate(lines, 1):
         if not _SYNSET.fullmatch(line):
-            raise SourceError(f"{path} line {number}: {line!r} is no synset, such as n01440764.")
+            raise SourceError(f"{path} line {number}: {line!r} is not a synset, such as n01440764. Fix the line.")
     return tuple(lines)
 
 
@@ -252,6 +252,6 @@ def _images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iterator[
         if is_left_behind(entry.name):
             ignored.append(entry.path)
         elif entry.is_folder:
-            raise SourceError(f"{entry.path} is a folder, where ImageNet has images alone.")
+            raise SourceError(f"{entry.path} is a folder (expected images only). Remove it from the input.")
         else:
             yield entry.name, entry.path, WHOLE_FILE, entry.size

@@ -202,7 +202,8 @@ def _kind(value: Any, typed: bool, place: Place, name: str) -> int | None:
             raise SourceError(f"{place}: column {name!r} is {value}, which does not fit int64. Write it as a string.")
         return _KINDS.index("int")
     raise SourceError(
-        f"{place}: column {name!r} is {shown_json(value)}; further columns are numbers, strings or true and false."
+        f"{place}: column {name!r} is {shown_json(value)} (expected a number, a string, true or false). Store it as a"
+        " string, or remove the column."
     )
 
 
@@ -233,7 +234,7 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, place: Place) -
         exact = int(text) if _DECLARED_INT.fullmatch(text) and len(text) <= 40 else number
         problem = "" if exact is None else float32_problem(exact, rounds=declared.kind == FLOAT32)
     if not fits:
-        raise SourceError(f"{where} is {value!r}; --column-types says {declared}.")
+        raise SourceError(f"{where} is {value!r}; --column-types says {declared}. Fix the value, or declare it str.")
     if problem:
         raise SourceError(f"{where} is {text}, which {problem}. Declare it int or str, or float32 to round.")
 

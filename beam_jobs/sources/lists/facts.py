@@ -79,7 +79,7 @@ class ListFacts:
             return True
         others = f" and {good[0]} is {good[1]!r}" if good is not None else ""
         raise SourceError(
-            f"{odd[0]}: label {odd[1]!r} is no whole number from 0{others}. Correct it, or pass --label-type str to take all"
+            f"{odd[0]}: label {odd[1]!r} is not a whole number from 0{others}. Correct it, or pass --label-type str to take all"
             " labels as names, numbered in their sorted order, or --label-type int to reject rows such as this one."
         )
 

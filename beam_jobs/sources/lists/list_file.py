@@ -26,6 +26,7 @@ from tpudata.storage import storage_for
 _ARRAY = re.compile(rb"\[\s*(\{|\]\s*\Z|\Z)")
 # A JSON array is often one line of any length, so its lines are read in pieces.
 _PIECE_BYTES = 1 << 16
+_FIX = "Add a row, or remove the file from --input."
 
 
 class ListFile(NamedTuple):
@@ -96,7 +97,7 @@ def list_file(path: str, options: SourceOptions) -> ListFile:
         while head == b"" and (line := file.readline(1 << 16)):
             head = line.lstrip()
     if not head:
-        raise SourceError(f"{path} is empty, or all its lines are blank.")
+        raise SourceError(f"{path} is empty, or all its lines are blank. {_FIX}")
     if _ARRAY.match(head):
         return ListFile(path, (), "", is_array=True)
     if head.startswith(b"{"):
@@ -118,7 +119,7 @@ def list_file(path: str, options: SourceOptions) -> ListFile:
             f"{path} line 1: blank. The first line of a CSV list names the columns; remove what is before it."
         )
     Roles.find(first, options, path)
-    raise SourceError(f"{path} line 1: no column of paths in {', '.join(first)}.")
+    raise SourceError(f"{path} line 1: no column of paths in {', '.join(first)}. Name it with --path-column.")
 
 
 def first_columns(file: ListFile) -> tuple[str, ...]:
@@ -132,5 +133,5 @@ def first_columns(file: ListFile) -> tuple[str, ...]:
     with file.opened() as (_, rows):
         row = next(rows, None)
     if row is None:
-        raise SourceError(f"{file.path} has no rows.")
+        raise SourceError(f"{file.path} has no rows. {_FIX}")
     return tuple(row.values)

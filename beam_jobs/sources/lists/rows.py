@@ -95,7 +95,8 @@ def csv_rows(
             if not cells:
                 continue
             reader.reject(
-                f"{counted(len(cells), 'cell')}, where the first row names {counted(len(columns), 'column')} ({', '.join(columns)})"
+                f"{counted(len(cells), 'cell')} (expected {counted(len(columns), 'column')} as in the first row:"
+                f" {', '.join(columns)}). Fix the row, or quote cells that contain the delimiter"
             )
         yield Row(reader.line, reader.offset, dict(zip(columns, cells, strict=True)))
 
@@ -109,7 +110,7 @@ def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> I
         try:
             value = parse_json(text)
         except ValueError as error:
-            reader.reject(f"not JSON: {error}")
+            reader.reject(f"not JSON: {error}. Fix the line")
         if not isinstance(value, dict):
             reader.reject(
                 f'a JSON {type(value).__name__}; each line is an object, such as {{"path": ..., "label": ...}}'
@@ -148,11 +149,13 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
             line += 1
         where = f"{path} line {line}"
         if not span.data:
-            raise SourceError(f"{where}: an element of {span.size:,} bytes (expected at most {_MOST_ROW_BYTES:,}).")
+            raise SourceError(
+                f"{where}: an element of {span.size:,} bytes (expected at most {_MOST_ROW_BYTES:,}). Shorten it."
+            )
         try:
             value = parse_json(span.data.decode())
         except ValueError as error:
-            raise SourceError(f"{where}: not JSON: {error}.") from None
+            raise SourceError(f"{where}: not JSON: {error}. Fix the element.") from None
         if not isinstance(value, dict):
             raise SourceError(
                 f'{where}: a JSON {type(value).__name__}; each element is an object, such as {{"path": ..., "label": ...}}.'

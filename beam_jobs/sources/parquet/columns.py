@@ -40,7 +40,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
     image = image or next((name for name in _IMAGES if name in types and _holds_bytes(types[name])), None)
     has = f"it has {', '.join(f'{name} ({kind})' for name, kind in types.items())}"
     if image is None or image not in types or not _holds_bytes(types[image]):
-        wanted = f"{image!r} is no column of bytes" if image is not None else "no column of images"
+        wanted = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
         raise SourceError(f"{path}: {wanted}; {has}. Name the column of the images' bytes with --path-column.")
     if options.unlabelled:
         return Columns(image, None, None, False)

@@ -22,7 +22,9 @@ def file_size(path: str) -> int:
     """Return the size of a file; raise SourceError if it is missing."""
     found = storage_for(path).stat(path)
     if found is None or found.is_folder:
-        raise SourceError(f"{path} is not a file that is there.")
+        raise SourceError(
+            f"{path} is not there, or is a folder (expected a file). Restore it, or remove it from the input."
+        )
     return found.size
 
 

@@ -69,9 +69,9 @@ def inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
                 continue
             head = _head(file, member)
             if not is_tar_header(head):
-                packed = " It is compressed; unpack it." if find_compression(head) else ""
+                fix = "It is compressed: unpack it." if find_compression(head) else "Remove it."
                 raise SourceError(
-                    f"{outer.path}: member {member.name} is not a tar, and the first member is one.{packed}"
+                    f"{outer.path}: member {member.name} is not a tar, and the first member is one. {fix}"
                 )
             label = member.name.rsplit("/", 1)[-1].removesuffix(".tar")
             yield TarUnit(outer.path, outer.key(member.name), member.offset, member.offset + member.size, label)

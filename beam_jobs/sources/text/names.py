@@ -57,14 +57,14 @@ def text_names(path: str) -> list[str]:
     elif is_pattern(path):
         folder, parts = split_pattern(path)
         if storage_for(folder).stat(folder) is None:
-            raise SourceError(f"{path}: there is no folder {folder}.")
+            raise SourceError(f"{path}: there is no folder {folder}. Check the path.")
     else:
         raise SourceError(
             f"{path} is not there. Name a file of text, a folder of such, or a pattern such as 'DIR/*.txt'."
         )
     names = list(itertools.islice(matching_names(folder, parts, _is_text), LOOKED_AT + 1))
     if not names:
-        raise SourceError(f"{path} has no files to convert.")
+        raise SourceError(f"{path} has no files to convert. Add files, or pass another --input.")
     return names
 
 

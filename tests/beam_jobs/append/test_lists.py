@@ -114,7 +114,7 @@ def test_whole_numbers_stay_labels(listed: Path) -> None:
     with pytest.raises(OutputError, match=r"are whole numbers, .* and the input has the class 'cat'"):
         convert_list(listed, "--append")
     write_list(listed / "list.csv", "0.png,0", "4.png,7", "5.png,cat")
-    with pytest.raises(SourceError, match=r"line 4: label 'cat' is no whole number from 0"):
+    with pytest.raises(SourceError, match=r"line 4: label 'cat' is not a whole number from 0"):
         convert_list(listed, "--append")
     write_list(listed / "list.csv", "0.png,0", "4.png,700000")
     with pytest.raises(SourceError, match=r"label 700000 makes 700,001 classes"):

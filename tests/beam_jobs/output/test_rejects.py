@@ -115,7 +115,7 @@ def test_an_append_of_rejected_files_alone_lists_them_once(tmp_path: Path, capsy
     path = sorted((output / "rejects").iterdir())[0]
     data = path.read_bytes()
     path.write_bytes(data.replace(b'"entry": "', b'"entry": "x'))
-    with pytest.raises(CorruptionError, match=rf"{path} at byte 0: the line is no rejected input"):
+    with pytest.raises(CorruptionError, match=rf"{path} at byte 0: the line is not a rejected input"):
         convert(tmp_path, "--append")
     path.write_bytes(data)
     # Their classes come with the first append that has records.

@@ -146,7 +146,7 @@ def test_a_missing_partner(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="train-images-idx3-ubyte has no labels file next to it"):
         opened(tmp_path)
     (tmp_path / "train-images-idx3-ubyte").rename(tmp_path / "pictures")
-    with pytest.raises(SourceError, match="name it PREFIX-images-idx3-ubyte"):
+    with pytest.raises(SourceError, match="Name it PREFIX-images-idx3-ubyte"):
         opened(tmp_path / "pictures")
 
 

@@ -192,7 +192,8 @@ def test_a_checkpoint_that_cannot_be_written_names_the_one_before(tmp_path: Path
     # A folder where the next checkpoint's data would be put stands for a disk that rejects it.
     (tmp_path / "model" / "model.ckpt-4.index").mkdir()
     with pytest.raises(
-        StorageError, match=r"model\.ckpt-4 could not be written: .*continues from the last one, .*model\.ckpt-2"
+        StorageError,
+        match=r"model\.ckpt-4 could not be written: .* Training continues from the last one, .*model\.ckpt-2",
     ):
         make_estimator(tmp_path / "model").train(train_input_fn, max_steps=4)
     (tmp_path / "model" / "model.ckpt-4.index").rmdir()

@@ -60,7 +60,7 @@ def test_the_original_context_names_the_call() -> None:
     ("params", "context", "message"),
     [
         ({}, tf.distribute.InputContext(3, 0, 4), "4 replicas on 3 input pipelines"),
-        ({}, tf.distribute.InputContext(2, 2), "Input pipeline 2 of 2: they count from 0"),
+        ({}, tf.distribute.InputContext(2, 2), r"Input pipeline 2 of 2: out of range \(expected 0 to 1\)"),
         ({"context": type("Hosts", (), {"num_hosts": 2})()}, None, "2 hosts and does not say which one"),
         ({"context": OriginalContext(-1, 2)}, None, "Input pipeline -1 of 2"),
     ],

@@ -92,7 +92,7 @@ def test_a_learning_rate_under_both_names_is_rejected() -> None:
         ),
         ("params: [1]", "run.yaml: params must be a mapping from names to values"),
         ("params: {day: 2020-01-01}", "run.yaml: params.day must be a number, a text"),
-        ("params: {1: 2}", "run.yaml: params: 1 cannot be the name of a parameter."),
+        ("params: {1: 2}", "run.yaml: params: 1 cannot be the name of a parameter. Use letters, digits and _."),
         ("- a", "run.yaml: the file must be a mapping"),
         ("a: [", "run.yaml: not valid YAML at line 1"),
         ("a: !!python/object:os.x {}", "run.yaml: not valid YAML at line 1"),

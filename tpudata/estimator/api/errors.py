@@ -15,6 +15,7 @@ from tpudata.estimator.api.findings import Finding
 # Text around the reason in TensorFlow's messages: in a session, the reason follows the line of the operation.
 _OF_OPERATION = re.compile(r"\nNode: .*\n(.*)")
 _AROUND = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
+SPACE_AND_PERMISSION = "Provide space and permission, and run again."
 
 
 def reason(error: tf.errors.OpError) -> str:

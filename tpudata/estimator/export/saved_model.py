@@ -15,7 +15,13 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.errors import StorageError
-from tpudata.estimator.api.errors import CheckpointError, ModelFnTypeError, ModelFnValueError, reason
+from tpudata.estimator.api.errors import (
+    SPACE_AND_PERMISSION,
+    CheckpointError,
+    ModelFnTypeError,
+    ModelFnValueError,
+    reason,
+)
 from tpudata.estimator.api.export_outputs import DEFAULT_SIGNATURE, named_outputs
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
@@ -61,7 +67,9 @@ def export_saved_model(
                 tf.io.gfile.rename(temporary, target)
             except tf.errors.OpError as error:
                 _remove(temporary)
-                raise StorageError(f"export_saved_model: {target} could not be written: {reason(error)}.") from error
+                raise StorageError(
+                    f"export_saved_model: {target} could not be written: {reason(error)}. {SPACE_AND_PERMISSION}"
+                ) from error
             except BaseException:
                 _remove(temporary)
                 raise

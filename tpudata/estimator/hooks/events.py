@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 import tensorflow as tf
 
 from tpudata.errors import StorageError
+from tpudata.estimator.api.errors import SPACE_AND_PERMISSION
 
 
 class EventWriter:
@@ -70,4 +71,6 @@ class EventWriter:
             yield
         except tf.errors.OpError as error:
             reason = " ".join(error.message.split())
-            raise StorageError(f"the summaries in {self._folder} could not be written: {reason}") from error
+            raise StorageError(
+                f"the summaries in {self._folder} could not be written: {reason}. {SPACE_AND_PERMISSION}"
+            ) from error

@@ -14,7 +14,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from tpudata.errors import StorageError
-from tpudata.estimator.api.errors import CheckpointError, reason
+from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, reason
 from tpudata.estimator.state.checkpoint import Checkpoint
 
 _log = logging.getLogger("tpudata")
@@ -58,7 +58,9 @@ def known(model_dir: str) -> list[str]:
     except tf.errors.NotFoundError:
         return []
     except tf.errors.OpError as error:
-        raise StorageError(f"{path}, which names the newest checkpoint, could not be read: {reason(error)}") from error
+        raise StorageError(
+            f"{path}, which names the newest checkpoint, could not be read: {reason(error)}. Check its permissions."
+        ) from error
     # TensorFlow does not publish the type.
     state = type(tf.compat.v1.train.generate_checkpoint_state_proto(".", "any", ["any"]))()
     try:
@@ -141,8 +143,8 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
         _write_state(model_dir, [*kept[len(surplus) :], base])
     except tf.errors.OpError as error:
         raise StorageError(
-            f"the checkpoint {prefix} could not be written: {reason(error)}. Provide space and permission, and run again;"
-            f" training continues from the last one, {last}."
+            f"the checkpoint {prefix} could not be written: {reason(error)}. {SPACE_AND_PERMISSION} Training continues from the"
+            f" last one, {last}."
         ) from error
     for path in surplus:
         if not retention.is_kept(model_dir, path):

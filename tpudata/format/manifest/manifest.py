@@ -42,7 +42,7 @@ from tpudata.errors import DatasetError
 from tpudata.format.layout import is_listing_rejects, is_split_name
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.json_check import check_manifest_json
-from tpudata.format.manifest.parts import Shard, Source, Split
+from tpudata.format.manifest.parts import RESTORE, Shard, Source, Split
 from tpudata.format.tfrecord.gzip_blocks import GZIP
 
 __all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "checksum_fits"]
@@ -92,20 +92,18 @@ class Manifest:
         for name in self.splits:
             if not is_split_name(name):
                 raise DatasetError(
-                    f"Split {name!r}: invalid name (expected letters, digits and _.-, the first no dot or dash). Restore"
-                    " the manifest, or convert the dataset again."
+                    f"Split {name!r}: invalid name (expected letters, digits and _.-, the first no dot or dash). {RESTORE}"
                 )
         names = [shard.name for split in self.splits.values() for shard in split.shards]
         if len(set(names)) != len(names):
-            raise DatasetError("The manifest names a shard twice.")
+            raise DatasetError(f"The manifest names a shard twice. {RESTORE}")
         if len({feature.name for feature in self.features}) != len(self.features):
-            raise DatasetError("The manifest names a feature twice.")
+            raise DatasetError(f"The manifest names a feature twice. {RESTORE}")
         for name in self.rejects:
             # --overwrite deletes these files, so their names must not lead out of the folder.
             if not is_listing_rejects(name):
                 raise DatasetError(
-                    f"File of rejected inputs {name!r}: invalid name (expected listing-HEXDIGITS.jsonl). Restore the"
-                    " manifest, or convert the dataset again."
+                    f"File of rejected inputs {name!r}: invalid name (expected listing-HEXDIGITS.jsonl). {RESTORE}"
                 )
 
     @property

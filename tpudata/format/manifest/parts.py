@@ -8,6 +8,8 @@ from tpudata.console.tables import counted
 from tpudata.errors import DatasetError
 from tpudata.format.layout import is_shard_name
 
+RESTORE = "Restore the manifest, or convert the dataset again."
+
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
@@ -31,14 +33,10 @@ class Shard:
     def __post_init__(self) -> None:
         # Readers open these files and --overwrite deletes them, so a name must not lead out of the folder.
         if not is_shard_name(self.name):
-            raise DatasetError(
-                f"Shard {self.name!r}: invalid name (expected SPLIT-NNNNN-of-NNNNN.tfrecord). Restore the manifest, or convert the"
-                " dataset again."
-            )
+            raise DatasetError(f"Shard {self.name!r}: invalid name (expected SPLIT-NNNNN-of-NNNNN.tfrecord). {RESTORE}")
         if self.records <= 0 or self.bytes <= 0:
             raise DatasetError(
-                f"Shard {self.name}: it is empty (got {counted(self.records, 'record')} in {self.bytes} bytes). Restore"
-                " the manifest, or convert the dataset again."
+                f"Shard {self.name}: it is empty (got {counted(self.records, 'record')} in {self.bytes} bytes). {RESTORE}"
             )
 
 

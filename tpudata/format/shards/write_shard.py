@@ -85,10 +85,11 @@ def write_shard_files(
             if size > MAX_EXAMPLE_BYTES:
                 raise DatasetError(
                     f"{name}: a record is too large (got {size} bytes, expected at most {MAX_EXAMPLE_BYTES} in a tf.train.Example)."
+                    " Split it into several."
                 )
         written = writer.finish()
         if not len(written.block_crc32c):
-            raise DatasetError(f"{name}: no records to write; a shard is never empty.")
+            raise DatasetError(f"{name}: no records to write. Pass 1 or more.")
     index = ShardIndex.of(written, summary())
     data = index.to_bytes()
     if dali_index:

@@ -169,7 +169,7 @@ def select_fields(
         raise FeatureError(
             f"Two features would have one name: {', '.join(sorted(names))}. Choose fewer extra_features."
         )
-    return Fields(inputs, None if label is None else Field(label, label.name, _label_shape(label)))
+    return Fields(inputs, None if label is None else Field(label, label.name, _label_shape(label, hint)))
 
 
 def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, hint: str) -> Field:
@@ -204,9 +204,9 @@ def _static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: st
     )
 
 
-def _label_shape(feature: Feature) -> tuple[int, ...]:
+def _label_shape(feature: Feature, hint: str) -> tuple[int, ...]:
     if feature.kind != "int64" or feature.shape != ():
         raise FeatureError(
-            f"Feature {feature.name!r}: a label is one int64 per record; this is {feature.kind} of shape {feature.shape}."
+            f"Feature {feature.name!r}: a label is one int64 per record; this is {feature.kind} of shape {feature.shape}. {hint}"
         )
     return ()

@@ -127,7 +127,7 @@ def fields_of(
     if isinstance(files, TextLineFiles):
         (line,) = files.features
         if only not in (None, line.name):
-            raise FeatureError(f"features={only!r}: a line is the feature {line.name}.")
+            raise FeatureError(f"features={only!r}: a line is the feature {line.name}. Name it, or omit features.")
         for name, value in {"extra_features": extra, "size": image_size, **sequences.asked}.items():
             if value:
                 raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Omit it.")

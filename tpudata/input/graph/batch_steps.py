@@ -81,7 +81,7 @@ class BatchSteps:
         if self._options.weights == "sample_weight":
             if not isinstance(spec, tuple) or len(spec) != 2:
                 raise UsageError(
-                    'weights="sample_weight": (features, labels, weights) needs labels, and there are features alone.'
+                    'weights="sample_weight": (features, labels, weights) needs labels, and there are features alone. Omit it.'
                 )
             return
         if has_room(spec):

@@ -59,7 +59,7 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) ->
     else:
         pipelines, number, per_step = _deployment(params.get("context"))
     if not 0 <= number < pipelines:
-        raise UsageError(f"Input pipeline {number} of {pipelines}: they count from 0.")
+        raise UsageError(f"Input pipeline {number} of {pipelines}: out of range (expected 0 to {pipelines - 1}).")
     count = batch_size * per_step
     return Rows(batch_size, count * pipelines, count * number, count * (number + 1))
 
@@ -80,7 +80,9 @@ def rows_of_host(batch_size: int, index: Any, count: Any) -> Rows:
             raise UsageError(f"{name}={value!r}: pass host_index and host_count, both integers.")
     index, count = operator.index(index), operator.index(count)
     if not 0 <= index < count:
-        raise UsageError(f"host_index={index} of host_count={count}: hosts count from 0.")
+        raise UsageError(
+            f"host_index: out of range (got {index}, expected 0 to {count - 1}, as host_count is {count})."
+        )
     if batch_size % count:
         raise UsageError(
             f'params["batch_size"]={batch_size}: with host_count it is the global batch\'s, and {count} hosts cannot share it'

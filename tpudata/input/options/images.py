@@ -112,7 +112,11 @@ class Images:
             return
         images = fields.images
         if len(images) != 1:
-            has = f"{len(images)} ({', '.join(i.name for i in images)}); name one with features=" if images else "none"
+            has = (
+                f"{len(images)} ({', '.join(i.name for i in images)}). Name one with features="
+                if images
+                else "none. Omit it"
+            )
             raise UsageError(
                 f"{asked[0]}: it is for one image, uint8 [height, width, channels], and the features have {has}."
             )
@@ -125,7 +129,9 @@ class Images:
                 " each, or one for all."
             )
         if self.mix is not None and (fields.label is None or fields.label.feature.num_classes is None):
-            raise UsageError("mix: it mixes labels, too, and the dataset has no labels with a number of classes.")
+            raise UsageError(
+                "mix: it mixes labels, too, and the dataset has no labels with a number of classes. Omit it."
+            )
 
 
 def _check_size(size: Any) -> None:

@@ -69,7 +69,7 @@ class GcsStorage:
             count += 1
             yield _folder(f"gs://{bucket}/{name[:-1]}") if size is None else _entry(bucket, name, size, crc32c)
         if not is_there:
-            raise StorageError(f"{folder} could not be listed: there is no object below it.")
+            raise StorageError(f"{folder} could not be listed: there is no object below it. Check the path.")
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
         """Return names at which a folder of more than 16,384 names is cut."""

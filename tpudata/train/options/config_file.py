@@ -131,7 +131,7 @@ def checked_params(value: Any, place: str) -> dict[str, Any]:
     for key, item in value.items():
         name = str(key).replace("-", "_")
         if not name.isidentifier():
-            raise UsageError(f"{place}: {key!r} cannot be the name of a parameter.")
+            raise UsageError(f"{place}: {key!r} cannot be the name of a parameter. Use letters, digits and _.")
         if name in params:
             raise UsageError(f"{place}: {name} occurs twice, with dashes and underscores. Remove one.")
         params[name] = _plain(item, f"{place}.{key}")

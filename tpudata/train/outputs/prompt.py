@@ -25,7 +25,7 @@ def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:
     try:
         ids = _tokenizer(options).encode_batch([options.prompt])[0]
     except ValueError as error:
-        raise UsageError(f"--prompt {options.prompt!r}: {error}") from error
+        raise UsageError(f"--prompt {options.prompt!r}: {error}. Pass another text.") from error
     if len(ids) == 0:
         raise UsageError(
             f"--prompt {options.prompt!r} gives no token with the dataset's tokenizer (expected 1 or more). Pass another text."

@@ -34,7 +34,7 @@ def test_a_labels_file_fixes_the_order_and_names_strangers(tmp_path: Path) -> No
     said = SourceOptions(labels_file=f"{tmp_path}/names.txt")
     assert opened(tmp_path / "in", said).labels == Labels(("dog", "ape", "cat"))
     write_files(tmp_path, {"in/apes/2.jpg": jpeg(2)})
-    with pytest.raises(SourceError, match=r"in/apes: --labels .*names\.txt has no 'apes'; did you mean ape"):
+    with pytest.raises(SourceError, match=r"in/apes: --labels .*names\.txt has no class 'apes'\. Did you mean 'ape'"):
         opened(tmp_path / "in", said)
 
 

@@ -107,7 +107,7 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"synset_labels\.txt line 2: rejected: unknown label: 'n99999999'"):
         opened(root)
     labels.write_text("n01440764\ntench\n")
-    with pytest.raises(SourceError, match=r"line 2: 'tench' is no synset"):
+    with pytest.raises(SourceError, match=r"line 2: 'tench' is not a synset"):
         opened(root)
     labels.write_text("".join(f"{synset}\n" for synset in VALIDATION_SYNSETS[:3]))
     with pytest.raises(SourceError, match=r"ILSVRC2012_val_00000004\.JPEG: rejected: .*synset_labels\.txt has 3 lines"):

@@ -98,7 +98,7 @@ def test_a_path_that_comes_twice_ends_the_run_before_a_shard_is_written(tmp_path
 REJECTED = [
     ({"path": "1.jpg", "label": ["a", "b"]}, ["--for=tensorflow-tpu"], UsageError, "reads one label of each image"),
     ({"path": "1.jpg", "label": "a", "image/height": "x"}, [], UsageError, "'image/height' has the name of a feature"),
-    ({"path": "1.jpg", "label": "7"}, [], SourceError, "line 1: label 'a' is no whole number from 0"),
+    ({"path": "1.jpg", "label": "7"}, [], SourceError, "line 1: label 'a' is not a whole number from 0"),
     ({"path": "1.jpg", "label": "a", "n": None}, ["--column-types=m=str"], UsageError, "no further column 'm'"),
 ]
 
