@@ -156,7 +156,7 @@ def test_what_is_submitted(store: FakeGcs, dataflow: FakeDataflow) -> None:
     steps = {step.unique_name for step in graph(store).components.transforms.values()}
     assert {"ListUnits", "List", "Tally", "Plan", "Context", "WriteDataset"} <= steps
     inside = {name.removeprefix("WriteDataset/") for name in steps if name.startswith("WriteDataset/")}
-    assert {"GroupByShard", "WriteShards", "Collect", "WriteMetadata"} <= inside
+    assert {"GroupByShard", "WriteShards", "Complete", "WriteMetadata"} <= inside
 
 
 def test_a_job_that_is_waited_for_ends_with_the_table_and_the_bytes_of_the_local_runner(
