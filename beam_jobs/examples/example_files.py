@@ -26,7 +26,7 @@ from beam_jobs.references.pack import packs
 from beam_jobs.references.reference import Reference, key_bytes, key_digest
 from beam_jobs.steps.limited_step import LimitedStep, within_limits
 from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError
-from tpudata.storage import storage_for
+from tpudata.storage import held_request_limits, storage_for
 from tpudata.storage.claims.claim import Claim
 from tpudata.storage.claims.hold import drop_pipeline_claim
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
@@ -95,7 +95,8 @@ class SpoolExamples(LimitedStep):
     def teardown(self) -> None:
         """Discard the spool file of an unfinished bundle."""
         if self._spool is not None:
-            self._spool.discard()
+            with held_request_limits(self._limits):
+                self._spool.discard()
             self._spool = None
 
     def _packed(self, references: list[Reference]) -> Iterator[Any]:

@@ -197,7 +197,8 @@ def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray
         fits = np.array_equal(converted, array)
     if not fits:
         raise FeatureError(
-            f"Feature {feature.name!r}: values that do not fit {feature.dtype}, the dtype of the schema. Declare a wider dtype."
+            f"Feature {feature.name!r}: values that do not fit {feature.dtype}, the dtype of the schema."
+            " Declare a dtype that holds them."
         )
     return converted
 

@@ -1,4 +1,4 @@
-"""Limits of requests in the steps that ask object stores, of whichever kind they are."""
+"""Limits of requests in the steps that ask object stores."""
 
 from __future__ import annotations
 

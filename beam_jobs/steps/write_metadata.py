@@ -31,7 +31,7 @@ from tpudata.storage.claims.hold import check_claim, drop_claim
 
 
 class WriteMetadata(LimitedStep):
-    """Step that writes the files next to the shards, the manifest last, from the list of all ShardResults.
+    """Step that writes the files next to the shards, the manifest last, from all ShardResults.
 
     Runs inside the pipeline, so that a dataset is completed even if the process that started the job has ended.
 

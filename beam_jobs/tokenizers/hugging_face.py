@@ -45,7 +45,7 @@ class HuggingFaceTokenizer:
         self._tokenizer.no_padding()
         size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         if size == 0:
-            raise SourceError(f"{path} has no tokens. {COPY_AGAIN}")
+            raise SourceError(f"{path} has no tokens. Pass a trained tokenizer.")
         eos_id = self._eos_id(eos, path)
         pads = [number for token in _USUAL_PAD if (number := self._tokenizer.token_to_id(token)) is not None]
         if eos_id is not None:
@@ -99,4 +99,5 @@ def _tokenizer(data: bytes, path: str) -> Any:
     try:
         return package.Tokenizer.from_str(data.decode())
     except Exception as error:  # The package raises nothing narrower.
-        raise SourceError(f"{path} is not a tokenizer.json of Hugging Face: {error}. {COPY_AGAIN}") from None
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise SourceError(f"{path} is not a tokenizer.json of Hugging Face: {reason}. {COPY_AGAIN}") from None

@@ -274,7 +274,9 @@ def _named(done: str, path: str, kind: type[Exception] = Exception) -> Iterator[
     except _OF_THE_PATH as error:
         raise StorageError(f"{path} could not be {done}: {_reason(error)}. Check the path and your access.") from error
     except kind as error:
-        raise StorageUnavailableError(f"{path} could not be {done}: {_reason(error)}. Check the connection.") from error
+        raise StorageUnavailableError(
+            f"{path} could not be {done}: {_reason(error)}. Check the store, and run again."
+        ) from error
 
 
 def _reason(error: Exception) -> str:

@@ -78,7 +78,7 @@ def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int,
 
 
 class _TakeApart(LimitedStep):
-    """DoFn that yields the Units of some parts; of all parts, numbered, for the element that begins the pipeline."""
+    """DoFn that yields the Units of some parts; if the element is the impulse, the numbered Units of all parts."""
 
     def __init__(self, source: Source, options: ConvertOptions) -> None:
         super().__init__(options.request_limits)

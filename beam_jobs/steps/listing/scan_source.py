@@ -16,7 +16,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.repeated_keys import Repeat, first_repeat, grouped
 from beam_jobs.sources import Source
 from beam_jobs.sources.source import Scan, ScannedSource
-from beam_jobs.steps.limited_step import LimitedStep, within_limits
+from beam_jobs.steps.limited_step import LimitedStep, with_limits, within_limits
 from beam_jobs.steps.listing.growing import growing
 from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits
@@ -69,7 +69,8 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
         checked = (
             repeats
             | "Repeat" >> beam.combiners.ToList()
-            | "Check" >> beam.Map(_check_repeats, self._source, AsSingleton(facts))
+            | "Check"
+            >> beam.Map(with_limits(self._options.request_limits, _check_repeats), self._source, AsSingleton(facts))
         )
         return Scanned(found.parts, facts, checked)
 
