@@ -20,7 +20,7 @@ from tpudata.storage import storage_for
 
 CHUNK_BYTES = 1 << 22
 # Bytes after a range are read in small steps, since the last record of the range ends soon.
-_BEHIND_BYTES = 1 << 16
+_AFTER_BYTES = 1 << 16
 # Few enough that their unpacked bytes stay few: a zstd block of 4 bytes may unpack to 128 kB.
 _PACKED_BYTES = 1 << 11
 GZIP, BZIP2, ZSTD, XZ = "gzip", "bzip2", "zstd", "xz"
@@ -51,7 +51,7 @@ def plain_chunks(path: str, start: int, stop: int) -> Iterator[bytes]:
     """
     storage = storage_for(path)
     while True:
-        length = min(CHUNK_BYTES, stop - start) if start < stop else _BEHIND_BYTES
+        length = min(CHUNK_BYTES, stop - start) if start < stop else _AFTER_BYTES
         chunk = storage.read_range(path, start, length)
         if chunk:
             yield chunk
