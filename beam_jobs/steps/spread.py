@@ -5,7 +5,7 @@ from __future__ import annotations
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions
 
-from beam_jobs.run.runner import is_local
+from beam_jobs.run.runner import LOCAL_RUNNER
 
 
 class Spread(beam.PTransform):  # type: ignore[misc]
@@ -16,7 +16,8 @@ class Spread(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection:
         """Apply the transform."""
-        options = elements.pipeline.options
-        if is_local(options) and options.view_as(DirectOptions).direct_num_workers == 1:
+        pipeline = elements.pipeline
+        is_local = type(pipeline.runner).__name__ == LOCAL_RUNNER
+        if is_local and pipeline.options.view_as(DirectOptions).direct_num_workers == 1:
             return elements
         return elements | beam.Reshuffle()
