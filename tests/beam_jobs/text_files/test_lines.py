@@ -97,7 +97,7 @@ def test_ranges_do_not_matter(
     path.write_bytes(data)
     with (
         mock.patch.object(text_streams, "CHUNK_BYTES", step),
-        mock.patch.object(text_streams, "_BEHIND_BYTES", step),
+        mock.patch.object(text_streams, "_AFTER_BYTES", step),
         mock.patch.object(text_lines, "_BACK_BYTES", step),
     ):
         found = [
@@ -172,4 +172,4 @@ def test_a_range_is_read_no_further_than_its_last_record(tmp_path: Path) -> None
 
     with mock.patch("beam_jobs.text_files.blocks.plain_chunks", counted):
         assert len(list(lines_in_range(str(path), 13_000, 26_000, LIMIT))) == 1000
-    assert sum(read) <= 13_001 + text_streams._BEHIND_BYTES
+    assert sum(read) <= 13_001 + text_streams._AFTER_BYTES
