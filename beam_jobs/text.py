@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -105,12 +106,15 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
     if text.dedup and options.append:
         raise UsageError(
             "--dedup and --append: what the dataset has is known by its names, not by its text. Convert everything again with"
-            " --overwrite, or omit --dedup to add documents regardless of their text."
+            " --overwrite; or omit --dedup if the dataset was made without it."
         )
     text = _with_known_vocabulary(options, text)
     spec = text.tokenizer
     identity = None if spec is None or spec.collects_characters else open_tokenizer(spec).identity
-    tokenizer = spec.kind if spec is not None and identity is None else identity and identity.to_json()
+    if identity is not None:
+        tokenizer: Any = identity.to_json()
+    else:
+        tokenizer = None if spec is None else spec.kind
     converter = TextConverter(text, identity)
     return Conversion(
         options=options,

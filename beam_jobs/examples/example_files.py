@@ -24,7 +24,7 @@ from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.pack import packs
 from beam_jobs.references.reference import Reference, key_bytes, key_digest
-from beam_jobs.steps.limited_step import LimitedStep, within_limits
+from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError
 from tpudata.storage import held_request_limits, storage_for
 from tpudata.storage.claims.claim import Claim
@@ -60,7 +60,7 @@ class SpoolExamples(LimitedStep):
         self._held = []
         self._summary = ExampleSummary()
 
-    @within_limits
+    @holds_limits
     def process(self, element: Any, claim: Claim | None = None) -> Iterator[Any]:
         """Write one example, or that of a (key, example) pair, once the output is claimed."""
         try:
@@ -75,7 +75,7 @@ class SpoolExamples(LimitedStep):
             held, self._held = self._held, []
             yield from self._packed(held)
 
-    @within_limits
+    @holds_limits
     def finish_bundle(self) -> Iterator[Any]:
         """End the spool file, and yield the rest."""
         if self._spool is not None:

@@ -52,7 +52,7 @@ class SourceOptions:
     def __post_init__(self) -> None:
         for name in ("labels_file", "path_column", "label_column", "split_column", "label_separator"):
             if getattr(self, name) == "":
-                raise UsageError(f"--{_flag(name)} is empty. Pass a value, or omit the flag.")
+                raise UsageError(f"--{_flag(name)} is empty. Pass a value, or omit the flag")
         if self.label_type not in (None, *LABEL_TYPES):
             raise UsageError(f"--label-type is {self.label_type!r}; allowed are {', '.join(LABEL_TYPES)}")
         for name in ("labels_file", "label_column", "label_separator", "label_type"):

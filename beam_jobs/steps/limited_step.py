@@ -10,12 +10,12 @@ import apache_beam as beam
 
 from tpudata.storage import RequestLimits, held_request_limits
 
-Process = TypeVar("Process", bound=Callable[..., Iterator[Any]])
+Generator = TypeVar("Generator", bound=Callable[..., Iterator[Any]])
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class LimitedStep(beam.DoFn):  # type: ignore[misc]
-    """DoFn with limits of requests, which `within_limits` holds.
+    """DoFn with limits of requests, which its methods with `holds_limits` hold.
 
     Args:
         limits: of the requests.
@@ -26,16 +26,16 @@ class LimitedStep(beam.DoFn):  # type: ignore[misc]
         self._limits = limits
 
 
-def within_limits(process: Process) -> Process:
-    """Decorate the `process` of a LimitedStep, so that its limits are held in the worker while it handles an element.
+def holds_limits(method: Generator) -> Generator:
+    """Decorate a generator method of a LimitedStep, such as `process`, so that its limits are held in the worker while it runs.
 
     They are not held from setup to teardown: an engine whose worker runs in the program's own process may never tear a step down.
     """
 
-    @functools.wraps(process)
+    @functools.wraps(method)
     def limited(self: LimitedStep, *args: Any, **kwargs: Any) -> Iterator[Any]:
         with held_request_limits(self._limits):
-            yield from process(self, *args, **kwargs)
+            yield from method(self, *args, **kwargs)
 
     return limited  # type: ignore[return-value]
 

@@ -16,7 +16,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan
 from beam_jobs.references.labels import Labels
 from beam_jobs.steps.dataset_spec import DatasetSpec
-from beam_jobs.steps.limited_step import LimitedStep, within_limits
+from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.steps.shards.write_shards import ShardResult
 from tpudata._version import __version__
 from tpudata.console.tables import counted
@@ -46,7 +46,7 @@ class WriteMetadata(LimitedStep):
         self._options = spec.options
         self._base = spec.base
 
-    @within_limits
+    @holds_limits
     def process(
         self,
         begin: bytes,

@@ -21,7 +21,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.pack_reading import read_packs
 from beam_jobs.references.reference import key_bytes
-from beam_jobs.steps.limited_step import LimitedStep, within_limits
+from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import readable_texts
 from tpudata.storage import RequestLimits
@@ -103,7 +103,7 @@ class _Digests(LimitedStep):
         self._documents: dict[int, list[_Entry]] = {}
         self._count = 0
 
-    @within_limits
+    @holds_limits
     def process(self, element: tuple[bytes, bytes]) -> Iterator[tuple[int, list[_Entry]]]:
         name, data = element
         pack = Pack.from_bytes(data)

@@ -23,7 +23,7 @@ from beam_jobs.references.pack import Pack, packs
 from beam_jobs.references.reference import Digests, Reference
 from beam_jobs.sources import Reject, Source
 from beam_jobs.sources.source import PackSource
-from beam_jobs.steps.limited_step import LimitedStep, within_limits
+from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
@@ -54,7 +54,7 @@ class ListReferences(LimitedStep):
         self._options = options
         self._text_bytes = text_bytes
 
-    @within_limits
+    @holds_limits
     def process(self, units: Sequence[tuple[int, Any]], source: Source | None = None) -> Iterator[Any]:
         """List some units.
 

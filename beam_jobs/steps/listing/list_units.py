@@ -11,7 +11,7 @@ from apache_beam.pvalue import TaggedOutput
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
-from beam_jobs.steps.limited_step import LimitedStep, within_limits
+from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.steps.listing.growing import growing
 from beam_jobs.steps.listing.scan_source import ScannedParts
 from beam_jobs.steps.spread import Spread
@@ -84,7 +84,7 @@ class _TakeApart(LimitedStep):
         super().__init__(options.request_limits)
         self._source = source
 
-    @within_limits
+    @holds_limits
     def process(self, parts: Sequence[Any] | bytes) -> Iterator[Any]:
         source, ignored = self._source, list[str]()
         if isinstance(parts, bytes):

@@ -16,7 +16,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.repeated_keys import Repeat, first_repeat, grouped
 from beam_jobs.sources import Source
 from beam_jobs.sources.source import Scan, ScannedSource
-from beam_jobs.steps.limited_step import LimitedStep, with_limits, within_limits
+from beam_jobs.steps.limited_step import LimitedStep, holds_limits, with_limits
 from beam_jobs.steps.listing.growing import growing
 from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits
@@ -108,7 +108,7 @@ class _Scan(LimitedStep):
         super().__init__(options.request_limits)
         self._source = source
 
-    @within_limits
+    @holds_limits
     def process(self, numbered: Sequence[tuple[int, Any]]) -> Iterator[Any]:
         aside: list[TaggedOutput] = []
         for parts in growing(self._scanned(numbered, aside), len(numbered)):

@@ -21,7 +21,7 @@ from beam_jobs.references.pack import Pack
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.duplicates.keys import duplicate_keys
-from beam_jobs.steps.limited_step import LimitedStep, within_limits
+from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.steps.shards.finished_shard import (
     INPUTS,
     RECORDS,
@@ -108,7 +108,7 @@ class WriteShards(LimitedStep):
         self._shards_written = Metrics.counter("tpudata", "shards_written")
         self._shards_kept = Metrics.counter("tpudata", "shards_kept")
 
-    @within_limits
+    @holds_limits
     def process(
         self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext
     ) -> Iterator[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from apache_beam.internal import pickler
 
-from beam_jobs.steps.limited_step import LimitedStep, with_limits, within_limits
+from beam_jobs.steps.limited_step import LimitedStep, holds_limits, with_limits
 from tpudata.storage import RequestLimits, request_limits
 
 LIMITS = RequestLimits(read_threads=5, retry_seconds=9)
@@ -17,7 +17,7 @@ LIMITS = RequestLimits(read_threads=5, retry_seconds=9)
 class Step(LimitedStep):
     """Yields the limits that hold, and fails at a negative number."""
 
-    @within_limits
+    @holds_limits
     def process(self, count: int) -> Iterator[RequestLimits]:
         if count < 0:
             raise ValueError("negative")

@@ -70,7 +70,7 @@ class EventWriter:
         try:
             yield
         except tf.errors.OpError as error:
-            reason = " ".join(error.message.split())
+            reason = " ".join(error.message.split()).rstrip(".")
             raise StorageError(
                 f"the summaries in {self._folder} could not be written: {reason}. {SPACE_AND_PERMISSION}"
             ) from error

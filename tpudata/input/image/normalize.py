@@ -37,8 +37,8 @@ class Normalize:
                 )
         if len(self.mean) != len(self.std):
             raise UsageError(
-                f"Normalize: different numbers of means and deviations (got {len(self.mean)} and {len(self.std)}). Pass as"
-                " many of each."
+                f"Normalize: different numbers of means and deviations (got {len(self.mean)} and {len(self.std)}). Pass"
+                " the same number of each."
             )
         if min(self.std) <= 0:
             raise UsageError(f"Normalize.std: invalid value (got {self.std!r}, expected numbers above 0).")

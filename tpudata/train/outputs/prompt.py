@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tpudata.console.flags import sentence
 from tpudata.errors import UsageError
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import TrainOptions
@@ -25,7 +26,7 @@ def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:
     try:
         ids = _tokenizer(options).encode_batch([options.prompt])[0]
     except ValueError as error:
-        raise UsageError(f"--prompt {options.prompt!r}: {error}. Pass another text.") from error
+        raise UsageError(f"--prompt {options.prompt!r}: {sentence(str(error))} Pass another text.") from error
     if len(ids) == 0:
         raise UsageError(
             f"--prompt {options.prompt!r} gives no token with the dataset's tokenizer (expected 1 or more). Pass another text."
