@@ -40,16 +40,17 @@ from tpudata.storage.gcs.retry_policy import RetryPolicy
 from tpudata.storage.select import _storage
 
 ROOT = Path(__file__).parents[2]
+PICTURES = 42
 
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_pictures(tmp_path_factory.mktemp("pictures"), 120)
+    return make_pictures(tmp_path_factory.mktemp("pictures"), PICTURES)
 
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch, pictures: Path) -> Iterator[FakeGcs]:
-    with FakeGcs(page=50) as server:
+    with FakeGcs(page=20) as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         # The client of the test before knows another server.
         forget = _storage.cache_clear
@@ -120,13 +121,11 @@ def test_a_shard_takes_five_requests(store: FakeGcs, pictures: Path, monkeypatch
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_limits_of_requests_reach_the_workers(store: FakeGcs, workers: str) -> None:
-    for name, item in list(store.buckets["b"].items())[::3]:
-        store.put("b", f"some/{name.removeprefix('in/')}", item.data)
-    store.latency = 0.1
-    flags = ["--input=gs://b/some", "--num-shards=2", "--workers", workers]
+    flags = ["--input=gs://b/in", "--num-shards=2", "--workers", workers]
     before = request_limits()
+    store.latency = 0.02
     assert run([*flags, "--output=gs://b/few", "--read-threads=2"]) == 0
-    few, store.most_in_flight = store.most_in_flight, 0
+    few, store.most_in_flight, store.latency = store.most_in_flight, 0, 0.1
     # Neither the command nor its steps in this process leave theirs behind.
     assert request_limits() is before
     assert run([*flags, "--output=gs://b/many"]) == 0
@@ -269,19 +268,19 @@ def references(store: FakeGcs) -> list[Reference]:
 
 def test_many_objects_are_read_at_once_and_come_in_order(store: FakeGcs) -> None:
     storage_for("gs://b/in").stat("gs://b/in")
-    store.latency = 0.05
+    store.latency = 0.1
     due = references(store)
     started = time.monotonic()
     found = list(read_references(due))
     together = time.monotonic() - started
     assert found == [(reference, store.buckets["b"][reference.key].data) for reference in due]
-    # 120 requests of 50 ms one by one are 6 s; no more is asserted than that they overlap.
-    assert together < 0.05 * len(due) / 2
+    # No more is asserted than that they overlap.
+    assert together < 0.1 * len(due) / 2
 
 
 def test_an_object_that_went_is_that_record_s_error(store: FakeGcs) -> None:
     due = references(store)
-    gone = due[70]
+    gone = due[30]
     del store.buckets["b"][gone.key]
     failed = [(reference, data) for reference, data in read_references(due) if isinstance(data, BadRecordError)]
     assert [reference for reference, _ in failed] == [gone]
@@ -293,9 +292,9 @@ def test_objects_stored_with_an_encoding_are_rejected_by_name(store: FakeGcs, tm
     argv = ["--input", "gs://b/in", "--output", str(tmp_path / "out"), "--num-shards=2"]
     with pytest.raises(BadRecordError, match=r"gs://b/in/cat/000\.jpg: rejected: .*stored with Content-Encoding: gzip"):
         run(argv)
-    assert run([*argv, "--on-bad-record=skip", "--resume"]) == 0
+    assert run([*argv, "--on-bad-record=skip", "--max-bad-records=1", "--resume"]) == 0
     manifest = open_dataset(str(tmp_path / "out")).manifest
-    assert (manifest.records, sum(manifest.rejected.values())) == (119, 1)
+    assert (manifest.records, sum(manifest.rejected.values())) == (PICTURES - 1, 1)
     store.put("b", "list.csv", gzip.compress(b"path,label\nin/cat/003.png,cat\n"), encoding="gzip")
     with pytest.raises(
         StorageError, match=r"gs://b/list\.csv could not be read: it is stored with Content-Encoding: gzip"
@@ -358,24 +357,13 @@ def test_an_outage_is_no_bad_record(store: FakeGcs, impatient: None, tmp_path: P
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
-def test_the_files_of_a_list_are_looked_at_at_once_and_come_in_order(store: FakeGcs, tmp_path: Path) -> None:
+def test_the_files_of_a_list_come_in_order(store: FakeGcs, tmp_path: Path) -> None:
     names = sorted(name for name in store.buckets["b"] if name.startswith("in/"))
     rows = [f"{name},{name.split('/')[1]}" for name in names]
     rows[3:3] = ["in/cat/none.jpg,cat", "gs://none/x.jpg,cat", "none://b/x.jpg,cat"]
     store.put("b", "list.csv", "\n".join(["path,label", *rows]).encode())
-    store.latency = 0.05
-    started = time.monotonic()
-    argv = [
-        "--input",
-        "gs://b/list.csv",
-        "--output",
-        str(tmp_path / "out"),
-        "--on-bad-record=skip",
-        "--max-bad-records=3",
-    ]
-    assert run([*argv, "--no-shuffle", "--num-shards=1"]) == 0
-    # One by one, looking at 123 and reading 120 are 12 s.
-    assert time.monotonic() - started < 10
+    argv = ["--input", "gs://b/list.csv", "--output", str(tmp_path / "out"), "--no-shuffle", "--num-shards=1"]
+    assert run([*argv, "--on-bad-record=skip", "--max-bad-records=3"]) == 0
     dataset = open_dataset(str(tmp_path / "out"))
     assert sum(dataset.manifest.rejected.values()) == 3
     shard = tmp_path / "out" / "train-00000-of-00001.tfrecord"
@@ -385,6 +373,16 @@ def test_the_files_of_a_list_are_looked_at_at_once_and_come_in_order(store: Fake
         json.loads(line) for file in (tmp_path / "out").glob("rejects/*") for line in file.read_bytes().splitlines()
     ]
     assert [line["source"].rpartition(" ")[2] for line in rejected] == ["5", "6", "7"]
+
+
+def test_the_files_of_a_list_are_looked_at_at_once(store: FakeGcs, tmp_path: Path) -> None:
+    # Those that are missing are not read: their requests are those of looking.
+    store.put("b", "list.csv", "\n".join(["path,label", *(f"in/none{row}.jpg,cat" for row in range(60))]).encode())
+    store.latency = 0.1
+    argv = ["--input", "gs://b/list.csv", "--output", str(tmp_path / "out"), "--dry-run"]
+    with pytest.raises(TpudataError, match="no files to convert"):
+        run([*argv, "--on-bad-record=skip", "--max-bad-records=100%"])
+    assert store.most_in_flight > 16
 
 
 def test_two_conversions_to_one_folder_at_once_leave_one_whole_dataset(store: FakeGcs, tmp_path: Path) -> None:
