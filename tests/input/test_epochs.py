@@ -21,8 +21,10 @@ def images(batches: Any) -> Any:
     return np.concatenate([features["image"] for features, _ in batches])
 
 
-@pytest.mark.parametrize("cache", [False, True, "folder"])
-@pytest.mark.parametrize(("hosts", "batch_size"), [(1, 7), (3, 21), (1, 700)])
+@pytest.mark.parametrize(
+    ("cache", "hosts", "batch_size"),
+    [(False, 1, 7), (False, 2, 14), (False, 1, 700), (True, 2, 14), ("folder", 1, 7), ("folder", 1, 700)],
+)
 def test_without_a_shuffle_records_come_in_order_again_and_again(
     raw_digits: Written, tmp_path: Path, cache: Any, hosts: int, batch_size: int
 ) -> None:
@@ -31,16 +33,17 @@ def test_without_a_shuffle_records_come_in_order_again_and_again(
     )
     records = raw_digits.images["train"]
     steps = 2 * len(records) // batch_size + 3
-    for start in (5,) if cache else (0, 5):
-        parts = [
-            input_fn({"batch_size": batch_size}, start_step=start, host_index=host, host_count=hosts)
-            .take(steps)
-            .as_numpy_iterator()
-            for host in range(hosts)
-        ]
-        found = images(itertools.chain.from_iterable(zip(*parts, strict=True)))
-        places = (start * batch_size + np.arange(len(found))) % len(records)
-        np.testing.assert_array_equal(found, np.asarray(records)[places])
+    # A start inside an epoch, and the first one.
+    start = 0 if batch_size == 7 else 5
+    parts = [
+        input_fn({"batch_size": batch_size}, start_step=start, host_index=host, host_count=hosts)
+        .take(steps)
+        .as_numpy_iterator()
+        for host in range(hosts)
+    ]
+    found = images(itertools.chain.from_iterable(zip(*parts, strict=True)))
+    places = (start * batch_size + np.arange(len(found))) % len(records)
+    np.testing.assert_array_equal(found, np.asarray(records)[places])
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
@@ -84,9 +87,8 @@ def test_draws_do_not_depend_on_hosts_and_starts_without_a_shuffle(digits: Writt
 @pytest.mark.parametrize("options", [{}, {"shuffle": 20}, {"shuffle": False}, {"cache": True}])
 def test_epochs_end_with_the_last_whole_batch(raw_digits: Written, options: dict[str, Any]) -> None:
     input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=1, num_epochs=2, **options)
-    dataset = input_fn({"batch_size": 64})
-    assert dataset.cardinality() == 2 * 300 // 64 == len(list(dataset))
-    assert len(list(input_fn({"batch_size": 64}, start_step=7))) == 2
+    late = input_fn({"batch_size": 64}, start_step=7)
+    assert late.cardinality() == 2 * 300 // 64 - 7 == len(list(late))
     assert len(list(input_fn({"batch_size": 64}, start_step=100))) == 0
     context = tf.distribute.InputContext(2, 1, 4)
     assert len(list(input_fn({"batch_size": 16}, context))) == 2 * 9
@@ -121,7 +123,7 @@ def test_a_pipeline_of_several_replicas_feeds_its_rows_of_each_step(
 
 def test_epochs_of_buckets(tmp_path: Path) -> None:
     path = write_tokens(tmp_path, documents(90, 16), shards=2)
-    options: Any = {"training": True, "seed": 1, "tokens": tpudata.Tokens(buckets=(4, 8, 16))}
+    options: Any = {"training": True, "seed": 1, "tokens": tpudata.Tokens(buckets=(8, 16))}
     input_fn = make_input_fn(path, "train", num_epochs=3, **options)
     dataset = input_fn({"batch_size": 2})
     steps = int(dataset.cardinality())

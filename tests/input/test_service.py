@@ -50,8 +50,8 @@ def check_same(found: list[Any], wanted: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("training", "workers"),
     [
-        *((True, 1), (True, 3), (False, 2)),
-        *(pytest.param(*case, marks=pytest.mark.matrix) for case in ((True, 2), (False, 1), (False, 3))),
+        *((True, 3), (False, 2)),
+        *(pytest.param(*case, marks=pytest.mark.matrix) for case in ((True, 1), (True, 2), (False, 1), (False, 3))),
     ],
 )
 def test_batches_equal_those_of_one_process(raw_digits: Written, address: str, workers: int, training: bool) -> None:
@@ -140,7 +140,7 @@ def test_crops_and_buckets_on_a_service(pictures: Written, address: str, tmp_pat
     found, wanted = (
         taken(
             make_input_fn(
-                path, "train", training=True, seed=1, tokens=tpudata.Tokens(buckets=(4, 8, 16)), service=chosen
+                path, "train", training=True, seed=1, tokens=tpudata.Tokens(buckets=(8, 16)), service=chosen
             )({"batch_size": 4}),
             12,
         )
@@ -149,25 +149,21 @@ def test_crops_and_buckets_on_a_service(pictures: Written, address: str, tmp_pat
     check_same(found, wanted)
 
 
-@pytest.mark.parametrize("name", ["in order", "filter", "batch transform", "mixture"])
+@pytest.mark.parametrize("name", ["mixture", "batch transform"])
 def test_other_inputs_on_a_service(raw_digits: Written, address: str, name: str) -> None:
     def noisy(features: Any, labels: Any, seed: Any) -> Any:
         image = tf.cast(features["image"], tf.float32)
         return {"image": image - tf.reduce_mean(image) + tf.random.stateless_uniform([], seed)}, labels
 
-    options_of: dict[str, dict[str, Any]] = {
-        "in order": {"shuffle": False, "num_epochs": 1},
-        "filter": {"filter": lambda features: features["label"] < 5},
-        "batch transform": {"batch_transform": noisy},
-        "mixture": {},
-    }
-    options = options_of[name]
-
     def batches(service: DataService | None) -> Any:
-        input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=4, service=service, **options)
+        def made(split: str, **options: Any) -> Any:
+            return make_input_fn(raw_digits.path, split, training=True, seed=4, service=service, **options)
+
         if name == "mixture":
-            other = make_input_fn(raw_digits.path, "test", training=True, seed=5, service=service)
-            input_fn = tpudata.Mixture([(input_fn, 2), (other, 1)])
+            filtered = made("train", filter=lambda features: features["label"] < 5)
+            input_fn: Any = tpudata.Mixture([(filtered, 2), (made("test", shuffle=False), 1)])
+        else:
+            input_fn = made("train", batch_transform=noisy)
         return taken(input_fn({"batch_size": 16}, start_step=2), 8)
 
     check_same(batches(DataService(address, workers=2)), batches(None))
