@@ -98,15 +98,14 @@ def test_a_batch_may_be_larger_than_the_split(raw_digits: Written) -> None:
 
 
 def test_the_seed_decides_the_batches(raw_digits: Written) -> None:
-    def labels(seed: int | None, cache: bool = False) -> list[Any]:
-        input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=seed, cache=cache)
+    def labels(seed: int | None) -> list[Any]:
+        input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=seed)
         return [y.tolist() for _, y in batches(input_fn({"batch_size": 50}), 13)]
 
     five = labels(5)
     assert labels(5) == five
     assert labels(6) != five
     assert labels(None) != labels(None)
-    assert labels(5, cache=True) == labels(5, cache=True)
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("float32", tf.float32), (tf.bfloat16, tf.bfloat16)])

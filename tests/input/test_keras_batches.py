@@ -20,7 +20,7 @@ from tpudata import UsageError, as_keras, make_input_fn
 from tpudata.format import Feature
 
 CLASSES = 10
-RECORDS = 10_000
+RECORDS = 2_000
 ROOT = Path(__file__).parents[2]
 
 
@@ -31,7 +31,7 @@ def keras(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """10,000 records of 4 pixels."""
+    """2,000 records of 4 pixels."""
     rng = np.random.default_rng(1)
     images = list(rng.integers(0, 256, (RECORDS, 2, 2, 1), dtype=np.uint8))
     labels = rng.integers(0, CLASSES, RECORDS).tolist()

@@ -61,7 +61,7 @@ def test_every_input_goes_through_its_own_epochs(raw_digits: Written, mixture: M
 
 def test_hosts_share_the_same_batches_from_any_step(mixture: Mixture) -> None:
     whole = taken(mixture, 64, 5)[2:]
-    for hosts, host in ((2, 0), (2, 1), (8, 7), (32, 13)):
+    for hosts, host in ((2, 1), (32, 13)):
         part = taken(mixture, 64, 3, start_step=2, host_index=host, host_count=hosts)
         rows = slice(64 // hosts * host, 64 // hosts * (host + 1))
         for (features, labels), (all_features, all_labels) in zip(part, whole, strict=True):
@@ -85,21 +85,9 @@ def test_batches_that_no_number_divides_come_from_one_input_each(mixture: Mixtur
 
 def test_mixtures_of_mixtures(raw_digits: Written, mixture: Mixture) -> None:
     nested = Mixture([(mixture, 0.5), (digits_of(raw_digits, "test"), 0.5)])
-    rows = np.concatenate([features["split"] for features, _ in taken(nested, 64, 16)])
-    assert rows.mean() == 0.5 + 0.5 * 0.25
-    assert images(taken(nested, 64, 3, start_step=4)) == images(taken(nested, 64, 7))[4 * 64 :]
-
-
-def test_an_iterator_is_saved_and_restored(mixture: Mixture, tmp_path: Any) -> None:
-    whole = images(taken(mixture, 16, 6))
-    iterator = iter(mixture({"batch_size": 16}))
-    for _ in range(3):
-        next(iterator)
-    saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "at"))
-    again = iter(mixture({"batch_size": 16}))
-    tf.train.Checkpoint(iterator=again).restore(saved)
-    rows = [image.tobytes() for _ in range(3) for image in next(again)[0]["image"].numpy()]
-    assert rows == whole[3 * 16 :]
+    whole = taken(nested, 64, 16)
+    assert np.concatenate([features["split"] for features, _ in whole]).mean() == 0.5 + 0.5 * 0.25
+    assert images(taken(nested, 64, 3, start_step=4)) == images(whole[4:7])
 
 
 def test_keras_trains_on_it(mixture: Mixture) -> None:

@@ -31,14 +31,17 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES
 def test_processes_share_the_global_batch(raw_digits: Written, training: bool) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=training, seed=1)
     whole = [labels for (_, labels), _ in zip(as_numpy(input_fn, 24), range(4), strict=False)]
-    for processes, index in ((1, 0), (2, 0), (2, 1), (3, 1), (6, 5)):
+    for processes, index in ((2, 1), (6, 0)):
         iterator = as_numpy(input_fn, 24, process_index=index, process_count=processes)
         rows = slice(24 // processes * index, 24 // processes * (index + 1))
         for want, (_, labels) in zip(whole, iterator, strict=False):
             assert labels.tolist() == want[rows].tolist()
 
 
-@pytest.mark.parametrize(("batch_size", "processes"), [(8, 1), (8, 2), (24, 3), (64, 8), (101, 1)])
+@pytest.mark.parametrize(
+    ("batch_size", "processes"),
+    [(24, 3), (101, 1), *(pytest.param(*case, marks=pytest.mark.matrix) for case in ((8, 1), (8, 2), (64, 8)))],
+)
 def test_evaluation_over_processes_is_exact(raw_digits: Written, batch_size: int, processes: int) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=False)
     seen, steps = [], set()

@@ -139,9 +139,9 @@ def test_crops_and_buckets_on_a_service(pictures: Written, address: str, tmp_pat
     path = write_dataset(str(tmp_path), {"train": records}, [ids], layout="tokens")
     found, wanted = (
         taken(
-            make_input_fn(
-                path, "train", training=True, seed=1, tokens=tpudata.Tokens(buckets=(8, 16)), service=chosen
-            )({"batch_size": 4}),
+            make_input_fn(path, "train", training=True, seed=1, tokens=tpudata.Tokens(buckets=(8, 16)), service=chosen)(
+                {"batch_size": 4}
+            ),
             12,
         )
         for chosen in (service, None)

@@ -131,11 +131,26 @@ AS_OTHERS = {"window", "fixed", "transform", "in order", "epochs", "mixture", "b
         *(pytest.param(name, False, marks=[pytest.mark.matrix] if name in AS_OTHERS else []) for name in MAKES),
     ],
 )
-def test_it_is_a_graph_whose_iterator_is_saved(sources: Sources, name: str, training: bool) -> None:
-    dataset = MAKES[name](sources, training)({"batch_size": 3})
-    found = operations(dataset)
+def test_it_is_a_graph_without_python(sources: Sources, name: str, training: bool) -> None:
+    found = operations(MAKES[name](sources, training)({"batch_size": 3}))
     assert not found & PYTHON_OPS
     assert any("Dataset" in op for op in found)
+
+
+# Each is read or ordered in a way that the others are not.
+WAYS = ("images", "images on disk", "window", "buckets", "compressed", "lines", "in order", "filter", "mixture")
+
+
+@pytest.mark.parametrize(
+    ("name", "training"),
+    [
+        *((name, True) for name in WAYS),
+        *((name, False) for name in ("images", "buckets", "compressed")),
+        *(pytest.param(name, True, marks=pytest.mark.matrix) for name in MAKES if name not in WAYS),
+    ],
+)
+def test_its_iterator_is_saved_and_restored(sources: Sources, name: str, training: bool) -> None:
+    dataset = MAKES[name](sources, training)({"batch_size": 3})
     iterator = iter(dataset)
     next(iterator)
     next(iterator)

@@ -118,10 +118,15 @@ ALL: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("options", "cache"),
-    [(ALL, False), ({"crop": TrainCrop(16), "mix": CutMix()}, True), ({"crop": TrainCrop(16)}, "disk")],
+    ("options", "cache", "window"),
+    [
+        (ALL, False, 5),
+        ({"crop": TrainCrop(16), "mix": CutMix()}, True, None),
+        ({"crop": TrainCrop(16)}, "disk", 5),
+        pytest.param(ALL, False, None, marks=pytest.mark.matrix),
+        pytest.param({"crop": TrainCrop(16), "mix": CutMix()}, True, 5, marks=pytest.mark.matrix),
+    ],
 )
-@pytest.mark.parametrize("window", [None, 5])
 def test_a_start_at_any_step_gives_the_same_bytes(
     photos: Written, options: dict[str, Any], cache: Any, window: int | None, tmp_path: Path
 ) -> None:

@@ -23,7 +23,9 @@ def taken(
     found_in = order.numbers(slots, block) if by_number else order.ranges(slots, block).map(tf.range)
     read = found_in.rebatch(len(slots) * order.turns)
     rows_of = tf.data.Dataset.range(block, 1 << 62).map(lambda number: order.rows(slots, number))
-    blocks = tf.data.Dataset.zip((rows_of, read)).map(lambda rows, records: tf.gather(records, rows)).as_numpy_iterator()
+    blocks = (
+        tf.data.Dataset.zip((rows_of, read)).map(lambda rows, records: tf.gather(records, rows)).as_numpy_iterator()
+    )
     offset = slots.start * order.stride
     found: list[npt.NDArray[np.int64]] = []
     skipped = start - block * order.steps_per_block

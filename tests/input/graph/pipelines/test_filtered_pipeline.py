@@ -58,12 +58,9 @@ def test_epochs_of_training_are_of_the_chosen_records(raw_digits: Written, optio
     whole = [features["image"] for features, _ in input_fn({"batch_size": 8}).take(steps).as_numpy_iterator()]
     rows = np.concatenate(whole)[: len(chosen)]
     assert sorted(map(np.ndarray.tobytes, rows)) == sorted(map(np.ndarray.tobytes, chosen))
-    late = [
-        input_fn({"batch_size": 8}, start_step=5, host_index=host, host_count=2).take(3).as_numpy_iterator()
-        for host in range(2)
-    ]
-    for step, parts in enumerate(zip(*late, strict=True)):
-        np.testing.assert_array_equal(np.concatenate([features["image"] for features, _ in parts]), whole[5 + step])
+    late = input_fn({"batch_size": 8}, start_step=5, host_index=1, host_count=2).take(3).as_numpy_iterator()
+    for expected, (features, _) in zip(whole[5:8], late, strict=True):
+        np.testing.assert_array_equal(features["image"], expected[4:])
 
 
 def test_what_is_chosen_is_logged(raw_digits: Written, caplog: pytest.LogCaptureFixture) -> None:
