@@ -26,7 +26,7 @@ from beam_jobs.run.local_workers import end_workers
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.run.runner import beam_flag_names, is_local, pipeline_options
 from tpudata.console.flags import FlagParser
-from tpudata.console.process import interruptible
+from tpudata.console.process import interruptible, owns_process
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import held_request_limits, storage_for
@@ -84,19 +84,6 @@ def limits_of_command(options: ConvertOptions, beam_options: PipelineOptions) ->
         yield
 
 
-@contextlib.contextmanager
-def _frozen_modules() -> Iterator[None]:
-    """Freeze existing objects: garbage collection scans of Beam's modules otherwise take a tenth of a conversion."""
-    if gc.get_freeze_count():  # The calling program may have frozen objects already.
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
 def run_conversion(
     conversion: Conversion, beam_options: PipelineOptions, *, dry_run: bool, detach: bool = False
 ) -> int:
@@ -119,7 +106,10 @@ def run_conversion(
     started = time.monotonic()
     output, launch = conversion.options.output, Launch(_report, shows_progress=True, detach=detach)
     end = functools.partial(end_run, output)
-    with _frozen_modules(), without_worker_tracebacks(), interruptible(end_workers, end):
+    if owns_process():
+        # Garbage collection scans of Beam's modules otherwise take a tenth of a conversion.
+        gc.freeze()
+    with without_worker_tracebacks(), interruptible(end_workers, end):
         added = convert(conversion, beam_options, launch)
     if detach:
         print(f"{output}: complete when it has a {MANIFEST_NAME}; `tpudata inspect {output}` then shows the dataset")
