@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import as_written
+from tpudata.input.dataset_ops import as_written, count_up_to
 from tpudata.input.order.chunks import Chunks
 
 
@@ -37,7 +37,7 @@ class SequentialOrder:
 
         def number(position: tf.Tensor) -> tf.Tensor:
             """Return the number of a position's chunk, counted through all epochs."""
-            found = tf.searchsorted(starts, tf.reshape(position % self.records, [1]), "right", tf.int64)[0] - 1
+            found = tf.squeeze(count_up_to(starts, tf.expand_dims(position % self.records, 0))) - 1
             return position // self.records * count + found
 
         def of_run(begin: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:

@@ -21,7 +21,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import as_written
+from tpudata.input.dataset_ops import as_written, count_up_to
 from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.draws import BLOCK_DRAWS, DRAW_BITS, EPOCH_DRAWS, draw
 
@@ -95,7 +95,7 @@ class TrainingOrder:
 
     def numbers(self, slots: range, block: int) -> tf.data.Dataset:
         """Return the numbers of the records of these ranges: a dataset of int64 [n], of one block each."""
-        return self._spans(slots, block).map(as_written(lambda firsts, lasts: tf.ragged.range(firsts, lasts).values))
+        return self._spans(slots, block).map(as_written(lambda firsts, lasts: _ranges(firsts, lasts)[1]))
 
     def _spans(self, slots: range, block: int) -> tf.data.Dataset:
         """Return the ranges of a block in one epoch after the other: a dataset of (firsts, lasts), int64 [n] each."""
@@ -116,10 +116,9 @@ class TrainingOrder:
                 place = lane * (self.records // self.lanes) + tf.minimum(lane, self.records % self.lanes)
                 place += begin - turn
                 stop = place + (end - begin)
-                chunk = tf.searchsorted(ends, place, "right", tf.int64)
-                after = tf.where(end > begin, tf.searchsorted(ends, stop - 1, "right", tf.int64) + 1, chunk)
-                spans = tf.ragged.range(chunk, after)
-                found, slot = spans.values, spans.value_rowids()
+                chunk = count_up_to(ends, place)
+                splits, found = _ranges(chunk, tf.where(end > begin, count_up_to(ends, stop - 1) + 1, chunk))
+                slot = count_up_to(splits, tf.range(tf.size(found, tf.int64))) - 1
                 first = tf.gather(firsts, found) + tf.maximum(tf.gather(place, slot) - tf.gather(begins, found), 0)
                 last = tf.gather(firsts, found) + tf.minimum(tf.gather(stop, slot), tf.gather(ends, found))
                 return first, last - tf.gather(begins, found)
@@ -166,6 +165,12 @@ class TrainingOrder:
         after = ((epoch + 1) * self.records - slots + self.lanes - 1) // self.lanes
         begin = tf.maximum(first, block * self.turns)
         return first, begin, tf.maximum(begin, tf.minimum(after, (block + 1) * self.turns))
+
+
+def _ranges(firsts: tf.Tensor, lasts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return where the numbers of each range [first, last) begin, int64 [ranges + 1], and those of all, int64 [n]."""
+    found = tf.raw_ops.RaggedRange(starts=firsts, limits=lasts, deltas=tf.constant(1, tf.int64), Tsplits=tf.int64)
+    return found.rt_nested_splits, found.rt_dense_values
 
 
 def lane_count(batch_size: int) -> int:

@@ -14,7 +14,7 @@ from tpudata.format.shards.index import HEAD_BYTES, OFFSET_BYTES
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TextLineFiles
-from tpudata.input.dataset_ops import checked
+from tpudata.input.dataset_ops import checked, count_up_to
 from tpudata.input.graph.reading.segments import Segments
 from tpudata.storage import storage_for
 
@@ -86,8 +86,7 @@ class RecordReader:
 
         A record whose checksum does not match is a `tf.errors.DataLossError` when it is read.
         """
-        low = tf.searchsorted(self._firsts, [first], "right", tf.int64)[0] - 1
-        high = tf.searchsorted(self._firsts, [last], "left", tf.int64)[0] - 1
+        low, high = tf.unstack(count_up_to(self._firsts, tf.stack([first, last - 1])) - 1)
 
         def of_segment(number: tf.Tensor) -> tf.data.Dataset:
             begin = tf.maximum(first, tf.gather(self._firsts, number))
