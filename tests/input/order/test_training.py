@@ -95,3 +95,11 @@ def test_memory_is_a_window_or_a_chunk_of_each_lane() -> None:
 
 def test_lanes_divide_the_batch() -> None:
     assert [lane_count(size) for size in (1, 7, 24, 32, 37, 96, 1000)] == [1, 7, 24, 32, 1, 32, 25]
+
+
+def test_hosts_read_the_lanes_of_their_rows_alone() -> None:
+    order = TrainingOrder.of(Chunks.of([640], 4), 64, 100, 0)
+    for hosts in (1, 2, 4):
+        rows = 64 // hosts
+        slots = [slot for host in range(hosts) for slot in order.slots(rows * host, rows * (host + 1))]
+        assert slots == list(range(order.lanes))
