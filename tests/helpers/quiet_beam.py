@@ -5,8 +5,7 @@ import contextlib
 from tpudata.console.quiet import quiet_beam_loading
 
 with quiet_beam_loading():
-    import google.cloud.storage  # noqa: F401
-    import pyarrow  # noqa: F401
+    from google.cloud import storage  # noqa: F401
 
     import beam_jobs.conversion_run  # noqa: F401
 
