@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import resource
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +16,8 @@ import pytest
 from PIL import Image
 
 from beam_jobs.images import run
+from tests.helpers import forked
+from tests.helpers.forked import Forked
 from tests.helpers.pictures import CLASSES, digests, make_pictures
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, SourceError, StorageError, UsageError
@@ -186,61 +188,48 @@ def test_tfds_reads_the_dataset(pictures: Path, tmp_path: Path) -> None:
         assert row["image/class/label"].numpy() == CLASSES.index(key.split("/")[0])
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_bad_file_is_named_and_nothing_is_half_written(pictures: Path, tmp_path: Path, workers: str) -> None:
+@pytest.mark.parametrize(
+    ("workers", "name", "shown"), [("1", b"notes.jpg", "notes.jpg"), ("2", b"bad\xe9.jpg", r"bad\udce9.jpg")]
+)
+def test_bad_file_is_named_and_nothing_is_half_written(
+    pictures: Path, tmp_path: Path, workers: str, name: bytes, shown: str
+) -> None:
     source = tmp_path / "in"
     shutil.copytree(pictures, source)
-    (source / "dog" / "notes.jpg").write_bytes(b"hello")
+    bad = source / "dog" / os.fsdecode(name)
+    bad.write_bytes(b"hello")
     with pytest.raises(BadRecordError) as caught:
         convert(source, tmp_path / "out", "--workers", workers)
-    assert str(caught.value).startswith(
-        f"{source / 'dog' / 'notes.jpg'}: rejected: unknown image format: it begins with"
-    )
+    assert str(caught.value).startswith(f"{source}/dog/{shown}: rejected: unknown image format: it begins with")
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert (error.source, error.offset, str(error)) == (f"{source}/dog/{shown}", None, str(caught.value))
+    assert error.reason.startswith("unknown image format: it begins with")
     assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "the file is empty"),
-        (b"\xff\xd8\xff\xe0\x00\x10JFIF", "JPEG cut inside its header"),
-        (b"\x89PNG\r\n\x1a\n\0\0", "PNG cut: it has no end after 10 bytes"),
-        (b"GIF89a........", "GIF that cannot be decoded"),
-    ],
-)
-def test_reason_of_a_rejection(tmp_path: Path, data: bytes, reason: str) -> None:
+def test_reasons_of_rejections(tmp_path: Path) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
-    (tmp_path / "in" / "a" / "x.png").write_bytes(data)
-    with pytest.raises(BadRecordError, match=reason):
-        convert(tmp_path / "in", tmp_path / "out")
-
-
-@pytest.mark.parametrize("form", ["jpg", "png"])
-def test_cut_picture_is_rejected_wherever_it_is_cut(tmp_path: Path, form: str) -> None:
-    (tmp_path / "in" / "a").mkdir(parents=True)
-    path = tmp_path / "in" / "a" / f"x.{form}"
-    random = np.random.default_rng(0)
-    Image.fromarray(random.integers(0, 256, (30, 20, 3), dtype=np.uint8)).save(path)
-    whole = path.read_bytes()
-    for length in range(0, len(whole) - 1, len(whole) // 4):
-        path.write_bytes(whole[:length])
-        with pytest.raises(BadRecordError, match=r"cut|empty|neither"):
-            convert(tmp_path / "in", tmp_path / f"out{length}")
-
-
-def test_rejection_can_be_taken_apart(pictures: Path, tmp_path: Path) -> None:
-    source = tmp_path / "in"
-    shutil.copytree(pictures, source)
-    (source / "dog" / "notes.jpg").write_bytes(b"")
-    for workers in ("1", "2"):
-        with pytest.raises(BadRecordError) as caught:
-            convert(source, tmp_path / "out", "--workers", workers)
-        error = pickle.loads(pickle.dumps(caught.value))
-        assert (error.source, error.reason, error.offset) == (
-            str(source / "dog" / "notes.jpg"),
-            "the file is empty",
-            None,
-        )
+    reasons = {
+        "empty.png": (b"", "the file is empty"),
+        "header.png": (b"\xff\xd8\xff\xe0\x00\x10JFIF", "JPEG cut inside its header"),
+        "short.png": (b"\x89PNG\r\n\x1a\n\0\0", "PNG cut: it has no end after 10 bytes"),
+        "gif.png": (b"GIF89a........", "GIF that cannot be decoded"),
+    }
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 20, 3), dtype=np.uint8)
+    for form in ("jpg", "png"):
+        path = tmp_path / "in" / "a" / f"good.{form}"
+        Image.fromarray(pixels).save(path)
+        whole = path.read_bytes()
+        for length in range(0, len(whole) - 1, len(whole) // 4):
+            reasons[f"cut{length}.{form}"] = (whole[:length], r"cut|empty|neither")
+    for name, (data, _) in reasons.items():
+        (tmp_path / "in" / "a" / name).write_bytes(data)
+    convert(tmp_path / "in", tmp_path / "out", "--on-bad-record=skip", f"--max-bad-records={len(reasons)}")
+    assert open_dataset(str(tmp_path / "out")).manifest.records == 2
+    lines = [line for path in (tmp_path / "out" / "rejects").iterdir() for line in path.read_text().splitlines()]
+    found = {Path(line["source"]).name: line["reason"] for line in map(json.loads, lines)}
+    assert found.keys() == reasons.keys()
+    assert not [name for name, (_, reason) in reasons.items() if not re.search(reason, found[name])], found
 
 
 def test_skip_lists_what_was_rejected_and_goes_on(pictures: Path, tmp_path: Path) -> None:
@@ -329,14 +318,6 @@ def test_names_that_are_not_utf8_go_through_every_step(tmp_path: Path, capsys: p
     assert rf"made from {tmp_path}/in\udcff: 9 inputs" in capsys.readouterr().out
     convert(source, tmp_path / "two", *flags, "--workers=2")
     assert digests(output) == digests(tmp_path / "two")
-
-
-def test_an_error_that_names_such_a_file_comes_from_a_worker(tmp_path: Path) -> None:
-    path = tmp_path / "in" / "cat" / os.fsdecode(b"bad\xe9.png")
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"no picture")
-    with pytest.raises(BadRecordError, match=r"bad\\udce9\.png: rejected: unknown image format"):
-        convert(tmp_path / "in", tmp_path / "out", "--workers=2")
 
 
 def test_a_file_too_large_is_rejected_before_it_is_read(pictures: Path, tmp_path: Path) -> None:
@@ -430,26 +411,15 @@ def test_dry_run_prints_the_plan_and_writes_nothing(
 
 
 def test_as_a_module_errors_are_one_line_and_exit_codes_are_right(pictures: Path, tmp_path: Path) -> None:
-    def job(*flags: str) -> subprocess.CompletedProcess[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "beam_jobs.images",
-            "--input",
-            str(pictures),
-            "--output",
-            str(tmp_path / "out"),
-        ]
-        return subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
-
-    done = job("--num_shards=2")
+    command = ["-m", "beam_jobs.images", "--input", str(pictures), "--output", str(tmp_path / "out")]
+    done = subprocess.run([sys.executable, *command, "--num_shards=2"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "60 records, 3 classes" in done.stdout
-    rejected = job()
+    rejected = forked.run(*command)
     assert rejected.returncode == 1
     assert rejected.stderr.startswith("tpudata: error: --output ")
     assert rejected.stderr.count("\n") == 1
-    assert job("--no-such-flag").returncode == 2
+    assert forked.run(*command, "--no-such-flag").returncode == 2
 
 
 def test_same_manifest_for_the_same_run(pictures: Path, tmp_path: Path) -> None:
@@ -469,35 +439,33 @@ def test_a_plan_meets_the_same_rejections_as_the_run(pictures: Path, tmp_path: P
         assert digests(tmp_path / "out") == before
 
 
-def job(*flags: str, most_bytes: int | None = None) -> subprocess.Popen[str]:
-    """The job in a process of its own, in which no file may become larger than `most_bytes`."""
-
-    def limit() -> None:
-        if most_bytes is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
-
-    command = [sys.executable, "-m", "beam_jobs.images", *flags]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=limit)
+# No file may become larger than the bytes that come first.
+LIMITED = """
+import resource, runpy, sys
+limit = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+runpy.run_module("beam_jobs.images", run_name="__main__", alter_sys=True)
+"""
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_disk_that_takes_no_more_is_named_and_what_to_do(pictures: Path, tmp_path: Path, workers: str) -> None:
-    flags = ["--input", str(pictures), "--output", str(tmp_path / "out"), "--num-shards=2"]
-    full = job(*flags, "--workers", workers, most_bytes=40_000)
-    _, said = full.communicate()
-    assert (full.returncode, said.count("\n")) == (1, 1)
-    assert said.startswith(f"tpudata: error: {tmp_path}/out/train-0000")
-    assert "could not be written: File too large. Make the files smaller, or raise the limit" in said
-    assert said.endswith(". Then run again with --resume.\n")
-    assert not list((tmp_path / "out").rglob(".*"))
-    assert run([*flags, "--resume"]) == 0
+def test_a_disk_that_takes_no_more_is_named_and_what_to_do(pictures: Path, tmp_path: Path) -> None:
+    flags = ["--input", str(pictures), "--output", str(tmp_path / "out"), "--num-shards=2", "--resume"]
+    for workers in "12":
+        full = forked.run("-c", LIMITED, "40000", *flags, "--workers", workers)
+        said = full.stderr
+        assert (full.returncode, said.count("\n")) == (1, 1)
+        assert said.startswith(f"tpudata: error: {tmp_path}/out/train-0000")
+        assert "could not be written: File too large. Make the files smaller, or raise the limit" in said
+        assert said.endswith(". Then run again with --resume.\n")
+        assert not list((tmp_path / "out").rglob(".*"))
+    assert run(flags) == 0
     assert main(["verify", str(tmp_path / "out")]) == 0
 
 
 def test_two_runs_at_once_into_one_folder_end_in_words_and_never_in_a_mixture(pictures: Path, tmp_path: Path) -> None:
-    flags = ["--input", str(pictures), "--output", str(tmp_path / "out")]
-    runs = [job(*flags, f"--num-shards={count}") for count in (11, 12)]
-    ends = [(one.communicate()[1], one.returncode) for one in runs]
+    command = ["-m", "beam_jobs.images", "--input", str(pictures), "--output", str(tmp_path / "out")]
+    with Forked(*command, "--num-shards=11") as one, Forked(*command, "--num-shards=12") as other:
+        ends = [(run.stderr, code) for run in (one, other) for code in [run.wait()]]
     for said, code in ends:
         assert code in (0, 1)
         assert said == "" if code == 0 else said.startswith("tpudata: error: ")

@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,14 @@ def check(split: Split, size: str) -> None:
     assert [shard for shard in split.shards if not 0.85 * target <= shard.bytes <= 1.15 * target] == []
 
 
+MADE: dict[Callable[[Path], Path], Path] = {}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sources")
+
+
 @pytest.mark.parametrize(
     ("make", "size", "flags"),
     [
@@ -105,10 +114,12 @@ def check(split: Split, size: str) -> None:
         (unlike_splits, "30kB", []),
     ],
 )
-def test_shards_have_the_size_that_was_asked_for(make: object, size: str, flags: list[str], tmp_path: Path) -> None:
-    assert callable(make)
-    source = make(tmp_path / "in")
-    assert run(["--input", str(source), "--output", str(tmp_path / "out"), "--shard-size", size, *flags]) == 0
+def test_shards_have_the_size_that_was_asked_for(
+    make: Callable[[Path], Path], size: str, flags: list[str], tmp_path: Path, sources: Path
+) -> None:
+    if make not in MADE:
+        MADE[make] = make(sources / make.__name__)
+    assert run(["--input", str(MADE[make]), "--output", str(tmp_path / "out"), "--shard-size", size, *flags]) == 0
     for split in open_dataset(str(tmp_path / "out")).manifest.splits.values():
         check(split, size)
 

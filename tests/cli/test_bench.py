@@ -95,7 +95,7 @@ def test_json_has_every_stage(digits_dataset: Path, flags: list[str], capsys: py
     [
         ("features", []),
         ("text", []),
-        ("tokens", ["--sequence-length=9"]),
+        pytest.param("tokens", ["--sequence-length=9"], marks=pytest.mark.matrix),
         ("tokens", ["--sequence-length=4", "--truncate", "--no-training"]),
         ("packed", ["--no-training"]),
         ("raw", ["--dtype=bfloat16", "--crop=3", "--augment"]),

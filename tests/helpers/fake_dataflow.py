@@ -88,7 +88,7 @@ class FakeDataflow:
         self.url = f"http://localhost:{self._server.server_port}"
 
     def __enter__(self) -> FakeDataflow:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:

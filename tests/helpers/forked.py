@@ -1,6 +1,6 @@
-"""Python programs in processes that share one import of TensorFlow, which otherwise costs each of them 4 s of CPU.
+"""Python programs in processes that share one import of TensorFlow and Beam, which otherwise cost each of them 4 s and 2 s of CPU.
 
-multiprocessing's fork server imports TensorFlow once in a test process, and forks before anything of it runs. A test of how an
+multiprocessing's fork server imports them once in a test process, and forks before anything of them runs. A test of how an
 interpreter starts or ends, or of what it prints as it loads, starts a real one by subprocess.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.helpers.quiet_tensorflow"])
+_context.set_forkserver_preload(["tests.helpers.quiet_tensorflow", "tests.helpers.quiet_beam"])
 
 
 class Forked:
@@ -37,19 +37,24 @@ class Forked:
         args: the words of the program.
     """
 
-    def __init__(self, *args: str, environment: Mapping[str, str] = {}, folder: Path = ROOT) -> None:
+    def __init__(
+        self, *args: str, environment: Mapping[str, str] = {}, folder: Path = ROOT, leads_group: bool = False
+    ) -> None:
         """Start a program.
 
         Args:
             args: what follows `python` on a command line: -m MODULE, -c CODE or FILE, and arguments.
             environment: variables that are added to those of this process.
             folder: its working directory.
+            leads_group: whether it is in a new session, so that its pid names its process group.
         """
         self.args = args
         self._files = tempfile.TemporaryDirectory()
         self._out, self._err = (Path(self._files.name, name) for name in ("out", "err"))
         variables = {**os.environ, **environment}
-        self._process = _context.Process(target=_run, args=(args, variables, folder, self._out, self._err), daemon=True)
+        self._process = _context.Process(
+            target=_run, args=(args, variables, folder, self._out, self._err, leads_group), daemon=True
+        )
         self._process.start()
 
     def __enter__(self) -> Self:
@@ -120,8 +125,12 @@ def run(
         return subprocess.CompletedProcess(args, process.wait(seconds), process.stdout, process.stderr)
 
 
-def _run(args: tuple[str, ...], variables: dict[str, str], folder: Path, out: Path, err: Path) -> None:
+def _run(
+    args: tuple[str, ...], variables: dict[str, str], folder: Path, out: Path, err: Path, leads_group: bool
+) -> None:
     """Do what an interpreter does with a command line, in the forked process."""
+    if leads_group:
+        os.setsid()
     for descriptor, target in ((1, out), (2, err)):
         with target.open("wb") as file:
             os.dup2(file.fileno(), descriptor)

@@ -207,7 +207,8 @@ def test_pairs_and_a_key_function_are_the_same(tmp_path: Path) -> None:
         ([3], {}, SourceError, "got 3, int"),
         ([{}], {}, FeatureError, "no features"),
         ([("a", {"x": 1}), ("b", {"x": 1.5})], {}, FeatureError, "Feature 'x': record "),
-        ([{"x": object()}], {}, FeatureError, "got object, expected"),
+        # tests/beam_jobs/examples/test_values.py has all values that are not stored.
+        pytest.param([{"x": object()}], {}, FeatureError, "got object, expected", marks=pytest.mark.matrix),
         ([{"x": np.array([2**63], np.uint64)}], {}, FeatureError, "does not fit int64"),
         ([{"x": 1}], {"features": [Feature("y", "int64", "int64")]}, FeatureError, "'x': it is not in the schema"),
         (

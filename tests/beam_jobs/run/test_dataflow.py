@@ -6,12 +6,10 @@ The recorded graph is run here, as Dataflow's workers would run it.
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
+import types
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +19,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.dataflow import dataflow_runner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_jobs.images import run
@@ -28,13 +27,21 @@ from beam_jobs.run.failures import failure
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.test_gs import stored
 from tests.helpers.fake_dataflow import JOB_ID, FakeDataflow
+from tests.helpers.forked import Forked
 from tests.helpers.pictures import make_pictures
-from tests.helpers.processes import ROOT
 from tpudata.cli import main
 from tpudata.errors import OutputError, TpudataError
 from tpudata.storage.select import _storage
 
 URL = f"https://console.cloud.google.com/dataflow/jobs/us-central1/{JOB_ID}?project=p"
+# Beam asks Dataflow every 5 s; this command asks more often.
+PROGRAM = """
+import sys, time, types
+from apache_beam.runners.dataflow import dataflow_runner
+dataflow_runner.time = types.SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
+from tpudata.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
 # As the API numbers states.
 CANCELLED = 5
 CLAIM = "out/.tpudata-claim"
@@ -68,7 +75,7 @@ ENDS = {
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_pictures(tmp_path_factory.mktemp("pictures") / "in")
+    return make_pictures(tmp_path_factory.mktemp("pictures") / "in", 24)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +99,13 @@ def store(monkeypatch: pytest.MonkeyPatch, pictures: Path) -> Iterator[FakeGcs]:
         fill(server, pictures)
         yield server
         _storage.cache_clear()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Beam, which asks Dataflow every 5 s, ask more often."""
+    often = types.SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
+    monkeypatch.setattr(dataflow_runner, "time", often)
 
 
 @pytest.fixture
@@ -160,7 +174,12 @@ def test_what_is_submitted(store: FakeGcs, dataflow: FakeDataflow) -> None:
 
 
 def test_a_job_that_is_waited_for_ends_with_the_table_and_the_bytes_of_the_local_runner(
-    store: FakeGcs, dataflow: FakeDataflow, here: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: FakeGcs,
+    dataflow: FakeDataflow,
+    impatient: None,
+    here: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     dataflow.states = ["JOB_STATE_RUNNING"]
     with ThreadPoolExecutor() as pool:
@@ -171,7 +190,7 @@ def test_a_job_that_is_waited_for_ends_with_the_table_and_the_bytes_of_the_local
         assert running.result(60) == 0
     said = capsys.readouterr()
     assert said.err == f"tpudata: job {JOB_ID} ({URL}) is submitted\n"
-    assert said.out.startswith("gs://b/out: 60 records, 3 classes in ")
+    assert said.out.startswith("gs://b/out: 24 records, 3 classes in ")
     assert stored(store, tmp_path, "out") == here
 
 
@@ -203,15 +222,9 @@ def test_resume_takes_over_from_a_job_that_has_failed(store: FakeGcs, dataflow: 
     assert json.loads(store.buckets["b"][CLAIM].data)["run"] != first
 
 
-def command(store: FakeGcs, dataflow: FakeDataflow) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tpudata", "convert", "images", *argv(dataflow)],
-        cwd=ROOT,
-        env={**os.environ, "STORAGE_EMULATOR_HOST": store.url},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def command(store: FakeGcs, dataflow: FakeDataflow) -> Forked:
+    words = ("convert", "images", *argv(dataflow))
+    return Forked("-c", PROGRAM, *words, environment={"STORAGE_EMULATOR_HOST": store.url})
 
 
 def wait_for(condition: Any) -> None:
@@ -228,8 +241,8 @@ def outcome(pictures: Path, end: str) -> tuple[int, list[str], bool]:
         fill(store, pictures)
         dataflow.states, dataflow.error = ["JOB_STATE_RUNNING", f"JOB_STATE_{state}"], error
         with command(store, dataflow) as process:
-            _, errors = process.communicate(timeout=120)
-        return process.returncode, errors.splitlines(), CLAIM in store.buckets["b"]
+            code = process.wait(120)
+            return code, process.stderr.splitlines(), CLAIM in store.buckets["b"]
 
 
 def test_each_end_is_one_line(pictures: Path) -> None:
@@ -244,12 +257,12 @@ def test_an_interrupt_cancels_the_job(store: FakeGcs, dataflow: FakeDataflow, nu
     dataflow.states = ["JOB_STATE_RUNNING"]
     with command(store, dataflow) as process:
         wait_for(lambda: CLAIM in store.buckets["b"] and JOB_ID.encode() in store.buckets["b"][CLAIM].data)
-        time.sleep(1)
+        time.sleep(0.3)
         process.send_signal(number)
         started = time.monotonic()
-        _, errors = process.communicate(timeout=60)
+        code, errors = process.wait(60), process.stderr
     assert time.monotonic() - started < 10
-    assert process.returncode == 128 + number
+    assert code == 128 + number
     assert dataflow.asked_for == [CANCELLED]
     assert errors.splitlines()[1:-1] == [
         f"tpudata: cancelling job {JOB_ID} ({URL})",
@@ -262,11 +275,11 @@ def test_a_job_that_cannot_be_cancelled_goes_on_and_keeps_its_claim(store: FakeG
     dataflow.states = ["JOB_STATE_RUNNING"]
     with command(store, dataflow) as process:
         wait_for(lambda: CLAIM in store.buckets["b"] and JOB_ID.encode() in store.buckets["b"][CLAIM].data)
-        time.sleep(1)
+        time.sleep(0.3)
         dataflow.is_lost = True
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+        code, errors = process.wait(60), process.stderr
+    assert code == 130
     assert re.search(
         rf"^tpudata: job {JOB_ID} \(.*\) was not cancelled and goes on: .*no permission", errors, re.MULTILINE
     )
@@ -274,7 +287,7 @@ def test_a_job_that_cannot_be_cancelled_goes_on_and_keeps_its_claim(store: FakeG
 
 
 def test_a_connection_that_is_lost_leaves_the_claim_to_the_job(
-    store: FakeGcs, dataflow: FakeDataflow, capsys: pytest.CaptureFixture[str]
+    store: FakeGcs, dataflow: FakeDataflow, impatient: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dataflow.is_lost = True
     with pytest.raises(

@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,10 +21,12 @@ from beam_jobs.run import progress
 from beam_jobs.run.prism import find_prism
 from beam_jobs.run.runner import pipeline_options
 from tests.beam_jobs.run.test_progress import on_a_terminal
+from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import ROOT, assert_nobody_is_left, running_worker_pool
 from tpudata.errors import OutputError, TpudataError, UsageError
 
+PICTURES = 360
 SHARDS = 60
 # What is promised of an interrupt, in seconds.
 SOON = 10
@@ -64,7 +65,16 @@ def server(binary: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_pictures(tmp_path_factory.mktemp("pictures") / "in", 720)
+    return make_pictures(tmp_path_factory.mktemp("pictures") / "in", PICTURES)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """72 pictures, and two files that are none."""
+    folder = make_pictures(tmp_path_factory.mktemp("few") / "in", 72)
+    for name in ("cat/x.jpg", "eel/y.png"):
+        (folder / name).write_bytes(b"no picture")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +85,15 @@ def here(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return digests(output)
 
 
-@pytest.fixture
-def pool(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def pool_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("elsewhere")
+
+
+@pytest.fixture(scope="module")
+def pool(pool_folder: Path) -> Iterator[str]:
     """Workers outside of this process, in another folder."""
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    with running_worker_pool(elsewhere, {**os.environ, "PYTHONPATH": str(ROOT)}) as port:
+    with running_worker_pool(pool_folder, {**os.environ, "PYTHONPATH": str(ROOT)}) as port:
         yield f"localhost:{port}"
 
 
@@ -108,15 +121,8 @@ def shards(output: Path) -> int:
     return len([*output.glob("*.tfrecord")])
 
 
-def start(*flags: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tpudata", "convert", "images", *flags],
-        cwd=ROOT,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(*flags: str) -> Forked:
+    return Forked("-m", "tpudata", "convert", "images", *flags, leads_group=True)
 
 
 def children(pid: int) -> list[int]:
@@ -125,34 +131,44 @@ def children(pid: int) -> list[int]:
     return [int(word) for task in tasks for word in task.read_text().split()]
 
 
+def is_running(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+
+
 def worker_of(pool: str) -> int:
     """Return the process id of the worker that a pool has started."""
     port = pool.partition(":")[2]
     for process in children(os.getpid()):
         if f"--service_port={port}".encode() in Path(f"/proc/{process}/cmdline").read_bytes():
-            (worker,) = children(process)
+            # One that was killed stays until the pool asks for it.
+            (worker,) = [child for child in children(process) if is_running(child)]
             return worker
     raise AssertionError(pool)
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "listed", "bad records", "text", "packed", "deduplicated", "tokens"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("shuffled", "listed", "documents", "packed"),
+        *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("text", "tokens")),
+    ],
+)
 def test_the_bytes_are_those_of_the_local_runner(
-    kind: str, prism: list[str], pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, prism: list[str], few: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(0)
-    lines = [" ".join(chance.choices(["alpha", "beta", "gamma", "delta"], k=chance.randint(1, 9))) for _ in range(3000)]
+    lines = [" ".join(chance.choices(["alpha", "beta", "gamma", "delta"], k=chance.randint(1, 9))) for _ in range(900)]
     (tmp_path / "in.txt").write_text("\n".join(lines))
-    source = Path(shutil.copytree(pictures, tmp_path / "in"))
-    for name in ("cat/x.jpg", "eel/y.png"):
-        (source / name).write_bytes(b"no picture")
+    pictures = [f"--input={few}", "--on-bad-record=skip", "--max-bad-records=2", "--shard-size=20kB"]
+    documents = [f"--input={tmp_path}/in.txt", "--num-shards=3"]
     run, flags = {
-        "shuffled": (images.run, [f"--input={pictures}", "--split=train=0.7,test=0.3", "--shard-size=100kB"]),
-        "listed": (images.run, [f"--input={pictures}", "--no-shuffle", "--shard-size=100kB"]),
-        "bad records": (images.run, [f"--input={source}", "--on-bad-record=skip", "--max-bad-records=2"]),
-        "text": (text.run, [f"--input={tmp_path}/in.txt", "--num-shards=3"]),
-        "tokens": (text.run, [f"--input={tmp_path}/in.txt", "--tokenizer=chars", "--sequence-length=64"]),
-        "packed": (text.run, [f"--input={tmp_path}/in.txt", "--tokenizer=bytes", "--sequence-length=64", "--pack"]),
-        "deduplicated": (text.run, [f"--input={tmp_path}/in.txt", "--num-shards=3", "--dedup"]),
+        "shuffled": (images.run, [*pictures, "--split=train=0.7,test=0.3"]),
+        "listed": (images.run, [*pictures, "--no-shuffle"]),
+        "text": (text.run, documents),
+        "documents": (text.run, [*documents, "--dedup"]),
+        "tokens": (text.run, [*documents, "--tokenizer=bytes", "--sequence-length=64"]),
+        # The vocabulary is collected from all lines.
+        "packed": (text.run, [*documents, "--tokenizer=chars", "--sequence-length=64", "--pack"]),
     }[kind]
     assert run([*flags, f"--output={tmp_path}/here"]) == 0
     capsys.readouterr()
@@ -164,6 +180,7 @@ def test_the_bytes_are_those_of_the_local_runner(
 def test_workers_elsewhere_write_the_same_bytes(
     prism: list[str],
     pool: str,
+    pool_folder: Path,
     pictures: Path,
     here: dict[str, str],
     tmp_path: Path,
@@ -172,70 +189,60 @@ def test_workers_elsewhere_write_the_same_bytes(
     monkeypatch.chdir(tmp_path)
     assert images.run(argv(pictures, Path("out"), *prism, *external(pool))) == 0
     assert digests(tmp_path / "out") == here
-    assert not list((tmp_path / "elsewhere").iterdir())
+    assert not list(pool_folder.iterdir())
 
 
-def test_an_error_is_one_line(prism: list[str], pictures: Path, tmp_path: Path) -> None:
-    source = Path(shutil.copytree(pictures, tmp_path / "in"))
-    (source / "cat" / "bad.png").write_bytes(b"no picture")
+def test_an_error_is_one_line(prism: list[str], few: Path, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(few, tmp_path / "in"))
+    (source / "eel" / "y.png").unlink()
     with start(*argv(source, tmp_path / "out", *prism)) as job:
-        _, errors = job.communicate(timeout=60)
-    assert job.returncode == 1
-    assert [line.partition(": rejected")[0] for line in errors.splitlines()] == [
-        f"tpudata: error: {source}/cat/bad.png"
-    ]
-    assert_nobody_is_left(job.pid)
+        assert job.wait(60) == 1
+        assert [line.partition(": rejected")[0] for line in job.stderr.splitlines()] == [
+            f"tpudata: error: {source}/cat/x.jpg"
+        ]
+        assert_nobody_is_left(job.pid)
 
 
-@pytest.mark.parametrize("is_resumed_there", [True, False], ids=["on Prism", "here"])
 def test_a_killed_worker_is_named_and_resume_ends_with_the_same_bytes(
-    prism: list[str], pool: str, pictures: Path, here: dict[str, str], tmp_path: Path, is_resumed_there: bool
+    prism: list[str], pool: str, pictures: Path, here: dict[str, str], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
     flags = [*prism, *external(pool)]
     with start(*argv(pictures, output, *flags)) as job:
         wait_for(lambda: shards(output) >= 5)
         os.kill(worker_of(pool), signal.SIGKILL)
-        _, errors = job.communicate(timeout=60)
-    assert job.returncode == 1
-    (line,) = errors.splitlines()
+        assert job.wait(60) == 1
+        (line,) = job.stderr.splitlines()
     assert "a worker was lost" in line
     assert line.endswith("Run again with --resume to convert the rest.")
     assert 5 <= shards(output) < SHARDS
-    assert images.run(argv(pictures, output, "--resume", *(flags if is_resumed_there else []))) == 0
+    shutil.copytree(output, tmp_path / "copy")
+    assert images.run(argv(pictures, output, "--resume", *flags)) == 0
     assert digests(output) == here
+    assert images.run(argv(pictures, tmp_path / "copy", "--resume")) == 0
+    assert digests(tmp_path / "copy") == here
 
 
-def test_a_killed_run_leaves_no_engine_and_is_resumed(
+def test_a_run_that_is_ended_leaves_no_engine_and_is_resumed(
     prism: list[str], pictures: Path, here: dict[str, str], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    with start(*argv(pictures, output, *prism)) as job:
-        wait_for(lambda: shards(output) >= 5)
-        engine = [process for child in children(job.pid) for process in children(child)]
-        job.kill()
-        job.communicate()
-    assert len(engine) == 1
-    wait_for(lambda: not Path(f"/proc/{engine[0]}").exists())
-    assert not (output / "manifest.json").exists()
+    for done, number, code, said in (
+        (5, signal.SIGINT, 130, "tpudata: interrupted\n"),
+        (15, signal.SIGTERM, 143, "tpudata: ended by SIGTERM\n"),
+        (25, signal.SIGKILL, -9, ""),
+    ):
+        with start(*argv(pictures, output, "--resume", *prism)) as job:
+            wait_for(lambda done=done: shards(output) >= done)  # type: ignore[misc]
+            (engine,) = [process for child in children(job.pid) for process in children(child)]
+            # A terminal sends Ctrl-C to all processes of the group, and `kill` sends SIGTERM to one.
+            (os.killpg if number == signal.SIGINT else os.kill)(job.pid, number)
+            assert job.wait(SOON) == code
+            assert job.stderr == said
+            wait_for(lambda engine=engine: not Path(f"/proc/{engine}").exists())  # type: ignore[misc]
+            assert_nobody_is_left(job.pid)
+        assert not (output / "manifest.json").exists()
     assert images.run(argv(pictures, output, "--resume", *prism)) == 0
-    assert digests(output) == here
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_an_interrupt_ends_run_and_engine(
-    prism: list[str], pictures: Path, here: dict[str, str], tmp_path: Path, number: signal.Signals
-) -> None:
-    output = tmp_path / "out"
-    with start(*argv(pictures, output, *prism)) as job:
-        wait_for(lambda: shards(output) >= 5)
-        # A terminal sends Ctrl-C to all processes of the group, and `kill` sends SIGTERM to one.
-        (os.killpg if number == signal.SIGINT else os.kill)(job.pid, number)
-        _, errors = job.communicate(timeout=SOON)
-    assert job.returncode == 128 + number
-    assert errors == {2: "tpudata: interrupted\n", 15: "tpudata: ended by SIGTERM\n"}[number]
-    assert_nobody_is_left(job.pid)
-    assert images.run(argv(pictures, output, "--resume")) == 0
     assert digests(output) == here
 
 
@@ -249,8 +256,8 @@ def test_a_job_that_was_left_goes_on_and_ends_complete(
 ) -> None:
     output, flags = tmp_path / "out", elsewhere(server, pool)
     with start(*argv(pictures, output, *flags, "--detach")) as job:
-        _, errors = job.communicate(timeout=60)
-    assert job.returncode == 0
+        assert job.wait(60) == 0
+        errors = job.stderr
     assert errors.endswith("is submitted, and goes on without this process\n")
     assert not (output / "manifest.json").exists()
     claim = json.loads((output / ".tpudata-claim").read_bytes())
@@ -281,9 +288,8 @@ def test_an_interrupt_cancels_a_job_elsewhere(
     with start(*argv(pictures, output, *flags)) as job:
         wait_for(lambda: shards(output) >= 5)
         job.send_signal(signal.SIGINT)
-        _, errors = job.communicate(timeout=SOON)
-    assert job.returncode == 130
-    lines = errors.splitlines()
+        assert job.wait(SOON) == 130
+        lines = job.stderr.splitlines()
     assert [line.partition(" job ")[0] for line in lines] == [
         "tpudata:",
         "tpudata: cancelling",
@@ -292,7 +298,7 @@ def test_an_interrupt_cancels_a_job_elsewhere(
     ]
     assert lines[2].endswith("has ended; run again with --resume to convert the rest")
     assert not (output / "manifest.json").exists()
-    assert images.run(argv(pictures, output, *flags, "--resume")) == 0
+    assert images.run(argv(pictures, output, "--resume")) == 0
     assert digests(output) == here
 
 
@@ -303,7 +309,6 @@ def test_a_job_elsewhere_goes_on_if_its_launcher_is_killed(
     with start(*argv(pictures, output, *elsewhere(server, pool))) as job:
         wait_for(lambda: shards(output) >= 5)
         job.kill()
-        job.communicate()
     with pytest.raises(OutputError, match="another run is at work there"):
         images.run(argv(pictures, output, *elsewhere(server, pool), "--resume"))
     wait_for(lambda: not (output / ".tpudata-claim").exists())
@@ -412,8 +417,8 @@ def test_a_job_elsewhere_reports_what_it_counts(
     found = re.findall(r"^tpudata: (\d+) records, (\d+) shards?, [\d.]+ k?M?B read$", said.err, re.MULTILINE)
     counts = [(int(records), int(shards)) for records, shards in found]
     assert counts == sorted(counts)
-    assert any(0 < records < 720 for records, _ in counts)
-    assert said.out.startswith(f"{tmp_path}/out: 720 records, 3 classes in ")
+    assert any(0 < records < PICTURES for records, _ in counts)
+    assert said.out.startswith(f"{tmp_path}/out: {PICTURES} records, 3 classes in ")
 
 
 def test_a_bar_counts_what_the_engine_counts(
@@ -423,11 +428,12 @@ def test_a_bar_counts_what_the_engine_counts(
     shown = on_a_terminal(argv(pictures, tmp_path / "out", *prism), monkeypatch)
     counts = [int(records) for records in re.findall(r"(\d+) records, \d+ shards", shown)]
     assert counts == sorted(counts)
-    assert any(0 < count < 720 for count in counts)
+    assert any(0 < count < PICTURES for count in counts)
 
 
-def test_stored_records_on_prism(prism: list[str], pictures: Path, tmp_path: Path) -> None:
-    assert images.run(argv(pictures, tmp_path / "d", "--compression=gzip")) == 0
+def test_stored_records_on_prism(prism: list[str], few: Path, tmp_path: Path) -> None:
+    flags = ["--compression=gzip", "--num-shards=6", "--on-bad-record=skip", "--max-bad-records=2"]
+    assert images.run([f"--input={few}", f"--output={tmp_path}/d", *flags]) == 0
     flags = ["--compression=none", "--num-shards=4", "--split=train=0.5,test=0.5"]
     assert reshard.run([str(tmp_path / "d"), f"--output={tmp_path}/here", *flags]) == 0
     assert reshard.run([str(tmp_path / "d"), f"--output={tmp_path}/there", *flags, *prism]) == 0

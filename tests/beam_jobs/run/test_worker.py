@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,12 +14,12 @@ from apache_beam.options.pipeline_options import DirectOptions
 from beam_jobs.images import run
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from tests.beam_jobs.pipelines import run_pipeline
+from tests.helpers.forked import Forked
 from tests.helpers.pictures import make_pictures
 from tests.helpers.processes import ends_while_it_loads
 from tpudata.console.process import most_workers
 from tpudata.errors import TpudataError
 
-ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import pathlib, sys, time
 import apache_beam as beam
@@ -39,22 +37,21 @@ run_pipeline(pipeline)
 
 
 def test_a_worker_in_the_middle_of_work_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
-    job = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], cwd=ROOT, start_new_session=True)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert (tmp_path / "begun").exists()
-    job.kill()
-    job.wait()
-    deadline = time.monotonic() + 5
-    try:
-        while time.monotonic() < deadline:
-            os.killpg(job.pid, 0)
-            time.sleep(0.05)
-    except ProcessLookupError:
-        return
-    os.killpg(job.pid, signal.SIGKILL)
-    pytest.fail("a worker went on for 5 seconds without its parent")
+    with Forked("-c", PROGRAM, str(tmp_path), leads_group=True) as job:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert (tmp_path / "begun").exists()
+        job.kill()
+        deadline = time.monotonic() + 5
+        try:
+            while time.monotonic() < deadline:
+                os.killpg(job.pid, 0)
+                time.sleep(0.01)
+        except ProcessLookupError:
+            return
+        os.killpg(job.pid, signal.SIGKILL)
+        pytest.fail("a worker went on for 5 seconds without its parent")
 
 
 def test_a_worker_that_still_loads_ends_with_its_lifeline(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import types
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
+from tests.helpers import forked
 from tests.helpers.processes import ends_while_it_loads
 from tpudata.cli import main
+from tpudata.cli.doctor import command
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +30,19 @@ def _rows(shown: str) -> dict[str, list[str]]:
     return {name: rest for name, *rest in lines}
 
 
-def test_all_that_is_here(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def forked_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the probes be forks of a process that has imported TensorFlow: each of them takes 5 s of CPU to do so."""
+    program = "import sys; from tpudata.cli.doctor.probe import main; main(sys.argv[2:])"
+
+    def run(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert words[1:3] == ["-m", "tpudata.cli.doctor.probe"]
+        return forked.run("-c", program, *words[3:])
+
+    monkeypatch.setattr(command, "subprocess", types.SimpleNamespace(**{**vars(subprocess), "run": run}))
+
+
+def test_all_that_is_here(forked_probes: None, digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = [f"--data={digits_dataset}", "--model=mnist_cnn", "--batch-size=16", "--param=dropout=0.1", "--crop=8"]
     assert main(["doctor", *flags, "--time-limit=200"]) == 0
     rows = _rows(capsys.readouterr().out)

@@ -450,26 +450,29 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
-def test_processes_end_with_the_one_that_started_them(intact: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_processes_end_with_the_one_that_started_them(intact: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(VERIFIES)
-    begun = tmp_path / "begun"
     paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    process = subprocess.Popen(
-        [sys.executable, str(program), str(intact)],
-        env={**os.environ, "BEGUN": str(begun), "PYTHONPATH": paths},
-        start_new_session=True,
-        stderr=subprocess.DEVNULL,
-    )
+    running = {
+        number: subprocess.Popen(
+            [sys.executable, str(program), str(intact)],
+            env={**os.environ, "BEGUN": str(tmp_path / number.name), "PYTHONPATH": paths},
+            start_new_session=True,
+            stderr=subprocess.DEVNULL,
+        )
+        for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
+    }
     deadline = time.monotonic() + 60
-    while not begun.exists() and time.monotonic() < deadline:
+    while not all((tmp_path / number.name).exists() for number in running) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert begun.exists()
-    # As a terminal sends Ctrl-C: to all.
-    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-    assert process.wait(10) != 0
-    assert_nobody_is_left(process.pid)
+    for number, process in running.items():
+        assert (tmp_path / number.name).exists()
+        # As a terminal sends Ctrl-C: to all.
+        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    for process in running.values():
+        assert process.wait(10) != 0
+        assert_nobody_is_left(process.pid)
 
 
 def test_processes_are_no_more_than_shards(intact: Path, caplog: pytest.LogCaptureFixture) -> None:

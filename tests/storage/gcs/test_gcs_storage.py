@@ -390,18 +390,18 @@ def test_a_wrong_bit_of_what_is_read_from_start_to_end_is_noticed(store: FakeGcs
 def test_who_waits_is_told_of_it_once_in_a_while(
     store: FakeGcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, action: str
 ) -> None:
-    monkeypatch.setattr(session, "_SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(session, "_SILENT_SECONDS", 0.1)
     store.put("b", "in/a", b"a")
     store.faults.add(Fault("503", "*", count=None))
     began = time.monotonic()
     with pytest.raises(StorageUnavailableError, match=r"the store answered 503 .*until the time limit of retries"):
-        getattr(GcsStorage(RetryPolicy(first_wait=0.05, longest_wait=0.1, limit=1.2)), action)("gs://b/in/a")
+        getattr(GcsStorage(RetryPolicy(first_wait=0.02, longest_wait=0.05, limit=0.5)), action)("gs://b/in/a")
     took = time.monotonic() - began
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    # One in 0.3 s, and on a busy machine the last try comes after the limit.
-    assert 1 <= len(said) <= took / 0.3
+    # One in 0.1 s, and on a busy machine the last try comes after the limit.
+    assert 1 <= len(said) <= took / 0.1
     assert "ServiceUnavailable" in said[0]
-    assert said[0].endswith("trying again, for 1.2 s in all.")
+    assert said[0].endswith("trying again, for 0.5 s in all.")
 
 
 def test_the_store_s_own_words_are_passed_on_in_one_line(store: FakeGcs) -> None:
@@ -459,9 +459,18 @@ def test_of_many_swaps_at_once_one_is_done(store: FakeGcs, gcs: Storage) -> None
             assert store.buckets["b"]["file"].data == standing
 
 
-@pytest.mark.parametrize("kind", ["503", "reset", "lost", "truncated", "corrupt", "cut"])
-@pytest.mark.parametrize("passing", range(3))
-@pytest.mark.parametrize("operation", ["stat", "read", "upload", "part", "delete"])
+@pytest.mark.parametrize(
+    ("kind", "passing", "operation"),
+    [
+        # To a swap, a connection that is reset before anything is done is an answer 503.
+        pytest.param(*case, marks=pytest.mark.matrix if case[0] == "reset" or case[1] == 1 else ())
+        for case in itertools.product(
+            ("503", "reset", "lost", "truncated", "corrupt", "cut"),
+            range(3),
+            ("stat", "read", "upload", "part", "delete"),
+        )
+    ],
+)
 def test_a_swap_is_done_once_whatever_happens_on_the_way(
     store: FakeGcs, kind: str, passing: int, operation: str
 ) -> None:

@@ -28,7 +28,7 @@ from tpudata.format import open_dataset
 _ROWS = {"CPU": 1024, "GPU": 4096, "TPU": 4096}
 _SECONDS = 0.5
 # Seconds for which each stage of feeding is measured.
-_FEEDING_SECONDS = 2
+_FEEDING_SECONDS = 1
 
 
 def devices() -> str:
