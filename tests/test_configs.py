@@ -45,7 +45,11 @@ def test_each_model_has_a_file() -> None:
 
 
 @pytest.mark.parametrize("name", SMALLER)
-def test_it_trains(name: str, text: Path, irises: Path, digits_dataset: Path, tmp_path: Path) -> None:
+def test_it_trains(
+    name: str, text: Path, irises: Path, digits_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A ResNet of two blocks; tests/models has those of all sizes.
+    monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1), False)})
     path = CONFIGS / f"{name}.yaml"
     assert f"tpudata train --config configs/{name}.yaml" in path.read_text()
     data = {"char_lstm": text, "tiny_lm": text, "iris_mlp": irises}.get(name, digits_dataset)

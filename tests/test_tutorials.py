@@ -26,6 +26,12 @@ TUTORIALS = ROOT / "docs" / "tutorials"
 CLOUD = re.compile(r"\$ (gcloud |sudo |python3 -m venv |pip |tpudata .*gs://)|    --")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _server() -> None:
+    """Start the process that others fork from in this folder: in a temporary one it would not find its module."""
+    run("-c", "")
+
+
 def run_line(line: str) -> str:
     """Run a command; returns what another process prints. It must end with 0."""
     words = shlex.split(line)

@@ -95,7 +95,7 @@ def test_without_start_step_the_data_begins_anew(tmp_path: Path) -> None:
         np.testing.assert_array_equal(next(iter(dataset))[0]["x"], X[:8])
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.matrix), 2])
 def test_two_calls_are_as_one(replicas: int, digits_dataset: Path, tmp_path: Path) -> None:
     import tpudata
 
