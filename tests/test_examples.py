@@ -101,12 +101,11 @@ def _jax(data: str, model: Path, steps: int, processes: int) -> dict[str, np.nda
 
 
 def test_jax_processes_share_batches_and_resume(digits: str, tmp_path: Path) -> None:
-    whole = _jax(digits, tmp_path / "whole", 30, processes=2)
-    _jax(digits, tmp_path / "parts", 17, processes=2)
-    parts = _jax(digits, tmp_path / "parts", 30, processes=2)
-    alone = _jax(digits, tmp_path / "alone", 30, processes=1)
-    assert whole["step"] == 30
-    for name, value in whole.items():
-        np.testing.assert_array_equal(parts[name], value)
-        np.testing.assert_allclose(alone[name], value, atol=1e-4)
-    assert np.abs(whole["kernel"]).max() > 0.01
+    alone = _jax(digits, tmp_path / "alone", 20, processes=1)
+    assert _jax(digits, tmp_path / "parts", 11, processes=1)["step"] == 11
+    # The other half, by two.
+    parts = _jax(digits, tmp_path / "parts", 20, processes=2)
+    assert alone["step"] == 20
+    for name, value in alone.items():
+        np.testing.assert_allclose(parts[name], value, atol=1e-5)
+    assert np.abs(alone["kernel"]).max() > 0.01

@@ -7,11 +7,8 @@ and hold nothing else.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ import pytest
 from PIL import Image
 
 from tests.helpers.digits import write_digits
+from tests.helpers.forked import run
 from tests.helpers.markdown import ROOT, run_python
 from tpudata.cli import main
 
@@ -28,18 +26,24 @@ TUTORIALS = ROOT / "docs" / "tutorials"
 CLOUD = re.compile(r"\$ (gcloud |sudo |python3 -m venv |pip |tpudata .*gs://)|    --")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _server() -> None:
+    """Start the process that others fork from in this folder: in a temporary one it would not find its module."""
+    run("-c", "")
+
+
 def run_line(line: str) -> str:
     """Run a command; returns what another process prints. It must end with 0."""
     words = shlex.split(line)
     if words[0] == "tpudata":
         assert main(words[1:]) == 0
         return ""
-    environment = dict(os.environ)
+    environment = {}
     while "=" in words[0]:
         name, _, value = words.pop(0).partition("=")
         environment[name] = value
     assert words.pop(0) == "python"
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment)
+    done = run(*words, environment=environment, folder=Path.cwd())
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -89,6 +93,8 @@ def write_imagenet(folder: Path) -> None:
 
 def test_imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    # Compiling a ResNet takes seconds a block: two of them here, one with a stride.
+    monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1), False)})
     write_imagenet(tmp_path / "imagenet")
     smaller = {
         "--crop 224": "--crop 32 --seconds 0.1",

@@ -14,7 +14,7 @@ from tests.estimator.programs import make_estimator, v1
 from tpudata import make_input_fn
 from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec
 
-STEPS = 60
+STEPS = 30
 
 
 class Half(v1.train.SessionRunHook):  # type: ignore[misc]

@@ -1,9 +1,6 @@
 """The MNIST program that TPUEstimator was introduced with trains on real digits, as it was written."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +9,7 @@ import pytest
 import tensorflow as tf
 from sklearn.datasets import load_digits
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.forked import run
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +32,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
 def test_it_trains_as_it_was_written(digits: tuple[str, Any], tmp_path: Path) -> None:
     filename, labels = digits
     folders = [str(tmp_path / f"shards-{number}") for number in (1, 8)]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.estimator.mnist_program", filename, *folders],
-        cwd=ROOT,
-        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},  # tf.layers needs it
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    # tf.layers needs the variable.
+    done = run("-m", "tests.estimator.mnist_program", filename, *folders, environment={"TF_USE_LEGACY_KERAS": "1"})
     assert done.returncode == 0, done.stderr
     # The log of device placement is printed, too.
     results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"loss"')]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.models.keras_resnet import KerasResNet
+from tests.models.keras_resnet import BLOCKS, KerasResNet
 from tests.models.programs import first_values, random_values, run_graph
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys
@@ -44,11 +44,16 @@ def test_numbers_of_parameters(depth: int, trainable: int) -> None:
         assert {variable.dtype for variable in found} == {tf.float32}
 
 
+# One with all its blocks, and of the bottlenecks those of each kind: without a shortcut's stride, with it, and after it.
 @pytest.mark.parametrize(
-    ("depth", "size", "stem", "training"),
-    [(18, 33, "small", False), (50, 65, "large", True)],
+    ("depth", "blocks", "size", "stem", "training"),
+    [(18, (2, 2, 2, 2), 33, "small", False), (50, (1, 2), 65, "large", True)],
 )
-def test_logits_are_those_of_keras(depth: int, size: int, stem: str, training: bool) -> None:
+def test_logits_are_those_of_keras(
+    depth: int, blocks: tuple[int, ...], size: int, stem: str, training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {depth: (blocks, depth == 50)})
+    monkeypatch.setitem(BLOCKS, depth, blocks)
     params = ResNetParams(depth=depth, num_classes=5)
     images = drawn_images(3, size)
     build = network(images, params, training)
@@ -75,7 +80,8 @@ def test_first_values() -> None:
     assert all((value == 1).all() for name, value in plain.items() if name.endswith("moving_variance"))
 
 
-def test_moving_averages() -> None:
+def test_moving_averages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1,), False)})
     params = ResNetParams(depth=18, num_classes=4, batch_norm_momentum=0.8)
     images = drawn_images(6, 32)
     build = network(images, params, training=True)

@@ -7,9 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.models.keras_resnet import KerasResNet
+from tests.models.keras_resnet import BLOCKS, KerasResNet
 from tests.models.programs import estimator, rehearsed, rows, variables
 from tpudata.models.resnet import model_fn
+
+
+@pytest.fixture(autouse=True)
+def _few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave three blocks, one of each kind: without a shortcut, with one, and after one. test_resnet.py has the others."""
+    monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 2), False)})
+    monkeypatch.setitem(BLOCKS, 18, (1, 2))
+
 
 RNG = np.random.default_rng(7)
 # Quick steps for tests: few rows of the smallest images.

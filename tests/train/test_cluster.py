@@ -33,7 +33,7 @@ def free_port() -> int:
 
 
 def words(data: Path, folder: Path, *others: str) -> list[str]:
-    common = ["--model=mnist_cnn", "--batch-size=32", "--train-steps=20", "--seed=1", "--param=dropout=0.0"]
+    common = ["--model=mnist_cnn", "--batch-size=32", "--train-steps=6", "--seed=1", "--param=dropout=0.0"]
     return [*common, f"--data={data}", f"--model-dir={folder}", *others]
 
 
@@ -60,11 +60,11 @@ def test_the_tasks_of_a_slurm_step_train_as_one(digits_dataset: Path, tmp_path: 
 
 def test_an_evaluator_of_a_cluster_evaluates(digits_dataset: Path, tmp_path: Path) -> None:
     addresses = {job: [f"127.0.0.1:{free_port()}"] for job in ("chief", "worker", "evaluator")}
-    given = words(digits_dataset, tmp_path, "--save-checkpoints-steps=10")
+    given = words(digits_dataset, tmp_path, "--save-checkpoints-steps=3")
     tasks = [{"cluster": addresses, "task": {"type": job, "index": 0}} for job in addresses]
     outs = train(given, [{"TF_CONFIG": json.dumps(task)} for task in tasks])
     assert ["evaluate" in out for out in outs] == [False, False, True]
-    assert record(tmp_path, "evaluation.json")["global_step"] == 20
+    assert record(tmp_path, "evaluation.json")["global_step"] == 6
 
 
 @pytest.mark.parametrize(

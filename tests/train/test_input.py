@@ -87,18 +87,17 @@ def test_crops_are_random_in_training_and_of_the_middle_otherwise(photographs: P
 
 
 def test_augmentation_and_mixing_are_of_training(photographs: Path, tmp_path: Path) -> None:
-    plain = _fed(tmp_path / "plain", photographs, "--image-size=32")
-    np.testing.assert_array_equal(plain["image"][..., 1], 77)
-    augmented = _fed(tmp_path / "augmented", photographs, "--image-size=32", "--augment")
-    assert (augmented["image"] != plain["image"]).any()
-    for name in ("mixup", "cutmix"):
-        mixed = _fed(tmp_path / name, photographs, "--image-size=32", f"--mix={name}")
+    for name, flags in (("mixup", ["--augment"]), ("cutmix", [])):
+        mixed = _fed(tmp_path / name, photographs, "--image-size=32", f"--mix={name}", *flags)
+        # All pictures have the same green, and keep it in a mix of them.
+        assert (mixed["image"][..., 1] != 77).any() == bool(flags)
         assert mixed["labels"].shape == (4, 10)
         np.testing.assert_allclose(mixed["labels"].sum(axis=1), 1, rtol=1e-5)
         assert ((mixed["labels"] > 0) & (mixed["labels"] < 1)).any()
 
 
-def test_a_resnet_learns_from_crops(photographs: Path, tmp_path: Path) -> None:
+def test_a_resnet_learns_from_crops(photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1), False)})  # two blocks instead of eight
     flags = ["--crop=32", "--augment", "--mix=cutmix", "--train-steps=1", "--batch-size=4", "--param=depth=18"]
     assert _train(photographs, tmp_path / "m", *flags, model="resnet") == 0
     assert json.loads((tmp_path / "m" / "evaluation.json").read_text())["records"] == 4
@@ -132,7 +131,7 @@ def test_language_models_learn_from_padded_tokens(model: str, tokens: Path, tmp_
     size = {"char_lstm": ["--param=hidden_units=16", "--param=max_new_tokens=4", "--param=temperature=0"]}
     flags = ["--sequence-length=8", "--batch-size=8", "--param=learning_rate=0.05"]
     flags += size.get(model, ["--param=hidden_size=16", "--param=num_layers=1"])
-    assert _train(tokens, tmp_path / "m", *flags, "--train-steps=60", model=model) == 0
+    assert _train(tokens, tmp_path / "m", *flags, "--train-steps=40", model=model) == 0
     # Each letter follows from the one before: all that counts can be known.
     assert json.loads((tmp_path / "m" / "evaluation.json").read_text())["accuracy"] > 0.95
     if model == "char_lstm":

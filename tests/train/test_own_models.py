@@ -125,11 +125,11 @@ def test_resumed_training_is_fed_the_very_next_batch(
         row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("train  "))
         return row.split()[4]
 
-    resumed = [loss("resumed", steps) for steps in (1, 2, 4)]
-    assert len(set(resumed)) == 3
-    # A run that goes through gives its losses at the same steps.
-    assert [loss(f"through {steps}", steps) for steps in (2, 4)] == resumed[1:]
-    assert loss("other seed", 4, "--seed=1") != resumed[2]
+    resumed = [loss("resumed", steps) for steps in (1, 3)]
+    assert len(set(resumed)) == 2
+    # A run that goes through gives its loss at the same step.
+    assert loss("through", 3) == resumed[1]
+    assert loss("other seed", 3, "--seed=1") != resumed[1]
 
 
 ASKING_MODEL = """
@@ -204,17 +204,14 @@ def model_fn(features, labels, mode):
 """
 
 
-@pytest.mark.parametrize(
-    ("mode", "model"),
-    [("train_and_eval", "mnist_cnn")] + [(mode, "plain_model:model_fn") for mode in ("train", "eval", "predict")],
-)
+@pytest.mark.parametrize("mode", ["train_and_eval", "train", "eval", "predict"])
 def test_a_rehearsal_finds_nothing_and_writes_nothing(
-    mode: str, model: str, digits_dataset: Path, own_models: Path, caplog: pytest.LogCaptureFixture
+    mode: str, digits_dataset: Path, own_models: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (own_models / "plain_model.py").write_text(PLAIN_MODEL)
     flags = ["--rehearse", "--use_tpu=true", f"--mode={mode}"]
     with caplog.at_level("INFO"):
-        assert train_job(digits_dataset, own_models / "m", *flags, model=model) == 0
+        assert train_job(digits_dataset, own_models / "m", *flags, model="plain_model:model_fn") == 0
     names = {"train_and_eval": "train, eval", "predict": "infer"}.get(mode, mode)
     assert f"Rehearsal of {names}: nothing that a TPU would reject." in caplog.text
     assert not (own_models / "m").exists()

@@ -33,17 +33,12 @@ def test_sigterm_saves_and_the_same_command_carries_on(digits_dataset: Path, tmp
         "--use_tpu=false",
         "--master=",
     ]
-    command = [sys.executable, "-m", "tpudata.train", *common, f"--model-dir={tmp_path / 'm'}"]
-    # A level that is set already is left alone, and the tests above have set one.
-    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    with subprocess.Popen(
-        [*command, "--train-steps=3000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        assert process.stderr is not None
-        assert any(line.startswith("step ") for line in process.stderr)
-        process.terminate()
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 75
+    command = ["-m", "tpudata.train", *common, f"--model-dir={tmp_path / 'm'}"]
+    with Forked(*command, "--train-steps=3000") as process:
+        process.wait_for("step ")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 75
+        out, err = process.stdout, process.stderr
     found = re.search(
         r"^SIGTERM: training stopped at step (\d+), which is saved. Run again to continue.$", err, re.MULTILINE
     )
@@ -52,7 +47,10 @@ def test_sigterm_saves_and_the_same_command_carries_on(digits_dataset: Path, tmp
     assert step % 10 == 1  # the loop that ran: the first ends at the first step, for the log
     assert "Traceback" not in err
     assert out.startswith("configuration, saved in train_config.json:\n")
-    done = subprocess.run([*command, f"--train-steps={step + 20}"], capture_output=True, text=True, env=environment)
+    # A level that is set already is left alone, and the tests above have set one.
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    command = [sys.executable, *command, f"--train-steps={step + 20}"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     # Nothing but progress on stderr.
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["step", "step", "Saved", "Evaluated"]

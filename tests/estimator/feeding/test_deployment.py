@@ -93,18 +93,26 @@ def test_training_on_one_host(mode: Mode, calls: int, batch_size: int, tmp_path:
     assert recorded.deployments == [(0, i, calls, 4 // calls) for i in range(calls)]
 
 
+# Of 4 replicas on 2 hosts: calls of input_fn, its batch size and its replicas.
+EVALUATION = [
+    ({"per_host_input_for_training": Mode.PER_SHARD_V1}, 2, 8, 2),
+    ({"per_host_input_for_training": Mode.PER_HOST_V1}, 2, 8, 2),
+    ({"per_host_input_for_training": Mode.PER_HOST_V2}, 2, 4, 2),
+    ({"per_host_input_for_training": Mode.BROADCAST}, 1, 16, 4),
+    ({"per_host_input_for_training": Mode.SLICED}, 1, 16, 4),
+    ({"eval_training_input_configuration": Mode.SLICED}, 1, 16, 4),
+]
+
+
+# A prediction's calls are those of an evaluation.
 @pytest.mark.parametrize(
-    ("config", "calls", "batch_size", "replicas"),
+    ("what", "config", "calls", "batch_size", "replicas"),
     [
-        ({"per_host_input_for_training": Mode.PER_SHARD_V1}, 2, 8, 2),
-        ({"per_host_input_for_training": Mode.PER_HOST_V1}, 2, 8, 2),
-        ({"per_host_input_for_training": Mode.PER_HOST_V2}, 2, 4, 2),
-        ({"per_host_input_for_training": Mode.BROADCAST}, 1, 16, 4),
-        ({"per_host_input_for_training": Mode.SLICED}, 1, 16, 4),
-        ({"eval_training_input_configuration": Mode.SLICED}, 1, 16, 4),
+        *(("evaluate", *case) for case in EVALUATION),
+        *(pytest.param("predict", *case, marks=pytest.mark.matrix) for case in EVALUATION[:1] + EVALUATION[3:5]),
+        *(("predict", *case) for case in EVALUATION[1:3] + EVALUATION[5:]),
     ],
 )
-@pytest.mark.parametrize("what", ["evaluate", "predict"])
 def test_evaluation_and_prediction(
     what: str, config: Any, calls: int, batch_size: int, replicas: int, pretend: Any, tmp_path: Path
 ) -> None:

@@ -138,7 +138,7 @@ def count(turn):
 
 
 with ThreadPoolExecutor(8) as pool:
-    print(set(pool.map(count, range(64))))
+    print(set(pool.map(count, range(24))))
 """
 
 

@@ -17,7 +17,7 @@ from tests.input.clusters import cluster
 from tpudata import make_input_fn
 from tpudata.estimator.feeding.python_operations import python_operations
 
-BATCH, STEPS, CORES = 24, 6, 2
+BATCH, STEPS, CORES = 24, 4, 2
 HOSTS = [f"/job:worker/replica:0/task:{host}/device:CPU:0" for host in range(2)]
 # Calls of input_fn as (host, number, calls, replicas), and the batch size that they see.
 TWO = [(0, 0, 2, 2), (1, 1, 2, 2)]
@@ -26,9 +26,10 @@ CALLS = [
     ("train", "PER_HOST_V1", TWO, 12),
     ("train", "PER_HOST_V2", TWO, 6),
     ("train", "PER_SHARD_V1", FOUR, 6),
-    *[(mode, "PER_HOST_V1", TWO, 12) for mode in ("eval", "infer")],
-    *[(mode, "PER_HOST_V2", TWO, 6) for mode in ("eval", "infer")],
-    *[(mode, "PER_SHARD_V1", TWO, 12) for mode in ("eval", "infer")],
+    ("eval", "PER_HOST_V1", TWO, 12),
+    ("eval", "PER_HOST_V2", TWO, 6),
+    ("eval", "PER_SHARD_V1", TWO, 12),
+    ("infer", "PER_HOST_V1", TWO, 12),
 ]
 
 

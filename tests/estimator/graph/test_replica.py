@@ -16,8 +16,9 @@ from tests.estimator.loops.training.test_loop import OPTIMIZERS
 from tests.estimator.programs import make_estimator, make_model_fn, train_input_fn, v1
 from tpudata.estimator import CrossShardOptimizer, ModeKeys, ModelFnError, TPUEstimatorSpec
 
-STEPS = 20
+STEPS = 6
 V1_OPTIMIZERS = {**OPTIMIZERS, "ftrl": lambda: v1.train.FtrlOptimizer(0.1)}
+FEW = ("momentum", "adam", "ftrl")
 KERAS_OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "sgd": lambda optimizers: optimizers.SGD(0.1),
     "momentum": lambda optimizers: optimizers.SGD(0.05, momentum=0.9),
@@ -49,10 +50,13 @@ def assert_equal_runs(one: Any, several: Any) -> None:
         np.testing.assert_allclose(several[1][name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("name", V1_OPTIMIZERS)
+# The others create slots and update variables as these do; on one replica, test_loop trains with all.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in FEW else pytest.mark.matrix) for name in V1_OPTIMIZERS]
+)
 def test_v1_optimizers(name: str, tmp_path: Path) -> None:
     model_fn = make_model_fn(V1_OPTIMIZERS[name])
-    assert_equal_runs(trained(tmp_path, model_fn, 1), trained(tmp_path, model_fn, 4))
+    assert_equal_runs(trained(tmp_path, model_fn, 1), trained(tmp_path, model_fn, 2))
 
 
 def keras_model_fn(optimizer: Callable[[], Any], style: str) -> Any:
@@ -71,18 +75,17 @@ def keras_model_fn(optimizer: Callable[[], Any], style: str) -> Any:
     return model_fn
 
 
-# Each optimizer with one library, and each way of applying gradients with both.
-WITH_TF_KERAS = {"sgd", "momentum", "ftrl"}
+# Each way of applying gradients with both libraries.
+WITH_TF_KERAS = {"sgd", "momentum"}
+WITH_KERAS = {"adam", "rmsprop"}
 
 
 @pytest.mark.parametrize(
     ("name", "library"),
     [
-        pytest.param(
-            name, library, marks=[] if (name in WITH_TF_KERAS) == (library == "tf_keras") else pytest.mark.matrix
-        )
+        pytest.param(name, library, marks=[] if name in few else pytest.mark.matrix)
         for name in KERAS_OPTIMIZERS
-        for library in ("tf_keras", "keras")
+        for library, few in (("tf_keras", WITH_TF_KERAS), ("keras", WITH_KERAS))
     ],
 )
 def test_keras_optimizers(name: str, library: str, tmp_path: Path) -> None:
@@ -167,7 +170,7 @@ def custom_model_fn(optimizer: Callable[[], Any], *, wrapped: bool) -> Any:
 @pytest.mark.parametrize("name", CUSTOM)
 def test_optimizers_that_apply_gradients_themselves(name: str, tmp_path: Path) -> None:
     model_fn = custom_model_fn(CUSTOM[name], wrapped=True)
-    assert_equal_runs(trained(tmp_path, model_fn, 1, steps=8), trained(tmp_path, model_fn, 4, steps=8))
+    assert_equal_runs(trained(tmp_path, model_fn, 1), trained(tmp_path, model_fn, 2))
 
 
 def test_an_optimizer_that_assigns_and_is_not_wrapped(tmp_path: Path) -> None:
@@ -197,7 +200,7 @@ def clipped(reduction: str) -> Any:
 @pytest.mark.parametrize("reduction", [v1.losses.Reduction.MEAN, v1.losses.Reduction.SUM])
 def test_reductions_and_assigned_weights(reduction: str, tmp_path: Path) -> None:
     one = trained(tmp_path, clipped(reduction), 1, steps=20)
-    assert_equal_runs(one, trained(tmp_path, clipped(reduction), 4, steps=20))
+    assert_equal_runs(one, trained(tmp_path, clipped(reduction), 2, steps=20))
     assert np.abs(one[1]["linear/w"]).max() == np.float32(0.9)
 
 
@@ -228,14 +231,14 @@ def collecting(seen: list[Any]) -> Any:
 
 def test_collections_are_each_replica_s_own(tmp_path: Path) -> None:
     seen: list[Any] = []
-    one = trained(tmp_path, collecting(seen), 1, steps=20)
+    one = trained(tmp_path, collecting(seen), 1)
     first = seen[:3]
     assert first == [(1, 1), 2, ["linear/w:0", "linear/b:0"]]
     seen.clear()
-    several = trained(tmp_path, collecting(seen), 4, steps=20)
-    assert all(seen.count(item) == 5 for item in first)  # the scratch trace and four replicas
+    several = trained(tmp_path, collecting(seen), 2)
+    assert all(seen.count(item) == 3 for item in first)  # the scratch trace and two replicas
     assert_equal_runs(one, several)
-    assert one[1]["calls"] == several[1]["calls"] == 20
+    assert one[1]["calls"] == several[1]["calls"] == STEPS
     assert "training/linear/w/Momentum" in one[1]
 
 
@@ -290,8 +293,7 @@ DRAWS = {
 }
 
 
-@pytest.mark.parametrize("seed", [1, None])
-@pytest.mark.parametrize("kind", DRAWS)
+@pytest.mark.parametrize(("kind", "seed"), [("v1", 1), ("v1", None), ("tf_keras", 1), ("keras", None)])
 def test_replicas_draw_differently(kind: str, seed: int | None, tmp_path: Path) -> None:
     _, values = trained(tmp_path, random_rows(DRAWS[kind]), 2, steps=1, tf_random_seed=seed)
     # The variance over the replicas: 0 if they drew the same.
@@ -320,7 +322,7 @@ def test_loops_on_several_replicas(tmp_path: Path) -> None:
     assert len(calls) == 3  # the scratch trace, and one for each replica
 
 
-@pytest.mark.parametrize("iterations", [1, 4, 7, 100])  # divides 12 steps, does not, and is larger
+@pytest.mark.parametrize("iterations", [1, 7, 100])  # divides 12 steps, does not, and is larger
 def test_loops_of_every_length_end_at_the_last_step(iterations: int, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"tpu_config": {"num_replicas": 2}, "save_summary_steps": 1}
     estimator = make_estimator(tmp_path / "two", iterations=iterations, **settings)
@@ -362,6 +364,8 @@ def test_nothing_of_the_process_is_changed(tmp_path: Path) -> None:
         tf.summary.scalar("four times", 4 * loss)
         return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
+    # The first training of a process imports parts of TensorFlow, and one of them sets filters.
+    trained(tmp_path / "first", model_fn, 2, steps=1)
     before = list(warnings.filters), warnings.showwarning, dict(os.environ), signal.getsignal(signal.SIGTERM)
-    trained(tmp_path, model_fn, 4, steps=2)
+    trained(tmp_path, model_fn, 2, steps=2)
     assert (list(warnings.filters), warnings.showwarning, dict(os.environ), signal.getsignal(signal.SIGTERM)) == before

@@ -68,7 +68,15 @@ def steps_input_fn(params: dict[str, Any]) -> Any:
 ALL = {ModeKeys.TRAIN: train_input_fn, ModeKeys.EVAL: steps_input_fn, ModeKeys.PREDICT: finite_input_fn(10)}
 
 
-@pytest.mark.parametrize("optimizer", ["MomentumOptimizer", "AdamOptimizer", "RMSPropOptimizer", "FtrlOptimizer"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        "AdamOptimizer",
+        "FtrlOptimizer",
+        pytest.param("MomentumOptimizer", marks=pytest.mark.matrix),
+        pytest.param("RMSPropOptimizer", marks=pytest.mark.matrix),
+    ],
+)
 def test_nothing_to_report(optimizer: str, tmp_path: Path) -> None:
     kwargs = {"momentum": 0.9} if optimizer == "MomentumOptimizer" else {}
     model_fn = make_model_fn(lambda: getattr(v1.train, optimizer)(0.1, **kwargs))
@@ -492,7 +500,8 @@ def test_a_plain_estimator_is_checked_too(tmp_path: Path) -> None:
     assert [item.where for item in findings] == ["batch size"]
     assert "train_batch_size=None" in findings[0].what
     estimator = make_estimator(tmp_path)
-    assert check_tpu_compatibility(estimator, ALL) == list(estimator.rehearse(ALL))
+    modes = {ModeKeys.EVAL: finite_input_fn(10)}
+    assert check_tpu_compatibility(estimator, modes) == list(estimator.rehearse(modes)) != []
     with pytest.raises(TypeError, match=r"^check_tpu_compatibility: estimator must be a TPUEstimator, got str"):
         check_tpu_compatibility("estimator", ALL)  # type: ignore[arg-type]
 

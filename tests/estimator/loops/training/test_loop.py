@@ -229,8 +229,9 @@ def test_initial_values_do_not_depend_on_what_ran_before(tmp_path: Path) -> None
     np.testing.assert_array_equal(*values)
 
 
-@pytest.mark.parametrize("with_hooks", [False, True])
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(
+    ("replicas", "with_hooks"), [(1, False), (1, True), (2, False), pytest.param(2, True, marks=pytest.mark.matrix)]
+)
 def test_nan_in_the_input_stops_at_its_step(replicas: int, with_hooks: bool, tmp_path: Path) -> None:
     x = X.copy()
     x[8 * 3 + 2, 1] = np.nan  # in the fourth batch
@@ -264,8 +265,13 @@ def test_data_that_repeat_nothing(hooks: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(estimator.last_loss, expected[-1], rtol=1e-5)
 
 
-@pytest.mark.parametrize("with_hooks", [False, True])
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(
+    ("replicas", "with_hooks"),
+    [
+        *((1, False), (2, True)),
+        *(pytest.param(*case, marks=pytest.mark.matrix) for case in ((1, True), (2, False))),
+    ],
+)
 def test_a_variable_that_is_not_finite_is_named(replicas: int, with_hooks: bool, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         outputs = programs.linear(features["x"])
