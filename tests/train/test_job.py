@@ -163,7 +163,7 @@ def test_a_batch_that_the_cores_cannot_split_is_told_in_a_line(
 
 @pytest.mark.parametrize(
     ("flags", "num_classes", "label_offset"),
-    [([], 10, 1), (["--param=label_offset=0", "--param=num_classes=12"], 12, 0)],
+    [([], 10, 1), (["--param=label_offset=0"], 11, 0), (["--param=num_classes=12"], 12, 1)],
 )
 def test_a_model_is_given_the_offset_of_the_labels(
     tmp_path: Path, flags: list[str], num_classes: int, label_offset: int
