@@ -9,7 +9,6 @@ import json
 import re
 import signal
 import time
-import types
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +25,7 @@ from beam_jobs.images import run
 from beam_jobs.run.failures import failure
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.test_gs import stored
-from tests.helpers.fake_dataflow import JOB_ID, FakeDataflow
+from tests.helpers.fake_dataflow import IMPATIENT, JOB_ID, FakeDataflow
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import make_pictures
 from tpudata.cli import main
@@ -34,12 +33,12 @@ from tpudata.errors import OutputError, TpudataError
 from tpudata.storage.select import _storage
 
 URL = f"https://console.cloud.google.com/dataflow/jobs/us-central1/{JOB_ID}?project=p"
-# Beam asks Dataflow every 5 s; this command asks more often.
 PROGRAM = """
-import sys, time, types
+import sys
 from apache_beam.runners.dataflow import dataflow_runner
-dataflow_runner.time = types.SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
+from tests.helpers.fake_dataflow import IMPATIENT
 from tpudata.cli import main
+dataflow_runner.time = IMPATIENT
 sys.exit(main(sys.argv[1:]))
 """
 # As the API numbers states.
@@ -103,9 +102,8 @@ def store(monkeypatch: pytest.MonkeyPatch, pictures: Path) -> Iterator[FakeGcs]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let Beam, which asks Dataflow every 5 s, ask more often."""
-    often = types.SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
-    monkeypatch.setattr(dataflow_runner, "time", often)
+    """Let Beam in this process ask Dataflow often."""
+    monkeypatch.setattr(dataflow_runner, "time", IMPATIENT)
 
 
 @pytest.fixture

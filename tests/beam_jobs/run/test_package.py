@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
-from beam_jobs import images
+from beam_jobs import images, text
 from beam_jobs.run.package import build_wheel, with_package
 from beam_jobs.run.runner import pipeline_options
 from tests.helpers.pictures import digests, make_pictures
@@ -144,11 +144,16 @@ def worker_pool(installed: Path, tmp_path: Path) -> Iterator[int]:
         yield port
 
 
-def test_workers_with_the_package_alone_run_the_steps_of_a_real_job(worker_pool: int, tmp_path: Path) -> None:
+def test_workers_with_the_package_alone_run_the_steps_of_real_jobs(worker_pool: int, tmp_path: Path) -> None:
     engine = ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=EXTERNAL"]
     engine.append(f"--environment_config=localhost:{worker_pool}")
     make_pictures(tmp_path / "in", 12)
-    argv = [f"--input={tmp_path}/in", "--shard-size=15kB"]
-    assert images.run([*argv, f"--output={tmp_path}/here"]) == 0
-    assert images.run([*argv, f"--output={tmp_path}/there", *engine]) == 0
-    assert digests(tmp_path / "there") == digests(tmp_path / "here")
+    (tmp_path / "in.txt").write_text("one line\nand another\n" * 50)
+    for run, argv in (
+        (images.run, [f"--input={tmp_path}/in", "--shard-size=15kB"]),
+        (text.run, [f"--input={tmp_path}/in.txt", "--tokenizer=bytes", "--sequence-length=16", "--pack"]),
+    ):
+        name = run.__module__
+        assert run([*argv, f"--output={tmp_path}/{name}-here"]) == 0
+        assert run([*argv, f"--output={tmp_path}/{name}-there", *engine]) == 0
+        assert digests(tmp_path / f"{name}-there") == digests(tmp_path / f"{name}-here")

@@ -20,18 +20,16 @@ def taken(
     Ranges are read, or the numbers of records that are in memory, and rows picked.
     """
     slots, block = order.slots(first, last), start // order.steps_per_block
-    found_in = order.numbers(slots, block) if by_number else order.ranges(slots, block).map(tf.range)
-    read = found_in.rebatch(len(slots) * order.turns)
-    rows_of = tf.data.Dataset.range(block, 1 << 62).map(lambda number: order.rows(slots, number))
-    blocks = (
-        tf.data.Dataset.zip((rows_of, read)).map(lambda rows, records: tf.gather(records, rows)).as_numpy_iterator()
-    )
+    records = order.numbers(slots, block) if by_number else order.ranges(slots, block).map(tf.range)
+    rows = tf.data.Dataset.range(block, 1 << 62).map(lambda number: order.rows(slots, number))
+    pairs = tf.data.Dataset.zip((records.rebatch(len(slots) * order.turns), rows))
+    blocks = pairs.map(tf.gather).as_numpy_iterator()
     offset = slots.start * order.stride
     found: list[npt.NDArray[np.int64]] = []
     skipped = start - block * order.steps_per_block
     while len(found) < steps + skipped:
-        rows = next(blocks)
-        found += list(rows[:, first - offset : last - offset])
+        batches = next(blocks)
+        found += list(batches[:, first - offset : last - offset])
     return np.array(found[skipped : skipped + steps])
 
 

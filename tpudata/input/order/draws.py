@@ -11,7 +11,7 @@ EPOCH_DRAWS, BLOCK_DRAWS, STEP_DRAWS = 0, 1, 2
 _USES = 4
 # Random bits of a draw.
 DRAW_BITS = 40
-# Number of the algorithm.
+# TensorFlow's number of the Philox algorithm.
 _PHILOX = 1
 
 

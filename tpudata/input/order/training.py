@@ -168,7 +168,15 @@ class TrainingOrder:
 
 
 def _ranges(firsts: tf.Tensor, lasts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return where the numbers of each range [first, last) begin, int64 [ranges + 1], and those of all, int64 [n]."""
+    """Return the numbers of several ranges, one range after the other.
+
+    Args:
+        firsts: first number of each range, int64 [ranges].
+        lasts: the number after its last one, int64 [ranges].
+
+    Returns:
+        The places in the result at which the ranges begin, and its end: int64 [ranges + 1]; and the numbers: int64 [n].
+    """
     found = tf.raw_ops.RaggedRange(starts=firsts, limits=lasts, deltas=tf.constant(1, tf.int64), Tsplits=tf.int64)
     return found.rt_nested_splits, found.rt_dense_values
 
