@@ -1,6 +1,8 @@
 """Pipelines that do the same, each in a separate process, measured in turn.
 
-In one process they would share its processor's caches and its memory: what one pipeline has in advance costs the others.
+In one process they would share its processor's caches and its memory: what one pipeline has in advance costs the others. Batches
+are taken by a loop in a graph, as in training: in Python, the objects of a batch of 1,024 records of 842 bytes take 0.1 ms if it is
+(features, labels), half of that if it is one tensor, and reading takes 1.2 ms.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -60,22 +62,24 @@ def table(sides: dict[str, Side], batch_size: int, rounds: int) -> None:
 
 
 def _serve(connection: Connection, side: Side) -> None:
-    batches = _endless(side.build())
-    for _ in range(side.warm_up):
-        next(batches)
+    import tensorflow as tf
+
+    dataset = side.build()
+    batches = iter(dataset if dataset.cardinality() == tf.data.INFINITE_CARDINALITY else dataset.repeat())
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def take(count: tf.Tensor) -> None:
+        for _ in tf.range(count):
+            batches.get_next()
+
+    take(tf.constant(side.warm_up))
     connection.send(True)
     while connection.recv():
         cpu, _ = _settled()
         wall = time.perf_counter()
-        for _ in range(side.batches):
-            next(batches)
+        take(tf.constant(side.batches))
         cpu_after, wall_after = _settled()
         connection.send((cpu_after - cpu, wall_after - wall))
-
-
-def _endless(dataset: Any) -> Iterator[Any]:
-    while True:
-        yield from dataset
 
 
 def _settled() -> tuple[float, float]:

@@ -4,8 +4,9 @@
 
 Cases, by default all:
 
-    fixed     MNIST-like records of 842 bytes in batches of 1,024, parsed and normalised, next to TensorFlow's raw reader, which
-              does neither, in order and shuffled, and to the two usual ways to parse
+    fixed     MNIST-like records of 842 bytes in batches of 1,024, parsed, next to TensorFlow's raw reader, which parses nothing, in
+              order and shuffled, to the two usual ways to parse, and to the least that a graph has to do: read, decode_raw, a
+              slice for each feature, and a gather if it shuffles
     resume    seconds to the first batch from step 0 and from later ones
     shuffle   how well a dataset that is sorted by class is mixed, next to a true permutation
     tokens    rows of 512 packed tokens, as int64 lists and as bytes of int32, in batches of 1,024
@@ -47,10 +48,12 @@ from tpudata.format import (
     Source,
     Split,
     encode_example,
+    open_dataset,
     shard_name,
     write_metadata,
     write_shard,
 )
+from tpudata.format.example.value_positions import value_places
 from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.training import TrainingOrder
 
@@ -89,7 +92,7 @@ def main() -> None:
 
 def fixed(folder: Path, rounds: int) -> None:
     """Measure records of one size: a dataset that fits the shuffle's window, and one that does not."""
-    rounds_of = {title: 1600 for title in FIXED if title.startswith("tpudata, training")}
+    rounds_of = {title: 1600 for title in FIXED if title.startswith(("tpudata, training", "least, shuffled"))}
     for name, records, batches in (("52 MB", 61_440, 300), ("345 MB", 409_600, 400)):
         data = mnist_like(folder / f"fixed-{records}", records)
         # What is slow takes part of the records; a window is filled, and filled anew, several times in a round.
@@ -191,6 +194,46 @@ def slowly(data: str) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(_files(data)).map(parse_record).batch(BATCH).prefetch(2)
 
 
+def least(data: str) -> tf.data.Dataset:
+    """Return the least that makes tensors of records in order: it knows where the values are, and checks nothing."""
+    return (
+        tf.data.TFRecordDataset(_files(data))
+        .batch(BATCH)
+        .map(sliced(data), num_parallel_calls=tf.data.AUTOTUNE)
+        .prefetch(2)
+    )
+
+
+def least_shuffled(data: str) -> tf.data.Dataset:
+    """Return the least that shuffles them in a graph: runs of 1,024 records in any order, mixed in a window."""
+    dataset, decoded = open_dataset(data), sliced(data)
+    files, shards = tf.constant(_files(data)), dataset.manifest.split("train").shards
+    offsets = tf.constant([dataset.index(shard).offsets[:-1:BATCH] for shard in shards])
+    runs = [shard.records // BATCH for shard in shards]
+    assert len(set(runs)) == 1
+    size = runs[0] * len(runs)
+
+    def run(number: tf.Tensor) -> Any:
+        place = tf.random.stateless_uniform([], tf.stack([0, number]), 0, size, tf.int64)
+        file, number = place // runs[0], place % runs[0]
+        stored = tf.raw_ops.TFRecordDatasetV2(
+            filenames=[files[file]], compression_type="", buffer_size=1 << 20, byte_offsets=[offsets[file, number]]
+        )
+        records = tf.data.experimental.from_variant(stored, tf.TensorSpec([], tf.string))
+        return decoded(records.batch(BATCH).take(1).get_single_element())
+
+    def mixed(number: tf.Tensor, *window: tf.Tensor) -> tf.data.Dataset:
+        draws = tf.random.stateless_uniform([WINDOW], tf.stack([1, number]), dtype=tf.float32)
+        order = tf.reshape(tf.argsort(draws)[: WINDOW // BATCH * BATCH], [-1, BATCH])
+        return tf.data.Dataset.range(WINDOW // BATCH).map(
+            lambda step: tuple(tf.gather(column, order[step]) for column in window)
+        )
+
+    read = tf.data.Dataset.range(tf.int64.max).map(run, num_parallel_calls=tf.data.AUTOTUNE)
+    windows = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), read.rebatch(WINDOW)))
+    return windows.prefetch(1).flat_map(lambda number, window: mixed(number, *window)).prefetch(2)
+
+
 def training(data: str, **options: Any) -> tf.data.Dataset:
     """Return ours, shuffled; images uint8 as stored, unless options say otherwise."""
     return tpudata.make_input_fn(data, "train", training=True, seed=1, **options)({"batch_size": BATCH})
@@ -206,6 +249,8 @@ FIXED: dict[str, Callable[[str], tf.data.Dataset]] = {
     "raw, shuffled": shuffled,
     "batch, parse_example": in_batches,
     "map(parse_single_example), batch": slowly,
+    "least: batch, decode_raw, slices": least,
+    "least, shuffled": least_shuffled,
     "tpudata, training": training,
     "tpudata, training, float32": partial(training, images=tpudata.Images(dtype="float32")),
     "tpudata, training, shuffle=False": partial(training, shuffle=False),
@@ -215,6 +260,21 @@ FIXED: dict[str, Callable[[str], tf.data.Dataset]] = {
 
 def _files(data: str) -> list[str]:
     return sorted(str(path) for path in Path(data).glob("train-*"))
+
+
+def sliced(data: str) -> Callable[[tf.Tensor], Any]:
+    """Return a function that cuts pictures and labels, uint8 and int32, out of records of one layout."""
+    first = next(iter(tf.data.TFRecordDataset(_files(data)))).numpy()
+    places = value_places(first)
+    assert places is not None
+    image, label = places["image_raw"], places["label"]
+
+    def cut(records: tf.Tensor) -> Any:
+        matrix = tf.ensure_shape(tf.io.decode_raw(records, tf.uint8), [None, len(first)])
+        images = tf.reshape(matrix[:, image.begin : image.end], [-1, 28, 28, 1])
+        return images, tf.cast(matrix[:, label.begin], tf.int32)
+
+    return cut
 
 
 def parse_batch(records: tf.Tensor) -> Any:
