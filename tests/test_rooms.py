@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TypeAlias
 
 import pytest
 
@@ -48,7 +49,13 @@ WITHOUT_TENSORFLOW = (
 MOST_MODULES = 12
 TENSORFLOW = {"tensorflow", "tf_keras", "keras"}
 MODULES = modules_of("tpudata") | modules_of("beam_jobs")
-GRAPH = import_graph(MODULES)
+Graph: TypeAlias = "dict[str, set[str]]"
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    """Which modules each module imports."""
+    return import_graph(MODULES)
 
 
 def room_of(name: str) -> str:
@@ -66,28 +73,28 @@ def test_every_room_is_in_the_order() -> None:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_imports_run_downwards(room: str) -> None:
+def test_imports_run_downwards(room: str, graph: Graph) -> None:
     allowed = {*ROOMS[: ROOMS.index(room) + 1], *(["tpudata"] if room in USERS else [])}
     assert modules_in(room)
-    found = {(module, name) for module in modules_in(room) for name in GRAPH[module]}
+    found = {(module, name) for module in modules_in(room) for name in graph[module]}
     assert {(module, name) for module, name in found if room_of(name) not in allowed} == set()
 
 
-def test_only_commands_that_need_it_import_beam_jobs() -> None:
-    callers = {module for module, below in GRAPH.items() if below & modules_in("beam_jobs")}
+def test_only_commands_that_need_it_import_beam_jobs(graph: Graph) -> None:
+    callers = {module for module, below in graph.items() if below & modules_in("beam_jobs")}
     assert callers - modules_in("beam_jobs") == CONVERTING
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
-    assert circles(GRAPH) == {}
+def test_no_module_imports_itself_by_way_of_others(graph: Graph) -> None:
+    assert circles(graph) == {}
 
 
-def test_conversion_reaches_no_tensorflow() -> None:
+def test_conversion_reaches_no_tensorflow(graph: Graph) -> None:
     """Follow all imports, also those of functions; tests/test_public_names.py loads the modules."""
     reached, waiting = set(), modules_in(*WITHOUT_TENSORFLOW)
     while waiting:
         reached |= waiting
-        waiting = set().union(*(GRAPH[module] for module in waiting)) - reached
+        waiting = set().union(*(graph[module] for module in waiting)) - reached
     names = {(module, item.name) for module in reached for item in imports(MODULES[module])}
     assert {(module, name) for module, name in names if name.partition(".")[0] in TENSORFLOW} == set()
 
