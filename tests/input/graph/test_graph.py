@@ -95,7 +95,7 @@ MAKES: dict[str, Callable[[Sources, bool], InputFn]] = {
         sequences(s), "train", training=t, seed=1, tokens=tpudata.Tokens(sequence_length=16)
     ),
     "buckets": lambda s, t: make_input_fn(
-        sequences(s), "train", training=t, seed=1, tokens=tpudata.Tokens(buckets=(4, 8, 16))
+        sequences(s), "train", training=t, seed=1, tokens=tpudata.Tokens(buckets=(8, 16))
     ),
     "compressed": lambda s, t: make_input_fn(compressed(s), "train", training=t, seed=1),
     "tfrecord": lambda s, t: make_input_fn(plain(s, "tfrecord"), training=t, seed=1, parse=lambda r: {"x": r}),
