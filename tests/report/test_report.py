@@ -225,11 +225,15 @@ def test_texts_by_class(tmp_path: Path) -> None:
     assert "Shard size" in text or "All have" in text
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
+BROWSER = next(filter(shutil.which, ("chromium", "chromium-browser", "google-chrome")), None)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="Chromium is not installed")
 def test_a_browser_shows_it(tmp_path: Path) -> None:
     report(images(tmp_path, "imagenet"))
     shot = tmp_path / "shot.png"
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,1400"]
+    assert BROWSER is not None
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,1400"]
     page = f"file://{tmp_path}/report.html"
     subprocess.run([*command, f"--screenshot={shot}", page], check=True, capture_output=True, timeout=120)
     with Image.open(shot) as picture:
