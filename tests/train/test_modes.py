@@ -73,7 +73,7 @@ def test_exports_and_predictions_are_those_of_a_checkpoint(
             "class_name",
             *(name for name in rows[0] if name in ("classes", "probabilities")),
         ]
-    assert not np.allclose(*predicted)
+    assert not np.allclose(predicted[0], predicted[1])
 
 
 def test_a_text_generator_goes_on_with_a_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,7 @@ def by_dataset(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
         (queues, 1),
         (one_shot, 2),
         pytest.param(initialized, 2, marks=pytest.mark.matrix),
-        (queues, 2),
+        pytest.param(queues, 2, marks=pytest.mark.matrix),
     ],
 )
 def test_they_train_and_evaluate_as_a_dataset_does(

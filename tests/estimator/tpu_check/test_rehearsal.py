@@ -72,7 +72,7 @@ ALL = {ModeKeys.TRAIN: train_input_fn, ModeKeys.EVAL: steps_input_fn, ModeKeys.P
     "optimizer",
     [
         "AdamOptimizer",
-        "FtrlOptimizer",
+        pytest.param("FtrlOptimizer", marks=pytest.mark.matrix),
         pytest.param("MomentumOptimizer", marks=pytest.mark.matrix),
         pytest.param("RMSPropOptimizer", marks=pytest.mark.matrix),
     ],
@@ -84,7 +84,8 @@ def test_nothing_to_report(optimizer: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["keras", "tf_keras"])
+# The CNN below has layers of tf_keras.
+@pytest.mark.parametrize("name", ["keras", pytest.param("tf_keras", marks=pytest.mark.matrix)])
 def test_nothing_to_report_of_keras(name: str, tmp_path: Path) -> None:
     library = importlib.import_module(name)
 

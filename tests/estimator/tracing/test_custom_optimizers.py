@@ -106,7 +106,7 @@ def by_steps(optimizer: Callable[[], Any], norm: float, source: str = "compute_g
     def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         loss = regression(features, labels)
         wrapper = CrossShardOptimizer(optimizer())
-        variables = own_variables()
+        variables: Any = own_variables()
         if source == "compute_gradients":
             gradients, variables = zip(*wrapper.compute_gradients(loss, variables), strict=True)
         else:

@@ -224,8 +224,10 @@ def built(
         tf_random_seed=1,
     )
     sizes: dict[str, Any] = {"train_batch_size": 4, "eval_batch_size": 4, "predict_batch_size": 4}
-    alone = isinstance(names, str)
-    model_fn = cases.model_fn(tpu, names, checkpoint, calls) if alone else joined(cases, names, checkpoint, calls)
+    if isinstance(names, str):
+        model_fn = cases.model_fn(tpu, names, checkpoint, calls)
+    else:
+        model_fn = joined(cases, names, checkpoint, calls)
     return TPUEstimator(model_fn, config=run_config, use_tpu=False, **sizes)
 
 
