@@ -353,7 +353,7 @@ def test_tensors_without_names_are_told_apart(replicas: int, tmp_path: Path) -> 
         assert more == pytest.approx(drawn + 1)  # of one and the same draw
 
 
-@REPLICAS
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.matrix), 2])
 def test_a_hook_may_evaluate_and_predict(replicas: int, tmp_path: Path) -> None:
     """Those use the last checkpoint; the training goes on as if nothing had been."""
 

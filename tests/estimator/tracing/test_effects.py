@@ -224,10 +224,8 @@ def built(
         tf_random_seed=1,
     )
     sizes: dict[str, Any] = {"train_batch_size": 4, "eval_batch_size": 4, "predict_batch_size": 4}
-    if isinstance(names, str):
-        model_fn = cases.model_fn(tpu, names, checkpoint, calls)
-    else:
-        model_fn = joined(cases, names, checkpoint, calls)
+    alone = cases.model_fn(tpu, names, checkpoint, calls)
+    model_fn = alone if isinstance(names, str) else joined(cases, names, checkpoint, calls)
     return TPUEstimator(model_fn, config=run_config, use_tpu=False, **sizes)
 
 
