@@ -296,6 +296,7 @@ def random_rows(draw: Callable[[Any], Any]) -> Program:
 
 DRAWS = {
     "v1": lambda ones: v1.nn.dropout(ones, rate=0.5),
+    "seeded": lambda ones: v1.nn.dropout(ones, rate=0.5, seed=3),
     "tf_keras": lambda ones: pytest.importorskip("tf_keras").layers.Dropout(0.5)(ones, training=True),
     "keras": lambda ones: pytest.importorskip("keras").layers.Dropout(0.5)(ones, training=True),
 }
