@@ -44,22 +44,22 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_mnist_by_tpu_estimator(digits: str, tmp_path: Path) -> None:
     files = [f"--train_file={digits}/train-*", f"--model_dir={tmp_path}"]
-    flags = ["--use_tpu=False", "--master=", "--train_steps=30", "--batch_size=64"]
+    flags = ["--use_tpu=False", "--master=", "--train_steps=60", "--batch_size=64"]
     out = _run("mnist_tpu_estimator.py", *files, *flags)
-    found = re.search(r"^step 30: loss \d\.\d{4}, accuracy ([\d.]+)%$", out, re.MULTILINE)
+    found = re.search(r"^step 60: loss \d\.\d{4}, accuracy ([\d.]+)%$", out, re.MULTILINE)
     assert found is not None, out
     assert float(found[1]) > 60
 
 
 def test_iris_without_estimator() -> None:
-    out = _run("iris_without_estimator.py", "--epochs=40")
+    out = _run("iris_without_estimator.py", "--epochs=60")
     assert out.startswith("replicas: 1\n")
-    found = re.findall(r"epoch 40, train accuracy ([\d.]+)%, test accuracy ([\d.]+)%", out)
+    found = re.findall(r"epoch 60, train accuracy ([\d.]+)%, test accuracy ([\d.]+)%", out)
     assert min(map(float, found[0])) > 85
 
 
 def test_keras_images(digits: str) -> None:
-    out = _run("keras_images.py", f"--data={digits}", "--epochs=1", "--steps-per-epoch=25")
+    out = _run("keras_images.py", f"--data={digits}", "--epochs=1", "--steps-per-epoch=40")
     found = re.search(r"^held-out accuracy ([\d.]+)% on 100 pictures$", out, re.MULTILINE)
     assert found is not None, out
     assert float(found[1]) > 50

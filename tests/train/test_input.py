@@ -14,6 +14,7 @@ from tests.helpers.datasets import write_dataset, write_images
 from tests.helpers.sequences import VOCAB_SIZE, write_sequences
 from tpudata.cli import main
 from tpudata.format import Feature
+from tpudata.input.input_fn import InputFn
 from tpudata.train.input import CheckedInput
 
 # What it is fed stands in its checkpoint and its predictions.
@@ -86,6 +87,21 @@ def test_a_checked_dataset_is_handed_on_once_for_the_same_request() -> None:
         assert dataset.cardinality() == start_step
     assert [made({"batch_size": 4}, host, 3) for host in hosts] == checked
     assert made({"batch_size": 4}, hosts[0], 3) not in checked
+
+
+def test_each_dataset_is_made_once(digits_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a run that goes on from a checkpoint, whose dataset begins at another step."""
+    made: list[tuple[bool, int]] = []
+    batches = InputFn.batches
+
+    def noted(input_fn: InputFn, rows: Any, start_step: int) -> Any:
+        made.append((input_fn.training, start_step))
+        return batches(input_fn, rows, start_step)
+
+    monkeypatch.setattr(InputFn, "batches", noted)
+    for flags in (["--mode=train", "--train-steps=1"], ["--mode=train", "--train-steps=2"], ["--mode=predict"]):
+        assert _train(digits_dataset, tmp_path / "m", "--batch-size=4", *flags) == 0
+    assert made == [(True, 0), (True, 1), (False, 0)]
 
 
 def test_crops_are_random_in_training_and_of_the_middle_otherwise(photographs: Path, tmp_path: Path) -> None:
