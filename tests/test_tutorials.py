@@ -131,9 +131,9 @@ def test_language_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_porting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_digits(tmp_path / "quickstart" / "dataset", {"train": 200, "validation": 102})
-    printed = run_page("porting.md", tmp_path, {'"train_steps", 500': '"train_steps", 60'})
+    printed = run_page("porting.md", tmp_path, {'"train_steps", 500': '"train_steps", 30'})
     ported, better = (
-        re.search(r"'accuracy': np\.float32\((.*?)\).*'global_step': 60\}", text) for text in printed[-2:]
+        re.search(r"'accuracy': np\.float32\((.*?)\).*'global_step': 30\}", text) for text in printed[-2:]
     )
     assert ported is not None
     assert better is not None
@@ -148,7 +148,7 @@ def test_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
         if cell["cell_type"] != "code":
             continue
         assert cell["outputs"] == []
-        code = "".join(cell["source"]).replace("--train-steps 300", "--train-steps 100")
+        code = "".join(cell["source"]).replace("--train-steps 300", "--train-steps 50")
         # IPython's shell commands; a magic installs, which is not for here.
         code = re.sub(r"^!(.*)$", lambda found: f"run_line({found[1]!r})", code, flags=re.MULTILINE)
         code = re.sub(r"^(\s+)%.*$", r"\1raise AssertionError", code, flags=re.MULTILINE)

@@ -1,12 +1,13 @@
-"""A program that each process of a TF_CONFIG cluster runs: `python -m tests.estimator.cluster_program JSON`.
+"""A program that each process of a TF_CONFIG cluster runs: `python -m tests.estimator.cluster_program JSON...`.
 
-A small model, on a dataset that make_input_fn feeds or on random pixels; the JSON object gives what differs between tests
-(see `main`).
+A small model, on a dataset that make_input_fn feeds or on random pixels; each JSON object gives what differs between runs, which
+follow each other (see `main`).
 """
 
 import functools
 import json
 import logging
+import os
 import sys
 import time
 from typing import Any
@@ -107,11 +108,12 @@ def main(options: dict[str, Any]) -> None:
         options: model_dir and steps; and any of data (a dataset; random pixels without it), rate, pause (seconds per batch),
             iterations, saves (steps), hook (whether there is one), stop (the step at which the hook of a worker ends training),
             rows (batches of the chief's data, which end, and of which others have one less), plain (an Estimator), tf_summary,
-            spec (train_and_evaluate).
+            workers_dir (the model_dir of workers), spec (train_and_evaluate).
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    folder = options["model_dir"]
+    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {}).get("type")
+    folder = options["workers_dir"] if task == "worker" and "workers_dir" in options else options["model_dir"]
     config = RunConfig(
         TPUConfig(iterations_per_loop=options.get("iterations", 5)),
         model_dir=folder,
@@ -169,4 +171,5 @@ def main(options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    for text in sys.argv[1:]:
+        main(json.loads(text))

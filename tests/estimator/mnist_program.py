@@ -110,6 +110,4 @@ def main(filename: str, model_dir: str, num_shards: str) -> None:
 
 
 if __name__ == "__main__":
-    for model_dir in sys.argv[2:]:
-        # The folder's name says how many shards there are.
-        main(sys.argv[1], model_dir, model_dir.rpartition("-")[2])
+    main(*sys.argv[1:])

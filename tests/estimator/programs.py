@@ -53,6 +53,37 @@ def make_model_fn(
     return model_fn
 
 
+Program = Callable[[Any, Any, Any], tuple[Any, Any]]
+
+
+def own_variables() -> list[Any]:
+    """The trainable variables of the current variable scope."""
+    return list(v1.trainable_variables(f"{v1.get_variable_scope().name}/"))
+
+
+def side_by_side(programs: Mapping[str, Program]) -> Callable[..., TPUEstimatorSpec]:
+    """A model_fn that trains several programs, each in a variable scope of its own, as each of them would be trained alone.
+
+    Args:
+        programs: functions of features, labels and the program's own count of steps, `NAME/steps`, to loss and train_op, by name.
+    """
+
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        losses, train_ops = [], []
+        for name, program in programs.items():
+            with v1.variable_scope(name.replace(" ", "_")):
+                zeros = v1.zeros_initializer()
+                steps = v1.get_variable("steps", [], tf.int64, initializer=zeros, trainable=False)
+                loss, train_op = program(features, labels, steps)
+            losses.append(loss)
+            train_ops.append(train_op)
+        with tf.control_dependencies(train_ops):
+            count = v1.train.get_global_step().assign_add(1)
+        return TPUEstimatorSpec(mode, loss=tf.add_n(losses), train_op=tf.group(count, *train_ops))
+
+    return model_fn
+
+
 def saved_steps(folder: Path) -> list[int]:
     """The steps of the checkpoints in a folder, in order."""
     return sorted(int(path.name.removeprefix("model.ckpt-")[:-6]) for path in folder.glob("model.ckpt-*.index"))

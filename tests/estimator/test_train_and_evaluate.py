@@ -60,7 +60,8 @@ def test_each_checkpoint_but_the_first_is_evaluated(tmp_path: Path) -> None:
     assert result == exporter.calls[-1]["eval_result"] == make_estimator(tmp_path).evaluate(finite_input_fn(40))
 
 
-@pytest.mark.parametrize("iterations", [1, 1000])
+# Loops of 4 steps are in the test above.
+@pytest.mark.parametrize("iterations", [pytest.param(1, marks=pytest.mark.matrix), 1000])
 def test_each_checkpoint_is_evaluated_whatever_the_loops_are(iterations: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, save_checkpoints_steps=5, iterations=iterations)
     spec = EvalSpec(finite_input_fn(8), throttle_secs=0)

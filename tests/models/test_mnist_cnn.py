@@ -117,10 +117,10 @@ def padded(images: Any, labels: Any) -> Any:
 def test_it_learns_real_digits(digits: Any, tmp_path: Path) -> None:
     images, labels = digits
     estimator = estimator_for(tmp_path)
-    estimator.train(training(images[:1440], labels[:1440]), max_steps=300)
+    estimator.train(training(images[:1440], labels[:1440]), max_steps=150)
     held_out = padded(images[1440:], labels[1440:])
     result = estimator.evaluate(held_out)
-    assert result["accuracy"] >= 0.98
+    assert result["accuracy"] >= 0.95
     rows = list(estimator.predict(held_out))
     classes = np.array([row["classes"] for row in rows])
     probabilities = np.array([row["probabilities"] for row in rows])
@@ -175,7 +175,7 @@ def test_any_image_size(shape: tuple[int, int, int]) -> None:
     }
 
 
-@pytest.mark.parametrize("optimizer", ["momentum", "sgd"])
+@pytest.mark.parametrize("optimizer", ["momentum", pytest.param("sgd", marks=pytest.mark.matrix)])
 def test_flat_float_images_and_optimizers(optimizer: str, digits: Any, tmp_path: Path) -> None:
     images, labels = digits
     flat = (images.reshape(-1, 64) / 255 - 0.5).astype(np.float32)

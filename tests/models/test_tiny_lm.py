@@ -179,6 +179,8 @@ def test_it_learns_evaluates_exactly_and_predicts(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.exp(predictions["next_log_probabilities"]).sum(1), 1, rtol=1e-4)
 
 
+# The mean over tokens on replicas is that of char_lstm, whose test is like this one.
+@pytest.mark.matrix
 def test_replicas_train_as_one(tmp_path: Path) -> None:
     features, labels = packed(8)
     features["token_weights"][:4, 2:] = 0

@@ -33,7 +33,7 @@ def free_port() -> int:
 
 
 def words(data: Path, folder: Path, *others: str) -> list[str]:
-    common = ["--model=mnist_cnn", "--batch-size=32", "--train-steps=6", "--seed=1", "--param=dropout=0.0"]
+    common = ["--model=tests.train.linear_model:model_fn", "--batch-size=32", "--train-steps=6", "--seed=1"]
     return [*common, f"--data={data}", f"--model-dir={folder}", *others]
 
 

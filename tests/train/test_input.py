@@ -14,6 +14,8 @@ from tests.helpers.datasets import write_dataset, write_images
 from tests.helpers.sequences import VOCAB_SIZE, write_sequences
 from tpudata.cli import main
 from tpudata.format import Feature
+from tpudata.input.input_fn import InputFn
+from tpudata.train.input import CheckedInput
 
 # What it is fed stands in its checkpoint and its predictions.
 MIRROR_MODEL = """
@@ -73,6 +75,33 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels = {"train": [0, 1, 2, 0], "validation": [0, 1, 2, 0]}
     folder = tmp_path_factory.mktemp("photographs")
     return Path(write_images(str(folder), {"train": images, "validation": images}, labels, shape=(None, None, 3)).path)
+
+
+def test_a_checked_dataset_is_handed_on_once_for_the_same_request() -> None:
+    hosts = [tf.distribute.InputContext(2, host, 2) for host in range(2)]
+    made = CheckedInput(lambda *request: tf.data.Dataset.range(request[-1]))
+    checked = [made.check({"batch_size": 4}, host, 3) for host in hosts]
+    for params, context, start_step in (({"batch_size": 8}, hosts[0], 3), ({"batch_size": 4}, hosts[0], 0)):
+        dataset = made(params, context, start_step)
+        assert dataset not in checked
+        assert dataset.cardinality() == start_step
+    assert [made({"batch_size": 4}, host, 3) for host in hosts] == checked
+    assert made({"batch_size": 4}, hosts[0], 3) not in checked
+
+
+def test_each_dataset_is_made_once(digits_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a run that goes on from a checkpoint, whose dataset begins at another step."""
+    made: list[tuple[bool, int]] = []
+    batches = InputFn.batches
+
+    def noted(input_fn: InputFn, rows: Any, start_step: int) -> Any:
+        made.append((input_fn.training, start_step))
+        return batches(input_fn, rows, start_step)
+
+    monkeypatch.setattr(InputFn, "batches", noted)
+    for flags in (["--mode=train", "--train-steps=1"], ["--mode=train", "--train-steps=2"], ["--mode=predict"]):
+        assert _train(digits_dataset, tmp_path / "m", "--batch-size=4", *flags) == 0
+    assert made == [(True, 0), (True, 1), (False, 0)]
 
 
 def test_crops_are_random_in_training_and_of_the_middle_otherwise(photographs: Path, tmp_path: Path) -> None:
@@ -164,7 +193,12 @@ def sequences(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("resnet", "photographs", [], "--crop 224 to a command"),
         ("resnet", "digits_dataset", [], "or with --image-size or --crop."),
         ("tiny_lm", "tokens", [], "--sequence-length N to a command"),
-        ("tiny_lm", "tokens", ["--sequence-length=3"], "to a command, --sequence-length or --truncate"),
+        (
+            "tiny_lm",
+            "tokens",
+            ["--sequence-length=3", "--param=hidden_size=16", "--param=num_layers=1"],
+            "to a command, --sequence-length or --truncate",
+        ),
         ("tiny_lm", "sequences", ["--sequence-length=3"], "Omit it."),
         ("tiny_lm", "sequences", ["--crop=32"], "the features have none"),
         ("mnist_cnn", "digits_dataset", ["--augment"], "it is for colour images"),

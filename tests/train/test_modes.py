@@ -7,8 +7,7 @@ import json
 import logging
 import re
 import shutil
-import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers.sequences import write_sequences
 from tpudata.cli import main
+from tpudata.errors import TpudataError
 from tpudata.estimator import CheckpointError
 from tpudata.format import open_dataset
 from tpudata.train.evaluation import Evaluation
@@ -42,56 +41,39 @@ def model_dir(digits_dataset: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
-def test_an_export_predicts_what_the_model_does(
+def test_exports_and_predictions_are_those_of_a_checkpoint(
     model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _train(digits_dataset, model_dir, "--mode=export") == 0
-    path = re.findall(
-        r"^exported: (\S+), with inputs image uint8 \[None, 8, 8, 1\]$", capsys.readouterr().out, re.MULTILINE
-    )[0]
-    assert Path(path).parent == model_dir / "export"
-    table = tmp_path / "predictions.csv"
-    assert _train(digits_dataset, model_dir, "--mode=predict", f"--output={table}") == 0
     examples = open_dataset(str(digits_dataset)).examples("validation")
     images = tf.stack([tf.io.decode_png(record["image/encoded"][0]) for record in examples])
-    served = tf.saved_model.load(path).signatures["serving_default"](image=images)
-    with table.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 90
-    assert [int(row["classes"]) for row in rows] == served["classes"].numpy().tolist()
-    shares = [json.loads(row["probabilities"]) for row in rows]
-    np.testing.assert_allclose(shares, served["probabilities"], rtol=1e-4, atol=1e-6)
-    assert [row["class_name"] for row in rows] == [row["classes"] for row in rows]
-    assert [*rows[0]] == [
-        "index",
-        "filename",
-        "label",
-        "label_name",
-        "class_name",
-        *(name for name in rows[0] if name in ("classes", "probabilities")),
-    ]
-
-
-def test_writes_a_profile(digits_dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    flags = ["--mode=train", "--train-steps=4", "--profile=2:3"]
-    with caplog.at_level(logging.INFO, logger="tpudata"):
-        assert _train(digits_dataset, tmp_path, *flags) == 0
-    (trace,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
-    assert trace.stat().st_size > 1000
-    assert f"Profiled steps 2 to 3: tensorboard --logdir {tmp_path}" in caplog.text
-
-
-def test_an_export_of_a_text_generator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = write_sequences(tmp_path / "d", {"train": 40, "validation": 8})
-    flags = ["--param=hidden_units=8", "--param=max_new_tokens=5", "--param=temperature=0"]
-    assert _train(data, tmp_path / "m", *flags, "--train-steps=2", model="char_lstm") == 0
-    folder = tmp_path / "out"
-    assert _train(data, tmp_path / "m", *flags, "--mode=export", f"--output={folder}", model="char_lstm") == 0
-    (path,) = folder.iterdir()
-    assert f"exported: {path}, with inputs input_ids int32 [None, 16]" in capsys.readouterr().out
-    prompts = tf.constant([[1] * 16, [2] * 16, [3] * 16])
-    served = tf.saved_model.load(str(path)).signatures["serving_default"](input_ids=prompts)
-    assert served["generated_ids"].shape == (3, 5)
+    predicted = []
+    for name, flags in (("newest", []), ("other", [f"--checkpoint={model_dir / 'model.ckpt-10'}"])):
+        capsys.readouterr()
+        output = [] if name == "newest" else [f"--output={tmp_path / 'export'}"]
+        assert _train(digits_dataset, model_dir, "--mode=export", *output, *flags) == 0
+        (path,) = re.findall(
+            r"^exported: (\S+), with inputs image uint8 \[None, 8, 8, 1\]$", capsys.readouterr().out, re.MULTILINE
+        )
+        assert Path(path).parent == (model_dir if name == "newest" else tmp_path) / "export"
+        served = tf.saved_model.load(path).signatures["serving_default"](image=images)
+        table = tmp_path / f"{name}.csv"
+        assert _train(digits_dataset, model_dir, "--mode=predict", f"--output={table}", *flags) == 0
+        with table.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == 90
+        assert [int(row["classes"]) for row in rows] == served["classes"].numpy().tolist()
+        predicted.append([json.loads(row["probabilities"]) for row in rows])
+        np.testing.assert_allclose(predicted[-1], served["probabilities"], rtol=1e-4, atol=1e-6)
+        assert [row["class_name"] for row in rows] == [row["classes"] for row in rows]
+        assert [*rows[0]] == [
+            "index",
+            "filename",
+            "label",
+            "label_name",
+            "class_name",
+            *(name for name in rows[0] if name in ("classes", "probabilities")),
+        ]
+    assert not np.allclose(predicted[0], predicted[1])
 
 
 def test_a_text_generator_goes_on_with_a_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,6 +108,14 @@ def test_a_text_generator_goes_on_with_a_prompt(tmp_path: Path, capsys: pytest.C
         words = [*flags, "--mode=predict", f"--prompt={prompt}"]
         assert _train(tmp_path / "d", tmp_path / "m", *words, model="char_lstm") == 2
         assert message in capsys.readouterr().err
+    folder = tmp_path / "out"
+    export = ["--mode=export", f"--output={folder}", "--eval-split=train"]
+    assert _train(tmp_path / "d", tmp_path / "m", *flags, *export, model="char_lstm") == 0
+    (path,) = folder.iterdir()
+    assert f"exported: {path}, with inputs input_ids int32 [None, 16]" in capsys.readouterr().out
+    prompts = tf.constant([[1] * 16, [2] * 16, [3] * 16])
+    served = tf.saved_model.load(str(path)).signatures["serving_default"](input_ids=prompts)
+    assert served["generated_ids"].shape == (3, 12)
 
 
 def test_a_model_that_does_not_generate(
@@ -152,42 +142,58 @@ def test_each_checkpoint_is_evaluated(
     assert _json(model_dir / "evaluation.json")["global_step"] == 30
 
 
+class Waits(logging.Handler):
+    """Does the next of some things each time that an evaluation begins to wait."""
+
+    def __init__(self, *things: Callable[[], None]) -> None:
+        super().__init__(logging.INFO)
+        self._things = list(things)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("Waiting up to ") and self._things:
+            self._things.pop(0)()
+
+
 def test_checkpoints_are_waited_for(
-    digits_dataset: Path, tmp_path: Path, model_dir: Path, capsys: pytest.CaptureFixture[str]
+    digits_dataset: Path,
+    tmp_path: Path,
+    model_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setattr("tpudata.train.evaluation._POLL_SECONDS", 0.05)
     folder = tmp_path / "m"
 
-    def appear() -> None:
+    def appear(step: int) -> None:
         folder.mkdir(exist_ok=True)
-        for step in (20, 30):
-            time.sleep(0.6)
-            for part in ("index", "data-00000-of-00001"):
-                name = f"model.ckpt-{step}.{part}"
-                (folder / name).write_bytes((model_dir / name).read_bytes())
-            text = f'model_checkpoint_path: "model.ckpt-{step}"\nall_model_checkpoint_paths: "model.ckpt-{step}"\n'
-            (folder / "checkpoint").write_text(text)
+        for part in ("index", "data-00000-of-00001"):
+            name = f"model.ckpt-{step}.{part}"
+            (folder / name).write_bytes((model_dir / name).read_bytes())
+        text = f'model_checkpoint_path: "model.ckpt-{step}"\nall_model_checkpoint_paths: "model.ckpt-{step}"\n'
+        (folder / "checkpoint").write_text(text)
 
-    thread = threading.Thread(target=appear)
-    thread.start()
+    waits = Waits(lambda: appear(20), lambda: appear(30))
+    logging.getLogger("tpudata").addHandler(waits)
     flags = ["--mode=eval", "--continuous", "--train-steps=30", "--continuous-timeout=100"]
-    assert _train(digits_dataset, folder, *flags) == 0
-    thread.join()
+    with caplog.at_level(logging.INFO, logger="tpudata"):
+        assert _train(digits_dataset, folder, *flags) == 0
+    logging.getLogger("tpudata").removeHandler(waits)
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("evaluate")]
-    # A machine that stood still may have missed the first.
-    assert [row[3] for row in rows][-1] == "30"
+    assert [row[3] for row in rows] == ["20", "30"]
 
 
 def test_the_wait_for_checkpoints_ends(
     model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    waiting = ["--mode=eval", "--continuous", "--continuous-timeout=0.3"]
+    waiting = ["--mode=eval", "--continuous", "--continuous-timeout=0.1"]
     assert _train(digits_dataset, tmp_path / "m", *waiting) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert "no checkpoint appeared in" in error
-    assert "within 0.3 seconds (--continuous-timeout)" in error
+    assert "within 0.1 seconds (--continuous-timeout)" in error
     assert not (tmp_path / "m" / "evaluation.json").exists()
     assert _train(digits_dataset, model_dir, *waiting, "--train-steps=40") == 0
-    assert "no checkpoint after step 30 within 0.3 seconds" in capsys.readouterr().out
+    assert "no checkpoint after step 30 within 0.1 seconds" in capsys.readouterr().out
 
 
 def test_a_checkpoint_that_is_removed_before_it_is_read_is_passed_over(
@@ -244,60 +250,33 @@ def stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits_dataset: Pa
 def test_training_stops_where_the_metric_gets_no_better(
     stopping: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--early-stop-metric=my_accuracy", "--early-stop-patience=2"]
+    flags = ["--early-stop-metric=my_accuracy", "--early-stop-patience=1"]
     assert stopping("m", *flags) == 0
     out = capsys.readouterr().out
     assert (
-        "stopped at step 8: my_accuracy was best at step 4, 0.0000, without improvement in 2 evaluations since" in out
+        "stopped at step 6: my_accuracy was best at step 4, 0.0000, without improvement in 1 evaluations since" in out
     )
     assert f"kept in {tmp_path / 'm' / 'best'}: --checkpoint best" in out
     rows = [line.split() for line in out.splitlines() if line.startswith(("train", "evaluate"))]
-    assert [row[3] for row in rows] == ["8", "2", "4", "6", "8"]
-    assert [item["step"] for item in _json(tmp_path / "m" / "early_stopping.json")["evaluations"]] == [2, 4, 6, 8]
+    assert [row[3] for row in rows] == ["6", "2", "4", "6"]
+    assert [item["step"] for item in _json(tmp_path / "m" / "early_stopping.json")["evaluations"]] == [2, 4, 6]
     # What has stopped stays so, and more patience carries on.
     assert stopping("m", *flags) == 0
+    assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 6
+    assert stopping("m", flags[0], "--early-stop-patience=2") == 0
     assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 8
-    assert stopping("m", flags[0], "--early-stop-patience=3") == 0
-    assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 10
 
 
-def test_an_interrupted_run_stops_at_the_same_step(
-    stopping: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_an_interrupted_run_stops_at_the_same_step_and_keeps_the_best_checkpoint(
+    stopping: Any, tmp_path: Path, digits_dataset: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--early-stop-metric=loss", "--early-stop-patience=2"]
+    flags = ["--early-stop-metric=loss", "--early-stop-patience=1"]
     assert stopping("m", *flags, "--train-steps=2") == 0
     # Stopped between two evaluations.
     assert stopping("m", "--train-steps=3", "--mode=train") == 0
     assert stopping("m", *flags) == 0
     history = _json(tmp_path / "m" / "early_stopping.json")["evaluations"]
-    assert [item["step"] for item in history] == [2, 4, 6, 8]
-    # From an older checkpoint, evaluations of later ones count no more.
-    (tmp_path / "m" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"\n')
-    assert stopping("m", *flags) == 0
-    assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 8
-    for text in ("", '{"metric": "loss", "evaluations": [1]}'):
-        (tmp_path / "m" / "early_stopping.json").write_text(text)
-        assert stopping("m", *flags) == 1
-        assert "early_stopping.json is damaged. Remove it" in capsys.readouterr().err
-
-
-def test_a_goal_and_an_unknown_metric(stopping: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--early-stop-goal=max", "--early-stop-patience=1", "--early-stop-metric=loss"]
-    assert stopping("m", *flags) == 0
-    assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 4
-    assert stopping("n", "--early-stop-metric=my_acuracy") == 2
-    assert "no such metric; did you mean my_accuracy? It has my_accuracy, loss." in capsys.readouterr().err
-    # That is known before anything is trained.
-    assert not (tmp_path / "n").exists()
-
-
-def test_the_best_checkpoint_is_kept_and_can_be_used(
-    stopping: Any, tmp_path: Path, digits_dataset: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = ["--early-stop-metric=loss", "--early-stop-patience=9"]
-    # The third call is later than the best step.
-    for steps in (2, 6, 8):
-        assert stopping("m", *flags, f"--train-steps={steps}") == 0
+    assert [item["step"] for item in history] == [2, 4, 6]
     folder = tmp_path / "m" / "best"
     assert sorted(path.name for path in folder.iterdir()) == [
         "checkpoint",
@@ -313,38 +292,78 @@ def test_the_best_checkpoint_is_kept_and_can_be_used(
     capsys.readouterr()
     words = ["--mode=eval", f"--checkpoint={tmp_path / 'm' / 'model.ckpt-5'}"]
     assert _train(digits_dataset, tmp_path / "m", *words, model="stopping_model:model_fn") == 2
-    assert "model.ckpt-6, " in capsys.readouterr().err
+    assert "model.ckpt-4, " in capsys.readouterr().err
     words = ["--mode=eval", "--checkpoint=best"]
     assert _train(digits_dataset, tmp_path / "n", *words, model="stopping_model:model_fn") == 2
     assert "Train with --early-stop-metric, which keeps the best one there" in capsys.readouterr().err
+    # From an older checkpoint, evaluations of later ones count no more.
+    (tmp_path / "m" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"\n')
+    assert stopping("m", *flags) == 0
+    assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 6
 
 
-@pytest.mark.parametrize("mode", ["predict", "export"])
-def test_another_checkpoint_than_the_newest(
-    mode: str, model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_an_unknown_metric(stopping: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stopping("n", "--early-stop-metric=my_acuracy") == 2
+    assert "no such metric; did you mean my_accuracy? It has my_accuracy, loss." in capsys.readouterr().err
+    # That is known before anything is trained.
+    assert not (tmp_path / "n").exists()
+
+
+class Trained:
+    """A model whose loss is the distance from step 4."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.step = 0
+
+    def train(self, step: int) -> int:
+        self.step = step
+        (self._folder / f"model.ckpt-{step}.index").touch()
+        return step
+
+    def evaluate(self, _: Any, checkpoint_path: str | None) -> dict[str, Any]:
+        del checkpoint_path
+        return {"loss": float(abs(self.step - 4)), "global_step": self.step}
+
+    def latest_checkpoint(self) -> str:
+        return str(self._folder / f"model.ckpt-{self.step}")
+
+
+def stop_early(folder: Path, trained: Trained, **options: Any) -> Evaluation:
+    known = TrainOptions(
+        "m", "d", str(folder), train_steps=20, save_checkpoints_steps=2, early_stop_metric="loss", **options
+    )
+    evaluation = Evaluation(trained, known, lambda: None, 1)  # type: ignore[arg-type]
+    evaluation.train_until_no_better(trained.train, trained.step)
+    return evaluation
+
+
+def test_the_best_checkpoint_of_a_goal(tmp_path: Path) -> None:
+    for goal, patience, best, last in (("min", 2, 4, 8), ("max", 1, 2, 4), (None, 3, 4, 10)):
+        folder = tmp_path / str(goal)
+        folder.mkdir()
+        evaluation = stop_early(folder, Trained(folder), early_stop_goal=goal, early_stop_patience=patience)
+        assert evaluation.metrics["global_step"] == last
+        assert tf.train.latest_checkpoint(str(folder / "best")) == str(folder / "best" / f"model.ckpt-{best}")
+
+
+@pytest.mark.parametrize("text", ["", '{"metric": "loss", "evaluations": [1]}'])
+def test_a_damaged_record_of_evaluations(text: str, tmp_path: Path) -> None:
+    (tmp_path / "early_stopping.json").write_text(text)
+    with pytest.raises(TpudataError, match=r"early_stopping\.json is damaged\. Remove it"):
+        stop_early(tmp_path, Trained(tmp_path))
+
+
+def test_early_stopping_and_a_profile_change_nothing_in_what_is_learned(
+    model_dir: Path, digits_dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def found(name: str, *flags: str) -> Any:
-        output = tmp_path / name
-        assert _train(digits_dataset, model_dir, f"--mode={mode}", f"--output={output}", *flags) == 0
-        if mode == "predict":
-            return [json.loads(line)["predictions"]["probabilities"] for line in output.read_text().splitlines()]
-        (path,) = output.iterdir()
-        images = tf.reshape(tf.range(128) % 97, [2, 8, 8, 1])
-        served = tf.saved_model.load(str(path)).signatures["serving_default"](image=tf.cast(images, tf.uint8))
-        return served["probabilities"].numpy().tolist()
-
-    newest, other = found("newest"), found("other", f"--checkpoint={model_dir / 'model.ckpt-10'}")
-    assert newest != other
-    if mode == "predict":
-        assert newest == found("again", f"--checkpoint={model_dir / 'model.ckpt-30'}")
-
-
-def test_early_stopping_changes_nothing_in_what_is_learned(
-    model_dir: Path, digits_dataset: Path, tmp_path: Path
-) -> None:
-    flags = ["--train-steps=30", "--save-checkpoints-steps=10", "--early-stop-metric=loss", "--early-stop-patience=9"]
-    assert _train(digits_dataset, tmp_path / "m", *flags) == 0
-    paths = [str(folder / "model.ckpt-30") for folder in (model_dir, tmp_path / "m")]
+    flags = ["--train-steps=20", "--save-checkpoints-steps=10", "--early-stop-metric=loss", "--early-stop-patience=9"]
+    with caplog.at_level(logging.INFO, logger="tpudata"):
+        assert _train(digits_dataset, tmp_path / "m", *flags, "--profile=2:3") == 0
+    (trace,) = tmp_path.glob("m/plugins/profile/*/*.xplane.pb")
+    assert trace.stat().st_size > 1000
+    assert f"Profiled steps 2 to 3: tensorboard --logdir {tmp_path / 'm'}" in caplog.text
+    paths = [str(folder / "model.ckpt-20") for folder in (model_dir, tmp_path / "m")]
     names = [name for name, _ in tf.train.list_variables(paths[0])]
     assert len(names) > 4
     for name in names:

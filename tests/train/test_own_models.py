@@ -204,7 +204,7 @@ def model_fn(features, labels, mode):
 """
 
 
-@pytest.mark.parametrize("mode", ["train_and_eval", "train", "eval", "predict"])
+@pytest.mark.parametrize("mode", ["train_and_eval", "train", pytest.param("eval", marks=pytest.mark.matrix), "predict"])
 def test_a_rehearsal_finds_nothing_and_writes_nothing(
     mode: str, digits_dataset: Path, own_models: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from tpudata._tensorflow import require_tensorflow
 from tpudata.console.quiet import quiet_loading
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.models import check_model_name, get_model, make_model_fn
+from tpudata.train.input import CheckedInput, evaluation_input, training_input
 from tpudata.train.model import label_of, make_estimator, model_params
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.places import check_places, check_splits
@@ -36,6 +38,16 @@ class Job:
     label: Feature | None
     params: dict[str, Any]
     estimator: TPUEstimator
+
+    @functools.cached_property
+    def training_input(self) -> CheckedInput:
+        """Input of training."""
+        return training_input(self.options, self.dataset)
+
+    @functools.cached_property
+    def evaluation_input(self) -> CheckedInput:
+        """Input of evaluation and prediction."""
+        return evaluation_input(self.options, self.dataset)
 
 
 def prepare(options: TrainOptions) -> Job:

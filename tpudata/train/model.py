@@ -1,11 +1,10 @@
-"""Construction of a run's estimator and input: params from the dataset, the RunConfig, and the input functions."""
+"""Construction of a run's estimator: params from the dataset, and the RunConfig."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import tpudata
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature
 from tpudata.models import param_defaults
@@ -169,50 +168,6 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
         raise UsageError(f"{where}, which does not support --early-stop-metric. Omit it, or train in one process.")
 
 
-def training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., Any]:
-    """Return the input_fn of training.
-
-    Raises:
-        UsageError: an option does not fit the dataset.
-        FeatureError: a feature has no static shape.
-    """
-    from tpudata.input import CutMix, MixUp, RandAugment, TrainCrop, make_input_fn
-
-    mixes: dict[str, MixUp | CutMix] = {"mixup": MixUp(), "cutmix": CutMix()}
-    return make_input_fn(
-        options.data,
-        options.train_split,
-        training=True,
-        images=tpudata.Images(
-            size=options.image_size,
-            crop=None if options.crop is None else TrainCrop(options.crop),
-            augment=RandAugment() if options.augment else None,
-            mix=mixes.get(options.mix or ""),
-        ),
-        tokens=tpudata.Tokens(
-            sequence_length=options.sequence_length, truncate=options.truncate, targets=_targets(dataset)
-        ),
-        seed=options.seed,
-        cache="auto",
-    )
-
-
-def evaluation_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., Any]:
-    """Return the input_fn of evaluation and prediction; it raises the errors of training_input_fn."""
-    from tpudata.input import CentreCrop, make_input_fn
-
-    return make_input_fn(
-        options.data,
-        options.eval_split,
-        training=False,
-        images=tpudata.Images(size=options.image_size, crop=None if options.crop is None else CentreCrop(options.crop)),
-        tokens=tpudata.Tokens(
-            sequence_length=options.sequence_length, truncate=options.truncate, targets=_targets(dataset)
-        ),
-        cache="auto",
-    )
-
-
 def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
     """Return the feature that is the dataset's label, or None; raise the errors of training_input_fn."""
     from tpudata.input.dataset.fields import select_fields
@@ -225,10 +180,3 @@ def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
         truncate=options.truncate,
     )
     return fields.label.feature if fields.label else None
-
-
-def _targets(dataset: Dataset) -> bool | None:
-    """Return True if labels are the next tokens, as token records without a label have no other target; otherwise None."""
-    names = [feature.name for feature in dataset.manifest.features]
-    has_label = bool({"label", "image/class/label"} & {*names})
-    return True if dataset.manifest.layout == "tokens" and "input_ids" in names and not has_label else None

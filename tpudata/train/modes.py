@@ -13,8 +13,8 @@ from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.tpu_check.result import require_none_rejected
 from tpudata.storage import storage_for
 from tpudata.train.evaluation import Evaluation, check_metric
+from tpudata.train.input import CheckedInput
 from tpudata.train.job import Job
-from tpudata.train.model import evaluation_input_fn, training_input_fn
 from tpudata.train.outputs.closing_table import Row, closing_row
 from tpudata.train.outputs.predictions import write_predictions
 from tpudata.train.outputs.prompt import prompt_input_fn, write_continuations
@@ -99,7 +99,7 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
 def export_model(job: Job, checkpoint: str | None) -> Outcome:
     """Write the SavedModel; its inputs are the features of prediction, with any number of rows."""
     options = job.options
-    spec = evaluation_input_fn(options, job.dataset)({"batch_size": 1}).element_spec
+    spec = job.evaluation_input.element_spec()
     features = spec[0] if isinstance(spec, tuple) else spec
     # Without the row and token weights that evaluation adds.
     inputs = {name: tensor for name, tensor in features.items() if name not in ("weights", "token_weights")}
@@ -124,9 +124,9 @@ def rehearse(job: Job) -> None:
     options = job.options
     modes: dict[str, Callable[..., Any]] = {}
     if options.trains:
-        modes[ModeKeys.TRAIN] = training_input_fn(options, job.dataset)
+        modes[ModeKeys.TRAIN] = job.training_input
     if options.evaluates:
-        modes[ModeKeys.EVAL] = evaluation_input_fn(options, job.dataset)
+        modes[ModeKeys.EVAL] = job.evaluation_input
     if options.mode == "predict":
         modes[ModeKeys.PREDICT] = _inference_input_fn(job)
     require_none_rejected(check_tpu_compatibility(job.estimator, modes), list(modes))
@@ -140,12 +140,14 @@ def check_model(job: Job) -> None:
     """
     options, estimator = job.options, job.estimator
     if options.trains and estimator.config.task_type != "evaluator":
-        estimator.check_model(training_input_fn(options, job.dataset), ModeKeys.TRAIN)
+        estimator.check_model(job.training_input.check, ModeKeys.TRAIN)
         if options.early_stop_metric is not None:
-            check_metric(options, estimator.check_model(evaluation_input_fn(options, job.dataset), ModeKeys.EVAL))
+            check_metric(options, estimator.check_model(job.evaluation_input.check, ModeKeys.EVAL))
     # An export has no batch size, and checks the model itself.
     elif options.mode != "export":
-        estimator.check_model(_inference_input_fn(job), ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT)
+        input_fn = _inference_input_fn(job)
+        checked = input_fn.check if isinstance(input_fn, CheckedInput) else input_fn
+        estimator.check_model(checked, ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT)
 
 
 def global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
@@ -156,18 +158,18 @@ def global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int |
 
 def _evaluation(job: Job) -> Evaluation:
     records = job.dataset.kept(job.options.eval_split).records
-    return Evaluation(job.estimator, job.options, evaluation_input_fn(job.options, job.dataset), records)
+    return Evaluation(job.estimator, job.options, job.evaluation_input, records)
 
 
 def _inference_input_fn(job: Job) -> Callable[..., Any]:
     """Return the input_fn of a mode that does not train."""
-    return evaluation_input_fn(job.options, job.dataset) if job.options.prompt is None else prompt_input_fn(job.options)
+    return job.evaluation_input if job.options.prompt is None else prompt_input_fn(job.options)
 
 
 def _train(job: Job, evaluation: Evaluation | None) -> Row:
     """Train up to the last step, or with evaluations until they stop improving; the row covers only the training."""
     options, estimator = job.options, job.estimator
-    input_fn = training_input_fn(options, job.dataset)
+    input_fn = job.training_input
     before = global_step(estimator) or 0
     if before >= options.train_steps:
         print(f"nothing to train: {options.model_dir} is at step {before}, and --train-steps is {options.train_steps}")

@@ -28,14 +28,14 @@ Task = tuple[str, int]
 class Process(Forked):
     """A process of a cluster."""
 
-    def __init__(self, task: Task, environment: dict[str, str], options: dict[str, Any]) -> None:
-        super().__init__("-m", "tests.estimator.cluster_program", json.dumps(options), environment=environment)
+    def __init__(self, task: Task, environment: dict[str, str], runs: Sequence[dict[str, Any]]) -> None:
+        super().__init__("-m", "tests.estimator.cluster_program", *map(json.dumps, runs), environment=environment)
         self.task = task
 
-    def said(self, name: str) -> Any:
-        """Return the JSON that the program printed after a word."""
-        (found,) = [line.partition(" ")[2] for line in self.stdout.splitlines() if line.startswith(f"{name} ")]
-        return json.loads(found)
+    def seen_by_hooks(self) -> list[list[int]]:
+        """Return the steps that the hook of each run saw."""
+        lines = [line.partition(" ") for line in self.stdout.splitlines()]
+        return [json.loads(text) for name, _, text in lines if name == "hook"]
 
 
 def free_ports(count: int) -> list[int]:
@@ -52,8 +52,8 @@ class Clusters:
     def __init__(self, left: ExitStack) -> None:
         self._left = left
 
-    def start(self, tasks: Sequence[Task], options: dict[str, Any], **of_workers: Any) -> list[Process]:
-        """Start a process for each task; those of an evaluator stand outside of the cluster."""
+    def start(self, tasks: Sequence[Task], *runs: dict[str, Any]) -> list[Process]:
+        """Start a process for each task, for some runs after each other; those of an evaluator stand outside of the cluster."""
         trains = [task for task in tasks if task[0] != "evaluator"]
         addresses = dict(zip(trains, [f"127.0.0.1:{port}" for port in free_ports(len(trains))], strict=True))
         cluster: dict[str, list[str]] = {}
@@ -62,14 +62,13 @@ class Clusters:
         started = []
         for job, index in tasks:
             text = json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
-            own = {**options, **(of_workers if job == "worker" else {})}
-            process = Process((job, index), {"TF_CONFIG": text} if len(tasks) > 1 else {}, own)
+            process = Process((job, index), {"TF_CONFIG": text} if len(tasks) > 1 else {}, runs)
             started.append(self._left.enter_context(process))
         return started
 
-    def run(self, tasks: Sequence[Task], options: dict[str, Any]) -> list[Process]:
+    def run(self, tasks: Sequence[Task], *runs: dict[str, Any]) -> list[Process]:
         """Run processes to their end."""
-        started = self.start(tasks, options)
+        started = self.start(tasks, *runs)
         for process in started:
             assert process.wait() == 0, process.output
         return started
@@ -103,32 +102,53 @@ def assert_equal(one: Path, other: Path, tolerance: float) -> None:
 
 
 def test_several_processes_train_as_one(clusters: Clusters, tmp_path: Path, digits_dataset: Path) -> None:
+    """By a TPUEstimator, and after that by one Estimator and another in the same processes."""
+
     def run(name: str, tasks: Sequence[Task]) -> Path:
         folder = tmp_path / name
-        options = {"model_dir": str(folder), "data": str(digits_dataset), "steps": 12, "saves": 5}
-        for process in clusters.run(tasks, options):
-            assert process.output.count("loss = ") == 2  # at the first step and the last
+        of_tpu = {"model_dir": str(folder / "tpu"), "data": str(digits_dataset), "steps": 12, "saves": 5}
+        plain = {"model_dir": str(folder / "plain"), "steps": [2, 4, 6], "plain": True}
+        for process in clusters.run(tasks, of_tpu, plain):
+            assert process.output.count("loss = ") == 2 * 4  # at the first step and the last
         return folder
 
     one = run("one", [WORKER])
-    three = run("three", [CHIEF, WORKER, ("worker", 1)])
-    expected = losses(one)
-    assert len(expected) == 12
-    assert losses(three) == pytest.approx(expected, abs=5e-6)
-    assert_equal(one, three, 5e-5)
+    three = run("three", [WORKER, ("worker", 1), ("worker", 2)])  # the first worker stands for a chief
+    for kind, steps in (("tpu", 12), ("plain", 6)):
+        expected = losses(one / kind)
+        assert len(expected) == steps
+        assert losses(three / kind) == pytest.approx(expected, abs=5e-6)
+        assert_equal(one / kind, three / kind, 5e-5)
     # One process wrote, and what it wrote is what one process writes.
+    one, three = one / "tpu", three / "tpu"
     assert len(list(three.glob("events.*"))) == len(list(one.glob("events.*"))) == 1
     assert {path.name for path in three.glob("model*")} == {path.name for path in one.glob("model*")}
     tags = {tag for _, found in programs.read_events(one) for tag in found}
     assert {tag for _, found in programs.read_events(three) for tag in found} == tags >= {"loss", "of_the_model"}
 
 
-def test_a_restart_goes_on_exactly_after_a_kill(clusters: Clusters, tmp_path: Path) -> None:
-    options = {"steps": 14, "rate": 0.3, "saves": 4, "iterations": 2}
-    alone = tmp_path / "undisturbed"
-    clusters.run([CHIEF, WORKER], {**options, "model_dir": str(alone)})
-    folder = tmp_path / "killed"
-    started = clusters.start([CHIEF, WORKER], {**options, "model_dir": str(folder), "pause": 0.1})
+DISTURBED = {"steps": 14, "rate": 0.3, "saves": 4, "iterations": 2}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """A chief and a worker that ran to their end three times: until the data ended, until a hook ended it, and as DISTURBED."""
+    folder = tmp_path_factory.mktemp("cluster")
+    hooked = {"model_dir": str(folder / "chiefs"), "steps": 40, "hook": True, "tf_summary": True}
+    runs = (
+        {**hooked, "rows": 9, "workers_dir": str(folder / "others")},
+        {**hooked, "stop": 12},
+        {**DISTURBED, "model_dir": str(folder / "alone")},
+    )
+    with ExitStack() as left:
+        yield SimpleNamespace(folder=folder, processes=Clusters(left).run([CHIEF, WORKER], *runs))
+
+
+def test_a_restart_goes_on_exactly_after_a_kill(
+    undisturbed: SimpleNamespace, clusters: Clusters, tmp_path: Path
+) -> None:
+    options = {**DISTURBED, "model_dir": str(tmp_path)}
+    started = clusters.start([CHIEF, WORKER], {**options, "pause": 0.1})
     started[0].wait_for("model.ckpt-8.")
     started[1].send_signal(signal.SIGKILL)
     begin = time.monotonic()
@@ -137,11 +157,11 @@ def test_a_restart_goes_on_exactly_after_a_kill(clusters: Clusters, tmp_path: Pa
     errors = [line for line in started[0].output.splitlines() if "ClusterError: " in line]
     assert len(errors) == 1
     assert re.search(r"chief 0 lost another process .*\. .* start all processes again", errors[0])
-    saved = programs.newest_step(folder)
+    saved = programs.newest_step(tmp_path)
     assert saved is not None
     assert 8 <= saved < 14
-    clusters.run([CHIEF, WORKER], {**options, "model_dir": str(folder)})
-    assert_equal(alone, folder, 0.0)
+    clusters.run([CHIEF, WORKER], options)
+    assert_equal(undisturbed.folder / "alone", tmp_path, 0.0)
 
 
 class OtherPeers(Peers):
@@ -186,23 +206,19 @@ def test_sigterm_of_one_saves_and_ends_all(clusters: Clusters, tmp_path: Path) -
         assert f"SIGTERM: training stopped at step {saved}, which is saved" in process.output
 
 
-def test_hooks_the_end_of_data_and_who_writes(clusters: Clusters, tmp_path: Path) -> None:
-    chiefs, others = tmp_path / "chiefs", tmp_path / "others"
-    options = {"model_dir": str(chiefs), "steps": 40, "hook": True, "tf_summary": True}
-    started = clusters.start([CHIEF, WORKER], {**options, "rows": 9}, model_dir=str(others))
-    assert [process.wait() for process in started] == [0, 0]
-    # The worker's data end one step earlier than the chief's.
-    assert [process.said("hook") for process in started] == [[*range(1, 9)]] * 2
-    assert all("The input ended at step 8." in process.output for process in started)
-    assert programs.newest_step(chiefs) == 8
+def test_hooks_the_end_of_data_and_who_writes(undisturbed: SimpleNamespace) -> None:
+    chiefs = undisturbed.folder / "chiefs"
+    for process in undisturbed.processes:
+        # The worker's data end one step earlier than the chief's.
+        assert process.seen_by_hooks() == [[*range(1, 9)], [9, 10, 11, 12]]
+        assert "The input ended at step 8." in process.output
+        assert "A hook stopped training at step 12." in process.output
+    assert programs.saved_steps(chiefs) == [0, 8, 12]
     # The chief alone writes: for the estimator, tf.summary and the StepCounterHook.
-    assert not others.exists()
+    assert not (undisturbed.folder / "others").exists()
     writers = [re.search(r"\.(\d+)\.\d+\.v2$", path.name) for path in chiefs.glob("events.*")]
     assert len({found[1] for found in writers if found}) == 1  # process ids
     assert sum("global_step/sec" in found for _, found in programs.read_events(chiefs)) == 1
-    started = clusters.run([CHIEF, WORKER], {**options, "stop": 12})
-    assert [process.said("hook") for process in started] == [[9, 10, 11, 12]] * 2
-    assert all("A hook stopped training at step 12." in process.output for process in started)
 
 
 def test_an_evaluator_follows(clusters: Clusters, tmp_path: Path) -> None:
@@ -216,14 +232,6 @@ def test_an_evaluator_follows(clusters: Clusters, tmp_path: Path) -> None:
     assert steps == sorted(set(steps))
     assert len(list((tmp_path / "export" / "last").iterdir())) == 1
     assert "ERROR" not in evaluator.output
-
-
-def test_an_estimator_and_another_one_in_the_same_processes(clusters: Clusters, tmp_path: Path) -> None:
-    options = {"steps": [2, 4, 6], "plain": True}
-    for name, tasks in (("one", [WORKER]), ("two", [WORKER, ("worker", 1)])):  # the first worker stands for a chief
-        clusters.run(tasks, {**options, "model_dir": str(tmp_path / name)})
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=5e-6)
-    assert_equal(tmp_path / "one", tmp_path / "two", 5e-5)
 
 
 @pytest.mark.parametrize(

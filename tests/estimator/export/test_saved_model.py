@@ -313,7 +313,17 @@ def test_trained_on_two_replicas(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("mode", [None, *(mode for mode in InputPipelineConfig if mode.name != "SLICED")])
+# An export depends on no input mode: one of several replicas, and one in which each gets the whole batch.
+@pytest.mark.parametrize(
+    "mode",
+    [
+        *(None, InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.BROADCAST),
+        *(
+            pytest.param(mode, marks=pytest.mark.matrix)
+            for mode in (InputPipelineConfig.PER_SHARD_V1, InputPipelineConfig.PER_HOST_V1)
+        ),
+    ],
+)
 def test_the_whole_way(mode: InputPipelineConfig | None, tmp_path: Path) -> None:
     """Training, evaluation, prediction and export, on one device and in each input mode on two replicas."""
     tpu_config = {} if mode is None else {"num_replicas": 2, "per_host_input_for_training": mode}

@@ -140,14 +140,15 @@ def in_a_loop(pod: Pod, feed: Any) -> dict[str, Any]:
     def step(*tensors: Any) -> Any:
         _, element = next_in_loop(iterator_of(iteration.spec, tensors), iteration.end, strategy)
         features, labels = element()
-        return strategy.experimental_local_results(features["image"]), strategy.experimental_local_results(labels)
+        return tuple(map(strategy.experimental_local_results, (features["image"], labels, features["pid"])))
 
     taken = tf.function(step, autograph=False).get_concrete_function(*iteration.tensors)
     results = [taken(*iteration.tensors) for _ in range(STEPS)]
     iteration.close()
     return {
-        "labels": [[part.numpy().tolist() for part in labels] for _, labels in results],
-        "devices": [[part.backing_device for part in images] for images, _ in results],
+        "labels": [[part.numpy().tolist() for part in labels] for _, labels, _ in results],
+        "pids": [[sorted({*part.numpy().tolist()}) for part in pids] for *_, pids in results],
+        "devices": [[part.backing_device for part in images] for images, *_ in results],
         "operations": sorted({item.type for item in taken.graph.get_operations()}),
     }
 
@@ -163,17 +164,19 @@ def error_of(function: Callable[[], Any]) -> list[str]:
 def main(path: str, addresses: list[str]) -> dict[str, Any]:
     pod = Pod(addresses)
     found: dict[str, Any] = {"pid": os.getpid()}
-    for mode in (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT):
-        make = make_input_fn(path, "train", training=mode == ModeKeys.TRAIN, seed=3)
-        pipelines = (Mode.PER_HOST_V1, Mode.PER_HOST_V2, Mode.PER_SHARD_V1)
-        # A prediction's hosts are those of an evaluation.
-        for pipeline in pipelines if mode != ModeKeys.PREDICT else pipelines[:1]:
-            feed = pod.feed(functools.partial(called, make, mode), mode, pipeline)
-            found[f"{mode} {pipeline.name}"] = {"calls": pod.calls, **steps(pod, feed, mode)}
-    make = make_input_fn(path, "train", training=True, seed=3)
-    found["loop"] = in_a_loop(
-        pod, pod.feed(functools.partial(called, make, ModeKeys.TRAIN), ModeKeys.TRAIN, Mode.PER_HOST_V1)
+    # The loop of training takes PER_HOST_V1; a prediction's hosts are those of an evaluation.
+    cases = (
+        (ModeKeys.TRAIN, Mode.PER_HOST_V1),
+        (ModeKeys.TRAIN, Mode.PER_HOST_V2),
+        (ModeKeys.TRAIN, Mode.PER_SHARD_V1),
+        (ModeKeys.EVAL, Mode.PER_HOST_V2),
+        (ModeKeys.PREDICT, Mode.PER_HOST_V1),
     )
+    for mode, pipeline in cases:
+        make = make_input_fn(path, "train", training=mode == ModeKeys.TRAIN, seed=3)
+        feed = pod.feed(functools.partial(called, make, mode), mode, pipeline)
+        taken = in_a_loop if cases[0] == (mode, pipeline) else functools.partial(steps, mode=mode)
+        found[f"{mode} {pipeline.name}"] = {"calls": pod.calls, **taken(pod, feed)}
     found["uneven"] = {
         name: steps_of_numbers(pod, mode, weights)
         for name, mode, weights in (

@@ -70,7 +70,11 @@ def test_training(mode: Mode, calls: int, batch_size: int, model_batch_size: int
 
     recorded = Calls(train_input_fn)
     config = {"num_replicas": 4, "per_host_input_for_training": mode}
-    make_estimator(tmp_path, model_fn, batch_size=16, tpu_config=config).train(recorded, steps=2)
+    estimator = make_estimator(tmp_path, model_fn, batch_size=16, tpu_config=config)
+    if mode is Mode.PER_HOST_V2:
+        estimator.train(recorded, steps=2)
+    else:
+        estimator.check_model(recorded, "train")
     assert [params["batch_size"] for params in recorded.params] == [batch_size] * calls
     assert set(seen) == {model_batch_size}
     consumed = 4 // calls
@@ -88,7 +92,7 @@ def test_training(mode: Mode, calls: int, batch_size: int, model_batch_size: int
 def test_training_on_one_host(mode: Mode, calls: int, batch_size: int, tmp_path: Path) -> None:
     recorded = Calls(train_input_fn)
     config = {"num_replicas": 4, "per_host_input_for_training": mode}
-    make_estimator(tmp_path, batch_size=16, tpu_config=config).train(recorded, steps=1)
+    make_estimator(tmp_path, batch_size=16, tpu_config=config).check_model(recorded, "train")
     assert [params["batch_size"] for params in recorded.params] == [batch_size] * calls
     assert recorded.deployments == [(0, i, calls, 4 // calls) for i in range(calls)]
 
@@ -108,9 +112,9 @@ EVALUATION = [
 @pytest.mark.parametrize(
     ("what", "config", "calls", "batch_size", "replicas"),
     [
-        *(("evaluate", *case) for case in EVALUATION),
-        *(pytest.param("predict", *case, marks=pytest.mark.matrix) for case in EVALUATION[:1] + EVALUATION[3:5]),
-        *(("predict", *case) for case in EVALUATION[1:3] + EVALUATION[5:]),
+        *(("eval", *case) for case in EVALUATION),
+        *(pytest.param("infer", *case, marks=pytest.mark.matrix) for case in EVALUATION[:1] + EVALUATION[3:5]),
+        *(("infer", *case) for case in EVALUATION[1:3] + EVALUATION[5:]),
     ],
 )
 def test_evaluation_and_prediction(
@@ -119,7 +123,10 @@ def test_evaluation_and_prediction(
     pretend(num_hosts=2)
     recorded = Calls(lambda params: train_input_fn(params).take(4))
     estimator = make_estimator(tmp_path, batch_size=16, tpu_config={"num_replicas": 4, **config})
-    list(getattr(estimator, what)(recorded))
+    if config.get("per_host_input_for_training") is Mode.SLICED:  # check_model would check training, too
+        list({"eval": estimator.evaluate, "infer": estimator.predict}[what](recorded))
+    else:
+        estimator.check_model(recorded, what)
     assert [params["batch_size"] for params in recorded.params] == [batch_size] * calls
     assert [deployment[1:] for deployment in recorded.deployments] == [(i, calls, replicas) for i in range(calls)]
 
@@ -128,9 +135,8 @@ def test_evaluation_and_prediction(
 def test_one_device_is_called_once_in_every_mode(mode: Mode, tmp_path: Path) -> None:
     recorded = Calls(train_input_fn)
     estimator = make_estimator(tmp_path, batch_size=16, tpu_config={"per_host_input_for_training": mode})
-    estimator.train(recorded, steps=2)
-    estimator.evaluate(recorded, steps=2)
-    next(estimator.predict(recorded))
+    for what in ("train", "eval", "infer"):
+        estimator.check_model(recorded, what)
     assert [params["batch_size"] for params in recorded.params] == [16] * 3
     assert recorded.pipelines == [(0, 1, 1)] * 3
     assert not recorded.deployments

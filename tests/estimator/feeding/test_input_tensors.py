@@ -54,7 +54,7 @@ def by_dataset(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
         (queues, 1),
         (one_shot, 2),
         pytest.param(initialized, 2, marks=pytest.mark.matrix),
-        (queues, 2),
+        pytest.param(queues, 2, marks=pytest.mark.matrix),
     ],
 )
 def test_they_train_and_evaluate_as_a_dataset_does(
@@ -63,7 +63,10 @@ def test_they_train_and_evaluate_as_a_dataset_does(
     assert run(tmp_path, input_fn, replicas) == by_dataset[replicas]
 
 
-@pytest.mark.parametrize("mode", [Mode.PER_SHARD_V1, Mode.PER_HOST_V1, Mode.BROADCAST])
+# PER_HOST_V1 is that of the test above.
+@pytest.mark.parametrize(
+    "mode", [Mode.PER_SHARD_V1, pytest.param(Mode.PER_HOST_V1, marks=pytest.mark.matrix), Mode.BROADCAST]
+)
 def test_they_feed_several_replicas_in_every_mode(mode: Mode, tmp_path: Path) -> None:
     tpu_config = {"num_replicas": 2, "per_host_input_for_training": mode}
     for name, input_fn in (("tensors", one_shot), ("dataset", train_input_fn)):

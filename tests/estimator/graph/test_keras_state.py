@@ -67,8 +67,16 @@ def layers_model_fn(keras: Any, optimizer: str) -> Callable[..., TPUEstimatorSpe
     return model_fn
 
 
-@pytest.mark.parametrize("optimizer", ["v1", "keras"])
-def test_layers_without_names_train(keras: Any, optimizer: str, tmp_path: Path) -> None:
+# Keras' own optimizers train in the next test, too.
+@pytest.mark.parametrize(
+    ("library", "optimizer"),
+    [
+        *(("keras", "keras"), ("tf_keras", "v1")),
+        *(pytest.param(*case, marks=pytest.mark.matrix) for case in (("keras", "v1"), ("tf_keras", "keras"))),
+    ],
+)
+def test_layers_without_names_train(library: str, optimizer: str, tmp_path: Path) -> None:
+    keras = pytest.importorskip(library)
     model_fn = layers_model_fn(keras, optimizer)
     estimator = make_estimator(tmp_path, model_fn, batch_size=40, iterations=1, save_summary_steps=1)
     estimator.train(train_input_fn, steps=60)

@@ -1,6 +1,7 @@
 """Several replicas do what one does: on logical CPU devices, with the same global batch."""
 
 import os
+import random
 import signal
 import warnings
 from collections.abc import Callable
@@ -13,12 +14,19 @@ import tensorflow as tf
 
 from tests.estimator import programs
 from tests.estimator.loops.training.test_loop import OPTIMIZERS
-from tests.estimator.programs import make_estimator, make_model_fn, train_input_fn, v1
+from tests.estimator.programs import (
+    Program,
+    make_estimator,
+    make_model_fn,
+    own_variables,
+    side_by_side,
+    train_input_fn,
+    v1,
+)
 from tpudata.estimator import CrossShardOptimizer, ModeKeys, ModelFnError, TPUEstimatorSpec
 
 STEPS = 6
 V1_OPTIMIZERS = {**OPTIMIZERS, "ftrl": lambda: v1.train.FtrlOptimizer(0.1)}
-FEW = ("momentum", "adam", "ftrl")
 KERAS_OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "sgd": lambda optimizers: optimizers.SGD(0.1),
     "momentum": lambda optimizers: optimizers.SGD(0.05, momentum=0.9),
@@ -48,70 +56,6 @@ def assert_equal_runs(one: Any, several: Any) -> None:
     assert sorted(several[1]) == sorted(one[1])
     for name, value in one[1].items():
         np.testing.assert_allclose(several[1][name], value, rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-# The others create slots and update variables as these do; on one replica, test_loop trains with all.
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in FEW else pytest.mark.matrix) for name in V1_OPTIMIZERS]
-)
-def test_v1_optimizers(name: str, tmp_path: Path) -> None:
-    model_fn = make_model_fn(V1_OPTIMIZERS[name])
-    assert_equal_runs(trained(tmp_path, model_fn, 1), trained(tmp_path, model_fn, 2))
-
-
-def keras_model_fn(optimizer: Callable[[], Any], style: str) -> Any:
-    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
-        step = v1.train.get_global_step()
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
-        wrapped = CrossShardOptimizer(optimizer())
-        if style == "minimize":
-            return TPUEstimatorSpec(mode, loss=loss, train_op=wrapped.minimize(loss, global_step=step))
-        variables = v1.trainable_variables()
-        gradients = tape.gradient(loss, variables)
-        train_op = wrapped.apply_gradients(zip(gradients, variables, strict=True), global_step=step)
-        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    return model_fn
-
-
-# Each way of applying gradients with both libraries.
-WITH_TF_KERAS = {"sgd", "momentum"}
-WITH_KERAS = {"adam", "rmsprop"}
-
-
-@pytest.mark.parametrize(
-    ("name", "library"),
-    [
-        pytest.param(name, library, marks=[] if name in few else pytest.mark.matrix)
-        for name in KERAS_OPTIMIZERS
-        for library, few in (("tf_keras", WITH_TF_KERAS), ("keras", WITH_KERAS))
-    ],
-)
-def test_keras_optimizers(name: str, library: str, tmp_path: Path) -> None:
-    optimizers = pytest.importorskip(library).optimizers
-    style = "minimize" if name in ("sgd", "adam") else "tape"
-    model_fn = keras_model_fn(lambda: KERAS_OPTIMIZERS[name](optimizers), style)
-    assert_equal_runs(trained(tmp_path, model_fn, 1), trained(tmp_path, model_fn, 2))
-
-
-@pytest.mark.parametrize("optimizer", ["v1", "tf_keras", "keras"])
-def test_an_optimizer_that_is_not_wrapped(optimizer: str, tmp_path: Path) -> None:
-    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
-        step = v1.train.get_global_step()
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
-        if optimizer == "v1":
-            train_op = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, global_step=step)
-            return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-        variables = v1.trainable_variables()
-        sgd = pytest.importorskip(optimizer).optimizers.SGD(0.1)
-        sgd.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-        return TPUEstimatorSpec(mode, loss=loss, train_op=step.assign_add(1))
-
-    with pytest.raises(ModelFnError, match=r"'linear/[wb]'.*CrossShardOptimizer\(optimizer\)"):
-        trained(tmp_path, model_fn, 2, steps=1)
-    trained(tmp_path, model_fn, 1, steps=1)
 
 
 class AdamWeightDecay(v1.train.Optimizer):  # type: ignore[misc]
@@ -148,60 +92,130 @@ class Doubling(v1.train.MomentumOptimizer):  # type: ignore[misc]
         return super().apply_gradients(doubled, global_step, name)
 
 
-CUSTOM = {
-    "assigns": AdamWeightDecay,
-    "calls the usual one": lambda: Doubling(0.02, 0.9),
-    "averages": lambda: tf.compat.v1.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True),
-}
+def regression(features: Any, labels: Any) -> Any:
+    return tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
 
 
-def custom_model_fn(optimizer: Callable[[], Any], *, wrapped: bool) -> Any:
-    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
-        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+def minimized(optimizer: Callable[[], Any]) -> Program:
+    def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
+        loss = regression(features, labels)
+        return loss, CrossShardOptimizer(optimizer()).minimize(loss, global_step=steps, var_list=own_variables())
+
+    return program
+
+
+def with_a_tape(optimizer: Callable[[], Any]) -> Program:
+    def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
+        with tf.GradientTape() as tape:
+            loss = regression(features, labels)
+        variables = own_variables()
+        pairs = zip(tape.gradient(loss, variables), variables, strict=True)
+        return loss, CrossShardOptimizer(optimizer()).apply_gradients(pairs, global_step=steps)
+
+    return program
+
+
+def of_keras(library: str, name: str) -> Program:
+    style = minimized if name in ("sgd", "adam") else with_a_tape
+    return style(lambda: KERAS_OPTIMIZERS[name](pytest.importorskip(library).optimizers))
+
+
+def counting_itself(optimizer: Callable[[], Any]) -> Program:
+    """Computes and applies in two calls, next to a variable without a gradient, and counts the steps itself."""
+
+    def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
+        loss = regression(features, labels)
         v1.get_variable("unused", [2])
-        chosen = CrossShardOptimizer(optimizer()) if wrapped else optimizer()
-        apply = chosen.apply_gradients(chosen.compute_gradients(loss))
+        chosen = CrossShardOptimizer(optimizer())
+        apply = chosen.apply_gradients(chosen.compute_gradients(loss, own_variables()))
+        return loss, tf.group(apply, steps.assign(steps + 1))
+
+    return program
+
+
+def clipped(reduction: str) -> Program:
+    """Gradients that pass through the program's hands, weights that it clips itself, and a sum over replicas."""
+
+    def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
+        loss = regression(features, labels)
+        optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.05), reduction=reduction)
+        replicas = 1 if reduction == v1.losses.Reduction.MEAN else tf.distribute.get_strategy().num_replicas_in_sync
+        pairs = [
+            (gradient / replicas, variable) for gradient, variable in optimizer.compute_gradients(loss, own_variables())
+        ]
+        w = own_variables()[0]
+        with v1.variable_scope("training"):
+            apply = optimizer.apply_gradients(pairs, global_step=steps)
+        with tf.control_dependencies([tf.group(apply)]):
+            return loss, w.assign(tf.clip_by_value(w.read_value(), -0.35, 0.35))
+
+    return program
+
+
+PROGRAMS: dict[str, Program] = {
+    **{f"v1 {name}": minimized(optimizer) for name, optimizer in V1_OPTIMIZERS.items()},
+    **{f"{library} {name}": of_keras(library, name) for library in ("tf_keras", "keras") for name in KERAS_OPTIMIZERS},
+    "assigns": counting_itself(AdamWeightDecay),
+    "calls the usual one": counting_itself(lambda: Doubling(0.02, 0.9)),
+    "averages": counting_itself(lambda: v1.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True)),
+    "reduced to the mean": clipped(v1.losses.Reduction.MEAN),
+    "reduced to the sum": clipped(v1.losses.Reduction.SUM),
+}
+# The others create slots and update variables as these do; on one replica, test_loop trains with all of v1.
+FEW = ["v1 momentum", "v1 adam", "v1 ftrl", *list(PROGRAMS)[-5:]]
+# Each way of applying gradients with both libraries.
+FEW_OF_KERAS = ["tf_keras sgd", "tf_keras momentum", "keras adam", "keras rmsprop"]
+OTHERS = [name for name in PROGRAMS if name not in (*FEW, *FEW_OF_KERAS)]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(FEW, id="v1"),
+        pytest.param(FEW_OF_KERAS, id="keras"),
+        pytest.param(OTHERS, id="others", marks=pytest.mark.matrix),
+    ],
+)
+def test_optimizers_train_as_on_one_replica(names: list[str], tmp_path: Path) -> None:
+    model_fn = side_by_side({name: PROGRAMS[name] for name in names})
+    one = trained(tmp_path, model_fn, 1)
+    assert_equal_runs(one, trained(tmp_path, model_fn, 2))
+    for name in names:
+        scope = name.replace(" ", "_")
+        assert one[1][f"{scope}/steps"] == STEPS
+        assert not np.allclose(one[1][f"{scope}/linear/w"], programs.W0)
+        if "reduced" in name:
+            assert np.abs(one[1][f"{scope}/linear/w"]).max() == np.float32(0.35)
+
+
+@pytest.mark.parametrize("optimizer", ["v1", "tf_keras", "keras"])
+def test_an_optimizer_that_is_not_wrapped(optimizer: str, tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         step = v1.train.get_global_step()
-        return TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(apply, step.assign(step + 1)))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        if optimizer == "v1":
+            train_op = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, global_step=step)
+            return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        variables = v1.trainable_variables()
+        sgd = pytest.importorskip(optimizer).optimizers.SGD(0.1)
+        sgd.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return TPUEstimatorSpec(mode, loss=loss, train_op=step.assign_add(1))
 
-    return model_fn
-
-
-@pytest.mark.parametrize("name", CUSTOM)
-def test_optimizers_that_apply_gradients_themselves(name: str, tmp_path: Path) -> None:
-    model_fn = custom_model_fn(CUSTOM[name], wrapped=True)
-    assert_equal_runs(trained(tmp_path, model_fn, 1), trained(tmp_path, model_fn, 2))
+    with pytest.raises(ModelFnError, match=r"'linear/[wb]'.*CrossShardOptimizer\(optimizer\)"):
+        trained(tmp_path, model_fn, 2, steps=1)
+    trained(tmp_path, model_fn, 1, steps=1)
 
 
 def test_an_optimizer_that_assigns_and_is_not_wrapped(tmp_path: Path) -> None:
-    model_fn = custom_model_fn(AdamWeightDecay, wrapped=False)
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        loss = regression(features, labels)
+        apply = AdamWeightDecay().apply_gradients(AdamWeightDecay().compute_gradients(loss))
+        step = v1.train.get_global_step()
+        return TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(apply, step.assign(step + 1)))
+
     with pytest.raises(ModelFnError, match=r"'linear/[wb]'.*CrossShardOptimizer\(optimizer\)"):
         trained(tmp_path, model_fn, 2, steps=1)
-
-
-def clipped(reduction: str) -> Any:
-    """Gradients that pass through the program's hands, weights that it clips itself, and a sum over replicas."""
-
-    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
-        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
-        optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.05), reduction=reduction)
-        replicas = 1 if reduction == v1.losses.Reduction.MEAN else tf.distribute.get_strategy().num_replicas_in_sync
-        pairs = [(gradient / replicas, variable) for gradient, variable in optimizer.compute_gradients(loss)]
-        with v1.variable_scope("training"):
-            apply = optimizer.apply_gradients(pairs, global_step=v1.train.get_global_step())
-        w = v1.trainable_variables()[0]
-        with tf.control_dependencies([tf.group(apply)]):
-            train_op = w.assign(tf.clip_by_value(w.read_value(), -0.9, 0.9))
-        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    return model_fn
-
-
-@pytest.mark.parametrize("reduction", [v1.losses.Reduction.MEAN, v1.losses.Reduction.SUM])
-def test_reductions_and_assigned_weights(reduction: str, tmp_path: Path) -> None:
-    one = trained(tmp_path, clipped(reduction), 1, steps=20)
-    assert_equal_runs(one, trained(tmp_path, clipped(reduction), 2, steps=20))
-    assert np.abs(one[1]["linear/w"]).max() == np.float32(0.9)
 
 
 def collecting(seen: list[Any]) -> Any:
@@ -265,45 +279,42 @@ def test_batch_normalization_stores_the_mean_of_the_replicas_averages(tmp_path: 
     np.testing.assert_allclose(values["batch_normalization/moving_variance"], variance.mean(0), rtol=1e-5)
 
 
-def random_rows(draw: Callable[[Any], Any]) -> Any:
+def random_rows(draw: Callable[[Any], Any]) -> Program:
     """Adds up what each replica draws, and its square."""
 
-    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+    def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         # Several, as two replicas may come to the same mean by chance.
         drawn = tf.reduce_mean(draw(tf.ones([20, 50])), axis=1)
-        if mode == ModeKeys.PREDICT:
-            mean = tf.reduce_mean(drawn)
-            return TPUEstimatorSpec(mode, predictions={"drawn": tf.fill(tf.shape(features["x"])[:1], mean)})
-        w = v1.get_variable("w", [], initializer=v1.ones_initializer())
         added = [
             v1.get_variable(name, [20], initializer=v1.zeros_initializer(), trainable=False).assign_add(value)
             for name, value in (("drawn", drawn), ("squared", drawn**2))
         ]
-        optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.0))
-        train_op = optimizer.minimize(w, v1.train.get_global_step())
-        return TPUEstimatorSpec(mode, loss=w, train_op=tf.group(train_op, *added))
+        return 0.0 * tf.reduce_sum(drawn), tf.group(steps.assign_add(1), *added)
 
-    return model_fn
+    return program
 
 
 DRAWS = {
     "v1": lambda ones: v1.nn.dropout(ones, rate=0.5),
+    "seeded": lambda ones: v1.nn.dropout(ones, rate=0.5, seed=3),
     "tf_keras": lambda ones: pytest.importorskip("tf_keras").layers.Dropout(0.5)(ones, training=True),
     "keras": lambda ones: pytest.importorskip("keras").layers.Dropout(0.5)(ones, training=True),
 }
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("v1", 1), ("v1", None), ("tf_keras", 1), ("keras", None)])
-def test_replicas_draw_differently(kind: str, seed: int | None, tmp_path: Path) -> None:
-    _, values = trained(tmp_path, random_rows(DRAWS[kind]), 2, steps=1, tf_random_seed=seed)
-    # The variance over the replicas: 0 if they drew the same.
-    assert np.max(values["squared"] - values["drawn"] ** 2) > 1e-6
+@pytest.mark.parametrize("seed", [1, None])
+def test_replicas_draw_differently(seed: int | None, tmp_path: Path) -> None:
+    model_fn = side_by_side({kind: random_rows(draw) for kind, draw in DRAWS.items()})
+    _, values = trained(tmp_path, model_fn, 2, steps=1, tf_random_seed=seed)
+    for kind in DRAWS:
+        # The variance over the replicas: 0 if they drew the same.
+        assert np.max(values[f"{kind}/squared"] - values[f"{kind}/drawn"] ** 2) > 1e-6, kind
 
 
 def test_checkpoints_do_not_depend_on_the_number_of_replicas(tmp_path: Path) -> None:
     model_fn = make_model_fn(V1_OPTIMIZERS["adam"])
     plain = make_estimator(tmp_path / "one", model_fn)
-    mixed = [make_estimator(tmp_path / "mixed", model_fn, tpu_config={"num_replicas": n}) for n in (1, 4, 2)]
+    mixed = [make_estimator(tmp_path / "mixed", model_fn, tpu_config={"num_replicas": n}) for n in (4, 1, 2)]
     for limit, estimator in zip((5, 10, 15), mixed, strict=True):
         plain.train(train_input_fn, max_steps=limit)
         estimator.train(train_input_fn, max_steps=limit)
@@ -322,24 +333,17 @@ def test_loops_on_several_replicas(tmp_path: Path) -> None:
     assert len(calls) == 3  # the scratch trace, and one for each replica
 
 
-@pytest.mark.parametrize("iterations", [1, 7, 100])  # divides 12 steps, does not, and is larger
-def test_loops_of_every_length_end_at_the_last_step(iterations: int, tmp_path: Path) -> None:
+def test_loops_of_every_length_end_at_the_last_step(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"tpu_config": {"num_replicas": 2}, "save_summary_steps": 1}
-    estimator = make_estimator(tmp_path / "two", iterations=iterations, **settings)
-    estimator.train(train_input_fn, steps=12).train(train_input_fn, max_steps=12)
-    ends = [step for step, _ in programs.read_events(tmp_path / "two")]
-    assert ends == list(range(1, 13))
-    one = make_estimator(tmp_path / "one", iterations=iterations).train(train_input_fn, max_steps=12)
-    for name, value in programs.variables(one).items():
-        np.testing.assert_allclose(estimator.get_variable_value(name), value, rtol=1e-4, atol=1e-6, err_msg=name)
-
-
-def test_the_state_of_random_is_left_as_it_was(tmp_path: Path) -> None:
-    import random
-
-    random.seed(5)
-    trained(tmp_path, make_model_fn(), 2, steps=1)
-    assert random.random() == random.Random(5).random()
+    one = programs.variables(make_estimator(tmp_path / "one").train(train_input_fn, max_steps=12))
+    for iterations in (1, 7, 100):  # divides 12 steps, does not, and is larger
+        folder = tmp_path / str(iterations)
+        estimator = make_estimator(folder, iterations=iterations, **settings)
+        estimator.train(train_input_fn, steps=12).train(train_input_fn, max_steps=12)
+        ends = [step for step, _ in programs.read_events(folder)]
+        assert ends == list(range(1, 13))
+        for name, value in one.items():
+            np.testing.assert_allclose(estimator.get_variable_value(name), value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_a_model_that_asks_for_more_on_a_later_replica(tmp_path: Path) -> None:
@@ -364,8 +368,12 @@ def test_nothing_of_the_process_is_changed(tmp_path: Path) -> None:
         tf.summary.scalar("four times", 4 * loss)
         return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
+    def state() -> tuple[Any, ...]:
+        filters = list(warnings.filters), warnings.showwarning
+        return *filters, dict(os.environ), signal.getsignal(signal.SIGTERM), random.getstate()
+
     # The first training of a process imports parts of TensorFlow, and one of them sets filters.
     trained(tmp_path / "first", model_fn, 2, steps=1)
-    before = list(warnings.filters), warnings.showwarning, dict(os.environ), signal.getsignal(signal.SIGTERM)
+    before = state()
     trained(tmp_path, model_fn, 2, steps=2)
-    assert (list(warnings.filters), warnings.showwarning, dict(os.environ), signal.getsignal(signal.SIGTERM)) == before
+    assert state() == before

@@ -139,7 +139,7 @@ def test_tf_summary_of_data_that_end(tmp_path: Path) -> None:
     assert sorted(values_of(tmp_path)["new/loss"]) == [1, 3]
 
 
-@REPLICAS
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.matrix), 2])
 def test_tf_summary_with_other_hooks_in_each_call(replicas: int, tmp_path: Path) -> None:
     def summarize(loss: Any, outputs: Any) -> None:
         tf.summary.scalar("new", loss)
@@ -187,8 +187,10 @@ def host_call_into(folder: Path, every: int) -> Any:
     return make
 
 
-@REPLICAS
-@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize(
+    ("every", "replicas"),
+    [*((1, 2), (2, 1)), *(pytest.param(n, n, marks=pytest.mark.matrix) for n in (1, 2))],
+)
 def test_host_call_sees_every_step(every: int, replicas: int, tmp_path: Path) -> None:
     more = {"host_call": host_call_into(tmp_path / "host", every)}
     estimator = build(tmp_path / "model", replicas, more=more, iterations=4)

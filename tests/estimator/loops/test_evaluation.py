@@ -310,8 +310,9 @@ def test_keras_metrics(library: str, tmp_path: Path) -> None:
         assert result["first"] == pytest.approx(np.mean(Y[:37]), rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["v1", "tf_keras", "keras"])
-def test_estimator_spec(kind: str, tmp_path: Path) -> None:
+def test_estimator_spec(tmp_path: Path) -> None:
+    """With metrics of TensorFlow 1 and of both Kerases."""
+
     def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
         outputs = programs.linear(features["x"])
         if mode == ModeKeys.PREDICT:
@@ -320,20 +321,21 @@ def test_estimator_spec(kind: str, tmp_path: Path) -> None:
         if mode == ModeKeys.TRAIN:
             optimizer = v1.train.GradientDescentOptimizer(0.1)
             return EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step()))
-        if kind == "v1":
-            return EstimatorSpec(
-                mode, loss=loss, eval_metric_ops={"mae": v1.metrics.mean_absolute_error(labels, outputs)}
-            )
-        metric = pytest.importorskip(kind).metrics.MeanAbsoluteError()
-        metric.update_state(labels[:, None], outputs[:, None])
-        return EstimatorSpec(mode, loss=loss, eval_metric_ops={"mae": metric})
+        metrics: dict[str, Any] = {"v1": v1.metrics.mean_absolute_error(labels, outputs)}
+        for library in ("tf_keras", "keras"):
+            metrics[library] = pytest.importorskip(library).metrics.MeanAbsoluteError()
+            metrics[library].update_state(labels[:, None], outputs[:, None])
+        return EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+
+    def errors(result: dict[str, Any]) -> list[float]:
+        return [float(result[name]) for name in ("v1", "tf_keras", "keras")]
 
     estimator = make_estimator(tmp_path, model_fn)
     for _ in range(2):
-        assert estimator.evaluate(finite_input_fn(37))["mae"] == pytest.approx(EXPECTED, rel=1e-5)
+        assert errors(estimator.evaluate(finite_input_fn(37))) == pytest.approx([EXPECTED] * 3, rel=1e-5)
     estimator.train(train_input_fn, steps=2)
-    result = estimator.evaluate(finite_input_fn(37))
-    assert result["mae"] == pytest.approx(np.mean(np.abs(outputs_of(estimator, 37) - Y[:37])), rel=1e-5)
+    expected = np.mean(np.abs(outputs_of(estimator, 37) - Y[:37]))
+    assert errors(estimator.evaluate(finite_input_fn(37))) == pytest.approx([expected] * 3, rel=1e-5)
     assert set(estimator.get_variable_names()) == {"global_step", "linear/w", "linear/b"}
     rows = list(estimator.predict(finite_input_fn(37)))
     np.testing.assert_allclose(rows, outputs_of(estimator, 37), rtol=1e-4, atol=1e-5)
@@ -363,11 +365,10 @@ def test_no_metrics(tmp_path: Path) -> None:
 # Several replicas: the same results as one, whether or not the rows fill the last batch.
 
 
-@pytest.mark.parametrize(("rows", "batch"), [(37, 8), (5, 16)])
-def test_replicas_equal_a_plain_loop(rows: int, batch: int, tmp_path: Path) -> None:
-    estimator = make_estimator(tmp_path, batch_size=batch, tpu_config={"num_replicas": 4})
+def test_replicas_equal_a_plain_loop(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, batch_size=16, tpu_config={"num_replicas": 4})
     estimator.train(train_input_fn, steps=3)
-    for _ in range(2):
+    for rows in (37, 5, 37):
         result = estimator.evaluate(padded_input_fn(rows))
         errors = (outputs_of(estimator, rows) - Y[:rows]) ** 2
         assert result["mae"] == pytest.approx(np.mean(np.sqrt(errors)), rel=1e-5)
@@ -403,7 +404,8 @@ def with_all_metrics(kind: str) -> Callable[..., Any]:
     return model_fn
 
 
-@pytest.mark.parametrize("kind", ["list", "dict", "EstimatorSpec"])
+# test_metric_fn_sees_the_rows_of_all_replicas has a list.
+@pytest.mark.parametrize("kind", [pytest.param("list", marks=pytest.mark.matrix), "dict", "EstimatorSpec"])
 def test_metrics_on_replicas(kind: str, tmp_path: Path) -> None:
     one = make_estimator(tmp_path, with_all_metrics(kind))
     several = make_estimator(tmp_path, with_all_metrics(kind), tpu_config={"num_replicas": 4})

@@ -6,7 +6,7 @@ checkpoint) each step multiplies w by 0.8.
 
 import importlib.util
 import logging
-from collections.abc import Callable
+import re
 from pathlib import Path
 from typing import Any
 
@@ -125,27 +125,90 @@ IN_PARTS = {
     *("metric_in_train_op", "local_variable_in_train_op", "mutable_table"),
     *("batch_norm_in_train_op", "condition_in_train_op", "function_in_train_op"),
 }
-# On two replicas: another of their kind is tested there, and on one replica each of them.
-OF_A_KIND = {
-    *(
-        "init_by_prefix",
-        "init_by_variable",
-        "init_of_partitions_by_name",
-        "init_twice",
-        "init_in_every_mode_but_of_no_use",
-    ),
-    *("init_in_scaffold_fn", "init_in_scaffold_fn_over_model_fn", "init_op_of_scaffold_fn", "init_by_list"),
-    *("batch_norm_unused", "keras_batch_norm_unused", "unused_in_evaluation"),
-    *("average_unused", "assign_unused", "initializer_unused", "assertion_unused", "python_function_unused"),
-    *("second_optimizer_unused", "metric_unused", "mutable_table_unused", "condition_unused", "unused_in_loop"),
-    *("function_unused", "hook_runs_group"),
+# Cases that one graph can hold next to each other, each in a variable scope of its own name.
+TOGETHER: dict[str, list[str]] = {
+    "unused": [
+        *("counter_unused", "update_ops_unused", "batch_norm_unused", "average_unused", "global_step_counted_twice"),
+        *("second_optimizer_unused", "assign_unused", "initializer_unused", "python_function_unused"),
+        *("assertion_unused", "condition_unused", "unused_in_condition", "unused_in_loop", "function_unused"),
+        *("metric_unused", "mutable_table_unused", "keras_batch_norm_unused"),
+    ],
+    "used": [
+        *("init_by_variable", "init_by_list", "counter_in_train_op", "counter_before_loss", "batch_norm_in_train_op"),
+        *("average_in_train_op", "python_function_in_train_op", "condition_in_train_op", "function_in_train_op"),
+        *("metric_in_train_op", "local_variable_in_train_op", "static_table", "mutable_table"),
+        *("assigned_in_evaluation", "unused_in_evaluation", "assigned_in_prediction"),
+    ],
+    "asked for": [
+        *("keras_batch_norm_in_train_op", "summary_with_effect", "host_call_with_effect"),
+        *("hook_runs_operation", "hook_runs_group", "hook_fetches_effect"),
+    ],
 }
+_IN_A_GRAPH = {name for names in TOGETHER.values() for name in names}
+# test_values_of_a_checkpoint_are_taken_once has the same.
+_ELSEWHERE = {"init_by_prefix", "init_in_scaffold_fn"}
+ALONE = [
+    pytest.param(name, marks=pytest.mark.matrix) if name in _IN_A_GRAPH | _ELSEWHERE else name for name in ORIGINAL
+]
+# On two replicas, one that is rejected of each kind is enough.
+ALONE_ON_TWO = [
+    pytest.param(name, marks=pytest.mark.matrix)
+    if name not in ("condition_in_train_op", "function_in_train_op", "summary_with_effect", "hook_runs_operation")
+    else name
+    for name in ORIGINAL
+]
+
+
+class Part:
+    """A module with a TPUEstimatorSpec that keeps its arguments, for a case that is a part of a model."""
+
+    CrossShardOptimizer = CrossShardOptimizer
+
+    @staticmethod
+    def TPUEstimatorSpec(mode: str, **fields: Any) -> dict[str, Any]:  # noqa: N802
+        del mode
+        return fields
+
+
+def joined(cases: Any, names: list[str], checkpoint: str, calls: list[str]) -> Any:
+    """Return the model_fn of several cases: the sum of their losses, and what each of them runs."""
+
+    class Model(cases.Model):  # type: ignore[misc]
+        """A case whose optimizer counts no steps: the model counts one for all."""
+
+        def minimize(self, loss: Any = None) -> Any:
+            optimizer = self.wrapped(v1.train.GradientDescentOptimizer(0.1))
+            return optimizer.minimize(self.loss if loss is None else loss, var_list=[self.w])
+
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        parts = {}
+        for name in names:
+            with v1.variable_scope(name):
+                parts[name] = cases.CASES[name](Model(Part, mode, features, checkpoint, calls))
+        if mode == "infer":
+            return TPUEstimatorSpec(mode, predictions={name: part["predictions"]["w"] for name, part in parts.items()})
+        losses = {name: part["loss"] for name, part in parts.items()}
+        total = tf.add_n(list(losses.values()))
+        if mode == "eval":
+            rows = {name: tf.reshape(loss, [1]) for name, loss in losses.items()}
+            means = (lambda **values: {name: v1.metrics.mean(value) for name, value in values.items()}, rows)
+            return TPUEstimatorSpec(mode, loss=total, eval_metrics=means)
+        hosted = [part["host_call"] for part in parts.values() if "host_call" in part]
+        return TPUEstimatorSpec(
+            mode,
+            loss=total,
+            train_op=tf.group(v1.train.get_global_step().assign_add(1), *(part["train_op"] for part in parts.values())),
+            training_hooks=[hook for part in parts.values() for hook in part.get("training_hooks", ())],
+            host_call=hosted[0] if hosted else None,
+        )
+
+    return model_fn
 
 
 def built(
     folder: Path,
     cases: Any,
-    name: str,
+    names: str | list[str],
     checkpoint: str,
     calls: list[str],
     every: int = 1,
@@ -161,12 +224,14 @@ def built(
         tf_random_seed=1,
     )
     sizes: dict[str, Any] = {"train_batch_size": 4, "eval_batch_size": 4, "predict_batch_size": 4}
-    return TPUEstimator(cases.model_fn(tpu, name, checkpoint, calls), config=run_config, use_tpu=False, **sizes)
+    alone = cases.model_fn(tpu, names, checkpoint, calls)
+    model_fn = alone if isinstance(names, str) else joined(cases, names, checkpoint, calls)
+    return TPUEstimator(model_fn, config=run_config, use_tpu=False, **sizes)
 
 
-def run(cases: Any, name: str, estimator: TPUEstimator, calls: list[str]) -> dict[str, Any]:
-    """Train for 8 steps; with an evaluation, a prediction and another start after 6 if they matter. Return what came of it."""
-    if name in IN_PARTS:
+def run(cases: Any, in_parts: bool, estimator: TPUEstimator, calls: list[str]) -> dict[str, Any]:
+    """Train for 8 steps; in parts with an evaluation, a prediction and another start after 6. Return what came of it."""
+    if in_parts:
         found: dict[str, Any] = cases.run(estimator, calls)
         return found
     try:
@@ -177,11 +242,17 @@ def run(cases: Any, name: str, estimator: TPUEstimator, calls: list[str]) -> dic
 
 
 # tf.layers is deprecated, and layers of TF 2 have no `updates`.
-@pytest.mark.filterwarnings("ignore:.*batch_normalization` is deprecated", "ignore:`layer.updates` will be removed")
-@pytest.mark.parametrize("name", ORIGINAL)
+WARNINGS = pytest.mark.filterwarnings(
+    "ignore:.*batch_normalization` is deprecated", "ignore:`layer.updates` will be removed"
+)
+
+
+@WARNINGS
+@pytest.mark.parametrize("name", ALONE)
 def test_equals_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:
     calls: list[str] = []
-    found = run(cases, name, built(tmp_path, cases, name, checkpoint, calls, iterations_per_loop=1), calls)
+    estimator = built(tmp_path, cases, name, checkpoint, calls, iterations_per_loop=1)
+    found = run(cases, name in IN_PARTS, estimator, calls)
     values = cases.values_by_step(tmp_path)
     for variable, expected in ORIGINAL[name].items():
         np.testing.assert_allclose(values[variable], expected, rtol=1e-5, err_msg=variable)
@@ -194,14 +265,12 @@ def test_equals_the_original(name: str, cases: Any, checkpoint: str, tmp_path: P
 
 
 # In loops of three steps. The rows of a batch are split.
-@pytest.mark.filterwarnings("ignore:.*batch_normalization` is deprecated", "ignore:`layer.updates` will be removed")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.matrix) if name in OF_A_KIND else name for name in ORIGINAL]
-)
+@WARNINGS
+@pytest.mark.parametrize("name", ALONE_ON_TWO)
 def test_two_replicas_equal_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:
     calls: list[str] = []
     config = {"iterations_per_loop": 3, "num_replicas": 2}
-    found = run(cases, name, built(tmp_path, cases, name, checkpoint, calls, every=6, **config), calls)
+    found = run(cases, name in IN_PARTS, built(tmp_path, cases, name, checkpoint, calls, every=6, **config), calls)
     if name in cases.ONE_REPLICA:
         assert found["error"] in ("ModelFnValueError", "RuntimeError")
         return
@@ -214,17 +283,44 @@ def test_two_replicas_equal_the_original(name: str, cases: Any, checkpoint: str,
         np.testing.assert_allclose(values[variable], at_saves, rtol=1e-5, err_msg=variable)
 
 
-@pytest.mark.filterwarnings("ignore:.*batch_normalization` is deprecated", "ignore:`layer.updates` will be removed")
-@pytest.mark.parametrize(
-    ("name", "count"), [("batch_norm_unused", 1), ("batch_norm_in_train_op", 0), ("update_ops_unused", 1)]
-)
+@WARNINGS
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_warns_of_updates_that_do_not_run(
-    name: str, count: int, replicas: int, cases: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("group", TOGETHER)
+def test_cases_in_one_graph_equal_the_original(
+    group: str, replicas: int, cases: Any, checkpoint: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, logger="tpudata"):
-        built(tmp_path, cases, name, "", [], num_replicas=replicas).train(cases.input_fn, steps=2)
-    assert sum("UPDATE_OPS" in record.getMessage() for record in caplog.records) == count
+    caplog.set_level(logging.WARNING, logger="tpudata")
+    names = [name for name in TOGETHER[group] if replicas == 1 or name not in cases.ONE_REPLICA]
+    calls: list[str] = []
+    every, loop = (1, 1) if replicas == 1 else (6, 3)
+    config = {"iterations_per_loop": loop, "num_replicas": replicas}
+    estimator = built(tmp_path, cases, names, checkpoint, calls, every=every, **config)
+    estimator.train(cases.input_fn, max_steps=6)
+    if group == "used":
+        metrics = estimator.evaluate(cases.input_fn, steps=2)
+        rows = next(estimator.predict(cases.one_batch))
+        assert {name: metrics[name] for name in names if name in LOSSES} == pytest.approx(
+            {name: LOSSES[name] for name in names if name in LOSSES}, rel=1e-5
+        )
+        assert {name: rows[name] for name in names if name in PREDICTED} == pytest.approx(
+            {name: PREDICTED[name] for name in names if name in PREDICTED}, rel=1e-5
+        )
+    estimator.train(cases.input_fn, max_steps=8)
+    # Of updates that train_op does not run, those of batch norm too, a warning is given once.
+    assert [line.partition(" in ")[0].partition("update ")[2] for line in caplog.messages if "UPDATE_OPS" in line] == (
+        ["'update_ops_unused/AssignAddVariableOp' and 2 more"] if group == "unused" else []
+    )
+    assert len(calls) == replicas * sum(CALLS.get(name, 0) for name in names)
+    values = cases.values_by_step(tmp_path)
+    saved = [0, *range(every, 8, every), 8]
+    assert values["global_step"] == saved
+    for name in names:
+        for variable, expected in ORIGINAL[name].items():
+            # Keras numbers its layers through the graph.
+            own = [key for key in values if re.fullmatch(f"{name}/(.*/)?{variable}", re.sub(r"_\d+/", "/", key))]
+            (key,) = own or [variable]
+            at_saves = [expected[step] for step in saved]
+            np.testing.assert_allclose(values[key], at_saves, rtol=1e-5, err_msg=f"{name}: {variable}")
 
 
 def test_a_summary_runs_what_it_depends_on_when_it_is_written(cases: Any, tmp_path: Path) -> None:
@@ -278,122 +374,6 @@ def test_keras_layers_and_optimizers_run_their_updates(package: str, replicas: i
     np.testing.assert_allclose(estimator.get_variable_value(NORM), mean, rtol=1e-5)
 
 
-# First values, from model_fn and scaffold_fn; a step multiplies the weight by 0.8.
-FEW = 5
-
-
-def input_fn(params: dict[str, Any]) -> Any:
-    return tf.data.Dataset.from_tensors({"x": np.ones([params["batch_size"], 1], np.float32)}).repeat()
-
-
-def spec_of(mode: str, w: Any, **more: Any) -> TPUEstimatorSpec:
-    loss = tf.reduce_sum(w**2)
-    optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
-    train_op = optimizer.minimize(loss, v1.train.get_global_step())
-    return TPUEstimatorSpec(mode, loss=loss, train_op=train_op, **more)
-
-
-def trained(folder: Path, model_fn: Any, replicas: int) -> Any:
-    config = {"num_replicas": replicas}
-    return make_estimator(folder, model_fn, iterations=2, tpu_config=config).train(input_fn, steps=FEW)
-
-
-@pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A checkpoint with w = 10 and old/w = 20."""
-    with tf.Graph().as_default(), v1.Session() as session:
-        saved = [v1.get_variable(name, initializer=[value]) for name, value in (("w", 10.0), ("old/w", 20.0))]
-        session.run(v1.global_variables_initializer())
-        return str(v1.train.Saver(saved).save(session, str(tmp_path_factory.mktemp("given") / "given")))
-
-
-def plain() -> Any:
-    return v1.get_variable("w", [1], initializer=v1.zeros_initializer())
-
-
-def scoped() -> Any:
-    with v1.variable_scope("new"):
-        return plain()
-
-
-def partitioned() -> Any:
-    with v1.variable_scope("new", partitioner=v1.fixed_size_partitioner(1)):
-        return plain()
-
-
-MAPS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], float]] = {
-    "names": (plain, lambda _: {"w": "w"}, 10),
-    "prefixes": (scoped, lambda _: {"old/": "new/"}, 20),
-    "a variable": (scoped, lambda w: {"w": w}, 10),
-    "a list": (partitioned, lambda w: {"old/w": list(w)}, 20),
-    "partitioned": (partitioned, lambda _: {"w": "new/w"}, 10),
-}
-
-
-def restoring(given: str, name: str, *, in_scaffold: bool) -> Any:
-    make, mapping, _ = MAPS[name]
-
-    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
-        w = make()
-
-        def scaffold_fn() -> Any:
-            tf.compat.v1.train.init_from_checkpoint(given, mapping(w))
-            return v1.train.Scaffold()
-
-        if in_scaffold:
-            return spec_of(mode, tf.convert_to_tensor(w), scaffold_fn=scaffold_fn)
-        tf.compat.v1.train.init_from_checkpoint(given, mapping(w))
-        return spec_of(mode, tf.convert_to_tensor(w))
-
-    return model_fn
-
-
-# Every map in a model_fn on one replica, and some of them elsewhere.
-SOME = {
-    ("scaffold_fn", 1, "names"),
-    ("model_fn", 2, "prefixes"),
-    ("model_fn", 2, "a list"),
-    ("scaffold_fn", 2, "a list"),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "place", "replicas"),
-    [
-        pytest.param(
-            name,
-            place,
-            replicas,
-            marks=[] if (place, replicas) == ("model_fn", 1) or (place, replicas, name) in SOME else pytest.mark.matrix,
-        )
-        for replicas in (1, 2)
-        for place in ("model_fn", "scaffold_fn")
-        for name in MAPS
-    ],
-)
-def test_values_of_a_checkpoint_are_taken_once(
-    name: str, place: str, replicas: int, given: str, tmp_path: Path
-) -> None:
-    model_fn, first = restoring(given, name, in_scaffold=place == "scaffold_fn"), MAPS[name][2]
-    estimator = trained(tmp_path, model_fn, replicas)
-    variable = {"names": "w", "a list": "new/w/part_0", "partitioned": "new/w/part_0"}.get(name, "new/w")
-    start = tf.train.load_variable(str(tmp_path / "model.ckpt-0"), variable)
-    assert start == [np.float32(first)]
-    np.testing.assert_allclose(estimator.get_variable_value(variable), [first * 0.8**FEW], rtol=1e-6)
-    trained(tmp_path, model_fn, replicas)  # taken up again
-    np.testing.assert_allclose(estimator.get_variable_value(variable), [first * 0.8 ** (2 * FEW)], rtol=1e-6)
-
-
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_a_first_value_that_depends_on_another(replicas: int, tmp_path: Path) -> None:
-    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
-        w = v1.get_variable("w", initializer=[3.0])
-        doubled = v1.get_variable("doubled", initializer=2 * w.initial_value, trainable=False)
-        return spec_of(mode, w + 0 * doubled)
-
-    assert trained(tmp_path, model_fn, replicas).get_variable_value("doubled") == [6]
-
-
 class Asking(v1.train.SessionRunHook):  # type: ignore[misc]
     """Asks for an operation of model_fn with every second step."""
 
@@ -406,14 +386,16 @@ class Asking(v1.train.SessionRunHook):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_an_operation_runs_in_the_steps_that_a_hook_asks_for_it(replicas: int, tmp_path: Path) -> None:
+def test_an_operation_runs_in_the_steps_that_a_hook_asks_for_it(replicas: int, cases: Any, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         counter = v1.get_variable("counter", [], initializer=v1.zeros_initializer(), trainable=False)
         tf.group(counter.assign_add(1.0 + 0 * features["x"][0, 0]), name="count")
-        return spec_of(mode, v1.get_variable("w", initializer=[1.0]))
+        optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+        loss = tf.reduce_sum(v1.get_variable("w", initializer=[1.0]) ** 2)
+        return TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step()))
 
-    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": replicas})
-    estimator.train(input_fn, steps=FEW, hooks=[Asking()])
+    estimator = make_estimator(tmp_path, model_fn, batch_size=4, tpu_config={"num_replicas": replicas})
+    estimator.train(cases.input_fn, steps=5, hooks=[Asking()])
     assert estimator.get_variable_value("counter") == 3
-    estimator.train(input_fn, steps=FEW)
+    estimator.train(cases.input_fn, steps=5)
     assert estimator.get_variable_value("counter") == 3

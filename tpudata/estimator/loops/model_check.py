@@ -16,9 +16,12 @@ def check_model(runtime: Runtime, input_fn: Any, mode: str) -> tuple[str, ...]:
         if size is not None:
             runtime.deployment(other)  # Otherwise an evaluation could fail after a long training.
     with runtime.peers.watched():
-        spec = runtime.feed(input_fn, mode).element_spec
+        start = first_checkpoint(runtime)
+        # As training calls it: the caller may keep the dataset.
+        start_step = start.step() if start is not None and mode == ModeKeys.TRAIN else 0
+        spec = runtime.feed(input_fn, mode, start_step).element_spec
         if mode == ModeKeys.PREDICT:
             spec = (spec[0], None)
         step = runtime.step(mode, spec)
-        runtime.store.load(step.blueprint, step.saved, first_checkpoint(runtime))
+        runtime.store.load(step.blueprint, step.saved, start)
     return (*step.metric_names, "loss", "global_step") if isinstance(step, EvalStep) else ()

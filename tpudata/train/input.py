@@ -1,0 +1,105 @@
+"""Input of a run: the input functions of its modes, whose datasets the check of the model hands on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import tpudata
+from tpudata.format import Dataset
+from tpudata.train.options.train_options import TrainOptions
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+class CheckedInput:
+    """An input_fn that does not make a dataset again that the check of the model has made, which takes 0.2 to 0.5 s.
+
+    Each dataset is handed on once: a dataset that is kept after it was read would keep its cache in memory.
+
+    Args:
+        input_fn: the input function.
+    """
+
+    def __init__(self, input_fn: Callable[..., tf.data.Dataset]) -> None:
+        self._input_fn = input_fn
+        self._checked: dict[tuple[int, ...], tf.data.Dataset] = {}
+
+    def check(
+        self, params: Mapping[str, Any], input_context: tf.distribute.InputContext, start_step: int = 0
+    ) -> tf.data.Dataset:
+        """Return the dataset from a step on, and keep it for the run. Pass this as the input_fn of the check."""
+        dataset = self._input_fn(params, input_context, start_step)
+        self._checked[_request(params, input_context, start_step)] = dataset
+        return dataset
+
+    def __call__(
+        self, params: Mapping[str, Any], input_context: tf.distribute.InputContext, start_step: int = 0
+    ) -> tf.data.Dataset:
+        """Return the dataset from a step on."""
+        checked = self._checked.pop(_request(params, input_context, start_step), None)
+        return self._input_fn(params, input_context, start_step) if checked is None else checked
+
+    def element_spec(self) -> Any:
+        """Return the spec of batches of one row."""
+        return self._input_fn({"batch_size": 1}).element_spec
+
+
+def _request(params: Mapping[str, Any], context: tf.distribute.InputContext, start_step: int) -> tuple[int, ...]:
+    """Return the numbers on which the rows of a dataset depend."""
+    hosts = (context.num_input_pipelines, context.input_pipeline_id, context.num_replicas_in_sync)
+    return (params["batch_size"], *hosts, start_step)
+
+
+def training_input(options: TrainOptions, dataset: Dataset) -> CheckedInput:
+    """Return the input of training.
+
+    Raises:
+        UsageError: an option does not fit the dataset.
+        FeatureError: a feature has no static shape.
+    """
+    from tpudata.input import CutMix, MixUp, RandAugment, TrainCrop, make_input_fn
+
+    mixes: dict[str, MixUp | CutMix] = {"mixup": MixUp(), "cutmix": CutMix()}
+    made = make_input_fn(
+        options.data,
+        options.train_split,
+        training=True,
+        images=tpudata.Images(
+            size=options.image_size,
+            crop=None if options.crop is None else TrainCrop(options.crop),
+            augment=RandAugment() if options.augment else None,
+            mix=mixes.get(options.mix or ""),
+        ),
+        tokens=tpudata.Tokens(
+            sequence_length=options.sequence_length, truncate=options.truncate, targets=_targets(dataset)
+        ),
+        seed=options.seed,
+        cache="auto",
+    )
+    return CheckedInput(made)
+
+
+def evaluation_input(options: TrainOptions, dataset: Dataset) -> CheckedInput:
+    """Return the input of evaluation and prediction; it raises the errors of training_input."""
+    from tpudata.input import CentreCrop, make_input_fn
+
+    made = make_input_fn(
+        options.data,
+        options.eval_split,
+        training=False,
+        images=tpudata.Images(size=options.image_size, crop=None if options.crop is None else CentreCrop(options.crop)),
+        tokens=tpudata.Tokens(
+            sequence_length=options.sequence_length, truncate=options.truncate, targets=_targets(dataset)
+        ),
+        cache="auto",
+    )
+    return CheckedInput(made)
+
+
+def _targets(dataset: Dataset) -> bool | None:
+    """Return True if labels are the next tokens, as token records without a label have no other target; otherwise None."""
+    names = [feature.name for feature in dataset.manifest.features]
+    has_label = bool({"label", "image/class/label"} & {*names})
+    return True if dataset.manifest.layout == "tokens" and "input_ids" in names and not has_label else None
