@@ -34,7 +34,7 @@ REPORTS_OFTEN = """
 import sys
 from beam_jobs.run import progress
 from tpudata.cli import main
-progress._LINE_SECONDS = 0.05
+progress._LINE_SECONDS = 0.01
 sys.exit(main(sys.argv[1:]))
 """
 
