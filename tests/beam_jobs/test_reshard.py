@@ -363,7 +363,6 @@ def test_a_folder_may_hold_other_files_and_a_pattern_may_not(
         reshard(files / "*.json", files / "a.tfrecord", "--output", tmp_path / "other")
 
 
-
 NAMES = ("train-0000{}-of-00003", "{}.tfrecord", "train.tfrecord-0000{}-of-00003", "{}.TFREC")
 DAMAGED = {(NAMES[0], "gzip"), (NAMES[1], "short"), (NAMES[2], "header"), (NAMES[3], "header")}
 
