@@ -243,7 +243,9 @@ def test_skip_lists_what_was_rejected_and_goes_on(pictures: Path, tmp_path: Path
     (source / "eel" / "nowhere.png").symlink_to(tmp_path / "gone")
     flags = ["--num-shards=3", "--on-bad-record=skip", "--max-bad-records"]
     # tests/beam_jobs/output/test_rejects.py has counts.
-    with pytest.raises(SourceError, match=r"4 of 64 inputs rejected .*more than --max-bad-records=6%"):
+    with pytest.raises(
+        SourceError, match=r"4 of 64 inputs rejected .*more than --max-bad-records=6%.*run again with --resume"
+    ):
         convert(source, tmp_path / "out", *flags, "6%")
     assert not (tmp_path / "out" / "manifest.json").exists()
     convert(source, tmp_path / "out", *flags, "4", "--resume")
