@@ -21,6 +21,7 @@ from beam_jobs.run import progress
 from beam_jobs.run.prism import find_prism
 from beam_jobs.run.runner import pipeline_options
 from tests.beam_jobs.run.test_progress import on_a_terminal
+from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import ROOT, assert_nobody_is_left, running_worker_pool
@@ -123,7 +124,7 @@ def argv(source: Path, output: Path, *flags: str) -> list[str]:
 
 
 def external(pool: str) -> list[str]:
-    return ["--environment_type=EXTERNAL", f"--environment_config={pool}"]
+    return ["--environment_type=EXTERNAL", f"--environment_config={pool}", NO_FREEZE]
 
 
 def elsewhere(server: str, pool: str) -> list[str]:
