@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import tpudata
 from beam_jobs.images import run
-from tests.beam_jobs.examples.test_write_examples import COUNT, flower, write
+from tests.beam_jobs.examples.test_write_examples import flower, write
 from tests.beam_jobs.images import encode
 from tests.helpers.pictures import digests
 from tpudata.cli import main
@@ -51,7 +51,9 @@ def records(folder: Path) -> list[Any]:
     return list(open_dataset(str(folder)).examples("train"))
 
 
-def test_the_records_are_those_of_shards_that_are_not_compressed(convert: Callable[..., Path]) -> None:
+def test_the_records_are_those_of_shards_that_are_not_compressed(
+    convert: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     plain, packed = convert("plain"), convert("packed", "--compression=gzip")
     assert records(packed) == records(plain)
     names = [f"train-0000{number}-of-00002.tfrecord.gz" for number in range(2)]
@@ -66,11 +68,11 @@ def test_the_records_are_those_of_shards_that_are_not_compressed(convert: Callab
     assert json.loads((plain / "manifest.json").read_bytes())["compression"] is None
     # TFDS would take the shards for damaged.
     assert not (packed / "dataset_info.json").exists()
-
-
-def test_the_bytes_do_not_depend_on_the_workers(convert: Callable[..., Path]) -> None:
-    one, two = convert("one", "--compression=gzip"), convert("two", "--compression=gzip", "--workers=2")
-    assert digests(one) == digests(two)
+    capsys.readouterr()
+    assert main(["inspect", str(packed)]) == 0
+    assert "(layout raw, gzip, format version" in capsys.readouterr().out
+    assert main(["inspect", str(packed), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["compression"] == "gzip"
 
 
 def test_resume_and_overwrite(convert: Callable[..., Path]) -> None:
@@ -89,11 +91,12 @@ def test_resume_and_overwrite(convert: Callable[..., Path]) -> None:
     (whole / "manifest.json").unlink()
     with pytest.raises(OutputError, match=r"of another run, such as train-00000-of-00002\.tfrecord\.gz"):
         convert("whole", "--resume")
-    plain = digests(convert("plain"))
-    (convert("killed") / "manifest.json").unlink()
+    plain = convert("plain")
+    manifest = (plain / "manifest.json").read_bytes()
+    (plain / "manifest.json").unlink()
     with pytest.raises(OutputError, match=r"of another run, such as train-00000-of-00002\.tfrecord:"):
-        convert("killed", "--compression=gzip", "--resume")
-    assert digests(convert("killed", "--resume")) == plain
+        convert("plain", "--compression=gzip", "--resume")
+    (plain / "manifest.json").write_bytes(manifest)
     assert digests(convert("plain", "--compression=gzip", "--overwrite")) == due
 
 
@@ -131,7 +134,6 @@ def test_shards_with_the_names_of_earlier_versions(drawn: Path, tmp_path: Path) 
 
     assert records(output) == due
     assert main(["verify", str(output)]) == 0
-    assert main(["inspect", str(output)]) == 0
     input_fn = tpudata.make_input_fn(str(output), "train", training=False)
     assert sum(len(labels) for _, labels in input_fn({"batch_size": 50})) == 150
     assert run([*flags, "--resume"]) == 0
@@ -149,21 +151,11 @@ def test_shards_with_the_names_of_earlier_versions(drawn: Path, tmp_path: Path) 
     assert main(["verify", str(output)]) == 0
     assert run([*flags, "--overwrite"]) == 0
     assert sorted(path.name for path in output.glob("train-*")) == [f"{name}.gz" for name in names]
-    assert main(["verify", str(output)]) == 0
-
-
-def test_inspect_says_so(convert: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
-    folder = convert("packed", "--compression=gzip")
-    capsys.readouterr()
-    assert main(["inspect", str(folder)]) == 0
-    assert "(layout raw, gzip, format version" in capsys.readouterr().out
-    assert main(["inspect", str(folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["compression"] == "gzip"
 
 
 def test_examples_of_a_pipeline(tmp_path: Path) -> None:
     for name, compression in (("plain", None), ("packed", "gzip")):
-        write(range(COUNT), tmp_path / name, flower, num_shards=2, compression=compression)
+        write(range(100), tmp_path / name, flower, num_shards=2, compression=compression)
     assert records(tmp_path / "packed") == records(tmp_path / "plain")
     assert main(["verify", str(tmp_path / "packed")]) == 0
     sizes = [open_dataset(str(tmp_path / name)).manifest.split("train").bytes for name in ("packed", "plain")]

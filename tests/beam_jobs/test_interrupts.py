@@ -19,7 +19,7 @@ MOMENTS = 20
 # What is promised, in seconds; a hang takes minutes.
 SOON = 10
 # Signals, and shares of an undisturbed run: workers start, then work.
-FEW = ((signal.SIGTERM, 0.3), (signal.SIGTERM, 0.7), (signal.SIGINT, 0.5))
+FEW = ((signal.SIGTERM, 0.7), (signal.SIGINT, 0.4))
 WORDS = {signal.SIGTERM: "tpudata: ended by SIGTERM", signal.SIGINT: "tpudata: interrupted"}
 
 

@@ -1,7 +1,7 @@
 """Faults on the wire at every request of a conversion and of random access: the same bytes or an error.
 
 `test_a_fault_at_any_request...` runs each program once without a fault, counts its requests, and then runs it anew for each of them
-and each kind of fault. scripts/test takes every 431st of these runs, scripts/test_gcs all.
+and each kind of fault. scripts/test takes every 641st of these runs, scripts/test_gcs all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = (
     *("corrupt", "unhashed", "duplicate", "stall", "cut", "503"),
 )
 # Prime to the number of kinds, so that a part of the runs has all of both.
-STEP = 431
+STEP = 641
 SKIP = ("--on-bad-record=skip", "--max-bad-records=100%")
 Program = Callable[[FakeGcs], dict[str, str]]
 

@@ -129,7 +129,7 @@ def test_what_passes_is_tried_again_and_nothing_is_lost(
     of = {"cut": (sent,), "unhashed": ("read",)}.get(kind, OPERATIONS[operation])
     # Of a part that comes twice, the same damage to both would pass.
     count = 1 if operation is read_part and kind in ("corrupt", "unhashed") else 2
-    as_google.faults.add(*(Fault(kind, which, count=count, seconds=0.2) for which in of))
+    as_google.faults.add(*(Fault(kind, which, count=count, seconds=0.1) for which in of))
     assert operation(gcs) == due
     assert as_google.faults.met >= (1 if kind in ("slow", "duplicate") else count)
     # An upload whose number was lost on the way cannot be ended; the store forgets it after a week.

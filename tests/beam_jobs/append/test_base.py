@@ -208,7 +208,7 @@ def test_other_options_are_rejected_by_name(sample: Sample, flags: list[str], me
 
 
 def test_options_that_are_not_passed_are_those_of_the_dataset(tmp_path: Path) -> None:
-    source = make_pictures(tmp_path / "in", 40)
+    source = make_pictures(tmp_path / "in", 24)
     flags = ["--split=test=0.3,train=0.3,a=0.4", "--seed=3", "--label-offset=1", "--compression=gzip", "--jpeg-only"]
     flags += ["--resize-shorter=20", "--quality=80", "--shard-size=15kB", "--check=decode"]
 
@@ -217,7 +217,7 @@ def test_options_that_are_not_passed_are_those_of_the_dataset(tmp_path: Path) ->
 
     convert("out", *flags)
     shutil.copytree(tmp_path / "out", tmp_path / "repeated")
-    make_pictures(source / "new", 30, seed=1)
+    make_pictures(source / "new", 18, seed=1)
     convert("out", "--append")
     convert("repeated", "--append", *flags)
     assert digests(tmp_path / "out") == digests(tmp_path / "repeated")

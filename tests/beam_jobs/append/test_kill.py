@@ -2,63 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from tests.beam_jobs.append.samples import FLAGS, Sample, defects
-from tests.beam_jobs.test_kill import ROOT, SERVER
+from tests.beam_jobs.test_kill import Jobs
 from tests.helpers.pictures import digests
 from tpudata.errors import OutputError
 from tpudata.format import open_dataset
 
 
-class Killer:
-    """Runs the job in processes that can be killed once the output has a number of shards."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-c", SERVER, "beam_jobs.images"]
-        self._server = subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def run(self, sample: Sample, *flags: str, shards: int | None = None) -> int:
-        """The exit status, negative where the job was killed."""
-        argv = ["--input", str(sample.source), "--output", str(sample.output), *FLAGS, *flags]
-        job = {
-            "argv": argv,
-            "kill_after": None if shards is None else 0,
-            "shards": shards,
-            "output": str(sample.output),
-        }
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.write(f"{json.dumps({**job, 'group': True})}\n")
-        self._server.stdin.flush()
-        return int(json.loads(self._server.stdout.readline())["status"])
-
-    def close(self) -> None:
-        with self._server:
-            assert self._server.stdin is not None
-            self._server.stdin.close()
-
-
-@pytest.fixture(scope="module")
-def killer() -> Iterator[Killer]:
-    started = Killer()
-    yield started
-    started.close()
-
-
-def test_killed_append_leaves_the_old_dataset_and_ends_as_if_undisturbed(
-    sample: Sample, tmp_path: Path, killer: Killer
-) -> None:
+def test_killed_append_leaves_the_old_dataset_and_ends_as_if_undisturbed(sample: Sample, tmp_path: Path) -> None:
     flags = ("--append", "--num-shards=6")
+    jobs = Jobs("beam_jobs.images", f"--input={sample.source}", *FLAGS, *flags)
     sample.grow()
     for number in range(20):
         Image.new("RGB", (60, 50), (number, 0, 0)).save(sample.source / "eel" / f"more{number}.png")
@@ -69,8 +28,9 @@ def test_killed_append_leaves_the_old_dataset_and_ends_as_if_undisturbed(
     due = digests(undisturbed.output)
     kept: dict[str, tuple[int, bytes]] = {}
     kills = 0
-    for shards in (1, 5, 9):
-        if killer.run(sample, *flags, shards=old + shards) != -signal.SIGKILL:
+    for shards in (1, 5):
+        _, killed = jobs.run(sample.output, kill_after=0, shards=old + shards)
+        if not killed:
             # It was done before the kill came.
             break
         kills += 1
@@ -85,7 +45,7 @@ def test_killed_append_leaves_the_old_dataset_and_ends_as_if_undisturbed(
         strays = [defect for defect in defects(sample.output) if "should not be there" not in defect]
         assert all("rejected inputs" in stray for stray in strays), strays
     assert kills
-    assert killer.run(sample, *flags) == 0
+    jobs.run(sample.output)
     assert digests(sample.output) == due
     assert defects(sample.output) == []
 

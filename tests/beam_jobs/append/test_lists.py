@@ -34,9 +34,6 @@ def test_a_listed_file_that_was_missing_is_added_once_it_is_there(listed: Path) 
     flags = ("--on-bad-record=skip", "--max-bad-records=50%", "--append")
     write_list(listed / "list.csv", "0.png,cat", "gone.png,cat", "1.png,dog")
     convert_list(listed, *flags[:2])
-    before = digests(listed / "out")
-    convert_list(listed, *flags)
-    assert digests(listed / "out") == before
     # A row more, and one more that is missing: it is listed in rejects/ beside the old one.
     write_list(listed / "list.csv", "0.png,cat", "gone.png,cat", "1.png,dog", "2.png,cat", "lost.png,dog")
     convert_list(listed, *flags)
@@ -55,11 +52,6 @@ def test_a_listed_file_that_was_missing_is_added_once_it_is_there(listed: Path) 
     write_list(listed / "list.csv", "0.png,cat", "1.png,dog", "absent.png,cat")
     with pytest.raises(BadRecordError, match=r"list\.csv line 4: rejected: it lists what is not there: absent\.png"):
         convert_list(listed, "--append")
-    # And overwriting takes all lists away.
-    write_list(listed / "list.csv", "0.png,cat", "1.png,dog")
-    convert_list(listed, "--overwrite")
-    assert not list((listed / "out" / "rejects").iterdir())
-    assert defects(listed / "out") == []
 
 
 def test_a_row_that_was_rejected_is_known_wherever_it_comes_to(listed: Path, tmp_path: Path) -> None:
@@ -113,12 +105,6 @@ def test_whole_numbers_stay_labels(listed: Path) -> None:
     write_list(listed / "list.csv", "4.png,cat")
     with pytest.raises(OutputError, match=r"are whole numbers, .* and the input has the class 'cat'"):
         convert_list(listed, "--append")
-    write_list(listed / "list.csv", "0.png,0", "4.png,7", "5.png,cat")
-    with pytest.raises(SourceError, match=r"line 4: label 'cat' is not a whole number from 0"):
-        convert_list(listed, "--append")
-    write_list(listed / "list.csv", "0.png,0", "4.png,700000")
-    with pytest.raises(SourceError, match=r"label 700000 makes 700,001 classes"):
-        convert_list(listed, "--append")
     assert dataset.labels() == ("0", "1", "2", "3", "4")
     write_list(listed / "list.csv", "0.png,cat")
     convert_list(listed, "--overwrite")
@@ -146,8 +132,8 @@ def test_a_file_of_labels_may_only_grow(listed: Path) -> None:
 def test_other_columns_are_rejected_by_name(listed: Path) -> None:
     write_list(listed / "list.csv", "0.png,cat,3", head="path,label,age")
     convert_list(listed)
+    # Another type: tests/beam_jobs/steps/listing/test_scan_source.py.
     for head, row, message in (
-        ("path,label,age", "1.png,cat,3.5", "feature 'age' of .* is int64, and in what would be added it is float32"),
         ("path,label", "1.png,cat", "feature 'age' of .* is int64, and in what would be added it is not there"),
         (
             "path,label,age,zip",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 from beam_jobs.examples.rules import ExampleRules
-from tpudata.errors import BadRecordError, FeatureError
+from tpudata.errors import BadRecordError, FeatureError, TpudataError
 from tpudata.format import Feature, decode_example
 
 
@@ -44,3 +45,19 @@ def test_a_given_schema_is_complete() -> None:
     ):
         with pytest.raises(FeatureError, match=message):
             rules(schema=schema).encode(example, "here")
+
+
+@pytest.mark.parametrize(
+    ("example", "said", "kind", "message"),
+    [
+        ({"label": 3}, {"classes": ("cat", "dog", "eel")}, BadRecordError, "from 0 to 2"),
+        ({"x": 1}, {"classes": ("cat",)}, BadRecordError, "no feature 'label'"),
+        ({"label": float("inf")}, {"classes": ("cat",)}, BadRecordError, "unknown label: inf; it is a class name"),
+        ({"x": [1, 2]}, {"schema": (Feature("x", "int64", "int64", (3,)),)}, FeatureError, "does not fit the schema"),
+        ({3: 1}, {}, FeatureError, "feature name 3 is not text"),
+        ({"x": 1e300}, {}, FeatureError, "Feature 'x': 1e+300 does not fit float32"),
+    ],
+)
+def test_reasons_of_rejections(example: Any, said: Any, kind: type[TpudataError], message: str) -> None:
+    with pytest.raises(kind, match=re.escape(message)):
+        rules(**said).encode(example, "here")

@@ -21,19 +21,21 @@ from beam_jobs import WriteTFRecordShards
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.steps.shards.write_shards import WriteShards
 from tests.beam_jobs.pipelines import run_pipeline
+from tests.helpers import forked
 from tests.helpers.pictures import digests
 from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceError, TpudataError, UsageError
 from tpudata.format import Feature, Manifest, open_dataset
 from tpudata.storage import RequestLimits, held_request_limits, request_limits
 
 ROOT = Path(__file__).parents[3]
-COUNT = 600
+COUNT = 300
 SPECIES = ("iris", "rose", "tulip")
 
 
-def flower(number: int) -> tuple[str, dict[str, Any]]:
+def flower(number: int) -> tuple[str | bytes, dict[str, Any]]:
     random = np.random.default_rng(number)
-    return f"flower-{number}", {
+    # A key need not be text.
+    return f"flower-{number}" if number % 2 else b"flower-\xff%d" % number, {
         "measured": random.normal(size=(2, 3)).astype(np.float32),
         "picture": random.integers(0, 256, (4, 4), np.uint8),
         "seen": random.integers(0, 9, number % 4),
@@ -97,7 +99,7 @@ def test_schema_and_shards(flowers: Path) -> None:
         Feature("seen", "int64", "int64", (None,)),
     )
     shards = manifest.split("train").shards
-    assert len(shards) >= 20
+    assert len(shards) >= 10
     assert all(abs(shard.bytes - 4000) <= 0.15 * 4000 for shard in shards)
     assert not [name for name in digests(flowers) if "/." in f"/{name}"]
 
@@ -162,7 +164,6 @@ def test_split_by_name_by_function_and_by_shares(tmp_path: Path) -> None:
         write(({"n": n} for n in range(100)), tmp_path / name, split=split)
         return {split: part.records for split, part in open_dataset(str(tmp_path / name)).manifest.splits.items()}
 
-    assert sizes("none", None) == {"train": 100}
     assert sizes("name", "validation") == {"validation": 100}
     assert sizes("function", lambda example: "even" if example["n"] % 2 == 0 else "odd") == {"even": 50, "odd": 50}
     shares = sizes("shares", "train=0.7,test=0.3")
@@ -207,26 +208,12 @@ def test_pairs_and_a_key_function_are_the_same(tmp_path: Path) -> None:
         ([3], {}, SourceError, "got 3, int"),
         ([{}], {}, FeatureError, "no features"),
         ([("a", {"x": 1}), ("b", {"x": 1.5})], {}, FeatureError, "Feature 'x': record "),
-        # tests/beam_jobs/examples/test_values.py has all values that are not stored.
-        pytest.param([{"x": object()}], {}, FeatureError, "got object, expected", marks=pytest.mark.matrix),
+        # tests/beam_jobs/examples/test_values.py and test_rules.py have all that a single example may not have.
         ([{"x": np.array([2**63], np.uint64)}], {}, FeatureError, "does not fit int64"),
-        ([{"x": 1}], {"features": [Feature("y", "int64", "int64")]}, FeatureError, "'x': it is not in the schema"),
-        (
-            [{"x": [1, 2]}],
-            {"features": [Feature("x", "int64", "int64", (3,))]},
-            FeatureError,
-            "does not fit the schema",
-        ),
         ([{"label": "oak"}], {"labels": SPECIES}, BadRecordError, "oak"),
-        ([{"label": 3}], {"labels": SPECIES}, BadRecordError, "from 0 to 2"),
-        ([{"x": 1}], {"labels": SPECIES}, BadRecordError, "no feature 'label'"),
         ([{"x": 1}], {"num_shards": 2}, UsageError, "--num-shards is 2"),
         ([(None, {"x": 1})], {}, SourceError, "got None"),
         ([("k", {"x": 1})], {"key": str}, UsageError, "Pass one of them"),
-        ([("k", {"x": 1}), ("k", {"x": 2})], {}, SourceError, "have the same key 'k'"),
-        ([{"label": float("inf")}], {"labels": ["a"]}, BadRecordError, "unknown label: inf; it is a class name"),
-        ([{3: 1}], {}, FeatureError, "feature name 3 is not text"),
-        ([{"x": 1e300}], {}, FeatureError, "Feature 'x': 1e+300 does not fit float32"),
     ],
 )
 def test_what_is_rejected_leaves_no_file(
@@ -244,13 +231,6 @@ def test_an_unknown_label_is_a_bad_record_in_any_pipeline(tmp_path: Path) -> Non
     with pytest.raises(BadRecordError, match="unknown label: 'eel'") as caught:
         pipeline.run()
     assert caught.value.source == "{'label': 'eel'}"
-
-
-def test_keys_that_are_not_utf8(tmp_path: Path) -> None:
-    for workers in (1, 2):
-        write([(b"a\xff", {"n": 1}), (b"b\xfe", {"n": 2})], tmp_path / str(workers), workers=workers)
-    assert digests(tmp_path / "1") == digests(tmp_path / "2")
-    assert sorted(example["n"] for example in open_dataset(str(tmp_path / "1")).examples("train")) == [[1], [2]]
 
 
 def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) -> None:
@@ -349,16 +329,14 @@ def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
     (program,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     assert len([line for line in program.splitlines() if line]) <= 15
     (tmp_path / "program.py").write_text(program)
-    done = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False, env=with_root()
-    )
+    done = forked.run("program.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     dataset = open_dataset(str(tmp_path / "flowers"))
     assert dataset.manifest.records == 1000
     assert dataset.manifest.feature("measured") == Feature("measured", "float", "float32", (4,))
 
 
-# 300 MB of records that are made as they are asked for.
+# 120 MB of records that are made as they are asked for.
 LARGE = r"""
 import re, sys
 from pathlib import Path
@@ -372,7 +350,7 @@ def example(number):
     return number, {"data": np.random.default_rng(number).bytes(100_000)}
 
 pipeline = new_pipeline(pipeline_options([], 1)[0])
-_ = pipeline | beam.Create(range(3000)) | beam.Map(example) | WriteTFRecordShards(sys.argv[1], shard_size="50MB")
+_ = pipeline | beam.Create(range(1200)) | beam.Map(example) | WriteTFRecordShards(sys.argv[1], shard_size="20MB")
 run_pipeline(pipeline)
 # The peak of this program; ru_maxrss would count the process that started it, too.
 print(re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1])
@@ -386,16 +364,12 @@ def test_memory_does_not_grow_with_the_records(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        env=with_root(),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
-    assert open_dataset(str(tmp_path / "out")).manifest.split("train").bytes > 300_000_000
-    assert int(done.stdout) * 1024 < 400_000_000
-
-
-def with_root() -> dict[str, str]:
-    """The environment of a program that finds the packages although it runs elsewhere."""
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert open_dataset(str(tmp_path / "out")).manifest.split("train").bytes > 120_000_000
+    # Beam alone takes 190 MB.
+    assert int(done.stdout) * 1024 < 270_000_000
 
 
 def test_the_limits_of_requests_are_those_of_the_process_and_stay(

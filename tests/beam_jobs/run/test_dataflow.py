@@ -24,6 +24,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_jobs.images import run
 from beam_jobs.run.failures import failure
 from scripts.fake_gcs import FakeGcs
+from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.beam_jobs.test_gs import stored
 from tests.helpers.fake_dataflow import IMPATIENT, JOB_ID, FakeDataflow
 from tests.helpers.forked import Forked
@@ -122,6 +123,7 @@ def argv(dataflow: FakeDataflow, *flags: str) -> list[str]:
     return [
         *("--input=gs://b/in", "--output=gs://b/out", "--num-shards=4", "--runner=dataflow", "--project=p"),
         *("--region=us-central1", "--temp_location=gs://b/tmp", f"--dataflow_endpoint={dataflow.url}", "--no_auth"),
+        NO_FREEZE,
         *flags,
     ]
 
@@ -163,7 +165,8 @@ def test_what_is_submitted(store: FakeGcs, dataflow: FakeDataflow) -> None:
     assert packages[wheel].startswith("storage.googleapis.com/b/tmp/pictures.")
     assert staged(store, f"/{wheel}")[:2] == b"PK"
     options = environment["sdkPipelineOptions"]["options"]
-    assert (options["project"], options["region"], options["experiments"][0]) == ("p", "us-central1", "beam_fn_api")
+    assert (options["project"], options["region"]) == ("p", "us-central1")
+    assert "beam_fn_api" in options["experiments"]
     assert options["pipelineUrl"].startswith("gs://b/tmp/pictures.")
     steps = {step.unique_name for step in graph(store).components.transforms.values()}
     assert {"ListUnits", "List", "Tally", "Plan", "Context", "WriteDataset"} <= steps
@@ -250,17 +253,16 @@ def test_each_end_is_one_line(pictures: Path) -> None:
     assert found == {end: (1, [submitted, f"tpudata: error: {line}"], False) for end, (_, _, line) in ENDS.items()}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_an_interrupt_cancels_the_job(store: FakeGcs, dataflow: FakeDataflow, number: signal.Signals) -> None:
+def test_an_interrupt_cancels_the_job(store: FakeGcs, dataflow: FakeDataflow) -> None:
     dataflow.states = ["JOB_STATE_RUNNING"]
     with command(store, dataflow) as process:
         wait_for(lambda: CLAIM in store.buckets["b"] and JOB_ID.encode() in store.buckets["b"][CLAIM].data)
         time.sleep(0.3)
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         started = time.monotonic()
         code, errors = process.wait(60), process.stderr
     assert time.monotonic() - started < 10
-    assert code == 128 + number
+    assert code == 130
     assert dataflow.asked_for == [CANCELLED]
     assert errors.splitlines()[1:-1] == [
         f"tpudata: cancelling job {JOB_ID} ({URL})",
@@ -275,9 +277,9 @@ def test_a_job_that_cannot_be_cancelled_goes_on_and_keeps_its_claim(store: FakeG
         wait_for(lambda: CLAIM in store.buckets["b"] and JOB_ID.encode() in store.buckets["b"][CLAIM].data)
         time.sleep(0.3)
         dataflow.is_lost = True
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         code, errors = process.wait(60), process.stderr
-    assert code == 130
+    assert code == 143
     assert re.search(
         rf"^tpudata: job {JOB_ID} \(.*\) was not cancelled and goes on: .*no permission", errors, re.MULTILINE
     )

@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 from beam_jobs import images, text
 from beam_jobs.run.package import build_wheel, with_package
 from beam_jobs.run.runner import pipeline_options
+from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import running_worker_pool
 
@@ -104,26 +105,23 @@ def test_what_is_installed_is_what_is_here(installed: Path) -> None:
 def test_an_installation_gives_the_same_wheel_as_a_clone(installed: Path, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from beam_jobs.run.package import build_wheel;"
-        "print(build_wheel(Path(sys.argv[1])))"
+        "import importlib.metadata as m;"
+        "print(build_wheel(Path(sys.argv[1]))); print(sorted(m.requires('tpudata')))"
     )
     environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
     (tmp_path / "out").mkdir()
     command = [sys.executable, "-c", program, str(tmp_path / "out")]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    there, required = map(str.strip, done.stdout.splitlines())
     (tmp_path / "here").mkdir()
     here = build_wheel(tmp_path / "here")
-    there = Path(done.stdout.strip())
-    assert there.name == here.name
+    assert Path(there).name == here.name
     with zipfile.ZipFile(here) as one, zipfile.ZipFile(there) as other:
         assert one.testzip() is None
         names = [name for name in one.namelist() if "dist-info" not in name]
         assert names == [name for name in other.namelist() if "dist-info" not in name]
         assert all(one.read(name) == other.read(name) for name in names)
-    required = subprocess.run(
-        [sys.executable, "-c", "import importlib.metadata as m; print(sorted(m.requires('tpudata')))"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
     assert "apache-beam" in required
     assert "tensorflow" not in required
 
@@ -146,7 +144,7 @@ def worker_pool(installed: Path, tmp_path: Path) -> Iterator[int]:
 
 def test_workers_with_the_package_alone_run_the_steps_of_real_jobs(worker_pool: int, tmp_path: Path) -> None:
     engine = ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=EXTERNAL"]
-    engine.append(f"--environment_config=localhost:{worker_pool}")
+    engine += [f"--environment_config=localhost:{worker_pool}", NO_FREEZE]
     make_pictures(tmp_path / "in", 12)
     (tmp_path / "in.txt").write_text("one line\nand another\n" * 50)
     for run, argv in (

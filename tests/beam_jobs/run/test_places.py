@@ -11,6 +11,7 @@ from beam_jobs import WriteTFRecordShards, images, text
 from beam_jobs.options import ConvertOptions
 from beam_jobs.run.places import absolute_path, sees_local_files
 from beam_jobs.run.runner import new_pipeline, pipeline_options
+from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import ROOT, running_worker_pool
 from tpudata.errors import UsageError
@@ -99,7 +100,7 @@ def test_relative_paths_mean_the_same_to_a_worker_in_another_folder(
     argv = ["--input=in", "--shard-size=15kB"]
     # The manifest has the input as the run read it.
     assert images.run([f"--input={tmp_path}/in", "--shard-size=15kB", "--output=here"]) == 0
-    engine = ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=EXTERNAL"]
+    engine = ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=EXTERNAL", NO_FREEZE]
     assert images.run([*argv, "--output=there", *engine, f"--environment_config=localhost:{worker_pool}"]) == 0
     assert digests(tmp_path / "there") == digests(tmp_path / "here")
     assert open_dataset("there").manifest.splits["train"].records == 12

@@ -21,15 +21,26 @@ from beam_jobs.run import progress
 from beam_jobs.run.prism import find_prism
 from beam_jobs.run.runner import pipeline_options
 from tests.beam_jobs.run.test_progress import on_a_terminal
+from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import ROOT, assert_nobody_is_left, running_worker_pool
 from tpudata.errors import OutputError, TpudataError, UsageError
+from tpudata.format import open_dataset
 
 PICTURES = 360
 SHARDS = 60
+# Prism reports what a step has counted every tenth of a second.
+MANY = 5 * PICTURES
 # What is promised of an interrupt, in seconds.
 SOON = 10
+REPORTS_OFTEN = """
+import sys
+from beam_jobs.run import progress
+from tpudata.cli import main
+progress._LINE_SECONDS = 0.01
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +80,17 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def many(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same pictures several times."""
+    folder = tmp_path_factory.mktemp("many") / "in"
+    for copy in range(MANY // PICTURES):
+        for path in pictures.rglob("*.*"):
+            (folder / path.parent.name).mkdir(parents=True, exist_ok=True)
+            os.link(path, folder / path.parent.name / f"{copy}-{path.name}")
+    return folder
+
+
+@pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """72 pictures, and two files that are none."""
     folder = make_pictures(tmp_path_factory.mktemp("few") / "in", 72)
@@ -102,7 +124,7 @@ def argv(source: Path, output: Path, *flags: str) -> list[str]:
 
 
 def external(pool: str) -> list[str]:
-    return ["--environment_type=EXTERNAL", f"--environment_config={pool}"]
+    return ["--environment_type=EXTERNAL", f"--environment_config={pool}", NO_FREEZE]
 
 
 def elsewhere(server: str, pool: str) -> list[str]:
@@ -149,8 +171,8 @@ def worker_of(pool: str) -> int:
 @pytest.mark.parametrize(
     "kind",
     [
-        *("shuffled", "listed", "documents", "packed"),
-        *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("text", "tokens")),
+        *("shuffled", "listed", "packed"),
+        *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("text", "documents", "tokens")),
     ],
 )
 def test_the_bytes_are_those_of_the_local_runner(
@@ -167,29 +189,14 @@ def test_the_bytes_are_those_of_the_local_runner(
         "text": (text.run, documents),
         "documents": (text.run, [*documents, "--dedup"]),
         "tokens": (text.run, [*documents, "--tokenizer=bytes", "--sequence-length=64"]),
-        # The vocabulary is collected from all lines.
-        "packed": (text.run, [*documents, "--tokenizer=chars", "--sequence-length=64", "--pack"]),
+        # The vocabulary is collected from all lines, and the same document in several places is found.
+        "packed": (text.run, [*documents, "--tokenizer=chars", "--sequence-length=64", "--pack", "--dedup"]),
     }[kind]
     assert run([*flags, f"--output={tmp_path}/here"]) == 0
     capsys.readouterr()
     assert run([*flags, f"--output={tmp_path}/there", *prism]) == 0
     assert capsys.readouterr().err == ""
     assert digests(tmp_path / "there") == digests(tmp_path / "here")
-
-
-def test_workers_elsewhere_write_the_same_bytes(
-    prism: list[str],
-    pool: str,
-    pool_folder: Path,
-    pictures: Path,
-    here: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert images.run(argv(pictures, Path("out"), *prism, *external(pool))) == 0
-    assert digests(tmp_path / "out") == here
-    assert not list(pool_folder.iterdir())
 
 
 def test_an_error_is_one_line(prism: list[str], few: Path, tmp_path: Path) -> None:
@@ -204,7 +211,13 @@ def test_an_error_is_one_line(prism: list[str], few: Path, tmp_path: Path) -> No
 
 
 def test_a_killed_worker_is_named_and_resume_ends_with_the_same_bytes(
-    prism: list[str], pool: str, pictures: Path, here: dict[str, str], tmp_path: Path
+    prism: list[str],
+    pool: str,
+    pool_folder: Path,
+    pictures: Path,
+    here: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     output = tmp_path / "out"
     flags = [*prism, *external(pool)]
@@ -217,8 +230,11 @@ def test_a_killed_worker_is_named_and_resume_ends_with_the_same_bytes(
     assert line.endswith("Run again with --resume to convert the rest.")
     assert 5 <= shards(output) < SHARDS
     shutil.copytree(output, tmp_path / "copy")
-    assert images.run(argv(pictures, output, "--resume", *flags)) == 0
+    # A relative path means the same to workers in another folder.
+    monkeypatch.chdir(tmp_path)
+    assert images.run(argv(pictures, Path("out"), "--resume", *flags)) == 0
     assert digests(output) == here
+    assert not list(pool_folder.iterdir())
     assert images.run(argv(pictures, tmp_path / "copy", "--resume")) == 0
     assert digests(tmp_path / "copy") == here
 
@@ -227,15 +243,11 @@ def test_a_run_that_is_ended_leaves_no_engine_and_is_resumed(
     prism: list[str], pictures: Path, here: dict[str, str], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    for done, number, code, said in (
-        (5, signal.SIGINT, 130, "tpudata: interrupted\n"),
-        (15, signal.SIGTERM, 143, "tpudata: ended by SIGTERM\n"),
-        (25, signal.SIGKILL, -9, ""),
-    ):
+    for done, number, code, said in ((5, signal.SIGINT, 130, "tpudata: interrupted\n"), (15, signal.SIGKILL, -9, "")):
         with start(*argv(pictures, output, "--resume", *prism)) as job:
             wait_for(lambda done=done: shards(output) >= done)  # type: ignore[misc]
             (engine,) = [process for child in children(job.pid) for process in children(child)]
-            # A terminal sends Ctrl-C to all processes of the group, and `kill` sends SIGTERM to one.
+            # A terminal sends Ctrl-C to all processes of the group.
             (os.killpg if number == signal.SIGINT else os.kill)(job.pid, number)
             assert job.wait(SOON) == code
             assert job.stderr == said
@@ -246,39 +258,26 @@ def test_a_run_that_is_ended_leaves_no_engine_and_is_resumed(
     assert digests(output) == here
 
 
-def test_a_job_that_was_left_goes_on_and_ends_complete(
-    server: str,
-    pool: str,
-    pictures: Path,
-    here: dict[str, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    output, flags = tmp_path / "out", elsewhere(server, pool)
-    with start(*argv(pictures, output, *flags, "--detach")) as job:
+def test_an_appending_job_that_was_left_goes_on_and_ends_complete(server: str, pool: str, tmp_path: Path) -> None:
+    source, flags = make_pictures(tmp_path / "in", 30), elsewhere(server, pool)
+    output = tmp_path / "there"
+    assert images.run([f"--input={source}", f"--output={output}"]) == 0
+    shutil.copytree(output, tmp_path / "here")
+    before = (output / "manifest.json").read_bytes()
+    for path in make_pictures(tmp_path / "new", 30, seed=1).rglob("*.*"):
+        shutil.copyfile(path, source / path.parent.name / f"new-{path.name}")
+    with start(f"--input={source}", f"--output={output}", "--append", "--detach", *flags) as job:
         assert job.wait(60) == 0
         errors = job.stderr
     assert errors.endswith("is submitted, and goes on without this process\n")
-    assert not (output / "manifest.json").exists()
+    assert (output / "manifest.json").read_bytes() == before
     claim = json.loads((output / ".tpudata-claim").read_bytes())
     assert claim["job"]["endpoint"] == server
     with pytest.raises(OutputError, match=rf"another run is at work there \(.*, job {claim['job']['id']}, {server}\)"):
-        images.run(argv(pictures, output, *flags, "--resume"))
-    wait_for((output / "manifest.json").exists)
-    wait_for(lambda: not (output / ".tpudata-claim").exists())
-    assert digests(output) == here
-
-
-def test_an_appending_job_that_was_left_ends_complete(server: str, pool: str, tmp_path: Path) -> None:
-    source, flags = make_pictures(tmp_path / "in", 30), elsewhere(server, pool)
-    for name in ("here", "there"):
-        assert images.run([f"--input={source}", f"--output={tmp_path / name}"]) == 0
-    for path in make_pictures(tmp_path / "new", 30, seed=1).rglob("*.*"):
-        shutil.copyfile(path, source / path.parent.name / f"new-{path.name}")
+        images.run([f"--input={source}", f"--output={output}", "--append", *flags])
     assert images.run([f"--input={source}", f"--output={tmp_path}/here", "--append"]) == 0
-    assert images.run([f"--input={source}", f"--output={tmp_path}/there", "--append", "--detach", *flags]) == 0
-    wait_for(lambda: not (tmp_path / "there" / ".tpudata-claim").exists())
-    assert digests(tmp_path / "there") == digests(tmp_path / "here")
+    wait_for(lambda: not (output / ".tpudata-claim").exists())
+    assert digests(output) == digests(tmp_path / "here")
 
 
 def test_an_interrupt_cancels_a_job_elsewhere(
@@ -302,17 +301,24 @@ def test_an_interrupt_cancels_a_job_elsewhere(
     assert digests(output) == here
 
 
-def test_a_job_elsewhere_goes_on_if_its_launcher_is_killed(
-    server: str, pool: str, pictures: Path, here: dict[str, str], tmp_path: Path
+def test_a_job_elsewhere_reports_what_it_counts_and_goes_on_if_its_launcher_is_killed(
+    server: str, pool: str, many: Path, tmp_path: Path
 ) -> None:
+    def counts() -> list[tuple[int, int]]:
+        found = re.findall(r"^tpudata: ([\d,]+) records?, (\d+) shards?, [\d.]+ k?M?B read$", job.stderr, re.MULTILINE)
+        return [(int(records.replace(",", "")), int(shards)) for records, shards in found]
+
     output = tmp_path / "out"
-    with start(*argv(pictures, output, *elsewhere(server, pool))) as job:
-        wait_for(lambda: shards(output) >= 5)
+    flags = argv(many, output, *elsewhere(server, pool))
+    claim = output / ".tpudata-claim"
+    with Forked("-c", REPORTS_OFTEN, "convert", "images", *flags, leads_group=True) as job:
+        # As of a job that was left, on which a run with --resume is rejected.
+        wait_for(lambda: claim.exists() and b'"endpoint"' in claim.read_bytes())
+        wait_for(lambda: any(0 < records < MANY for records, _ in counts()))
         job.kill()
-    with pytest.raises(OutputError, match="another run is at work there"):
-        images.run(argv(pictures, output, *elsewhere(server, pool), "--resume"))
-    wait_for(lambda: not (output / ".tpudata-claim").exists())
-    assert digests(output) == here
+        assert counts() == sorted(counts())
+    wait_for(lambda: not claim.exists())
+    assert open_dataset(str(output)).manifest.records == MANY
 
 
 @pytest.mark.parametrize(
@@ -403,32 +409,14 @@ def test_jobs_that_end_with_the_process_are_not_left(flags: list[str], pictures:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_job_elsewhere_reports_what_it_counts(
-    server: str,
-    pool: str,
-    pictures: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.1)
-    assert images.run(argv(pictures, tmp_path / "out", *elsewhere(server, pool))) == 0
-    said = capsys.readouterr()
-    found = re.findall(r"^tpudata: (\d+) records, (\d+) shards?, [\d.]+ k?M?B read$", said.err, re.MULTILINE)
-    counts = [(int(records), int(shards)) for records, shards in found]
-    assert counts == sorted(counts)
-    assert any(0 < records < PICTURES for records, _ in counts)
-    assert said.out.startswith(f"{tmp_path}/out: {PICTURES} records, 3 classes in ")
-
-
 def test_a_bar_counts_what_the_engine_counts(
-    prism: list[str], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prism: list[str], many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "_BAR_SECONDS", 0.05)
-    shown = on_a_terminal(argv(pictures, tmp_path / "out", *prism), monkeypatch)
-    counts = [int(records) for records in re.findall(r"(\d+) records, \d+ shards", shown)]
+    shown = on_a_terminal(argv(many, tmp_path / "out", *prism), monkeypatch)
+    counts = [int(records.replace(",", "")) for records in re.findall(r"([\d,]+) records?, \d+ shards?", shown)]
     assert counts == sorted(counts)
-    assert any(0 < count < PICTURES for count in counts)
+    assert any(0 < count < MANY for count in counts)
 
 
 def test_stored_records_on_prism(prism: list[str], few: Path, tmp_path: Path) -> None:
