@@ -58,7 +58,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def report(argv: list[str], capsys: pytest.CaptureFixture[str], seconds: float = 0.1) -> dict[str, Any]:
+def report(argv: list[str], capsys: pytest.CaptureFixture[str], seconds: float = 0.05) -> dict[str, Any]:
     assert main(["bench", *argv, f"--seconds={seconds}", "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
@@ -110,11 +110,11 @@ def test_every_kind_of_dataset(
 
 
 def test_decoding_large_crops_limits(pictures: Written, capsys: pytest.CaptureFixture[str]) -> None:
-    found = report([pictures.path, "--batch-size=8", "--crop=256"], capsys, 0.3)
+    found = report([pictures.path, "--batch-size=8", "--crop=256"], capsys, 0.15)
     assert found["limit"] == "input_fn"
     assert found["stages"][-1]["does"] == "+ decode, crop, batch: the whole input_fn"
     assert "--resize-shorter" in found["advice"]
-    found = report([pictures.path, "--batch-size=8", "--crop=256", "--dtype=bfloat16"], capsys, 0.3)
+    found = report([pictures.path, "--batch-size=8", "--crop=256", "--dtype=bfloat16"], capsys, 0.15)
     assert (found["limit"], names(found)[2]) == ("decode", "decode")
     assert "--resize-shorter" in found["advice"]
 

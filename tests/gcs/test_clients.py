@@ -144,7 +144,7 @@ CONVERSIONS = {
 OF_COMMANDS = ("429", "500", "503", "reset", "lost", "truncated", "slow", "cut", "expired", "corrupt")
 
 
-FAST_CONVERSIONS = {("images", "503"), ("images", "lost"), ("text", "503")}
+FAST_CONVERSIONS = {("images", "lost"), ("text", "503")}
 FEED = ("read", "stat", "list")
 
 

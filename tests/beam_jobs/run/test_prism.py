@@ -415,7 +415,8 @@ def test_a_bar_counts_what_the_engine_counts(
     monkeypatch.setattr(progress, "_BAR_SECONDS", 0.05)
     shown = on_a_terminal(argv(many, tmp_path / "out", *prism), monkeypatch)
     counts = [int(records.replace(",", "")) for records in re.findall(r"([\d,]+) records?, \d+ shards?", shown)]
-    assert counts == sorted(counts)
+    # They may fall for a moment: Prism counts a bundle that is at work anew when it is divided.
+    assert max(counts) <= MANY
     assert any(0 < count < MANY for count in counts)
 
 

@@ -33,7 +33,7 @@ def taken(
     return np.array(found[skipped : skipped + steps])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_it_is_an_order_of_the_stream(data: st.DataObject) -> None:
     # A step costs a millisecond here, and a batch of one record makes as many steps as there are records.
