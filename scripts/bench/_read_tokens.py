@@ -43,7 +43,11 @@ def pipelines(folder: Path, batch: int) -> Iterator[tuple[str, dict[str, Side]]]
             data = packed(folder / f"tokens-{kind.split()[0]}-{records}", records, is_raw=is_raw)
             size = sum(path.stat().st_size for path in data.glob("train-*"))
             # A window of 41,000 rows is filled, and filled anew.
-            sides = {name: Side(partial(build, data, batch), _MANY // batch, 80) for name, build in _SIDES.items()}
+            sides = {
+                name: Side(partial(build, data, batch), _MANY // batch, 80)
+                for name, build in _SIDES.items()
+                if is_raw or build is not _least
+            }
             yield f"tokens: {records:,} rows of {LENGTH} tokens as {kind}, {size / 1e6:.0f} MB", sides
 
 
@@ -62,11 +66,10 @@ def _parsed(data: Path, batch: int) -> tf.data.Dataset:
 
 
 def _least(data: Path, batch: int) -> tf.data.Dataset:
-    # The least that makes tensors: it knows where the values are, and checks nothing.
+    # The least that makes tensors of bytes of int32: it knows where the values are, and checks nothing.
     first = next(iter(_records(data))).numpy()
     places = value_places(first)
-    if places is None or places[NAMES[0]].kind != "bytes":
-        return _parsed(data, batch)
+    assert places is not None
 
     def cut(records: tf.Tensor) -> dict[str, tf.Tensor]:
         matrix = tf.ensure_shape(tf.io.decode_raw(records, tf.uint8), [None, len(first)])

@@ -205,7 +205,7 @@ def least(data: str) -> tf.data.Dataset:
 
 
 def least_shuffled(data: str) -> tf.data.Dataset:
-    """Return the least that shuffles them in a graph: runs of 1,024 records in any order, mixed in a window."""
+    """Return the least that shuffles in a graph: runs of 1,024 records, drawn anywhere, mixed in a window; it keeps no epochs."""
     dataset, decoded = open_dataset(data), sliced(data)
     files, shards = tf.constant(_files(data)), dataset.manifest.split("train").shards
     offsets = tf.constant([dataset.index(shard).offsets[:-1:BATCH] for shard in shards])

@@ -62,7 +62,7 @@ def own_variables() -> list[Any]:
 
 
 def side_by_side(programs: Mapping[str, Program]) -> Callable[..., TPUEstimatorSpec]:
-    """A model_fn that trains several programs, each in a variable scope of its own, as each of them would be trained alone.
+    """A model_fn that trains several programs, each in a separate variable scope, as each of them would be trained alone.
 
     Args:
         programs: functions of features, labels and the program's own count of steps, `NAME/steps`, to loss and train_op, by name.

@@ -316,7 +316,7 @@ def test_a_job_elsewhere_reports_what_it_counts_and_goes_on_if_its_launcher_is_k
         wait_for(lambda: claim.exists() and b'"endpoint"' in claim.read_bytes())
         wait_for(lambda: any(0 < records < MANY for records, _ in counts()))
         job.kill()
-        assert counts() == sorted(counts())
+        assert all(records <= MANY and shards <= SHARDS for records, shards in counts())
     wait_for(lambda: not claim.exists())
     assert open_dataset(str(output)).manifest.records == MANY
 

@@ -125,7 +125,7 @@ IN_PARTS = {
     *("metric_in_train_op", "local_variable_in_train_op", "mutable_table"),
     *("batch_norm_in_train_op", "condition_in_train_op", "function_in_train_op"),
 }
-# Cases that one graph can hold next to each other, each in a variable scope of its own name.
+# Cases that one graph can hold next to each other, each in the variable scope NAME.
 TOGETHER: dict[str, list[str]] = {
     "unused": [
         *("counter_unused", "update_ops_unused", "batch_norm_unused", "average_unused", "global_step_counted_twice"),
