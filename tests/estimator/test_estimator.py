@@ -73,6 +73,12 @@ def test_rejects_what_is_for_tpus() -> None:
         tf_estimator.Estimator(model_fn, params=[1])  # type: ignore[arg-type]
     with tf.Graph().as_default(), pytest.raises(UsageError, match=r"^Estimator needs TensorFlow 2 behaviour"):
         tf_estimator.Estimator(model_fn)
+    tf.compat.v1.disable_control_flow_v2()
+    try:
+        with pytest.raises(UsageError, match=r"^Estimator needs the control flow of TensorFlow 2"):
+            tf_estimator.Estimator(model_fn)
+    finally:
+        tf.compat.v1.enable_control_flow_v2()
 
 
 def test_the_only_trainer_of_a_cluster_trains_and_an_evaluator_does_not(

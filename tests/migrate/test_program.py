@@ -78,6 +78,7 @@ def test_a_program_that_tf_upgrade_v2_has_seen() -> None:
         tf.compat.v1.disable_v2_behavior()
         if True:
             tf.compat.v1.disable_eager_execution()
+        tf.compat.v1.disable_control_flow_v2()
         spec = tf_estimator.tpu.TPUEstimatorSpec(tf_estimator.ModeKeys.EVAL)
         other = tf.compat.v1.estimator.EstimatorSpec("eval")
         receiver = tf_estimator.export.ServingInputReceiver(tf.compat.v1.placeholder(tf.float32), {})
@@ -89,6 +90,7 @@ def test_a_program_that_tf_upgrade_v2_has_seen() -> None:
         pass  # tpudata.estimator works with TensorFlow 2's behaviour
         if True:
             pass  # tpudata.estimator works with TensorFlow 2's behaviour
+        pass  # tpudata.estimator works with TensorFlow 2's behaviour
         spec = tpudata_estimator.tpu.TPUEstimatorSpec(tpudata_estimator.ModeKeys.EVAL)
         other = tpudata_estimator.EstimatorSpec("eval")
         receiver = tpudata_estimator.export.ServingInputReceiver(tf.compat.v1.placeholder(tf.float32), {})

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tpudata.estimator.api.mode_keys import MODES
 from tpudata.estimator.base_estimator import BaseEstimator
-from tpudata.estimator.config.arguments import check_plain_config, copied_params, found_model_dir, require_eager
+from tpudata.estimator.config.arguments import check_plain_config, copied_params, found_model_dir, require_v2_behaviour
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.devices.cluster import cluster_topology, is_in_cluster
@@ -56,7 +56,7 @@ class Estimator(BaseEstimator):
     ) -> None:
         check_model_fn(model_fn)
         config = check_plain_config(config)
-        require_eager("Estimator")
+        require_v2_behaviour("Estimator")
         warm_start = warm_start_settings(warm_start_from)
         folder = found_model_dir(None if model_dir is None else os.fspath(model_dir), config, "Estimator")
         apply_session_config(config.session_config)

@@ -13,7 +13,7 @@ from tpudata.estimator.config.arguments import (
     checked_batch_size,
     checked_params,
     found_model_dir,
-    require_eager,
+    require_v2_behaviour,
 )
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.session_config import apply_session_config
@@ -127,7 +127,7 @@ class TPUEstimator(BaseEstimator):
                 "TPUEstimator(embedding_config_spec=...) is not supported: embeddings are variables of model_fn. Omit it, and look "
                 "them up with tf.nn.embedding_lookup."
             )
-        require_eager("TPUEstimator")
+        require_v2_behaviour("TPUEstimator")
         warm_start = warm_start_settings(warm_start_from)
         own_params = checked_params(params)
         folder = found_model_dir(model_dir, config)

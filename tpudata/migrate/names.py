@@ -70,7 +70,9 @@ RENAMED: dict[str, str] = {
     "contrib.training.checkpoints_iterator": "{v1}.train.checkpoints_iterator",
 }
 # Statements that are removed: tpudata.estimator works with TensorFlow 2's behaviour.
-REMOVED = frozenset({"disable_v2_behavior", "disable_eager_execution", "enable_eager_execution"})
+REMOVED = frozenset(
+    {"disable_v2_behavior", "disable_eager_execution", "enable_eager_execution", "disable_control_flow_v2"}
+)
 HINTS = {
     "contrib.training.HParams": "a dict, or your own dataclass",
     "contrib.layers.optimize_loss": "an optimizer's minimize, with tpudata.estimator.CrossShardOptimizer",

@@ -138,8 +138,8 @@ def check_export(to_tpu: Any, to_cpu: Any, api_version: Any) -> None:
         )
 
 
-def require_eager(owner: str) -> None:
-    """Check that TensorFlow 2 behaviour is enabled.
+def require_v2_behaviour(owner: str) -> None:
+    """Check that TensorFlow 2 behaviour is enabled, as far as model_fn does not choose it.
 
     Raises:
         UsageError: it is disabled.
@@ -149,4 +149,10 @@ def require_eager(owner: str) -> None:
             f"{owner} needs TensorFlow 2 behaviour: remove tf.compat.v1.disable_v2_behavior() and "
             "disable_eager_execution(), and make the estimator outside of a tf.Graph. The tf.compat.v1 calls in "
             "model_fn work without them."
+        )
+    if not tf.compat.v1.control_flow_v2_enabled():
+        # In the old conditions, the writes of tf.summary are lost.
+        raise UsageError(
+            f"{owner} needs the control flow of TensorFlow 2: remove tf.compat.v1.disable_control_flow_v2(), or call "
+            "enable_control_flow_v2() before the estimator is made."
         )
