@@ -17,7 +17,7 @@ from beam_jobs.run.runner import new_pipeline, pipeline_options
 from tests.beam_jobs.pipelines import run_pipeline
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import make_pictures
-from tests.helpers.processes import ends_while_it_loads
+from tests.helpers.processes import assert_nobody_is_left, ends_while_it_loads
 from tpudata.console.process import most_workers
 from tpudata.errors import TpudataError
 
@@ -44,15 +44,7 @@ def test_a_worker_in_the_middle_of_work_ends_when_its_parent_is_killed(tmp_path:
             time.sleep(0.01)
         assert (tmp_path / "begun").exists()
         job.kill()
-        deadline = time.monotonic() + 5
-        try:
-            while time.monotonic() < deadline:
-                os.killpg(job.pid, 0)
-                time.sleep(0.01)
-        except ProcessLookupError:
-            return
-        os.killpg(job.pid, signal.SIGKILL)
-        pytest.fail("a worker went on for 5 seconds without its parent")
+        assert_nobody_is_left(job.pid)
 
 
 def test_a_worker_that_still_loads_ends_with_its_lifeline(tmp_path: Path) -> None:
