@@ -255,7 +255,9 @@ def test_an_object_that_the_store_lost_ends_without_a_manifest(
         run(argv)
     assert store.faults.met == 1
     assert "out/manifest.json" not in store.buckets["b"]
+    looked_for.clear()
     assert run([*argv, "--resume"]) == 0
+    assert looked_for == there - {"out/manifest.json"}
     assert stored(store, tmp_path / "resumed", "out") == due
 
 
