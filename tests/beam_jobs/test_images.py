@@ -197,7 +197,7 @@ def test_bad_file_is_named_and_nothing_is_half_written(pictures: Path, tmp_path:
     bad.write_bytes(b"hello")
     shown = r"bad\udce9.jpg"
     with pytest.raises(BadRecordError) as caught:
-        convert(source, tmp_path / "out", "--workers=2")
+        convert(source, tmp_path / "out")
     assert str(caught.value).startswith(f"{source}/dog/{shown}: rejected: unknown image format: it begins with")
     error = pickle.loads(pickle.dumps(caught.value))
     assert (error.source, error.offset, str(error)) == (f"{source}/dog/{shown}", None, str(caught.value))
@@ -446,7 +446,7 @@ runpy.run_module("beam_jobs.images", run_name="__main__", alter_sys=True)
 
 def test_a_disk_that_takes_no_more_is_named_and_what_to_do(pictures: Path, tmp_path: Path) -> None:
     flags = ["--input", str(pictures), "--output", str(tmp_path / "out"), "--num-shards=2", "--resume"]
-    full = forked.run("-c", LIMITED, "40000", *flags, "--workers=2")
+    full = forked.run("-c", LIMITED, "40000", *flags)
     said = full.stderr
     assert (full.returncode, said.count("\n")) == (1, 1)
     assert said.startswith(f"tpudata: error: {tmp_path}/out/train-0000")

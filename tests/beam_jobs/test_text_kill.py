@@ -69,6 +69,8 @@ def test_more_workers_write_the_same_bytes(
     assert digests(tmp_path / "out") == undisturbed
 
 
+# tests/beam_jobs/test_kill.py kills two workers, of images.
+@pytest.mark.matrix
 def test_two_workers_killed_and_resumed_with_one(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:
     output = tmp_path / "out"
     pid, killed = jobs.run(output, "--resume", "--workers", "2", kill_after=0, shards=SHARDS // 2)

@@ -417,6 +417,8 @@ def test_a_bar_counts_what_the_engine_counts(
     assert any(0 < count < MANY for count in counts)
 
 
+# tests/beam_jobs/test_reshard.py has them on two workers.
+@pytest.mark.matrix
 def test_stored_records_on_prism(prism: list[str], few: Path, tmp_path: Path) -> None:
     flags = ["--compression=gzip", "--num-shards=6", "--on-bad-record=skip", "--max-bad-records=2"]
     assert images.run([f"--input={few}", f"--output={tmp_path}/d", *flags]) == 0
