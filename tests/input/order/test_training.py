@@ -37,7 +37,7 @@ def taken(
 @given(st.data())
 def test_it_is_an_order_of_the_stream(data: st.DataObject) -> None:
     # A step costs a millisecond here, and a batch of one record makes as many steps as there are records.
-    shards = data.draw(st.lists(st.integers(1, 25), min_size=1, max_size=4), "records of the shards")
+    shards = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=4), "records of the shards")
     chunks = Chunks.of(shards, data.draw(st.integers(1, 8), "records of a chunk"))
     batch_size = data.draw(st.sampled_from([1, 2, 4, 6, 8, 12, 32, 64, 100]), "batch size")
     window = data.draw(st.integers(1, sum(shards)), "window")
