@@ -1,4 +1,4 @@
-"""Batches from a tf.data service, whose workers are processes with none of our code."""
+"""Servers that have none of our code: a tf.data service, and hosts of one client."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import tensorflow as tf
 import tpudata
 from tests.helpers.datasets import Written, write_dataset
 from tests.input.clusters import Server, cluster, read_bytes
+from tests.input.test_workers import expected, finished, started
 from tpudata import DataService, MixUp, TrainCrop, UsageError, make_input_fn
 from tpudata.format import Feature
 from tpudata.input.graph.pipelines.service import divided
@@ -24,12 +25,18 @@ FOLDER = "digits"
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory, raw_digits: Written) -> Iterator[list[Server]]:
-    """A dispatcher and two workers; the digits are in their current folder."""
+    """A dispatcher and two workers of a service, and two hosts; the digits are in their current folder."""
     folder = tmp_path_factory.mktemp("workers")
     (folder / FOLDER).symlink_to(raw_digits.path)
-    with cluster(folder, ["dispatcher", "service worker", "service worker"]) as found:
-        assert [server.ours for server in found] == [[], [], []]
+    with cluster(folder, ["dispatcher", "service worker", "service worker", "worker", "worker"]) as found:
+        assert [server.ours for server in found] == [[]] * 5
         yield found
+
+
+@pytest.fixture(scope="module")
+def service(servers: list[Server]) -> list[Server]:
+    """The dispatcher and the workers."""
+    return servers[:3]
 
 
 @pytest.fixture(scope="module")
@@ -68,25 +75,40 @@ def test_batches_equal_those_of_one_process(raw_digits: Written, address: str, w
 
 
 def test_the_workers_open_the_files(
-    servers: list[Server], raw_digits: Written, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: list[Server], raw_digits: Written, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of a relative path, the files are only where the workers are.
     monkeypatch.chdir(Path(raw_digits.path).parent)
     (Path(raw_digits.path).parent / FOLDER).symlink_to(raw_digits.path)
-    service = DataService(address, workers=2)
-    dataset = make_input_fn(FOLDER, "train", training=False, service=service)({"batch_size": 50})
+    two_workers = DataService(address, workers=2)
+    dataset = make_input_fn(FOLDER, "train", training=False, service=two_workers)({"batch_size": 50})
     alone = make_input_fn(FOLDER, "train", training=False)({"batch_size": 50})
     monkeypatch.chdir(tmp_path)
     with pytest.raises(tf.errors.NotFoundError):
         next(iter(alone))
-    before = [server.read_bytes() for server in servers]
+    before = [server.read_bytes() for server in service]
     rows = np.concatenate([features["image"] for features, _ in taken(dataset)])
     np.testing.assert_array_equal(rows, np.stack(raw_digits.images["train"]))
     size = sum(path.stat().st_size for path in Path(raw_digits.path).glob("train-*"))
-    dispatcher, *workers = (server.read_bytes() - count for server, count in zip(servers, before, strict=True))
+    dispatcher, *workers = (server.read_bytes() - count for server, count in zip(service, before, strict=True))
     assert dispatcher < size / 4
     assert all(count >= size / 4 for count in workers)
-    assert read_bytes(servers[1].pid) > 0
+    assert read_bytes(service[1].pid) > 0
+
+
+def test_hosts_of_one_client_read_the_files_themselves(servers: list[Server], raw_digits: Written) -> None:
+    size = sum(path.stat().st_size for path in Path(raw_digits.path).glob("train-*"))
+    hosts = servers[3:]
+    before = [host.read_bytes() for host in hosts]
+    with started("remote", raw_digits.path, *(host.address for host in hosts)) as process:
+        found = finished(process)
+    read = [host.read_bytes() - count for host, count in zip(hosts, before, strict=True)]
+    for name in ("training", "evaluation"):
+        assert found[name] == expected(raw_digits.path, training=name == "training")
+        # The client reads the manifest and the indexes.
+        assert found[f"{name} bytes"] < size
+    # Each has half of the lanes in training, and half of the rows in evaluation.
+    assert min(read) >= size
 
 
 @pytest.mark.parametrize("workers", [4, *(pytest.param(count, marks=pytest.mark.matrix) for count in (1, 2))])
