@@ -141,7 +141,7 @@ def test_epochs_of_buckets(tmp_path: Path) -> None:
     assert [features["input_ids"].tolist() for features, _ in endless] == found
     late = input_fn({"batch_size": 2}, start_step=steps - 4).as_numpy_iterator()
     assert [features["input_ids"].tolist() for features, _ in late] == found[-4:]
-    assert input_fn({"batch_size": 2}, start_step=steps + 1).cardinality() == 0
+    assert list(input_fn({"batch_size": 2}, start_step=steps + 1)) == []
     with pytest.raises(UsageError, match="no bucket has records for one global batch"):
         make_input_fn(path, "train", num_epochs=1, **options)({"batch_size": 500})
 
