@@ -431,7 +431,7 @@ def test_append(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "tokenizer",
-    ["chars", "sentencepiece", "none", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("bytes", "hf"))],
+    ["sentencepiece", "none", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("bytes", "chars", "hf"))],
 )
 def test_append_takes_what_is_not_passed_from_the_dataset(tokenizer: str, tmp_path: Path) -> None:
     source, model = tmp_path / "in", tmp_path / "model"
