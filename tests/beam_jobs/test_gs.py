@@ -86,14 +86,19 @@ def remove(store: FakeGcs, prefix: str) -> None:
 def test_a_conversion_there_has_the_bytes_of_one_on_disk(store: FakeGcs, pictures: Path, tmp_path: Path) -> None:
     flags = ["--shard-size", "20kB", "--split", "train=0.8,validation=0.2"]
     store.bucket("with.dots_and-more")
+    limits = request_limits()
     assert run(["--input", str(pictures), "--output", str(tmp_path / "local"), *flags]) == 0
     store.faults.add(Fault("slow", "read", "b/in/*", count=None, seconds=0.02))
     assert run(["--input", "gs://b/in", "--output", "gs://b/out", "--workers=2", "--read-threads=2", *flags]) == 0
     # Limits of requests reach the workers: two readers in each, and as many uploads at once as there are workers.
     assert store.most_in_flight <= 8
+    # Neither the command nor its steps leave theirs behind. The top of a bucket.
+    assert request_limits() is limits
     store.faults.clear()
-    # The top of a bucket.
+    store.faults.add(Fault("slow", "read", "b/in/*", count=None, seconds=0.1))
     assert run(["--input", "gs://b/in", "--output", "gs://with.dots_and-more", *flags]) == 0
+    assert store.most_in_flight > 16
+    assert request_limits() is limits
     local = digests(tmp_path / "local")
     for there in (
         stored(store, tmp_path / "there", "out"),
@@ -137,18 +142,6 @@ def test_a_shard_takes_five_requests(store: FakeGcs, pictures: Path, monkeypatch
     each = {name: (more[name] - fewer[name]) / 4 for name in more if name != "list"}
     assert {name: count for name, count in each.items() if count} == {"read": 1, "upload": 3, "part": 1}
     assert more["delete"] == 1  # of the claim
-
-
-def test_limits_of_requests_hold_for_one_run(store: FakeGcs) -> None:
-    flags = ["--input=gs://b/in", "--num-shards=2"]
-    before = request_limits()
-    store.faults.add(Fault("slow", "read", "b/in/*", count=None, seconds=0.02))
-    assert run([*flags, "--output=gs://b/few", "--read-threads=2"]) == 0
-    assert store.most_in_flight <= 4
-    # Neither the command nor its steps in this process leave theirs behind.
-    assert request_limits() is before
-    assert run([*flags, "--output=gs://b/many"]) == 0
-    assert store.most_in_flight > 16
 
 
 # Limits reach other workers together: see the conversion there.

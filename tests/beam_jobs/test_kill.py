@@ -15,7 +15,7 @@ from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import assert_nobody_is_left
 
-MOMENTS = 5
+MOMENTS = 4
 
 
 class Jobs:

@@ -12,7 +12,7 @@ from tests.helpers.pictures import digests
 from tests.helpers.processes import assert_nobody_is_left
 
 SHARDS = 24
-MOMENTS = 4
+MOMENTS = 3
 # The vocabulary is collected, duplicates are found and documents are written aside: all of it is done again after a kill.
 FLAGS = ["--form", "paragraphs", "--tokenizer", "chars", "--sequence-length", "32", "--pack", "--dedup"]
 FLAGS += ["--num-shards", str(SHARDS), "--on-bad-record", "skip", "--max-bad-records", "5"]
