@@ -31,11 +31,8 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES
 def test_processes_share_the_global_batch(raw_digits: Written, training: bool) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=training, seed=1)
     whole = [labels for (_, labels), _ in zip(as_numpy(input_fn, 24), range(4), strict=False)]
-    for processes, index in ((2, 1), (6, 0)):
-        iterator = as_numpy(input_fn, 24, process_index=index, process_count=processes)
-        rows = slice(24 // processes * index, 24 // processes * (index + 1))
-        for want, (_, labels) in zip(whole, iterator, strict=False):
-            assert labels.tolist() == want[rows].tolist()
+    for want, (_, labels) in zip(whole, as_numpy(input_fn, 24, process_index=4, process_count=6), strict=False):
+        assert labels.tolist() == want[16:20].tolist()
 
 
 @pytest.mark.parametrize(
