@@ -8,13 +8,12 @@ written there: its end of file comes when the starting process closes the other 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -108,11 +107,16 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
     def __init__(self, payload: bytes, state: Any, provision_info: Any, grpc_server: Any) -> None:
         super().__init__(state, provision_info, grpc_server)
         self._lifeline = int(payload)
-        self._is_stopping = threading.Event()
+        self._is_stopping, self._is_connected = threading.Event(), threading.Event()
         # A stream that breaks off is reported by `_watch`, and not by a traceback of the thread that reads it.
-        control, data = self.control_conn, self.data_conn
-        control.set_input = functools.partial(_read_quietly, control.set_input)
-        data.set_inputs = functools.partial(_read_quietly, data.set_inputs)
+        set_input, set_inputs = self.control_conn.set_input, self.data_conn.set_inputs
+
+        def connect(stream: Iterable[Any]) -> None:
+            self._is_connected.set()
+            set_input(_until_broken(stream))
+
+        self.control_conn.set_input = connect
+        self.data_conn.set_inputs = lambda stream: set_inputs(_until_broken(stream))
 
     def start_worker(self) -> None:
         """Start the process, which connects when it is ready."""
@@ -134,8 +138,10 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
         threading.Thread(target=self._watch, name=f"tpudata-{self.worker_id}", daemon=True).start()
 
     def stop_worker(self) -> None:
-        """Wait until the process has ended, or end it."""
+        """Wait until the process has ended, or end it: at once if it still loads, and would not learn that it has to end."""
         self._is_stopping.set()
+        if not self._is_connected.is_set():
+            self._process.kill()
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -155,11 +161,6 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
             # Another thread may add a request meanwhile; the next round then finds it.
             with contextlib.suppress(RuntimeError):
                 self.control_conn.abort(error)
-
-
-def _read_quietly(set_stream: Callable[[Iterable[Any]], None], stream: Iterable[Any]) -> None:
-    """Have a connection read a stream that may break off: it then ends."""
-    set_stream(_until_broken(stream))
 
 
 def _until_broken(stream: Iterable[Any]) -> Iterator[Any]:

@@ -29,13 +29,20 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_pictures(tmp_path_factory.mktemp("pictures"))
 
 
+@pytest.fixture(scope="module")
+def splits(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pictures in two splits of some shards."""
+    output = tmp_path_factory.mktemp("splits") / "out"
+    assert convert(pictures, output, "--split", "train=0.7,validation=0.3", "--shard-size", "20kB") == 0
+    return output
+
+
 def convert(source: Path, output: Path, *flags: str) -> int:
     return run(["--input", str(source), "--output", str(output), *flags])
 
 
-def test_every_file_is_in_exactly_one_record_with_its_bytes_and_label(pictures: Path, tmp_path: Path) -> None:
-    assert convert(pictures, tmp_path / "out", "--split", "train=0.7,validation=0.3", "--shard-size", "20kB") == 0
-    dataset = open_dataset(str(tmp_path / "out"))
+def test_every_file_is_in_exactly_one_record_with_its_bytes_and_label(pictures: Path, splits: Path) -> None:
+    dataset = open_dataset(str(splits))
     assert dataset.labels() == CLASSES
     found = {}
     for split in ("train", "validation"):
@@ -63,8 +70,9 @@ def test_every_file_is_in_exactly_one_record_with_its_bytes_and_label(pictures: 
 
 
 def test_manifest_agrees_with_what_is_on_disk(pictures: Path, tmp_path: Path) -> None:
-    convert(pictures, tmp_path / "out", "--shard-size", "15kB", "--seed", "3")
+    convert(pictures, tmp_path / "out", "--shard-size", "15kB", "--seed", "3", "--label-offset", "1")
     dataset = open_dataset(str(tmp_path / "out"))
+    assert {example["image/class/label"][0] for example in dataset.examples("train")} == {1, 2, 3}
     split = dataset.manifest.split("train")
     assert [shard.name for shard in split.shards] == sorted(path.name for path in (tmp_path / "out").glob("*.tfrecord"))
     assert split.records == 60
@@ -79,14 +87,6 @@ def test_manifest_agrees_with_what_is_on_disk(pictures: Path, tmp_path: Path) ->
     assert dataset.manifest.feature("image/encoded").shape == (None, None, 3)
     assert dataset.manifest.options["seed"] == 3
     assert dataset.manifest.source.bytes == sum(path.stat().st_size for path in pictures.rglob("*.*"))
-
-
-def test_pictures_of_one_size_have_a_static_shape(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / "in" / name).mkdir(parents=True)
-        Image.new("L", (7, 5)).save(tmp_path / "in" / name / "x.png")
-    convert(tmp_path / "in", tmp_path / "out")
-    assert open_dataset(str(tmp_path / "out")).manifest.feature("image/encoded").shape == (5, 7, 1)
 
 
 def test_shards_are_near_their_target_and_never_empty(tmp_path: Path) -> None:
@@ -156,27 +156,22 @@ def test_split_folders_by_other_names(tmp_path: Path) -> None:
         convert(tmp_path / "in", tmp_path / "other")
 
 
-def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+def test_a_class_may_be_called_train_and_pictures_of_one_size_have_a_static_shape(tmp_path: Path) -> None:
     for name in ("car", "train"):
         (tmp_path / "in" / name).mkdir(parents=True)
         Image.new("L", (7, 5)).save(tmp_path / "in" / name / "x.png")
     convert(tmp_path / "in", tmp_path / "out")
-    assert open_dataset(str(tmp_path / "out")).labels() == ("car", "train")
-
-
-def test_label_offset(pictures: Path, tmp_path: Path) -> None:
-    convert(pictures, tmp_path / "out", "--label-offset", "1")
-    labels = {example["image/class/label"][0] for example in open_dataset(str(tmp_path / "out")).examples("train")}
-    assert labels == {1, 2, 3}
+    dataset = open_dataset(str(tmp_path / "out"))
+    assert dataset.labels() == ("car", "train")
+    assert dataset.manifest.feature("image/encoded").shape == (5, 7, 1)
 
 
 # TFDS 4.9 reads protobuf descriptors in a way that protobuf 6 warns of.
 @pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
-def test_tfds_reads_the_dataset(pictures: Path, tmp_path: Path) -> None:
+def test_tfds_reads_the_dataset(pictures: Path, splits: Path) -> None:
     tfds = pytest.importorskip("tensorflow_datasets")
-    convert(pictures, tmp_path / "out", "--split", "train=0.8,validation=0.2", "--num-shards", "3")
-    builder = tfds.builder_from_directory(str(tmp_path / "out"))
-    manifest = open_dataset(str(tmp_path / "out")).manifest
+    builder = tfds.builder_from_directory(str(splits))
+    manifest = open_dataset(str(splits)).manifest
     assert {name: split.num_examples for name, split in builder.info.splits.items()} == {
         name: split.records for name, split in manifest.splits.items()
     }
@@ -197,7 +192,7 @@ def test_bad_file_is_named_and_nothing_is_half_written(pictures: Path, tmp_path:
     bad.write_bytes(b"hello")
     shown = r"bad\udce9.jpg"
     with pytest.raises(BadRecordError) as caught:
-        convert(source, tmp_path / "out", "--workers=2")
+        convert(source, tmp_path / "out")
     assert str(caught.value).startswith(f"{source}/dog/{shown}: rejected: unknown image format: it begins with")
     error = pickle.loads(pickle.dumps(caught.value))
     assert (error.source, error.offset, str(error)) == (f"{source}/dog/{shown}", None, str(caught.value))
@@ -257,16 +252,11 @@ def test_skip_lists_what_was_rejected_and_goes_on(pictures: Path, tmp_path: Path
     ]
     assert {line["source"] for line in lines} == {str(source / name) for name in [*bad, "eel/nowhere.png"]}
     assert all(line["reason"] for line in lines)
-    # The same in one go, without what was rejected, but for the counts and the lists.
+    names = {example["image/filename"][0] for example in open_dataset(str(tmp_path / "out")).examples("train")}
+    assert names == {str(path.relative_to(pictures)).encode() for path in pictures.rglob("*.*")}
+    # And overwriting takes the lists away as well.
     for name in [*bad, "eel/nowhere.png"]:
         (source / name).unlink()
-    convert(source, tmp_path / "clean", "--num-shards=3")
-    keys = [
-        {example["image/filename"][0] for example in open_dataset(str(tmp_path / name)).examples("train")}
-        for name in ("out", "clean")
-    ]
-    assert keys[0] == keys[1]
-    # And overwriting takes the lists away as well.
     convert(source, tmp_path / "out", "--overwrite")
     assert not list((tmp_path / "out" / "rejects").glob("*"))
 
@@ -418,11 +408,10 @@ def test_as_a_module_errors_are_one_line_and_exit_codes_are_right(pictures: Path
     assert forked.run(*command, "--no-such-flag").returncode == 2
 
 
-def test_same_manifest_for_the_same_run(pictures: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        convert(pictures, tmp_path / name)
-    assert digests(tmp_path / "one") == digests(tmp_path / "two")
-    assert json.loads((tmp_path / "one" / "manifest.json").read_bytes())["format_version"] == 1
+def test_same_manifest_for_the_same_run(pictures: Path, splits: Path, tmp_path: Path) -> None:
+    convert(pictures, tmp_path / "out", "--split", "train=0.7,validation=0.3", "--shard-size", "20kB")
+    assert digests(tmp_path / "out") == digests(splits)
+    assert json.loads((splits / "manifest.json").read_bytes())["format_version"] == 1
 
 
 def test_a_plan_meets_the_same_rejections_as_the_run(pictures: Path, tmp_path: Path) -> None:
@@ -446,7 +435,7 @@ runpy.run_module("beam_jobs.images", run_name="__main__", alter_sys=True)
 
 def test_a_disk_that_takes_no_more_is_named_and_what_to_do(pictures: Path, tmp_path: Path) -> None:
     flags = ["--input", str(pictures), "--output", str(tmp_path / "out"), "--num-shards=2", "--resume"]
-    full = forked.run("-c", LIMITED, "40000", *flags, "--workers=2")
+    full = forked.run("-c", LIMITED, "40000", *flags)
     said = full.stderr
     assert (full.returncode, said.count("\n")) == (1, 1)
     assert said.startswith(f"tpudata: error: {tmp_path}/out/train-0000")

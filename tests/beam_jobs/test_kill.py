@@ -15,7 +15,7 @@ from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import assert_nobody_is_left
 
-MOMENTS = 5
+MOMENTS = 4
 
 
 class Jobs:
@@ -98,7 +98,7 @@ def test_killed_at_many_moments_and_resumed(jobs: Jobs, undisturbed: dict[str, s
 
 def test_two_workers_killed_and_resumed(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:
     output = tmp_path / "out"
-    # The process that started the workers is killed, which then have to notice; test_text_kill.py kills all at once.
+    # The process that started the workers is killed, which then have to notice.
     pid, killed = jobs.run(output, "--resume", "--workers=2", kill_after=0, shards=6, group=False)
     assert killed
     assert_nobody_is_left(pid)

@@ -111,14 +111,14 @@ def test_parts_of_files_and_runs_of_documents_do_not_matter(
 
 
 def test_same_bytes_on_1_and_2_workers(tmp_path: Path) -> None:
-    # Without --no-shuffle: test_text_kill.py.
+    # With --no-shuffle: test_no_shuffle.py, of images.
     source = tmp_path / "in"
     source.mkdir()
     for number in range(6):
         (source / f"{number}.txt").write_text(PLAY.replace("Citizen", f"Citizen {number} "))
     flags = ["--form", "paragraphs", "--tokenizer", "chars", "--sequence-length", "64", "--num-shards", "6"]
     for workers in "12":
-        convert(source, tmp_path / workers, *flags, "--no-shuffle", "--workers", workers)
+        convert(source, tmp_path / workers, *flags, "--workers", workers)
     found = digests(tmp_path / "1")
     assert digests(tmp_path / "2") == found
     assert not [name for name in found if ".tpudata-" in name]
@@ -431,7 +431,7 @@ def test_append(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "tokenizer",
-    ["chars", "sentencepiece", "none", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("bytes", "hf"))],
+    ["sentencepiece", "none", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("bytes", "chars", "hf"))],
 )
 def test_append_takes_what_is_not_passed_from_the_dataset(tokenizer: str, tmp_path: Path) -> None:
     source, model = tmp_path / "in", tmp_path / "model"

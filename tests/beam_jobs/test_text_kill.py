@@ -12,7 +12,7 @@ from tests.helpers.pictures import digests
 from tests.helpers.processes import assert_nobody_is_left
 
 SHARDS = 24
-MOMENTS = 4
+MOMENTS = 3
 # The vocabulary is collected, duplicates are found and documents are written aside: all of it is done again after a kill.
 FLAGS = ["--form", "paragraphs", "--tokenizer", "chars", "--sequence-length", "32", "--pack", "--dedup"]
 FLAGS += ["--num-shards", str(SHARDS), "--on-bad-record", "skip", "--max-bad-records", "5"]
@@ -69,6 +69,8 @@ def test_more_workers_write_the_same_bytes(
     assert digests(tmp_path / "out") == undisturbed
 
 
+# tests/beam_jobs/test_kill.py kills two workers, of images.
+@pytest.mark.matrix
 def test_two_workers_killed_and_resumed_with_one(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:
     output = tmp_path / "out"
     pid, killed = jobs.run(output, "--resume", "--workers", "2", kill_after=0, shards=SHARDS // 2)

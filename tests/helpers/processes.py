@@ -17,13 +17,35 @@ ROOT = Path(__file__).parents[2]
 
 
 def assert_nobody_is_left(group: int) -> None:
-    """Wait, a few seconds at most, until a process group has no process any more."""
+    """Wait, a few seconds at most, until a process group has no running process any more."""
     deadline = time.monotonic() + 3
     with contextlib.suppress(ProcessLookupError):
         while time.monotonic() < deadline:
             os.killpg(group, 0)
-            time.sleep(0.05)
+            if _has_ended(group):
+                return
+            time.sleep(0.02)
         pytest.fail(f"process group {group} is still there")
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process, given by its id, is there and has not ended, as /proc says it."""
+    return _stat(process)[0] not in "ZX"
+
+
+def _has_ended(group: int) -> bool:
+    """Return whether /proc has only ended processes of a group: an init of containers may take 2 s to collect orphans."""
+    stats = [_stat(int(path.name)) for path in Path("/proc").glob("[0-9]*")]
+    states = [state for state, _, of_group in stats if int(of_group) == group]
+    return bool(states) and set(states) <= {"Z", "X"}
+
+
+def _stat(process: int) -> list[str]:
+    """Return the state, the parent and the group of a process."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()[:3]
+    except (FileNotFoundError, ProcessLookupError):
+        return ["X", "0", "0"]
 
 
 def ends_while_it_loads(package: str, folder: Path, module: str, *words: str) -> int:

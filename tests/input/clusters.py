@@ -45,7 +45,7 @@ for address, kind in zip(addresses, kinds):
         server = service.DispatchServer(config)
     elif kind == "service worker":
         config = service.WorkerConfig(
-            dispatcher_address=at["dispatcher"][0], worker_address=address, port=port, heartbeat_interval_ms=200
+            dispatcher_address=at["dispatcher"][0], worker_address=address, port=port, heartbeat_interval_ms=20
         )
         server = service.WorkerServer(config)
     else:
@@ -107,12 +107,10 @@ def cluster(folder: Path, kinds: Sequence[str]) -> Iterator[list[Server]]:
         finally:
             assert process.stdin is not None
             assert process.stdout is not None
+            # The servers end with their input. The process that they are forked from would take a second to end.
             process.stdin.close()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.kill()
+            process.wait()
             process.stdout.close()
 
 

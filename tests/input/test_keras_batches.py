@@ -65,7 +65,14 @@ def plain_loop(model: Any, written: Written, split: str) -> tuple[npt.NDArray[np
     return logits, float(losses.mean()), float((logits.argmax(1) == labels).mean())
 
 
-@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize(
+    ("keras", "by_name"),
+    [
+        *(("keras", False), ("tf_keras", True)),
+        *(pytest.param(*case, marks=pytest.mark.matrix) for case in (("keras", True), ("tf_keras", False))),
+    ],
+    indirect=["keras"],
+)
 def test_evaluate_and_predict_take_every_record_once(keras: Any, by_name: bool, many: Written) -> None:
     options: dict[str, Any] = {} if by_name else {"features": "image", "weights": "sample_weight"}
     input_fn = make_input_fn(many.path, "test", training=False, images=tpudata.Images(dtype="float32"), **options)
@@ -91,7 +98,7 @@ def test_fit_with_validation_data(keras: Any, digits: Written) -> None:
     assert history["val_plain"] == pytest.approx([accuracy])
 
 
-@pytest.mark.parametrize("hosts", [2, 3])
+@pytest.mark.parametrize("hosts", [3, pytest.param(2, marks=pytest.mark.matrix)])
 def test_several_hosts_take_every_record_once(hosts: int, digits: Written) -> None:
     input_fn = make_input_fn(digits.path, "test", training=False)
     contexts = [tf.distribute.InputContext(hosts, host, hosts) for host in range(hosts)]

@@ -61,12 +61,11 @@ def test_every_input_goes_through_its_own_epochs(raw_digits: Written, mixture: M
 
 def test_hosts_share_the_same_batches_from_any_step(mixture: Mixture) -> None:
     whole = taken(mixture, 64, 5)[2:]
-    for hosts, host in ((2, 1), (32, 13)):
-        part = taken(mixture, 64, 3, start_step=2, host_index=host, host_count=hosts)
-        rows = slice(64 // hosts * host, 64 // hosts * (host + 1))
-        for (features, labels), (all_features, all_labels) in zip(part, whole, strict=True):
-            np.testing.assert_array_equal(features["image"], all_features["image"][rows])
-            np.testing.assert_array_equal(labels, all_labels[rows])
+    # Of 64 rows, a host has fewer than a piece.
+    part = taken(mixture, 64, 3, start_step=2, host_index=13, host_count=32)
+    for (features, labels), (all_features, all_labels) in zip(part, whole, strict=True):
+        np.testing.assert_array_equal(features["image"], all_features["image"][26:28])
+        np.testing.assert_array_equal(labels, all_labels[26:28])
 
 
 def test_replicas_get_the_rows_of_a_host(mixture: Mixture) -> None:

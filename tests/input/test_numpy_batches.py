@@ -30,12 +30,10 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES
 @pytest.mark.parametrize("training", [True, False])
 def test_processes_share_the_global_batch(raw_digits: Written, training: bool) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=training, seed=1)
-    whole = [labels for (_, labels), _ in zip(as_numpy(input_fn, 24), range(4), strict=False)]
-    for processes, index in ((2, 1), (6, 0)):
-        iterator = as_numpy(input_fn, 24, process_index=index, process_count=processes)
-        rows = slice(24 // processes * index, 24 // processes * (index + 1))
-        for want, (_, labels) in zip(whole, iterator, strict=False):
-            assert labels.tolist() == want[rows].tolist()
+    whole = [labels for (_, labels), _ in zip(as_numpy(input_fn, 96), range(4), strict=False)]
+    # In training, three rows are read together: those of a process begin among others.
+    for want, (_, labels) in zip(whole, as_numpy(input_fn, 96, process_index=1, process_count=24), strict=False):
+        assert labels.tolist() == want[4:8].tolist()
 
 
 @pytest.mark.parametrize(
@@ -147,18 +145,24 @@ def test_an_integer_that_no_tpu_takes_next_to_an_image_is_a_feature_error(tmp_pa
 SIZE = encode_image(np.zeros((5, 4, 1), np.uint8))
 
 
+ODD: list[tuple[dict[str, Any], str]] = [
+    ({"label": None}, "feature 'label' is not in the record. "),
+    ({"label": [1, 2]}, "feature 'label' has 2 values, and not those of shape []. "),
+    ({"label": 0.5}, "feature 'label' has values of another kind. "),
+    ({"x": [b"ab", b"c"]}, "feature 'x' has another number of values. "),
+    ({"x": b"ab"}, "feature 'x' does not have the 3 bytes of (3,) uint8 values. "),
+    ({"image": SIZE}, "an encoded image is [5,4,1], and its feature says [4,4,1]. "),
+]
+
+
 @pytest.mark.parametrize(
-    ("odd", "message"),
+    ("odd", "message", "is_plain"),
     [
-        ({"label": None}, "feature 'label' is not in the record. "),
-        ({"label": [1, 2]}, "feature 'label' has 2 values, and not those of shape []. "),
-        ({"label": 0.5}, "feature 'label' has values of another kind. "),
-        ({"x": [b"ab", b"c"]}, "feature 'x' has another number of values. "),
-        ({"x": b"ab"}, "feature 'x' does not have the 3 bytes of (3,) uint8 values. "),
-        ({"image": SIZE}, "an encoded image is [5,4,1], and its feature says [4,4,1]. "),
+        *((*odd, True) for odd in ODD),
+        *((*odd, False) for odd in (ODD[0], ODD[-1])),
+        *(pytest.param(*odd, False, marks=pytest.mark.matrix) for odd in ODD[1:-1]),
     ],
 )
-@pytest.mark.parametrize("is_plain", [True, False])
 def test_a_record_of_other_features_next_to_an_image_is_a_feature_error(
     tmp_path: Path, odd: dict[str, Any], message: str, is_plain: bool
 ) -> None:

@@ -1,4 +1,4 @@
-"""Batches from a tf.data service, whose workers are processes with none of our code."""
+"""Servers that have none of our code: a tf.data service, and hosts of one client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import tensorflow as tf
 import tpudata
 from tests.helpers.datasets import Written, write_dataset
 from tests.input.clusters import Server, cluster, read_bytes
-from tpudata import CentreCrop, DataService, MixUp, UsageError, make_input_fn
+from tests.input.test_workers import expected, finished, started
+from tpudata import DataService, MixUp, TrainCrop, UsageError, make_input_fn
 from tpudata.format import Feature
 from tpudata.input.graph.pipelines.service import divided
 from tpudata.input.options.hosts import Rows
@@ -24,12 +25,18 @@ FOLDER = "digits"
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory, raw_digits: Written) -> Iterator[list[Server]]:
-    """A dispatcher and two workers; the digits are in their current folder."""
+    """A dispatcher and two workers of a service, and two hosts; the digits are in their current folder."""
     folder = tmp_path_factory.mktemp("workers")
     (folder / FOLDER).symlink_to(raw_digits.path)
-    with cluster(folder, ["dispatcher", "service worker", "service worker"]) as found:
-        assert [server.ours for server in found] == [[], [], []]
+    with cluster(folder, ["dispatcher", "service worker", "service worker", "worker", "worker"]) as found:
+        assert [server.ours for server in found] == [[]] * 5
         yield found
+
+
+@pytest.fixture(scope="module")
+def service(servers: list[Server]) -> list[Server]:
+    """The dispatcher and the workers."""
+    return servers[:3]
 
 
 @pytest.fixture(scope="module")
@@ -58,34 +65,53 @@ def test_batches_equal_those_of_one_process(raw_digits: Written, address: str, w
     options: Any = {"training": training, "seed": 5 if training else None}
     service = DataService(address, workers=workers)
     wanted = taken(make_input_fn(raw_digits.path, "test", **options)({"batch_size": 24}), 9)
-    found = taken(make_input_fn(raw_digits.path, "test", service=service, **options)({"batch_size": 24}), 9)
-    assert len(found) == (9 if training else 5)
-    check_same(found, wanted)
+    dataset = make_input_fn(raw_digits.path, "test", service=service, **options)({"batch_size": 24})
+    assert len(wanted) == (9 if training else 5)
+    check_same(taken(dataset, 9), wanted)
+    if not training:
+        # Each pass is a new one.
+        assert len(dataset) == 5
+        check_same(taken(dataset), wanted)
 
 
 def test_the_workers_open_the_files(
-    servers: list[Server], raw_digits: Written, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: list[Server], raw_digits: Written, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of a relative path, the files are only where the workers are.
     monkeypatch.chdir(Path(raw_digits.path).parent)
     (Path(raw_digits.path).parent / FOLDER).symlink_to(raw_digits.path)
-    service = DataService(address, workers=2)
-    dataset = make_input_fn(FOLDER, "train", training=False, service=service)({"batch_size": 50})
+    two_workers = DataService(address, workers=2)
+    dataset = make_input_fn(FOLDER, "train", training=False, service=two_workers)({"batch_size": 50})
     alone = make_input_fn(FOLDER, "train", training=False)({"batch_size": 50})
     monkeypatch.chdir(tmp_path)
     with pytest.raises(tf.errors.NotFoundError):
         next(iter(alone))
-    before = [server.read_bytes() for server in servers]
+    before = [server.read_bytes() for server in service]
     rows = np.concatenate([features["image"] for features, _ in taken(dataset)])
     np.testing.assert_array_equal(rows, np.stack(raw_digits.images["train"]))
     size = sum(path.stat().st_size for path in Path(raw_digits.path).glob("train-*"))
-    dispatcher, *workers = (server.read_bytes() - count for server, count in zip(servers, before, strict=True))
+    dispatcher, *workers = (server.read_bytes() - count for server, count in zip(service, before, strict=True))
     assert dispatcher < size / 4
     assert all(count >= size / 4 for count in workers)
-    assert read_bytes(servers[1].pid) > 0
+    assert read_bytes(service[1].pid) > 0
 
 
-@pytest.mark.parametrize("workers", [1, 4, pytest.param(2, marks=pytest.mark.matrix)])
+def test_hosts_of_one_client_read_the_files_themselves(servers: list[Server], raw_digits: Written) -> None:
+    size = sum(path.stat().st_size for path in Path(raw_digits.path).glob("train-*"))
+    hosts = servers[3:]
+    before = [host.read_bytes() for host in hosts]
+    with started("remote", raw_digits.path, *(host.address for host in hosts)) as process:
+        found = finished(process)
+    read = [host.read_bytes() - count for host, count in zip(hosts, before, strict=True)]
+    for name in ("training", "evaluation"):
+        assert found[name] == expected(raw_digits.path, training=name == "training")
+        # The client reads the manifest and the indexes.
+        assert found[f"{name} bytes"] < size
+    # Each has half of the lanes in training, and half of the rows in evaluation.
+    assert min(read) >= size
+
+
+@pytest.mark.parametrize("workers", [4, *(pytest.param(count, marks=pytest.mark.matrix) for count in (1, 2))])
 def test_a_host_with_two_replicas_on_a_service(raw_digits: Written, address: str, workers: int) -> None:
     context = tf.distribute.InputContext(2, 1, 4)
     found, wanted = (
@@ -100,20 +126,25 @@ def test_a_host_with_two_replicas_on_a_service(raw_digits: Written, address: str
     check_same(found, wanted)
 
 
-def test_mixed_images_and_seeded_transforms_on_a_service(digits: Written, address: str) -> None:
+def test_cropped_and_mixed_images_and_transforms_on_a_service(pictures: Written, address: str) -> None:
     def transform(features: Any, labels: Any, seed: Any) -> Any:
         image = features["image"] + tf.random.stateless_uniform([], seed)
         return {**features, "image": image}, labels
 
+    def batch_transform(features: Any, labels: Any, seed: Any) -> Any:
+        image = features["image"]
+        return {**features, "image": image - tf.reduce_mean(image) + tf.random.stateless_uniform([], seed)}, labels
+
     found, wanted = (
         taken(
             make_input_fn(
-                digits.path,
+                pictures.path,
                 "train",
                 training=True,
                 seed=2,
-                images=tpudata.Images(size=(8, 8), dtype="float32", mix=MixUp(), transpose="HWCN"),
+                images=tpudata.Images(crop=TrainCrop(8), dtype="float32", mix=MixUp()),
                 transform=transform,
+                batch_transform=batch_transform,
                 service=service,
             )({"batch_size": 16}),
             4,
@@ -123,17 +154,7 @@ def test_mixed_images_and_seeded_transforms_on_a_service(digits: Written, addres
     check_same(found, wanted)
 
 
-def test_crops_and_buckets_on_a_service(pictures: Written, address: str, tmp_path: Path) -> None:
-    service = DataService(address, workers=2)
-    found, wanted = (
-        taken(
-            make_input_fn(
-                pictures.path, "train", training=False, images=tpudata.Images(crop=CentreCrop(16)), service=chosen
-            )({"batch_size": 4})
-        )
-        for chosen in (service, None)
-    )
-    check_same(found, wanted)
+def test_buckets_on_a_service(address: str, tmp_path: Path) -> None:
     ids = Feature("input_ids", "int64", "int64", (None,))
     records = [{"input_ids": list(range(1 + number * 7 % 16))} for number in range(40)]
     path = write_dataset(str(tmp_path), {"train": records}, [ids], layout="tokens")
@@ -144,37 +165,21 @@ def test_crops_and_buckets_on_a_service(pictures: Written, address: str, tmp_pat
             ),
             12,
         )
-        for chosen in (service, None)
+        for chosen in (DataService(address, workers=2), None)
     )
     check_same(found, wanted)
 
 
-@pytest.mark.parametrize("name", ["mixture", "batch transform"])
-def test_other_inputs_on_a_service(raw_digits: Written, address: str, name: str) -> None:
-    def noisy(features: Any, labels: Any, seed: Any) -> Any:
-        image = tf.cast(features["image"], tf.float32)
-        return {"image": image - tf.reduce_mean(image) + tf.random.stateless_uniform([], seed)}, labels
-
+def test_a_mixture_on_a_service(raw_digits: Written, address: str) -> None:
     def batches(service: DataService | None) -> Any:
         def made(split: str, **options: Any) -> Any:
             return make_input_fn(raw_digits.path, split, training=True, seed=4, service=service, **options)
 
-        if name == "mixture":
-            filtered = made("train", filter=lambda features: features["label"] < 5)
-            input_fn: Any = tpudata.Mixture([(filtered, 2), (made("test", shuffle=False), 1)])
-        else:
-            input_fn = made("train", batch_transform=noisy)
-        return taken(input_fn({"batch_size": 16}, start_step=2), 8)
+        filtered = made("train", filter=lambda features: features["label"] < 5)
+        mixture = tpudata.Mixture([(filtered, 2), (made("test", shuffle=False), 1)])
+        return taken(mixture({"batch_size": 16}, start_step=2), 8)
 
     check_same(batches(DataService(address, workers=2)), batches(None))
-
-
-def test_each_pass_of_evaluation_is_a_new_one(raw_digits: Written, address: str) -> None:
-    dataset = make_input_fn(raw_digits.path, "test", training=False, service=DataService(address, workers=2))(
-        {"batch_size": 40}
-    )
-    assert len(dataset) == 3
-    check_same(taken(dataset), taken(dataset))
 
 
 def test_a_worker_that_restarts_is_an_error(raw_digits: Written) -> None:

@@ -1,15 +1,13 @@
-"""Several hosts for real: servers that have none of our code, and two workers of MultiWorkerMirroredStrategy."""
+"""Two workers of MultiWorkerMirroredStrategy, each a process; test_service.py has hosts that one client controls."""
 
 from __future__ import annotations
 
 import json
 import socket
-from pathlib import Path
 from typing import Any
 
 from tests.helpers.datasets import Written
 from tests.helpers.forked import Forked
-from tests.input.clusters import cluster
 from tests.input.workers_program import STEPS, TOTAL
 from tpudata import make_input_fn
 
@@ -28,22 +26,6 @@ def finished(process: Forked) -> dict[str, Any]:
 def expected(path: str, *, training: bool) -> list[list[int]]:
     dataset = make_input_fn(path, "train", training=training, seed=3)({"batch_size": TOTAL})
     return [labels.tolist() for _, labels in dataset.take(STEPS).as_numpy_iterator()]
-
-
-def test_hosts_of_one_client_read_the_files_themselves(raw_digits: Written, tmp_path: Path) -> None:
-    size = sum(path.stat().st_size for path in Path(raw_digits.path).glob("train-*"))
-    with cluster(tmp_path, ["worker", "worker"]) as servers:
-        assert [server.ours for server in servers] == [[], []]
-        before = [server.read_bytes() for server in servers]
-        with started("remote", raw_digits.path, *(server.address for server in servers)) as process:
-            found = finished(process)
-        read = [server.read_bytes() - count for server, count in zip(servers, before, strict=True)]
-    for name in ("training", "evaluation"):
-        assert found[name] == expected(raw_digits.path, training=name == "training")
-        # The client reads the manifest and the indexes.
-        assert found[f"{name} bytes"] < size
-    # Each has half of the lanes in training, and half of the rows in evaluation.
-    assert min(read) >= size
 
 
 def test_two_workers_of_multi_worker_mirrored_strategy(raw_digits: Written) -> None:

@@ -52,11 +52,6 @@ def test_a_listed_file_that_was_missing_is_added_once_it_is_there(listed: Path) 
     write_list(listed / "list.csv", "0.png,cat", "1.png,dog", "absent.png,cat")
     with pytest.raises(BadRecordError, match=r"list\.csv line 4: rejected: it lists what is not there: absent\.png"):
         convert_list(listed, "--append")
-    # Overwriting takes the lists of rejections away.
-    write_list(listed / "list.csv", "0.png,cat", "1.png,dog")
-    convert_list(listed, "--overwrite")
-    assert not list((listed / "out" / "rejects").iterdir())
-    assert defects(listed / "out") == []
 
 
 def test_a_row_that_was_rejected_is_known_wherever_it_comes_to(listed: Path, tmp_path: Path) -> None:

@@ -104,9 +104,9 @@ def test_an_append_of_rejected_files_alone_lists_them_once(tmp_path: Path, capsy
         after = digests(output)
         assert {name for name in before if after[name] != before[name]} == {"manifest.json"}
         assert defects(output) == []
-        convert(tmp_path, *flags)
-        assert "nothing new" in capsys.readouterr().out
-        assert digests(output) == after
+    convert(tmp_path, *flags)
+    assert "nothing new" in capsys.readouterr().out
+    assert digests(output) == after
     # Without skipping too: what is listed is not looked at again.
     convert(tmp_path, "--append")
     assert digests(output) == after

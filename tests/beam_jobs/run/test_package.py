@@ -142,16 +142,22 @@ def worker_pool(installed: Path, tmp_path: Path) -> Iterator[int]:
         yield port
 
 
-def test_workers_with_the_package_alone_run_the_steps_of_real_jobs(worker_pool: int, tmp_path: Path) -> None:
+def test_workers_with_the_package_alone_run_the_steps_of_real_jobs(
+    worker_pool: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=EXTERNAL"]
     engine += [f"--environment_config=localhost:{worker_pool}", NO_FREEZE]
     make_pictures(tmp_path / "in", 12)
     (tmp_path / "in.txt").write_text("one line\nand another\n" * 50)
-    for run, argv in (
-        (images.run, [f"--input={tmp_path}/in", "--shard-size=15kB"]),
-        (text.run, [f"--input={tmp_path}/in.txt", "--tokenizer=bytes", "--sequence-length=16", "--pack"]),
+    # Relative paths mean the same to workers in another folder.
+    monkeypatch.chdir(tmp_path)
+    for run, source, flags in (
+        (images.run, "in", ["--shard-size=15kB"]),
+        (text.run, "in.txt", ["--tokenizer=bytes", "--sequence-length=16", "--pack"]),
     ):
-        name = run.__module__
-        assert run([*argv, f"--output={tmp_path}/{name}-here"]) == 0
-        assert run([*argv, f"--output={tmp_path}/{name}-there", *engine]) == 0
-        assert digests(tmp_path / f"{name}-there") == digests(tmp_path / f"{name}-here")
+        here, there = f"{run.__module__}-here", f"{run.__module__}-there"
+        # The manifest has the input as the run read it.
+        assert run([f"--input={tmp_path}/{source}", f"--output={here}", *flags]) == 0
+        assert run([f"--input={source}", f"--output={there}", *flags, *engine]) == 0
+        assert digests(tmp_path / there) == digests(tmp_path / here)
+    assert [path.name for path in (tmp_path / "without").iterdir()] == ["tensorflow.py"]

@@ -1,7 +1,6 @@
 """Local paths and runners whose workers are elsewhere."""
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import apache_beam as beam
@@ -11,11 +10,8 @@ from beam_jobs import WriteTFRecordShards, images, text
 from beam_jobs.options import ConvertOptions
 from beam_jobs.run.places import absolute_path, sees_local_files
 from beam_jobs.run.runner import new_pipeline, pipeline_options
-from tests.beam_jobs.run.test_runner import NO_FREEZE
-from tests.helpers.pictures import digests, make_pictures
-from tests.helpers.processes import ROOT, running_worker_pool
+from tests.helpers.pictures import make_pictures
 from tpudata.errors import UsageError
-from tpudata.format import open_dataset
 
 DATAFLOW = ["--runner=DataflowRunner", "--project=p", "--region=r", "--temp_location=gs://b/t"]
 CONTAINERS = ["--runner=PortableRunner", "--job_endpoint=localhost:1"]
@@ -81,30 +77,6 @@ def test_a_plan_is_made_here(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     make_pictures(tmp_path / "in", 4)
     assert images.run([f"--input={tmp_path}/in", f"--output={tmp_path}/out", "--dry-run", *DATAFLOW]) == 0
     assert "train" in capsys.readouterr().out
-
-
-@pytest.fixture
-def worker_pool(tmp_path: Path) -> Iterator[int]:
-    """Workers outside of this process, in another folder, as on another machine that has the same disks."""
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    with running_worker_pool(elsewhere, {**os.environ, "PYTHONPATH": str(ROOT)}) as port:
-        yield port
-
-
-def test_relative_paths_mean_the_same_to_a_worker_in_another_folder(
-    worker_pool: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_pictures(tmp_path / "in", 12)
-    monkeypatch.chdir(tmp_path)
-    argv = ["--input=in", "--shard-size=15kB"]
-    # The manifest has the input as the run read it.
-    assert images.run([f"--input={tmp_path}/in", "--shard-size=15kB", "--output=here"]) == 0
-    engine = ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=EXTERNAL", NO_FREEZE]
-    assert images.run([*argv, "--output=there", *engine, f"--environment_config=localhost:{worker_pool}"]) == 0
-    assert digests(tmp_path / "there") == digests(tmp_path / "here")
-    assert open_dataset("there").manifest.splits["train"].records == 12
-    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_file_urls_are_absolute_already() -> None:

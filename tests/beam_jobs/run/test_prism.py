@@ -24,7 +24,7 @@ from tests.beam_jobs.run.test_progress import on_a_terminal
 from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
-from tests.helpers.processes import ROOT, assert_nobody_is_left, running_worker_pool
+from tests.helpers.processes import ROOT, assert_nobody_is_left, is_running, running_worker_pool
 from tpudata.errors import OutputError, TpudataError, UsageError
 from tpudata.format import open_dataset
 
@@ -153,10 +153,6 @@ def children(pid: int) -> list[int]:
     return [int(word) for task in tasks for word in task.read_text().split()]
 
 
-def is_running(process: int) -> bool:
-    return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-
-
 def worker_of(pool: str) -> int:
     """Return the process id of the worker that a pool has started."""
     port = pool.partition(":")[2]
@@ -171,8 +167,9 @@ def worker_of(pool: str) -> int:
 @pytest.mark.parametrize(
     "kind",
     [
-        *("shuffled", "listed", "packed"),
-        *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("text", "documents", "tokens")),
+        *("shuffled", "packed"),
+        # tests/beam_jobs/run/test_runner.py has a listed one.
+        *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("listed", "text", "documents", "tokens")),
     ],
 )
 def test_the_bytes_are_those_of_the_local_runner(
@@ -251,10 +248,10 @@ def test_a_run_that_is_ended_leaves_no_engine_and_is_resumed(
             (os.killpg if number == signal.SIGINT else os.kill)(job.pid, number)
             assert job.wait(SOON) == code
             assert job.stderr == said
-            wait_for(lambda engine=engine: not Path(f"/proc/{engine}").exists())  # type: ignore[misc]
+            wait_for(lambda engine=engine: not is_running(engine))  # type: ignore[misc]
             assert_nobody_is_left(job.pid)
         assert not (output / "manifest.json").exists()
-    assert images.run(argv(pictures, output, "--resume", *prism)) == 0
+    assert images.run(argv(pictures, output, "--resume")) == 0
     assert digests(output) == here
 
 
@@ -420,6 +417,8 @@ def test_a_bar_counts_what_the_engine_counts(
     assert any(0 < count < MANY for count in counts)
 
 
+# tests/beam_jobs/test_reshard.py has them on two workers.
+@pytest.mark.matrix
 def test_stored_records_on_prism(prism: list[str], few: Path, tmp_path: Path) -> None:
     flags = ["--compression=gzip", "--num-shards=6", "--on-bad-record=skip", "--max-bad-records=2"]
     assert images.run([f"--input={few}", f"--output={tmp_path}/d", *flags]) == 0

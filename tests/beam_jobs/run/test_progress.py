@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import shutil
 import struct
 import sys
 import termios
@@ -20,7 +21,10 @@ from tests.helpers.pictures import make_pictures
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_pictures(tmp_path_factory.mktemp("pictures") / "in", 60)
+    """60 pictures of two classes."""
+    folder = make_pictures(tmp_path_factory.mktemp("pictures") / "in", 90)
+    shutil.rmtree(folder / "eel")
+    return folder
 
 
 def on_a_terminal(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
@@ -51,17 +55,21 @@ def on_a_terminal(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
     return b"".join(parts).decode()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, 1000])
 def test_the_bar_counts_what_all_workers_have_done(
-    source: Path, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+    source: Path, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    argv = ["--input", str(source), "--output", str(tmp_path / "out"), "--num-shards=8", f"--workers={workers}"]
+    flags = ["--split=train=1", "--num-shards=2", f"--workers={workers}"]
+    argv = ["--input", str(source), "--output", str(tmp_path / "out"), *flags]
     shown = on_a_terminal(argv, monkeypatch)
     assert "planning" in shown
     assert "converting: 100%" in shown
     counts = [int(count) for count in re.findall(r"(\d+) records", shown)]
     assert counts == sorted(counts)
     assert counts[-1] == 60
+    # Two class folders are listed, then two shards are written.
+    started = ["--workers 1000: 2 are started, as many as the work has parts."]
+    assert caplog.messages == (started if workers > 1 else [])
 
 
 def test_without_a_terminal_there_is_none(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -12,12 +11,10 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions
 
-from beam_jobs.images import run
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from tests.beam_jobs.pipelines import run_pipeline
 from tests.helpers.forked import Forked
-from tests.helpers.pictures import make_pictures
-from tests.helpers.processes import ends_while_it_loads
+from tests.helpers.processes import assert_nobody_is_left, ends_while_it_loads
 from tpudata.console.process import most_workers
 from tpudata.errors import TpudataError
 
@@ -37,6 +34,8 @@ run_pipeline(pipeline)
 """
 
 
+# tests/beam_jobs/test_kill.py kills the parent of workers that convert.
+@pytest.mark.matrix
 def test_a_worker_in_the_middle_of_work_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     with Forked("-c", PROGRAM, str(tmp_path), leads_group=True) as job:
         deadline = time.monotonic() + 60
@@ -44,15 +43,7 @@ def test_a_worker_in_the_middle_of_work_ends_when_its_parent_is_killed(tmp_path:
             time.sleep(0.01)
         assert (tmp_path / "begun").exists()
         job.kill()
-        deadline = time.monotonic() + 5
-        try:
-            while time.monotonic() < deadline:
-                os.killpg(job.pid, 0)
-                time.sleep(0.01)
-        except ProcessLookupError:
-            return
-        os.killpg(job.pid, signal.SIGKILL)
-        pytest.fail("a worker went on for 5 seconds without its parent")
+        assert_nobody_is_left(job.pid)
 
 
 def test_a_worker_that_still_loads_ends_with_its_lifeline(tmp_path: Path) -> None:
@@ -66,14 +57,8 @@ def test_a_lost_worker_is_an_error_and_no_hang() -> None:
         run_pipeline(pipeline)
 
 
-def test_workers_are_no_more_than_there_is_use_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    source = make_pictures(tmp_path / "in", 6)
-    shutil.rmtree(source / "eel")
-    flags = ["--split", "train=1", "--num-shards=1", "--workers=1000"]
-    run(["--input", str(source), "--output", str(tmp_path / "two"), *flags])
-    # Two class folders are listed, then one shard is written.
-    assert caplog.messages == ["--workers 1000: 2 are started, as many as the work has parts."]
-    caplog.clear()
+def test_workers_are_no_more_than_there_is_use_for(caplog: pytest.LogCaptureFixture) -> None:
+    # tests/beam_jobs/run/test_progress.py has a run with fewer parts.
     pipeline = new_pipeline(pipeline_options([], 1000)[0], parts=10**6)
     assert pipeline.options.view_as(DirectOptions).direct_num_workers == most_workers()
     assert caplog.messages == [f"--workers 1000: {most_workers()} are started, 4 for each core."]

@@ -73,7 +73,12 @@ def opened(folder: Path, kind: str) -> Any:
 KINDS = ("tfrecord", "fixed", "lines")
 
 
-@pytest.fixture(scope="module", params=KINDS)
+# Batches are made of records of any kind alike: hosts, starts and a cache are tried with one kind or two.
+SOME_TRAINING = [pytest.param("fixed", marks=pytest.mark.matrix), "lines", "tfrecord"]
+SOME_CACHED = ["fixed", *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("lines", "tfrecord"))]
+
+
+@pytest.fixture(scope="module")
 def files(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return written(tmp_path_factory.mktemp(request.param), request.param)
 
@@ -88,11 +93,16 @@ def host_batches(input_fn: Any, total: int, hosts: int, steps: int | None, start
 
 
 @pytest.mark.parametrize(
-    ("hosts", "batch_size"),
+    ("files", "hosts", "batch_size"),
     [
-        *((1, 100), (2, 7), (2, 300)),
-        *(pytest.param(*case, marks=pytest.mark.matrix) for case in ((1, 64), (2, 125), (3, 33), (8, 10), (8, 300))),
+        *(("tfrecord", 1, 100), ("fixed", 2, 7), ("lines", 2, 300)),
+        *(
+            pytest.param(kind, *case, marks=pytest.mark.matrix)
+            for kind in KINDS
+            for case in ((1, 64), (1, 100), (2, 7), (2, 125), (2, 300), (3, 33), (8, 10), (8, 300))
+        ),
     ],
+    indirect=["files"],
 )
 def test_evaluation_is_one_exact_pass_on_any_hosts(files: Any, hosts: int, batch_size: int) -> None:
     found = host_batches(make_input_fn(files, training=False), batch_size * hosts, hosts, None)
@@ -109,6 +119,7 @@ def test_evaluation_is_one_exact_pass_on_any_hosts(files: Any, hosts: int, batch
     assert seen == list(range(RECORDS))
 
 
+@pytest.mark.parametrize("files", SOME_TRAINING, indirect=True)
 # Without a number, all records are in the window: tests/input/test_epochs.py has that.
 @pytest.mark.parametrize("buffer", [60, pytest.param(None, marks=pytest.mark.matrix)])
 def test_a_global_batch_is_the_same_on_any_hosts_and_after_a_restart(
@@ -132,6 +143,7 @@ def test_a_global_batch_is_the_same_on_any_hosts_and_after_a_restart(
     assert flat[:480] != list(range(480))
 
 
+@pytest.mark.parametrize("files", SOME_CACHED, indirect=True)
 @pytest.mark.parametrize("cache", [True, pytest.param("auto", marks=pytest.mark.matrix)])
 def test_a_cache_in_memory_changes_nothing(files: Any, cache: Any) -> None:
     def batches(cache: Any) -> list[list[int]]:
@@ -361,8 +373,14 @@ def test_a_first_record_of_other_features_is_told_at_the_call(
     )
 
 
-@pytest.mark.parametrize("record", [b"\x0a\xc3(some line \xff", b"some line", bytes([0xDF, 0x6A, 0xF1]) * 9])
-@pytest.mark.parametrize("features", [[IMAGE, LABEL], [LABEL, Feature("x", "int64", "int64")]])
+@pytest.mark.parametrize(
+    ("record", "features"),
+    [
+        (b"\x0a\xc3(some line \xff", [IMAGE, LABEL]),
+        (b"some line", [LABEL, Feature("x", "int64", "int64")]),
+        (bytes([0xDF, 0x6A, 0xF1]) * 9, [IMAGE, LABEL]),
+    ],
+)
 def test_first_records_that_are_no_examples_are_told_at_the_call(
     tmp_path: Path, record: bytes, features: list[Feature]
 ) -> None:
@@ -406,15 +424,19 @@ def test_the_first_record_is_compared_with_what_is_read_of_it(tmp_path: Path) ->
     assert image.shape == (2, 4, 4, 3)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int64", "float16", "float32", "float64"])
-def test_a_first_record_of_raw_values_has_their_bytes(tmp_path: Path, dtype: str) -> None:
-    values = np.arange(6).astype(dtype).reshape(2, 3)
-    path = tfrecord(tmp_path / "a", encode_example({**STORED, "x": values.tobytes()}))
-    features = [IMAGE, Feature("x", "bytes", dtype, (2, 3), "raw")]
+def test_a_first_record_of_raw_values_has_their_bytes(tmp_path: Path) -> None:
+    arrays = {
+        dtype: np.arange(6).astype(dtype).reshape(2, 3)
+        for dtype in ("uint8", "uint16", "int64", "float16", "float32", "float64")
+    }
+    stored = {dtype: values.tobytes() for dtype, values in arrays.items()}
+    path = tfrecord(tmp_path / "a", encode_example({**STORED, **stored}))
+    features = [IMAGE, *(Feature(dtype, "bytes", dtype, (2, 3), "raw") for dtype in arrays)]
     (found,) = as_numpy(
         make_input_fn(TFRecordFiles(path, features), training=False, images=tpudata.Images(size=(4, 4))), 1
     )
-    np.testing.assert_array_equal(found["x"], values[None])
+    for dtype, values in arrays.items():
+        np.testing.assert_array_equal(found[dtype], values[None])
 
 
 ODD = [
@@ -429,8 +451,14 @@ ODD_SEQUENCES = [
 ]
 
 
-@pytest.mark.parametrize("is_plain", [True, False])
-@pytest.mark.parametrize(("odd", "message"), ODD + ODD_SEQUENCES)
+@pytest.mark.parametrize(
+    ("odd", "message", "is_plain"),
+    [
+        *((*odd, True) for odd in ODD + ODD_SEQUENCES),
+        *((*odd, False) for odd in (ODD[0], ODD_SEQUENCES[0])),
+        *(pytest.param(*odd, False, marks=pytest.mark.matrix) for odd in ODD[1:] + ODD_SEQUENCES[1:]),
+    ],
+)
 def test_a_later_record_of_other_features_is_named_with_what_helps(
     tmp_path: Path, odd: dict[str, Any], message: str, is_plain: bool
 ) -> None:

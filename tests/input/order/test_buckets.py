@@ -23,7 +23,7 @@ def chosen(steps: BucketSteps, step: int, end: int) -> list[int]:
     return [int(bucket) for bucket in steps.choices(step, end).as_numpy_iterator()]
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.data())
 def test_an_epoch_has_every_record_once(data: st.DataObject) -> None:
     """The steps alone: batch by batch as a plain loop that counts."""
@@ -121,7 +121,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[InputFn, list[list[
     return input_fn, [labels.tolist() for _, labels in input_fn({"batch_size": 12}).take(12).as_numpy_iterator()]
 
 
-@pytest.mark.parametrize(("pipelines", "replicas"), [(1, 2), (2, 2), pytest.param(3, 3, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize(
+    ("pipelines", "replicas"),
+    [(2, 4), *(pytest.param(*case, marks=pytest.mark.matrix) for case in ((1, 2), (2, 2), (3, 3)))],
+)
 def test_hosts_take_the_same_bucket_at_each_step(
     pipelines: int, replicas: int, whole: tuple[InputFn, list[list[int]]]
 ) -> None:

@@ -128,6 +128,8 @@ def test_a_first_file_that_is_no_image_is_one_bad_record(tmp_path: Path, pattern
     argv = ["--input", f"{tmp_path}/in/{pattern}", "--output", f"{tmp_path}/out"]
     with pytest.raises(BadRecordError, match=rf"cat/0\.jpg.*rejected: .*{reason}"):
         run(argv)
+    if pattern != "**":
+        return
     assert run([*argv, "--on-bad-record=skip", "--max-bad-records=1", "--overwrite"]) == 0
     dataset = open_dataset(f"{tmp_path}/out")
     assert sorted(example["image/filename"][0] for example in dataset.examples("train")) == [

@@ -125,7 +125,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
         _storage.cache_clear()
 
 
-@pytest.mark.parametrize("kind", ["flat", "folders", "text"])
+# tests/beam_jobs/test_text.py has a text in a bucket.
+@pytest.mark.parametrize("kind", ["flat", "folders", pytest.param("text", marks=pytest.mark.matrix)])
 def test_a_bucket_in_ranges_gives_the_bytes_of_a_disk(
     tmp_path: Path, store: FakeGcs, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

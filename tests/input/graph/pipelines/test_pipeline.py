@@ -25,7 +25,7 @@ def write_numbers(folder: str, count: int, shards: int) -> str:
     return write_dataset(folder, {"train": records}, FEATURES, layout="raw", shards=shards)
 
 
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(st.data())
 def test_evaluation_is_exact_for_any_sizes(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 70), "records")
@@ -48,7 +48,7 @@ def test_evaluation_is_exact_for_any_sizes(data: st.DataObject) -> None:
     assert len(rows) == -(-count // batch_size)
 
 
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(st.data())
 def test_training_epochs_are_permutations_for_any_sizes(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 50), "records")
