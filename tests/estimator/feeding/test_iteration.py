@@ -147,7 +147,7 @@ def count(turn):
 
 
 with ThreadPoolExecutor(8) as pool:
-    print(set(pool.map(count, range(24))))
+    print(set(pool.map(count, range(16))))
 """
 
 
