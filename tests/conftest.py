@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.helpers.kinds import kinds_of
+
+# Tests ask whether XLA can compile a step; making its machine code fast would take a fifth of the time.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 # An example takes as long as the machine is busy.
 settings.register_profile("tpudata", deadline=None)
