@@ -154,7 +154,9 @@ def _measured(name: str, parts: Iterator[int], seconds: float) -> Stage:
         next(parts)
         while time.perf_counter() - begin < _WARM_UP * seconds:
             next(parts)
-        begin, cpu, all_cpu, records = time.perf_counter(), time.process_time(), _machine_cpu_seconds(), 0
+        begin, cpu, all_cpu = time.perf_counter(), time.process_time(), _machine_cpu_seconds()
+        # One at least, however short the time is.
+        records = next(parts)
         while (took := time.perf_counter() - begin) < seconds:
             records += next(parts)
         cpu, all_cpu = time.process_time() - cpu, _machine_cpu_seconds() - all_cpu
