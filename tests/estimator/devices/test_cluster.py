@@ -223,7 +223,7 @@ def test_hooks_the_end_of_data_and_who_writes(undisturbed: SimpleNamespace) -> N
 
 
 def test_an_evaluator_follows(clusters: Clusters, tmp_path: Path) -> None:
-    options = {"model_dir": str(tmp_path), "steps": 10, "pause": 0.05, "saves": 4, "spec": True}
+    options = {"model_dir": str(tmp_path), "steps": 10, "pause": 0.15, "saves": 4, "spec": True}
     chief, worker, evaluator = clusters.run([CHIEF, WORKER, EVALUATOR], options)
     assert "evaluated None" in chief.output
     assert "evaluated None" in worker.output
