@@ -13,19 +13,12 @@ import tensorflow as tf
 
 from tests.helpers.datasets import write_undecodable
 from tests.helpers.digits import write_digits
-from tests.helpers.sequences import VOCAB_SIZE, write_sequences
 from tests.train.jobs import newest_step, read_json, train_job
 from tpudata.cli import main
 from tpudata.estimator.devices.topology import Topology
 from tpudata.format import open_dataset
 from tpudata.train.model import label_of, model_params
 from tpudata.train.options.flags import parse_options
-
-
-@pytest.fixture(scope="module")
-def sequences(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Token sequences; read only."""
-    return write_sequences(tmp_path_factory.mktemp("sequences"), {"train": 64, "validation": 20})
 
 
 @pytest.fixture(scope="module")
@@ -104,32 +97,6 @@ def test_some_predictions_into_a_file_of_ones_own(model_dir: Path, digits_datase
     assert train_job(digits_dataset, model_dir, *flags) == 0
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     assert [line["filename"] for line in lines] == [f"{number:04d}.png" for number in range(7)]
-
-
-@pytest.mark.parametrize(
-    ("model", "params"),
-    [
-        ("char_lstm", {"hidden_units": 24, "learning_rate": 0.05, "schedule": "cosine", "warmup_steps": 2}),
-        # test_input trains it, too.
-        pytest.param(
-            "tiny_lm",
-            {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "learning_rate": 0.01},
-            marks=pytest.mark.matrix,
-        ),
-    ],
-)
-def test_language_models_learn_what_the_dataset_tells_them(
-    model: str, params: dict[str, Any], sequences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [f"--param={name}={value}" for name, value in params.items()]
-    assert train_job(sequences, tmp_path, *words, "--train-steps=30", model=model) == 0
-    given = read_json(tmp_path / "train_config.json")["params"]
-    assert given["vocab_size"] == VOCAB_SIZE
-    assert given.get("decay_steps") == (30 if "schedule" in params else None)
-    bits = "bits_per_character" if model == "char_lstm" else "bits_per_token"
-    # Evenly distributed, they would take 3.6 bits.
-    assert read_json(tmp_path / "evaluation.json")[bits] < 2.5
-    assert re.search(rf"^also: cross_entropy \d\.\d{{4}}, {bits} \d", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_a_parameter_that_a_model_does_not_have(
