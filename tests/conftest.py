@@ -11,6 +11,8 @@ from hypothesis import settings
 
 from tests.helpers.kinds import kinds_of
 
+# The collector would take a third of the time of importing TensorFlow; it runs again once the tests are collected.
+gc.disable()
 # Tests ask whether XLA can compile a step; making its machine code fast would take a fifth of the time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
@@ -51,6 +53,7 @@ def pytest_collection_finish() -> None:
     """Freeze what imports have made: the collector's rounds through a million objects take a tenth of the time otherwise."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
