@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from tests.helpers.kinds import kinds_of
 
-# The collector would take a third of the time of importing TensorFlow; it runs again once the tests are collected.
+# The collector would take a fifth of the time of importing TensorFlow; it runs again once the tests are collected.
 gc.disable()
 # Tests ask whether XLA can compile a step; making its machine code fast would take a fifth of the time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
