@@ -44,9 +44,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_mnist_by_tpu_estimator(digits: str, tmp_path: Path) -> None:
     files = [f"--train_file={digits}/train-*", f"--model_dir={tmp_path}"]
-    flags = ["--use_tpu=False", "--master=", "--train_steps=30", "--batch_size=64"]
+    flags = ["--use_tpu=False", "--master=", "--train_steps=60", "--batch_size=64"]
     out = _run("mnist_tpu_estimator.py", *files, *flags)
-    found = re.search(r"^step 30: loss \d\.\d{4}, accuracy ([\d.]+)%$", out, re.MULTILINE)
+    found = re.search(r"^step 60: loss \d\.\d{4}, accuracy ([\d.]+)%$", out, re.MULTILINE)
     assert found is not None, out
     assert float(found[1]) > 60
 
@@ -59,7 +59,7 @@ def test_iris_without_estimator() -> None:
 
 
 def test_keras_images(digits: str) -> None:
-    out = _run("keras_images.py", f"--data={digits}", "--epochs=1", "--steps-per-epoch=25")
+    out = _run("keras_images.py", f"--data={digits}", "--epochs=1", "--steps-per-epoch=40")
     found = re.search(r"^held-out accuracy ([\d.]+)% on 100 pictures$", out, re.MULTILINE)
     assert found is not None, out
     assert float(found[1]) > 50
@@ -70,7 +70,7 @@ def test_keras_text(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(text * 60)
     words = ["--form=paragraphs", "--tokenizer=chars", "--sequence-length=32", f"--output={tmp_path / 'data'}"]
     assert main(["convert", "text", f"--input={tmp_path / 'text.txt'}", *words]) == 0
-    flags = ["--steps=60", "--units=64", "--count=30", "--prompt=JULIET:\n", "--temperature=0.1"]
+    flags = ["--steps=80", "--units=64", "--count=30", "--prompt=JULIET:\n", "--temperature=0.1"]
     out = _run("keras_text.py", f"--data={tmp_path / 'data'}", *flags)
     assert "JULIET:\nO Romeo" in out
 
