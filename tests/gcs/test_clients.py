@@ -276,15 +276,18 @@ def test_every_command_of_models(store: FakeGcs, child: Child, pictures: dict[st
 
 
 # TensorFlow's client waits for more than a second before each other try, so that scripts/test breaks fewer of its requests.
+FIRST = (*FEED, "upload", "part")
+
+
 @pytest.mark.parametrize(
     ("kind", "operations"),
     [
-        ("503", (*FEED, "upload", "part")),
-        *(pytest.param(kind, ("copy", "delete"), marks=pytest.mark.matrix) for kind in OF_TENSORFLOW),
+        ("503", FIRST),
+        *(pytest.param(kind, FIRST, marks=pytest.mark.matrix) for kind in OF_TENSORFLOW if kind != "503"),
         *(
-            pytest.param(kind, (*FEED, "upload", "part"), marks=pytest.mark.matrix)
+            pytest.param(kind, ("copy", "delete"), marks=pytest.mark.matrix)
             for kind in OF_TENSORFLOW
-            if kind != "503"
+            if kind not in ("cut", "truncated")
         ),
     ],
 )
@@ -294,7 +297,8 @@ def test_training_loses_nothing(
     fill_trained(store, child, pictures)
     break_all(store, kind, *operations, count=1)
     done(child, *TRAIN, "--model-dir", "gs://data/broken", "--train-steps", "2", "--mode", "train")
-    assert store.faults.met >= 2
+    # Parts are cut, and reads are truncated, once.
+    assert store.faults.met >= (1 if kind in ("cut", "truncated") else 2)
     name = "model.ckpt-2.data-00000-of-00001"
     assert output(store, f"broken/{name}") == output(store, f"model/{name}") != {}
 
