@@ -58,8 +58,11 @@ def test_it_trains(
     data = {"char_lstm": text, "tiny_lm": text, "iris_mlp": irises}.get(name, digits_dataset)
     # With warm-up, it is longer than the run.
     flags = [f"--data={data}", f"--model-dir={tmp_path}", "--train-steps=2", "--batch-size=8", *SMALLER[name]]
+    # tests/models evaluates each model.
+    flags += [] if name == "mnist_cnn" else ["--mode=train"]
     assert main(["train", f"--config={path}", *flags]) == 0
-    assert json.loads((tmp_path / "evaluation.json").read_bytes())["global_step"] == 2
+    assert (tmp_path / "model.ckpt-2.index").is_file()
+    assert (tmp_path / "evaluation.json").is_file() == (name == "mnist_cnn")
     assert json.loads((tmp_path / "train_config.json").read_bytes())["options"]["model"] == name
 
 

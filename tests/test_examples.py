@@ -82,8 +82,8 @@ def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def _jax(data: str, model: Path, steps: int, processes: int) -> dict[str, np.ndarray]:
-    """Train the JAX example in some processes side by side; returns its checkpoint."""
+def _jax(data: str, model: Path, steps: int, processes: int) -> list[subprocess.Popen[bytes]]:
+    """Start to train the JAX example in some processes side by side."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         coordinator = f"127.0.0.1:{server.getsockname()[1]}"
     flags = [
@@ -94,17 +94,23 @@ def _jax(data: str, model: Path, steps: int, processes: int) -> dict[str, np.nda
         f"--processes={processes}",
     ]
     program = [sys.executable, str(EXAMPLES / "jax_processes.py"), *flags, f"--coordinator={coordinator}"]
-    running = [subprocess.Popen([*program, f"--process={process}"]) for process in range(processes)]
-    assert [process.wait(timeout=300) for process in running] == [0] * processes
+    return [subprocess.Popen([*program, f"--process={process}"]) for process in range(processes)]
+
+
+def _trained(running: list[subprocess.Popen[bytes]], model: Path) -> dict[str, np.ndarray]:
+    """Return the checkpoint that processes leave."""
+    assert {process.wait(timeout=300) for process in running} == {0}
     with np.load(model / "checkpoint.npz") as found:
         return dict(found)
 
 
 def test_jax_processes_share_batches_and_resume(digits: str, tmp_path: Path) -> None:
-    alone = _jax(digits, tmp_path / "alone", 20, processes=1)
-    assert _jax(digits, tmp_path / "parts", 11, processes=1)["step"] == 11
+    whole = _jax(digits, tmp_path / "alone", 20, processes=1)
+    half = _jax(digits, tmp_path / "parts", 11, processes=1)
+    assert _trained(half, tmp_path / "parts")["step"] == 11
+    alone = _trained(whole, tmp_path / "alone")
     # The other half, by two.
-    parts = _jax(digits, tmp_path / "parts", 20, processes=2)
+    parts = _trained(_jax(digits, tmp_path / "parts", 20, processes=2), tmp_path / "parts")
     assert alone["step"] == 20
     for name, value in alone.items():
         np.testing.assert_allclose(parts[name], value, atol=1e-5)

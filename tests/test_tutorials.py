@@ -97,7 +97,7 @@ def test_imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1), False)})
     write_imagenet(tmp_path / "imagenet")
     smaller = {
-        "--crop 224": "--crop 32 --seconds 0.1",
+        "--crop 224": "--crop 32 --seconds 0.01",
         "--batch-size 1024": "--batch-size 8",
         "crop: 224": "crop: 32",
         "batch_size: 1024": "batch_size: 8",

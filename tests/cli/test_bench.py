@@ -12,16 +12,18 @@ import pytest
 
 from tests.helpers.datasets import Written, write_dataset, write_images, write_undecodable
 from tpudata.cli import main
-from tpudata.format import Feature
+from tpudata.cli._bench_text import report_text
+from tpudata.cli.bench import bench_flags, measure
+from tpudata.format import Feature, open_dataset
 
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """Encoded pictures of two sizes."""
     random = np.random.default_rng(0)
-    images = [random.integers(0, 256, (300, 200 + number % 2, 3), np.uint8) for number in range(40)]
+    images = [random.integers(0, 256, (200, 150 + number % 2, 3), np.uint8) for number in range(12)]
     folder = str(tmp_path_factory.mktemp("pictures"))
-    return write_images(folder, {"train": images}, {"train": [0] * 40}, shape=(None, None, 3))
+    return write_images(folder, {"train": images}, {"train": [0] * 12}, shape=(None, None, 3))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def report(argv: list[str], capsys: pytest.CaptureFixture[str], seconds: float = 0.05) -> dict[str, Any]:
+def report(argv: list[str], capsys: pytest.CaptureFixture[str], seconds: float = 0.02) -> dict[str, Any]:
     assert main(["bench", *argv, f"--seconds={seconds}", "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
@@ -68,26 +70,68 @@ def names(found: dict[str, Any]) -> list[str]:
     return [stage["name"] for stage in found["stages"]]
 
 
-@pytest.mark.parametrize("flags", [[], ["--no-training", "--dtype=float32"]])
-def test_json_has_every_stage(digits_dataset: Path, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    found = report([str(digits_dataset), "--batch-size=16", *flags], capsys)
+@pytest.fixture(scope="module", params=[True, False], ids=["training", "in order"])
+def measured(request: pytest.FixtureRequest, digits_dataset: Path) -> dict[str, Any]:
+    """The report on a split in the order of training, and a short step; and on one in order as floats, and a long step."""
+    flags = ["--step-time=0.001"] if request.param else ["--no-training", "--dtype=float32", "--step-time=1e6"]
+    # A stage takes a batch then, and less than a tick of the kernel's clock.
+    argv = [str(digits_dataset), "--batch-size=16", "--seconds=0.0001", "--split=validation", *flags]
+    return measure(open_dataset(str(digits_dataset)), bench_flags(argv))
+
+
+def test_every_stage_is_reported(digits_dataset: Path, measured: dict[str, Any]) -> None:
+    found = measured
+    in_order = not found["training"]
     manifest = json.loads((digits_dataset / "manifest.json").read_bytes())
-    shards = manifest["splits"]["train"]["shards"]
+    shards = manifest["splits"]["validation"]["shards"]
     a_record = sum(shard["bytes"] for shard in shards) / sum(shard["records"] for shard in shards)
-    assert names(found) == ["read", "parse", *(["decode"] if flags else []), "input_fn"]
+    assert names(found) == ["read", "parse", *(["decode"] if in_order else []), "input_fn"]
     for stage in found["stages"]:
         assert stage["records_per_second"] > 0
         assert stage["bytes_per_second"] == pytest.approx(stage["records_per_second"] * a_record)
         assert stage["cpu_seconds_per_record"] == pytest.approx(stage["cores"] / stage["records_per_second"])
+        assert stage["cpu_seconds_per_record"] > 0
         assert stage["other_cores"] >= 0
     shares = {stage["name"]: stage["share"] for stage in found["stages"] if stage["share"] is not None}
     assert sum(shares.values()) == pytest.approx(1)
     assert found["limit"] == max(shares, key=lambda name: shares[name])
-    assert found["step"] is None
-    assert found["training"] is not bool(flags)
     # In training, what fits the window is read once.
-    assert found["is_held"] is not bool(flags)
-    assert ("read" in shares) is bool(flags)
+    assert found["is_held"] is not in_order
+    assert ("read" in shares) is in_order
+
+
+def test_a_step_time_is_met_or_not(measured: dict[str, Any]) -> None:
+    step, whole = measured["step"], measured["stages"][-1]
+    milliseconds = step["milliseconds"]
+    assert step["records_per_second"] == pytest.approx(16_000 / milliseconds)
+    assert step["is_input_bound"] is measured["training"] is (milliseconds == 0.001)
+    assert step["waiting"] == pytest.approx(max(0, 1 - whole["records_per_second"] * milliseconds / 16_000))
+    if measured["waits_for"] == "cores":
+        assert 0 <= step["cores"] - whole["cpu_seconds_per_record"] * step["records_per_second"] <= 1
+    else:
+        assert step["cores"] is None
+
+
+def test_text(digits_dataset: Path, measured: dict[str, Any]) -> None:
+    text = report_text(measured)
+    lines = text.splitlines()
+    assert lines[2].split()[:2] == ["stage", "records/s"]
+    assert "records/s are fed. The limit is the stage " in text
+    if not measured["training"]:
+        assert "training is not input-bound" in text
+        assert "they are read once" not in text
+        return
+    assert lines[0] == f"{digits_dataset}: split validation, training order, batches of 16"
+    assert [line.split("  ")[0] for line in lines[3:6]] == [
+        "read from the storage, compare checksums",
+        "+ parse, shuffle",
+        "+ decode, batch: the whole input_fn",
+    ]
+    assert lines[3].endswith("once")
+    assert "they are read once, and then fed from memory." in lines[7]
+    assert lines[-1].startswith(
+        "A step of 0.001 ms takes 16,000,000 records/s: training is input-bound, and the device"
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,66 +151,27 @@ def test_every_kind_of_dataset(
     found = report([others[kind], "--batch-size=8", *flags], capsys)
     assert names(found) == ["read", "parse", *(["decode"] if kind == "raw" else []), "input_fn"]
     assert ("unpack" in found["stages"][0]["does"]) is (kind == "text")
+    assert found["step"] is None
 
 
-def test_decoding_large_crops_limits(pictures: Written, capsys: pytest.CaptureFixture[str]) -> None:
-    found = report([pictures.path, "--batch-size=8", "--crop=256"], capsys, 0.15)
-    assert found["limit"] == "input_fn"
-    assert found["stages"][-1]["does"] == "+ decode, crop, batch: the whole input_fn"
-    assert "--resize-shorter" in found["advice"]
-    found = report([pictures.path, "--batch-size=8", "--crop=256", "--dtype=bfloat16"], capsys, 0.15)
+def test_decoding_limits_if_floats_are_made_of_images(pictures: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report([pictures.path, "--batch-size=8", "--crop=128", "--dtype=bfloat16"], capsys, 0.1)
     assert (found["limit"], names(found)[2]) == ("decode", "decode")
+    assert found["stages"][2]["does"] == "+ decode, crop"
     assert "--resize-shorter" in found["advice"]
 
 
-@pytest.mark.parametrize(("milliseconds", "is_bound"), [(0.001, True), (1e6, False)])
-def test_a_step_time_is_met_or_not(
-    digits_dataset: Path, milliseconds: float, is_bound: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = report([str(digits_dataset), "--batch-size=16", f"--step-time={milliseconds}"], capsys)
-    step, whole = found["step"], found["stages"][-1]
-    assert step["records_per_second"] == pytest.approx(16_000 / milliseconds)
-    assert step["is_input_bound"] is is_bound
-    assert step["waiting"] == pytest.approx(max(0, 1 - whole["records_per_second"] * milliseconds / 16_000))
-    if found["waits_for"] == "cores":
-        assert 0 <= step["cores"] - whole["cpu_seconds_per_record"] * step["records_per_second"] <= 1
-    else:
-        assert step["cores"] is None
-
-
-def test_text(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["bench", str(digits_dataset), "--batch-size=16", "--seconds=0.1", "--split=validation"]
-    assert main([*argv, "--step-time=0.001"]) == 0
-    out = capsys.readouterr().out
-    lines = out.splitlines()
-    assert lines[0] == f"{digits_dataset}: split validation, training order, batches of 16"
-    assert lines[2].split()[:2] == ["stage", "records/s"]
-    assert [line.split("  ")[0] for line in lines[3:6]] == [
-        "read from the storage, compare checksums",
-        "+ parse, shuffle",
-        "+ decode, batch: the whole input_fn",
-    ]
-    assert lines[3].endswith("once")
-    assert "they are read once, and then fed from memory." in lines[7]
-    assert "records/s are fed. The limit is the stage " in out
-    assert lines[-1].startswith(
-        "A step of 0.001 ms takes 16,000,000 records/s: training is input-bound, and the device"
-    )
-    assert main([*argv, "--step-time=1e6", "--no-training"]) == 0
-    out = capsys.readouterr().out
-    assert "training is not input-bound" in out
-    assert "they are read once" not in out
-
-
-def test_images_of_several_sizes_need_one(pictures: Written, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", pictures.path, "--batch-size=8", "--seconds=0.1"]) == 1
+def test_images_of_several_sizes_are_resized_and_limit(pictures: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", pictures.path, "--batch-size=8", "--seconds=0.02"]) == 1
     assert "or --image-size HxW to a command" in capsys.readouterr().err
-    found = report([pictures.path, "--batch-size=8", "--image-size=16x24"], capsys)
-    assert found["stages"][-1]["does"] == "+ decode, resize, batch: the whole input_fn"
+    assert main(["bench", pictures.path, "--batch-size=8", "--seconds=0.02", "--image-size=16x24"]) == 0
+    out = capsys.readouterr().out
+    assert "The limit is the stage 'decode, resize, batch: the whole input_fn'" in out
+    assert "--resize-shorter" in out
 
 
 def test_tokens_need_a_length(others: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["bench", others["tokens"], "--batch-size=8", "--seconds=0.1"]
+    argv = ["bench", others["tokens"], "--batch-size=8", "--seconds=0.02"]
     assert main(argv) == 1
     assert "sequence_length" in capsys.readouterr().err
     assert main([*argv, "--sequence-length=4"]) == 1
@@ -209,12 +214,12 @@ def test_a_damaged_record_is_named(digits_dataset: Path, tmp_path: Path, capsys:
     data = bytearray(shard.read_bytes())
     data[40] ^= 1
     shard.write_bytes(data)
-    assert main(["bench", str(copy), "--batch-size=8", "--seconds=0.1"]) == 1
+    assert main(["bench", str(copy), "--batch-size=8", "--seconds=0.02"]) == 1
     assert f"{shard} at byte 0: the record is damaged or cut" in capsys.readouterr().err
 
 
 def test_an_image_that_does_not_decode_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", write_undecodable(str(tmp_path)), "--batch-size=2", "--seconds=0.1"]) == 1
+    assert main(["bench", write_undecodable(str(tmp_path)), "--batch-size=2", "--seconds=0.02"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("tpudata: error: an encoded image does not decode: Invalid PNG data, size ")
 
@@ -223,7 +228,7 @@ def test_a_record_that_cannot_be_parsed_is_named(tmp_path: Path, capsys: pytest.
     feature = Feature("input_ids", "int64", "int64", (2,))
     records = [{"input_ids": [1, 2]}, {"input_ids": [1, 2, 3]}]
     path = write_dataset(str(tmp_path), {"train": records}, [feature], layout="tokens", shards=1)
-    assert main(["bench", path, "--batch-size=2", "--seconds=0.1"]) == 1
+    assert main(["bench", path, "--batch-size=2", "--seconds=0.02"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(f"tpudata: error: {path}/train-00000-of-00001.tfrecord at byte ")
     assert "feature 'input_ids' has 3 values, and not those of shape [2]. Convert the dataset again." in last

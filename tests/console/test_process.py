@@ -73,8 +73,15 @@ def test_a_closed_pipe_is_quiet() -> None:
         assert process.wait(30) == 141
 
 
-@pytest.mark.parametrize("end", ["return 0", "raise SystemExit", "raise TpudataError('first')"])
-@pytest.mark.parametrize(("lines", "unbuffered"), [(1, ""), (1, "1"), (10**5, "")])
+@pytest.mark.parametrize(
+    ("lines", "unbuffered", "end"),
+    [
+        # Each end once with what is printed at the end, and each way to print once.
+        pytest.param(*case, end, marks=pytest.mark.matrix if case != (1, "") and end != one else ())
+        for case, one in (((1, ""), ""), ((1, "1"), "return 0"), ((10**5, ""), "raise TpudataError('first')"))
+        for end in ("return 0", "raise SystemExit", "raise TpudataError('first')")
+    ],
+)
 def test_a_full_disk_is_a_line(lines: int, unbuffered: str, end: str) -> None:
     program = (
         "import sys; from tpudata.errors import TpudataError; from tpudata.console.process import run_command\n"
@@ -155,15 +162,23 @@ SWALLOWS = f"""
 SLEEPER = "threading.Thread(target=time.sleep, args=(60,)).start()"
 
 
-@pytest.mark.parametrize(
-    ("number", "end"),
-    [(signal.SIGTERM, (143, "tpudata: ended by SIGTERM\n")), (signal.SIGINT, (130, "tpudata: interrupted\n"))],
-    ids=["SIGTERM", "SIGINT"],
+SIGTERM, SIGINT = (
+    (signal.SIGTERM, (143, "tpudata: ended by SIGTERM\n")),
+    (signal.SIGINT, (130, "tpudata: interrupted\n")),
 )
+
+
 @pytest.mark.parametrize(
-    ("sleeper", "work", "said"),
-    [("", YIELDS, "stop\n"), ("", SWALLOWS, "stop\ntidy\n"), (SLEEPER, YIELDS, "stop\n")],
-    ids=["yields", "swallows it", "leaves a thread"],
+    ("number", "end", "sleeper", "work", "said"),
+    [
+        pytest.param(*SIGTERM, "", YIELDS, "stop\n", id="SIGTERM-yields"),
+        pytest.param(*SIGINT, "", SWALLOWS, "stop\ntidy\n", id="SIGINT-swallows it"),
+        pytest.param(*SIGTERM, SLEEPER, YIELDS, "stop\n", id="SIGTERM-leaves a thread"),
+        # Both signals take one way.
+        pytest.param(*SIGINT, "", YIELDS, "stop\n", id="SIGINT-yields", marks=pytest.mark.matrix),
+        pytest.param(*SIGTERM, "", SWALLOWS, "stop\ntidy\n", id="SIGTERM-swallows it", marks=pytest.mark.matrix),
+        pytest.param(*SIGINT, SLEEPER, YIELDS, "stop\n", id="SIGINT-leaves a thread", marks=pytest.mark.matrix),
+    ],
 )
 def test_an_interrupt_ends_the_process_soon(
     number: signal.Signals, end: tuple[int, str], sleeper: str, work: str, said: str

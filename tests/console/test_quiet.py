@@ -54,16 +54,16 @@ def test_an_error_inside_is_shown() -> None:
     assert done.stderr.splitlines() == ["In the middle", "from Python", "failed"]
 
 
-@pytest.mark.parametrize("command", [["convert", "images"], ["convert", "text"], ["reshard"]])
-def test_beam_without_its_gcp_extra_loads_silently(command: list[str]) -> None:
+def test_beam_without_its_gcp_extra_loads_silently() -> None:
     # As with plain apache-beam: no apitools, and a google.cloud that has only what googleapis-common-protos brings.
-    program = f"""
+    program = """
 import sys, types
 sys.modules["apitools"] = None
 sys.modules["google.cloud"] = types.ModuleType("google.cloud")
 from tpudata.cli import main
-sys.exit(main({[*command, "--help"]}))
+sys.exit(max(main([*words, "--help"]) for words in (["convert", "images"], ["convert", "text"], ["reshard"])))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage: tpudata")
+    assert done.stdout.count("usage: tpudata") == 3

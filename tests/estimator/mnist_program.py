@@ -22,7 +22,7 @@ FLAGS = SimpleNamespace(
     iterations=50,
     learning_rate=0.05,
     master="",
-    train_steps=150,
+    train_steps=60,
     use_tpu=False,
 )
 

@@ -38,7 +38,7 @@ def test_it_trains_as_it_was_written(digits: tuple[str, Any], tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     # The log of device placement is printed, too.
     (found,) = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"loss"')]
-    assert found["step"] == 150
-    assert found["loss"] < 0.6
+    assert found["step"] == 60
+    assert found["loss"] < 1.4
     classes = found["classes"]
-    assert np.mean(np.equal(classes, labels[: len(classes)])) > 0.85
+    assert np.mean(np.equal(classes, labels[: len(classes)])) > 0.6

@@ -78,7 +78,7 @@ def touched(folder: Path, number: int, begin: int, end: int) -> set[int]:
     }
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_what_was_touched_is_left_out_and_no_more(whole: Path, tmp_path: Path, data: st.DataObject) -> None:
     folder = tmp_path / "copy"
@@ -103,7 +103,7 @@ def test_what_was_touched_is_left_out_and_no_more(whole: Path, tmp_path: Path, d
     assert numbers(folder) == expected
 
 
-@pytest.mark.parametrize("share", [0, 0.2, 0.8])
+@pytest.mark.parametrize("share", [0, pytest.param(0.2, marks=pytest.mark.matrix), 0.8])
 def test_a_cut_shard_is_read_up_to_its_end(whole: Path, tmp_path: Path, share: float) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(whole, folder)
@@ -194,7 +194,7 @@ def test_sequences_in_buckets(tmp_path: Path) -> None:
     assert len(left) == 89
     for training in (True, False):
         input_fn = make_input_fn(
-            str(tmp_path), "train", training=training, tokens=tpudata.Tokens(buckets=(4, 8, 16)), seed=3
+            str(tmp_path), "train", training=training, tokens=tpudata.Tokens(buckets=(8, 16)), seed=3
         )
         seen = set()
         for features in input_fn({"batch_size": 2}).take(50).as_numpy_iterator():

@@ -8,17 +8,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.forked import CONTEXT
 
 
 class ChildError(Exception):
@@ -29,29 +26,26 @@ class Child:
     """The process; end it with `close`."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.gcs.child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
-        )
+        self._calls, calls = CONTEXT.Pipe()
+        variables = {**os.environ, **environment}
+        self._process = CONTEXT.Process(target=serve, args=(calls, variables), daemon=True)
+        self._process.start()
+        # Reading then fails if the process ends.
+        calls.close()
 
     def __call__(self, name: str, *arguments: Any) -> Any:
         """Runs one of `CALLS` there; ChildError where it raises."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(json.dumps([name, *arguments]), file=self._process.stdin, flush=True)
-        answer = json.loads(self._process.stdout.readline())
+        self._calls.send([name, *arguments])
+        answer = self._calls.recv()
         if "error" in answer:
             raise ChildError(answer["error"])
         return answer["result"]
 
     def close(self) -> None:
         """Ends it."""
-        self._process.communicate(timeout=60)
+        self._calls.close()
+        self._process.join(30)
+        self._process.kill()
 
 
 def noise(size: int, seed: int) -> bytes:
@@ -193,8 +187,14 @@ CALLS: dict[str, Callable[..., Any]] = {
 }
 
 
-def main() -> None:
-    """Reads calls from stdin, a line each, and writes what came of them."""
+def serve(calls: Connection, environment: Mapping[str, str]) -> None:
+    """Do the calls that come, and answer each with its result or its error, in a process with an environment."""
+    os.environ.clear()
+    os.environ.update(environment)
+    # What libraries print goes nowhere.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
     from google.cloud.storage.retry import DEFAULT_RETRY
 
     import tpudata.storage.select as select
@@ -206,17 +206,13 @@ def main() -> None:
     select._storage = lambda _scheme: storage  # type: ignore[assignment]
     # Beam's are those of Google's client.
     DEFAULT_RETRY._initial = 0.02
-    with os.fdopen(os.dup(1), "w") as answers:
-        # What libraries print goes elsewhere.
-        os.dup2(2, 1)
-        for line in sys.stdin:
-            name, *arguments = json.loads(line)
-            try:
-                answer = {"result": CALLS[name](*arguments)}
-            except Exception as error:
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            print(json.dumps(answer), file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    while True:
+        try:
+            name, *arguments = calls.recv()
+        except EOFError:
+            return
+        try:
+            answer = {"result": CALLS[name](*arguments)}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        calls.send(answer)

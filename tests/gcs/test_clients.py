@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def test_doctor_looks_at_a_dataset(store: FakeGcs, child: Child, pictures: dict[
     fill_converted(store, child, pictures, "images", "out")
     printed = done(child, "doctor", "--data", "gs://data/out", "--time-limit", "200")
     assert "nobody@test.iam.gserviceaccount.com" in printed
-    assert "train 4" in printed
+    assert re.search(r"train \d+ records", printed)
     code, printed = child("command", "doctor", "--data", "gs://none/out", "--time-limit", "200")
     assert (code, "no bucket none" in printed or "gs://none/out" in printed) == (1, True), printed
 
@@ -93,13 +94,13 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
     folder: Path = tmp_path_factory.mktemp("pictures")
     data = load_digits()
-    for number in range(60):
+    for number in range(40):
         path = folder / "in" / str(data.target[number]) / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray((data.images[number] * 15).astype("uint8")).save(path)
     text = folder / "text" / "a.txt"
     text.parent.mkdir()
-    text.write_text("".join(f"line {number} of some words\n" for number in range(500)))
+    text.write_text("".join(f"line {number} of some words\n" for number in range(150)))
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
 
 
@@ -118,6 +119,16 @@ def fill_converted(store: FakeGcs, child: Child, files: dict[str, bytes], what: 
         store.put("data", f"{prefix}/{name}", data)
 
 
+def fill_trained(store: FakeGcs, child: Child, files: dict[str, bytes]) -> None:
+    """Put a dataset and a model of two steps, which is trained once for all tests."""
+    fill_converted(store, child, files, "images", "out")
+    if "trained" not in DONE:
+        done(child, *TRAIN, "--model-dir", "gs://data/model", "--train-steps", "2", "--mode", "train")
+        DONE["trained"] = output(store, "model/")
+    for name, data in DONE["trained"].items():
+        store.put("data", f"model/{name}", data)
+
+
 def fed(child: Child) -> str:
     """Return what an epoch of gs://data/out is without a fault; it is the same in all tests, and fed once."""
     if "fed" not in FED:
@@ -131,16 +142,17 @@ def output(store: FakeGcs, prefix: str) -> dict[str, bytes]:
     return {name.removeprefix(prefix): objects[name].data for name in sorted(objects) if name.startswith(prefix)}
 
 
-# The datasets of CONVERSIONS, by the names of files; no file names the folder that it is in.
+# The datasets of CONVERSIONS and the model of TRAIN, by the names of files; no file of a dataset names the folder that it is in.
 DONE: dict[str, dict[str, bytes]] = {}
 FED: dict[str, str] = {}
 CONVERSIONS = {
     "images": ["convert", "images", "--input", "gs://data/in", "--shard-size", "3kB", "--split", "train=0.8,validation=0.2"],
     "text": [
-        *("convert", "text", "--input", "gs://data/text", "--shard-size", "5kB"),
+        *("convert", "text", "--input", "gs://data/text", "--shard-size", "4kB"),
         *("--tokenizer", "bytes", "--sequence-length", "32", "--pack"),
     ],
 }  # fmt: skip
+TRAIN = ["train", "--model", "mnist_cnn", "--data", "gs://data/out", "--batch-size", "16"]
 OF_COMMANDS = ("429", "500", "503", "reset", "lost", "truncated", "slow", "cut", "expired", "corrupt")
 
 
@@ -228,9 +240,8 @@ def test_a_fault_of_feeding_ends_in_the_same_bytes_or_an_error(
     assert store.faults.met == 1
 
 
-def test_every_command(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
-    fill(store, pictures)
-    done(child, *CONVERSIONS["images"], "--output", "gs://data/out")
+def test_every_command_of_datasets(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
+    fill_converted(store, child, pictures, "images", "out")
     due = output(store, "out/")
     shards = [name for name in due if name.endswith(".tfrecord")]
     assert len(shards) > 4
@@ -240,7 +251,7 @@ def test_every_command(store: FakeGcs, child: Child, pictures: dict[str, bytes])
     assert output(store, "out/") == due
     store.put("data", "in/3/new.png", pictures["in/3/3.png"])
     assert "1 record" in done(child, *CONVERSIONS["images"], "--output", "gs://data/out", "--append")
-    assert json.loads(done(child, "inspect", "gs://data/out", "--json"))["records"] == 61
+    assert json.loads(done(child, "inspect", "gs://data/out", "--json"))["records"] == 41
     assert "no defects" in done(child, "verify", "gs://data/out")
     name = f"out/{shards[2]}"
     data = store.buckets["data"][name].data
@@ -248,22 +259,15 @@ def test_every_command(store: FakeGcs, child: Child, pictures: dict[str, bytes])
     code, words = child("command", "verify", "gs://data/out")
     assert (code, f"gs://data/{name}" in words) == (1, True)
     store.put("data", name, data)
-    report = json.loads(done(child, "bench", "gs://data/out", "--batch-size", "8", "--seconds", "0.1", "--json"))
+    report = json.loads(done(child, "bench", "gs://data/out", "--batch-size", "8", "--seconds", "0.01", "--json"))
     assert report["stages"][0]["records_per_second"] > 0
-    train = [
-        "train",
-        "--model",
-        "mnist_cnn",
-        "--data",
-        "gs://data/out",
-        "--model-dir",
-        "gs://data/model",
-        "--batch-size",
-        "16",
-    ]
-    done(child, *train, "--train-steps", "2", "--save-checkpoints-steps", "1")
-    done(child, *train, "--train-steps", "3", "--mode", "train")
-    assert '"global_step": 3' in done(child, *train, "--mode", "eval") + read_text(store, "model/evaluation.json")
+
+
+def test_every_command_of_models(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
+    fill_trained(store, child, pictures)
+    train = [*TRAIN, "--model-dir", "gs://data/model"]
+    printed = done(child, *train, "--train-steps", "3")
+    assert '"global_step": 3' in printed + read_text(store, "model/evaluation.json")
     done(child, *train, "--mode", "predict", "--num-predictions", "3")
     assert len(read_text(store, "model/predictions.jsonl").splitlines()) == 3
     assert child("export", "gs://data/model", "gs://data/export") == [3, 10]
@@ -272,17 +276,32 @@ def test_every_command(store: FakeGcs, child: Child, pictures: dict[str, bytes])
     assert not [name for name in left if name.endswith(".tmp") or "temp" in name]
 
 
-@pytest.mark.parametrize("kind", whole(*OF_TENSORFLOW, fast=("503",)))
-def test_training_loses_nothing(store: FakeGcs, child: Child, pictures: dict[str, bytes], kind: str) -> None:
-    fill_converted(store, child, pictures, "images", "out")
-    train = ["train", "--model", "mnist_cnn", "--data", "gs://data/out", "--batch-size", "16"]
-    train += ["--train-steps", "2", "--mode", "train"]
-    done(child, *train, "--model-dir", "gs://data/whole")
-    break_all(store, kind, "list", "stat", "read", "upload", "part", "copy", "delete", count=1)
-    done(child, *train, "--model-dir", "gs://data/broken")
-    assert store.faults.met >= 2
+# TensorFlow's client waits for more than a second before each other try, so that scripts/test breaks fewer of its requests.
+FIRST = (*FEED, "upload", "part")
+
+
+@pytest.mark.parametrize(
+    ("kind", "operations"),
+    [
+        ("503", FIRST),
+        *(pytest.param(kind, FIRST, marks=pytest.mark.matrix) for kind in OF_TENSORFLOW if kind != "503"),
+        *(
+            pytest.param(kind, ("copy", "delete"), marks=pytest.mark.matrix)
+            for kind in OF_TENSORFLOW
+            if kind not in ("cut", "truncated")
+        ),
+    ],
+)
+def test_training_loses_nothing(
+    store: FakeGcs, child: Child, pictures: dict[str, bytes], kind: str, operations: tuple[str, ...]
+) -> None:
+    fill_trained(store, child, pictures)
+    break_all(store, kind, *operations, count=1)
+    done(child, *TRAIN, "--model-dir", "gs://data/broken", "--train-steps", "2", "--mode", "train")
+    # Parts are cut, and reads are truncated, once.
+    assert store.faults.met >= (1 if kind in ("cut", "truncated") else 2)
     name = "model.ckpt-2.data-00000-of-00001"
-    assert output(store, f"broken/{name}") == output(store, f"whole/{name}") != {}
+    assert output(store, f"broken/{name}") == output(store, f"model/{name}") != {}
 
 
 def test_a_conversion_that_cannot_be_ends_in_one_line(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from scripts.fake_gcs import FakeGcs, Fault
-from tests.gcs.child import ROOT
+from tests.helpers.forked import run
 from tpudata.cli.doctor.probe import credentials
 from tpudata.errors import StorageError
 from tpudata.storage.gcs import GcsStorage
@@ -103,7 +101,7 @@ def test_a_token_that_expires_is_replaced(described: FakeGcs) -> None:
 
 
 def test_a_store_of_tokens_that_fails_for_a_while(described: FakeGcs) -> None:
-    described.faults.add(Fault("503", "token", count=2))
+    described.faults.add(Fault("503", "token"))
     assert GcsStorage().read("gs://data/a") == b"data"
 
 
@@ -142,7 +140,7 @@ def test_no_secret_is_printed_by_a_command_or_kept_in_a_dataset(described: FakeG
         "import logging, sys; logging.basicConfig(level=logging.DEBUG); from tpudata.cli import main; sys.exit(main())"
     )
     argv = ["convert", "text", "--input", "gs://data/text", "--output", "gs://data/out"]
-    done = subprocess.run([sys.executable, "-c", program, *argv], cwd=ROOT, capture_output=True, text=True)
+    done = run("-c", program, *argv)
     assert done.returncode == 0, done.stderr
     assert "DEBUG" in done.stderr
     stored = b"".join(item.data for name, item in described.buckets["data"].items() if name.startswith("out/"))

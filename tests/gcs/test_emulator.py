@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gcs.child import ROOT
+from tests.helpers.processes import ROOT
 
 
 def test_the_emulator_prints_what_leads_to_it_and_leaves_nothing(tmp_path: Path) -> None:

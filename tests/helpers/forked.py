@@ -24,8 +24,9 @@ from tests.helpers.processes import ROOT
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.helpers.quiet_tensorflow", "tests.helpers.quiet_beam"])
+# Processes of it have imported both.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.helpers.quiet_tensorflow", "tests.helpers.quiet_beam"])
 
 
 class Forked:
@@ -52,7 +53,7 @@ class Forked:
         self._files = tempfile.TemporaryDirectory()
         self._out, self._err = (Path(self._files.name, name) for name in ("out", "err"))
         variables = {**os.environ, **environment}
-        self._process = _context.Process(
+        self._process = CONTEXT.Process(
             target=_run, args=(args, variables, folder, self._out, self._err, leads_group), daemon=True
         )
         self._process.start()

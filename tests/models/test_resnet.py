@@ -51,7 +51,7 @@ def test_numbers_of_parameters(depth: int, trainable: int) -> None:
 # One with all its blocks, and of the bottlenecks those of each kind: without a shortcut's stride, with it, and after it.
 @pytest.mark.parametrize(
     ("depth", "blocks", "size", "stem", "training"),
-    [(18, (2, 2, 2, 2), 33, "small", False), (50, (1, 2), 65, "large", True)],
+    [(18, (2, 2), 33, "small", False), (50, (1, 2), 65, "large", True)],
 )
 def test_logits_are_those_of_keras(
     depth: int, blocks: tuple[int, ...], size: int, stem: str, training: bool, monkeypatch: pytest.MonkeyPatch

@@ -69,28 +69,28 @@ def test_a_large_bucket_is_cut_into_even_ranges_with_few_requests(
     store: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.page = 50
-    for number in range(3000):
+    for number in range(1500):
         store.put("b", f"flat/img_{number:08d}.jpg", b"")
-    monkeypatch.setattr(listing, "_SMALL", 64)
+    monkeypatch.setattr(listing, "_SMALL", 32)
     found = below("gs://b/flat")
-    assert list(itertools.chain(*found)) == [f"img_{number:08d}.jpg" for number in range(3000)]
+    assert list(itertools.chain(*found)) == [f"img_{number:08d}.jpg" for number in range(1500)]
     assert len(found) >= 30
-    assert max(map(len, found)) <= 100
+    assert max(map(len, found)) <= 50
 
 
 def test_names_of_a_large_alphabet_are_cut_with_few_requests(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     store.page = 1000
-    names = [f"{chr(0x4E00 + 7 * (number // 4))}{number}" for number in range(8000)]
+    names = [f"{chr(0x4E00 + 7 * (number // 4))}{number}" for number in range(4000)]
     for name in names:
         store.put("b", f"in/{name}", b"")
-    monkeypatch.setattr(listing, "_SMALL", 400)
+    monkeypatch.setattr(listing, "_SMALL", 200)
     store.requests.clear()
     found = below("gs://b/in")
     requests = store.requests["list"] - len(found)
     assert list(itertools.chain(*found)) == sorted(names)
-    # The names have 2,000 first characters.
+    # The names have 1,000 first characters.
     assert 20 <= len(found) <= listing._RANGES
-    assert max(map(len, found)) <= 800
+    assert max(map(len, found)) <= 400
     assert requests < 1000
 
 
@@ -132,8 +132,8 @@ def test_skipped_folders_come_once(store: FakeGcs, tmp_path: Path) -> None:
 def test_a_skipped_folder_that_is_cut_comes_once(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [
         "0",
-        *(f".hidden/{number:03d}" for number in range(100)),
-        *(f"a/.hidden/{number:03d}" for number in range(100)),
+        *(f".hidden/{number:03d}" for number in range(60)),
+        *(f"a/.hidden/{number:03d}" for number in range(60)),
     ]
     for name in [*names, "a/.hidden/"]:
         store.put("b", f"in/{name}", b"")
@@ -165,11 +165,13 @@ def test_a_large_folder_of_a_disk_is_cut_whatever_its_order(tmp_path: Path, monk
 
 
 def test_cutting_a_folder_holds_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_listing, "_names", lambda _: (f"{number:012d}.jpg" for number in range(300_000)))
+    monkeypatch.setattr(local_listing, "_names", lambda _: (f"{number:012d}.jpg" for number in range(75_000)))
+    monkeypatch.setattr(local_listing, "_RANGE_NAMES", 1 << 14)
+    monkeypatch.setattr(local_listing, "_SAMPLED", 1 << 10)
     tracemalloc.start()
     cuts = local_listing.cut_names("anywhere")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(cuts) == 4
-    # 300,000 names would take 20 MB.
-    assert peak < 12e6
+    # 75,000 names would take 5 MB.
+    assert peak < 3e6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -156,13 +157,24 @@ def test_tokens_are_padded_and_next_tokens_are_the_labels(tokens: Path, tmp_path
 
 
 @pytest.mark.parametrize("model", ["char_lstm", "tiny_lm"])
-def test_language_models_learn_from_padded_tokens(model: str, tokens: Path, tmp_path: Path) -> None:
+def test_language_models_learn_from_padded_tokens(
+    model: str, tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     size = {"char_lstm": ["--param=hidden_units=16", "--param=max_new_tokens=4", "--param=temperature=0"]}
+    size["char_lstm"] += ["--param=schedule=cosine", "--param=warmup_steps=2"]
     flags = ["--sequence-length=8", "--batch-size=8", "--param=learning_rate=0.05"]
     flags += size.get(model, ["--param=hidden_size=16", "--param=num_layers=1"])
     assert _train(tokens, tmp_path / "m", *flags, "--train-steps=40", model=model) == 0
     # Each letter follows from the one before: all that counts can be known.
-    assert json.loads((tmp_path / "m" / "evaluation.json").read_text())["accuracy"] > 0.95
+    evaluation = json.loads((tmp_path / "m" / "evaluation.json").read_text())
+    assert evaluation["accuracy"] > 0.95
+    bits = "bits_per_character" if model == "char_lstm" else "bits_per_token"
+    assert evaluation[bits] < 1
+    assert re.search(rf"^also: cross_entropy \d\.\d{{4}}, {bits} \d", capsys.readouterr().out, re.MULTILINE)
+    # What the dataset and the run tell the model.
+    given = json.loads((tmp_path / "m" / "train_config.json").read_text())["params"]
+    assert given["vocab_size"] == 3 + len("abcdefgh")  # three are special
+    assert given.get("decay_steps") == (40 if model == "char_lstm" else None)
     if model == "char_lstm":
         assert _train(tokens, tmp_path / "m", *flags, "--mode=predict", model=model) == 0
         for line in (tmp_path / "m" / "predictions.jsonl").read_text().splitlines():

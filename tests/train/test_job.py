@@ -13,16 +13,12 @@ import tensorflow as tf
 
 from tests.helpers.datasets import write_undecodable
 from tests.helpers.digits import write_digits
-from tests.helpers.sequences import VOCAB_SIZE, write_sequences
 from tests.train.jobs import newest_step, read_json, train_job
 from tpudata.cli import main
 from tpudata.estimator.devices.topology import Topology
-
-
-@pytest.fixture(scope="module")
-def sequences(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Token sequences; read only."""
-    return write_sequences(tmp_path_factory.mktemp("sequences"), {"train": 64, "validation": 20})
+from tpudata.format import open_dataset
+from tpudata.train.model import label_of, model_params
+from tpudata.train.options.flags import parse_options
 
 
 @pytest.fixture(scope="module")
@@ -103,32 +99,6 @@ def test_some_predictions_into_a_file_of_ones_own(model_dir: Path, digits_datase
     assert [line["filename"] for line in lines] == [f"{number:04d}.png" for number in range(7)]
 
 
-@pytest.mark.parametrize(
-    ("model", "params"),
-    [
-        ("char_lstm", {"hidden_units": 24, "learning_rate": 0.05, "schedule": "cosine", "warmup_steps": 2}),
-        # test_input trains it, too.
-        pytest.param(
-            "tiny_lm",
-            {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "learning_rate": 0.01},
-            marks=pytest.mark.matrix,
-        ),
-    ],
-)
-def test_language_models_learn_what_the_dataset_tells_them(
-    model: str, params: dict[str, Any], sequences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [f"--param={name}={value}" for name, value in params.items()]
-    assert train_job(sequences, tmp_path, *words, "--train-steps=30", model=model) == 0
-    given = read_json(tmp_path / "train_config.json")["params"]
-    assert given["vocab_size"] == VOCAB_SIZE
-    assert given.get("decay_steps") == (30 if "schedule" in params else None)
-    bits = "bits_per_character" if model == "char_lstm" else "bits_per_token"
-    # Evenly distributed, they would take 3.6 bits.
-    assert read_json(tmp_path / "evaluation.json")[bits] < 2.5
-    assert re.search(rf"^also: cross_entropy \d\.\d{{4}}, {bits} \d", capsys.readouterr().out, re.MULTILINE)
-
-
 def test_a_parameter_that_a_model_does_not_have(
     digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,26 +129,26 @@ def test_a_batch_that_the_cores_cannot_split_is_told_in_a_line(
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize(
-    ("flags", "num_classes", "label_offset", "predicts"),
-    [([], 10, 1, True), (["--param=label_offset=0"], 11, 0, False), (["--param=num_classes=12"], 12, 1, False)],
-)
-def test_a_model_is_given_the_offset_of_the_labels(
-    tmp_path: Path, flags: list[str], num_classes: int, label_offset: int, predicts: bool
-) -> None:
+def test_a_model_is_given_the_offset_of_the_labels(tmp_path: Path) -> None:
     write_digits(tmp_path / "d", {"train": 40, "validation": 20}, label_offset=1)
-    assert train_job(tmp_path / "d", tmp_path / "m", "--mode=train", "--train-steps=1", *flags) == 0
-    params = read_json(tmp_path / "m" / "train_config.json")["params"]
-    assert (params["num_classes"], params["label_offset"]) == (num_classes, label_offset)
-    if not predicts:
-        bias = tf.train.load_variable(str(tmp_path / "m"), "dense_1/bias")
-        assert bias.shape == (num_classes,)
-        return
-    assert train_job(tmp_path / "d", tmp_path / "m", "--mode=predict", *flags) == 0
+
+    def params(*flags: str) -> tuple[int, int]:
+        words = ["--model=mnist_cnn", f"--data={tmp_path / 'd'}", f"--model-dir={tmp_path / 'none'}", *flags]
+        options = parse_options(words, "train")
+        dataset = open_dataset(options.data)
+        found = model_params(options, dataset, label_of(options, dataset))
+        return found["num_classes"], found["label_offset"]
+
+    assert (params("--param=label_offset=0"), params("--param=num_classes=12")) == ((11, 0), (12, 1))
+    assert train_job(tmp_path / "d", tmp_path / "m", "--mode=train", "--train-steps=1") == 0
+    saved = read_json(tmp_path / "m" / "train_config.json")["params"]
+    assert (saved["num_classes"], saved["label_offset"]) == params() == (10, 1)
+    assert tf.train.load_variable(str(tmp_path / "m"), "dense_1/bias").shape == (10,)
+    assert train_job(tmp_path / "d", tmp_path / "m", "--mode=predict") == 0
     lines = [json.loads(line) for line in (tmp_path / "m" / "predictions.jsonl").read_text().splitlines()]
     assert len(lines) == 20
     assert all(line["label_name"] == str(line["label"] - 1) for line in lines)
-    assert all(len(line["predictions"]["probabilities"]) == num_classes for line in lines)
+    assert all(len(line["predictions"]["probabilities"]) == 10 for line in lines)
 
 
 def test_an_offset_that_the_labels_do_not_have_is_rejected(

@@ -154,21 +154,18 @@ def _measured(name: str, parts: Iterator[int], seconds: float) -> Stage:
         next(parts)
         while time.perf_counter() - begin < _WARM_UP * seconds:
             next(parts)
-        begin, cpu, all_cpu, records = time.perf_counter(), _cpu_seconds(), _machine_cpu_seconds(), 0
+        begin, cpu, all_cpu = time.perf_counter(), time.process_time(), _machine_cpu_seconds()
+        # One at least, however short the time is.
+        records = next(parts)
         while (took := time.perf_counter() - begin) < seconds:
             records += next(parts)
-        cpu, all_cpu = _cpu_seconds() - cpu, _machine_cpu_seconds() - all_cpu
+        cpu, all_cpu = time.process_time() - cpu, _machine_cpu_seconds() - all_cpu
         return Stage(name, records, took, cpu, max(0.0, all_cpu - cpu))
 
 
 def usable_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system
 
 
 def _machine_cpu_seconds() -> float:

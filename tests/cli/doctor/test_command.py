@@ -32,8 +32,13 @@ def _rows(shown: str) -> dict[str, list[str]]:
 
 @pytest.fixture
 def forked_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the probes be forks of a process that has imported TensorFlow: each of them takes 5 s of CPU to do so."""
-    program = "import sys; from tpudata.cli.doctor.probe import main; main(sys.argv[2:])"
+    """Let the probes be forks of a process that has imported TensorFlow, which takes each of them 5 s of CPU; they measure
+    shortly.
+    """
+    program = (
+        "import sys; from tpudata.cli.doctor import probe; probe._SECONDS = probe._FEEDING_SECONDS = 0.05;"
+        " probe.main(sys.argv[2:])"
+    )
 
     def run(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         assert words[1:3] == ["-m", "tpudata.cli.doctor.probe"]

@@ -317,10 +317,14 @@ def test_trained_on_two_replicas(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "mode",
     [
-        *(None, InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.BROADCAST),
+        *(None, InputPipelineConfig.PER_HOST_V2),
         *(
             pytest.param(mode, marks=pytest.mark.matrix)
-            for mode in (InputPipelineConfig.PER_SHARD_V1, InputPipelineConfig.PER_HOST_V1)
+            for mode in (
+                InputPipelineConfig.PER_SHARD_V1,
+                InputPipelineConfig.PER_HOST_V1,
+                InputPipelineConfig.BROADCAST,
+            )
         ),
     ],
 )

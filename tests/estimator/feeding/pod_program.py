@@ -164,10 +164,9 @@ def error_of(function: Callable[[], Any]) -> list[str]:
 def main(path: str, addresses: list[str]) -> dict[str, Any]:
     pod = Pod(addresses)
     found: dict[str, Any] = {"pid": os.getpid()}
-    # The loop of training takes PER_HOST_V1; a prediction's hosts are those of an evaluation.
+    # The loop of training takes PER_HOST_V1; an evaluation has PER_HOST_V2, and a prediction's hosts are those of an evaluation.
     cases = (
         (ModeKeys.TRAIN, Mode.PER_HOST_V1),
-        (ModeKeys.TRAIN, Mode.PER_HOST_V2),
         (ModeKeys.TRAIN, Mode.PER_SHARD_V1),
         (ModeKeys.EVAL, Mode.PER_HOST_V2),
         (ModeKeys.PREDICT, Mode.PER_HOST_V1),

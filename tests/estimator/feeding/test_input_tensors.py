@@ -49,7 +49,7 @@ def by_dataset(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
 @pytest.mark.parametrize(
     ("input_fn", "replicas"),
     [
-        (one_shot, 1),
+        pytest.param(one_shot, 1, marks=pytest.mark.matrix),
         (initialized, 1),
         (queues, 1),
         (one_shot, 2),

@@ -24,7 +24,6 @@ TWO = [(0, 0, 2, 2), (1, 1, 2, 2)]
 FOUR = [(0, 0, 4, 1), (0, 1, 4, 1), (1, 2, 4, 1), (1, 3, 4, 1)]
 CALLS = [
     ("train", "PER_HOST_V1", TWO, 12),
-    ("train", "PER_HOST_V2", TWO, 6),
     ("train", "PER_SHARD_V1", FOUR, 6),
     ("eval", "PER_HOST_V2", TWO, 6),
     ("infer", "PER_HOST_V1", TWO, 12),

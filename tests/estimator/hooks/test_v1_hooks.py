@@ -5,10 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.estimator import programs
-from tests.estimator.hooks.recording import REPLICAS, build, trajectory
+from tests.estimator.hooks.recording import build, trajectory
 from tests.estimator.programs import train_input_fn, v1
+
+# What hooks see on two replicas is the same for all of them: test_monitor.py and test_saving.py have it.
+REPLICAS = pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.matrix)])
 
 
 def test_stop_at_step(tmp_path: Path) -> None:

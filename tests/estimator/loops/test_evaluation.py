@@ -145,8 +145,8 @@ def test_evaluations_at_the_same_time(how: str, tmp_path: Path) -> None:
     expected = {rows: estimator.evaluate(finite_input_fn(rows)) for rows in (40, 24)}
     if how == "threads":
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda rows: estimator.evaluate(finite_input_fn(rows)), [40, 24] * 3))
-        assert found == [expected[40], expected[24]] * 3
+            found = list(pool.map(lambda rows: estimator.evaluate(finite_input_fn(rows)), [40, 24] * 2))
+        assert found == [expected[40], expected[24]] * 2
         return
     old = str(tmp_path / "model.ckpt-0")
 
@@ -409,10 +409,9 @@ def with_all_metrics(kind: str) -> Callable[..., Any]:
 def test_metrics_on_replicas(kind: str, tmp_path: Path) -> None:
     one = make_estimator(tmp_path, with_all_metrics(kind))
     several = make_estimator(tmp_path, with_all_metrics(kind), tpu_config={"num_replicas": 4})
-    for rows in (37, 40):
-        expected = one.evaluate(padded_input_fn(rows))
-        assert expected["rows"] == 1
-        assert several.evaluate(padded_input_fn(rows)) == pytest.approx(expected, rel=1e-5)
+    expected = one.evaluate(padded_input_fn(37))
+    assert expected["rows"] == 1
+    assert several.evaluate(padded_input_fn(37)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_metric_fn_sees_the_rows_of_all_replicas(tmp_path: Path) -> None:

@@ -202,7 +202,16 @@ def test_an_unbatched_dataset(tmp_path: Path) -> None:
         list(make_estimator(tmp_path, model_fn).predict(input_fn))
 
 
-@pytest.mark.parametrize("mode", InputPipelineConfig)
+@pytest.mark.parametrize(
+    "mode",
+    [
+        # They are fed alike; tests/estimator/feeding/test_feed.py predicts in each of them.
+        pytest.param(mode, marks=pytest.mark.matrix)
+        if mode in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.BROADCAST)
+        else mode
+        for mode in InputPipelineConfig
+    ],
+)
 def test_n_rows_of_several_replicas(mode: InputPipelineConfig, tmp_path: Path) -> None:
     tpu_config = {"num_replicas": 4, "per_host_input_for_training": mode}
     estimator = make_estimator(tmp_path, tpu_config=tpu_config)

@@ -295,7 +295,9 @@ def test_cases_in_one_graph_equal_the_original(
     every, loop = (1, 1) if replicas == 1 else (6, 3)
     config = {"iterations_per_loop": loop, "num_replicas": replicas}
     estimator = built(tmp_path, cases, names, checkpoint, calls, every=every, **config)
-    estimator.train(cases.input_fn, max_steps=6)
+    # Taken up again after 6 steps; for the rest of the cases on two replicas, one call takes half of the time.
+    if replicas == 1 or group == "used":
+        estimator.train(cases.input_fn, max_steps=6)
     if group == "used":
         metrics = estimator.evaluate(cases.input_fn, steps=2)
         rows = next(estimator.predict(cases.one_batch))
