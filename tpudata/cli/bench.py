@@ -15,6 +15,7 @@ from tpudata._tensorflow import require_tensorflow
 from tpudata.cli._bench_text import report_text
 from tpudata.console.flags import FlagParser, positive_float, positive_int
 from tpudata.console.input_flags import add_input_flags
+from tpudata.console.loading import uncollected_loading
 from tpudata.console.quiet import quiet_loading
 from tpudata.format import Dataset, open_dataset
 
@@ -99,7 +100,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         MissingExtraError: TensorFlow is not installed.
     """
     set_block_size()
-    with quiet_loading():
+    with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata bench")
         from tpudata.input.options.tokens import Tokens
         from tpudata.input.stage_costs import Stages, usable_cores

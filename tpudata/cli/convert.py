@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from tpudata.console.flags import sentence
+from tpudata.console.loading import uncollected_loading
 from tpudata.console.nearest import suggestion
 from tpudata.console.quiet import quiet_beam_loading
 from tpudata.errors import UsageError
@@ -30,7 +31,7 @@ def run(argv: Sequence[str]) -> int:
     if kind not in KINDS:
         unknown = sentence(f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, KINDS)}")
         raise UsageError(f"{unknown} Known: {', '.join(KINDS)}. The kind comes first. See: tpudata convert --help")
-    with quiet_beam_loading():
+    with quiet_beam_loading(), uncollected_loading():
         job = importlib.import_module(f"beam_jobs.{kind}")
     code: int = job.run(rest)
     return code

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
+from tpudata.console.loading import uncollected_loading
 from tpudata.console.quiet import quiet_beam_loading
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the Beam job and return its exit code."""
-    with quiet_beam_loading():
+    with quiet_beam_loading(), uncollected_loading():
         job = importlib.import_module("beam_jobs.reshard")
     code: int = job.run(argv)
     return code

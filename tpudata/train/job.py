@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpudata._gcs_blocks import set_block_size
 from tpudata._tensorflow import require_tensorflow
+from tpudata.console.loading import uncollected_loading
 from tpudata.console.quiet import quiet_loading
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.models import check_model_name, get_model, make_model_fn
@@ -63,7 +64,7 @@ def prepare(options: TrainOptions) -> Job:
     _show_progress()
     # Loaded after the checks above: TensorFlow takes seconds.
     set_block_size()
-    with quiet_loading():
+    with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata train")
     model = get_model(options.model)
     label = label_of(options, dataset)

@@ -18,6 +18,7 @@ from typing import Any
 
 from tpudata._tensorflow import require_tensorflow
 from tpudata.console.flags import height_width
+from tpudata.console.loading import uncollected_loading
 from tpudata.console.process import end_with
 from tpudata.console.quiet import quiet_loading
 from tpudata.console.tables import bytes_text, counted
@@ -147,7 +148,7 @@ class _SlowError(Exception):
 
 
 def _tensorflow() -> Any:
-    with quiet_loading():
+    with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata doctor")
         import tensorflow as tf
     return tf

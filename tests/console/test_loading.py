@@ -1,0 +1,45 @@
+"""The garbage collector while a command loads TensorFlow or Beam."""
+
+import gc
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from tpudata.console.loading import uncollected_loading
+from tpudata.console.process import run_command
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_command_loads_without_the_collector(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["tpudata"])
+
+    def command(_: Sequence[str]) -> int:
+        frozen = gc.get_freeze_count()
+        with uncollected_loading():
+            assert not gc.isenabled()
+            if fails:
+                raise ImportError("no library")
+        assert gc.get_freeze_count() > frozen
+        return 7
+
+    if fails:
+        with pytest.raises(ImportError, match="no library"):
+            run_command(command)
+    else:
+        assert run_command(command) == 7
+    assert gc.isenabled()
+
+
+def test_another_program_keeps_its_collector() -> None:
+    frozen = gc.get_freeze_count()
+    with uncollected_loading():
+        assert gc.isenabled()
+    assert gc.get_freeze_count() == frozen
+    gc.disable()
+    try:
+        with uncollected_loading():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
