@@ -16,14 +16,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 100
-CHECKED = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "beam_jobs", "tpudata", "scripts", "setup.py")
+CHECKED = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs",
+    "beam_jobs",
+    "tpudata",
+    "scripts",
+    "tests",
+    "setup.py",
+)
 # These name the words.
-EXEMPT = ("docs/concepts/glossary.md", "scripts/_words.py")
+EXEMPT = ("docs/concepts/glossary.md", "scripts/_words.py", "tests/test_words.py")
 # Pattern, at word boundaries and in any case: what to write instead.
 WORDS = {
     r"beside": "next to",
     r"mend(s|ed|ing)?": "fix, hint",
-    r"refus(e|es|ed|ing|al|als)": "reject",
+    # Except in the words of operating systems.
+    r"(?<!Connection )refus(e|es|ed|ing|al|als)": "reject",
     r"passed over": "skipped, ignored",
     r"of (its|their|one's|his) own": "separate",
     r"(leave|leaves|left|leaving)( \w+)? out": "omit, skip",

@@ -31,12 +31,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files of tests that take long, or the smoke tests, which do what those test in full; a named file runs."""
-    if collection_path.suffix != ".py":
+    """Skip files of tests that take long."""
+    if not config.getoption("--quick") or collection_path.suffix != ".py" or collection_path.name == "test_smoke.py":
         return None
-    if not config.getoption("--quick"):
-        return True if collection_path.name == "test_smoke.py" else None
-    return True if collection_path.name != "test_smoke.py" and kinds_of(collection_path) else None
+    return True if kinds_of(collection_path) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

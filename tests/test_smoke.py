@@ -1,4 +1,4 @@
-"""One run of each command and mode, on small data: what scripts/check tries of the rest, and scripts/test tests in full."""
+"""One run of each command and mode, on small data: what scripts/check tries of the rest."""
 
 from __future__ import annotations
 

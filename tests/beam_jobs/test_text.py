@@ -491,7 +491,7 @@ def test_splits_by_name(tmp_path: Path) -> None:
     (source / "README.md").write_text("read me")
     with pytest.raises(SourceError, match=r"next to README\.md, which does not"):
         convert(source, tmp_path / "other")
-    # One such name alone says nothing beside others.
+    # One such name alone says nothing next to others.
     (source / "README.md").rename(source / "b.txt")
     shutil.rmtree(source / "test")
     convert(source, tmp_path / "other", "--split", "train=0.5,test=0.5", "--seed", "3")

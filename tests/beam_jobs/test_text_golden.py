@@ -12,7 +12,7 @@ import pytest
 
 from beam_jobs.text import run
 
-# The first 16 digits of SHA-256 over the shards and what is beside them, in the order of their names.
+# The first 16 digits of SHA-256 over the shards and what is next to them, in the order of their names.
 GOLDEN = {
     "packed": "264595113fafa90d",
     "text": "69b29d3dd33ae51d",

@@ -1,4 +1,4 @@
-"""What stands beside the shards, and in which order it is written."""
+"""What is next to the shards, and in which order it is written."""
 
 from __future__ import annotations
 

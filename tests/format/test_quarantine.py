@@ -1,4 +1,4 @@
-"""Records that are left out: found by their damage, left out by every reader, on all hosts alike."""
+"""Records in quarantine: found by their damage, skipped by every reader, on all hosts alike."""
 
 from __future__ import annotations
 

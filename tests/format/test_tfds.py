@@ -1,4 +1,4 @@
-"""tensorflow_datasets reads what is written beside the shards."""
+"""tensorflow_datasets reads what is written next to the shards."""
 
 from __future__ import annotations
 

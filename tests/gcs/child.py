@@ -1,4 +1,4 @@
-"""A process that does with gs:// what it is told: TensorFlow reads the environment when it first meets gs://, and never again.
+"""A process that uses gs:// on request: TensorFlow reads the environment when it first meets gs://, and never again.
 
 `Child` starts it and passes calls on; what stands below `CALLS` runs there.
 """

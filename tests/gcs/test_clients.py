@@ -203,7 +203,7 @@ def test_a_token_that_is_rejected_too_early_ends_feeding_with_an_error(
     fill_converted(store, child, pictures, "images", "out")
     child("feed", "gs://data/out")
     store.faults.add(Fault("expired", "read", "data/out/train-*", passing=2))
-    # TensorFlow's client asks for another one before the time, and not when one is refused.
+    # TensorFlow's client asks for another one before the time, and not when one is rejected.
     with pytest.raises(ChildError, match=r"StorageError: gs://data/out/train-.* could not be read: .* 401"):
         child("feed", "gs://data/out")
 

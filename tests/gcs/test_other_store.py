@@ -1,4 +1,4 @@
-"""The store of these tests beside fake-gcs-server, which others wrote: the same questions, the same answers.
+"""The store of these tests next to fake-gcs-server, which others wrote: the same questions, the same answers.
 
 scripts/test_gcs builds fake-gcs-server and names it in FAKE_GCS_SERVER. All go to the same hosts; the store passes them on.
 """

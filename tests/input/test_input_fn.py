@@ -1,4 +1,4 @@
-"""make_input_fn as its users call it: what is in the batches, and what is refused."""
+"""make_input_fn as its users call it: what is in the batches, and what is rejected."""
 
 from __future__ import annotations
 

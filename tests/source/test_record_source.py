@@ -81,7 +81,7 @@ def _labels(source: RecordSource, numbers: list[int]) -> list[int]:
     return [int(record["image/class/label"]) for record in source.__getitems__(numbers)]
 
 
-# Python 3.12 warns of any fork beside threads, which other tests of this process have left.
+# Python 3.12 warns of any fork next to threads, which other tests of this process have left.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_other_processes_read_it(pictures: Written, method: str) -> None:

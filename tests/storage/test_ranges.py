@@ -61,7 +61,7 @@ def test_ranges_of_a_bucket_are_all_its_names(store: FakeGcs, names: set[str], d
     paths = [entry.path.removeprefix("gs://all/in/") + "/" * entry.is_folder for part in found for entry in part]
     tops = {f"{name.split('/')[0]}/" if "/" in name else name for name in names}
     assert paths == sorted(names if deep else tops)
-    # An object that all others begin with cannot be told apart by a character.
+    # An object that all others begin with cannot be distinguished by a character.
     assert max(map(len, found), default=0) <= 16 or len(tops) < 16
 
 

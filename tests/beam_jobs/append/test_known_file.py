@@ -41,7 +41,7 @@ INPUTS = st.lists(st.tuples(st.integers(0, 30).map(str), st.integers(0, 3), st.b
 @given(INPUTS, INPUTS)
 def test_standing_is_that_of_a_dictionary(old: list[tuple[str, int, bool]], new: list[tuple[str, int, bool]]) -> None:
     records = {key: size for key, size, rejected in old if not rejected}
-    # A dataset has one record of a key; of what was rejected there may be several states beside it.
+    # A dataset has one record of a key; of what was rejected there may be several states next to it.
     rejects = {(key, size) for key, size, rejected in old if rejected and records.get(key) != size}
     entries = [entry(reference(key, size)) for key, size in records.items()]
     entries += [entry(reference(key, size), rejected=True) for key, size in rejects]

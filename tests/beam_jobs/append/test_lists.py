@@ -34,7 +34,7 @@ def test_a_listed_file_that_was_missing_is_added_once_it_is_there(listed: Path) 
     flags = ("--on-bad-record=skip", "--max-bad-records=50%", "--append")
     write_list(listed / "list.csv", "0.png,cat", "gone.png,cat", "1.png,dog")
     convert_list(listed, *flags[:2])
-    # A row more, and one more that is missing: it is listed in rejects/ beside the old one.
+    # A row more, and one more that is missing: it is listed in rejects/ next to the old one.
     write_list(listed / "list.csv", "0.png,cat", "gone.png,cat", "1.png,dog", "2.png,cat", "lost.png,dog")
     convert_list(listed, *flags)
     manifest = open_dataset(str(listed / "out")).manifest

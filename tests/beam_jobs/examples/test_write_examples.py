@@ -50,7 +50,7 @@ def write(
 ) -> None:
     options, _ = pipeline_options([], workers)
     pipeline = new_pipeline(options)
-    # Workers get bundles of their own only where Create deals its elements out.
+    # Workers only get separate bundles if Create deals its elements out.
     examples = pipeline | beam.Create(list(elements), reshuffle=workers > 1)
     if change is not None:
         examples = examples | beam.Map(change)

@@ -1,4 +1,4 @@
-"""Images whose headers contradict what stands beside them, found by verifying real datasets."""
+"""Images whose headers contradict what is recorded with them, found by verifying real datasets."""
 
 from __future__ import annotations
 

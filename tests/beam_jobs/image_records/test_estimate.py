@@ -44,7 +44,7 @@ def test_what_passes_untouched_keeps_its_size() -> None:
 
 @pytest.mark.parametrize("options", [ImageOptions(resize_shorter=24), ImageOptions(layout="raw", resize_shorter=8)])
 def test_all_images_give_the_exact_ratio(options: ImageOptions) -> None:
-    # Layout raw needs one shape, so a converter of its own for each image.
+    # Layout raw needs one shape, so a separate converter for each image.
     name = "image_raw" if options.layout == "raw" else "image/encoded"
     stored = 0
     for reference in references():

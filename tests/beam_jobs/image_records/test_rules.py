@@ -379,7 +379,7 @@ def test_rule(row: Row, check: str) -> None:
         assert record["image/format"] == row.outcome.encode()
     assert stored.startswith({b"JPEG": b"\xff\xd8", b"PNG": b"\x89PNG"}[record["image/format"]])
     assert summary.converted == ({row.reason: 1} if row.reason else {})
-    # Without being told the number of channels, TensorFlow finds the one that the record names.
+    # Without a given number of channels, TensorFlow finds the one that the record names.
     pixels = tf_pixels(stored)
     assert pixels.shape == (record["image/height"], record["image/width"], record["image/channels"])
     assert record["image/colorspace"] == {1: b"grayscale", 3: b"RGB"}[pixels.shape[2]]

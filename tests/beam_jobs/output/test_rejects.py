@@ -58,7 +58,7 @@ def test_a_split_of_rejected_files_alone_has_no_shards(splits: Path) -> None:
     assert [Path(line["source"]).name for line in listed(output)] == ["x.jpg"]
     assert not list(output.glob("validation-*"))
     assert defects(output) == []
-    # An append knows them, and takes them up once they are mended.
+    # An append knows them, and takes them up once they are fixed.
     before = digests(output)
     convert(splits, *SKIP, "--append")
     assert digests(output) == before

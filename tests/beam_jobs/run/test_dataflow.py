@@ -1,4 +1,4 @@
-"""Jobs of Dataflow, as a server on loopback records them: what is submitted, and what a person is told of each end.
+"""Jobs of Dataflow, as a server on loopback records them: what is submitted, and what is reported of each end.
 
 The recorded graph is run here, as Dataflow's workers would run it.
 """
@@ -57,7 +57,7 @@ Note: imports, functions and other variables defined in the global context of yo
 """
 AGAIN = "Run again with --resume to convert the rest."
 ENDS = {
-    "refused": ("FAILED", OWN, "gs://b/in/cat/bad.png: rejected: unknown image format"),
+    "rejected": ("FAILED", OWN, "gs://b/in/cat/bad.png: rejected: unknown image format"),
     "fault": (
         "FAILED",
         FAULT,

@@ -1,4 +1,4 @@
-"""Prism, an engine of its own: byte-identical datasets, lost workers, interrupts, jobs that go on, and finding its binary."""
+"""Prism, a separate engine: byte-identical datasets, lost workers, interrupts, jobs that go on, and finding its binary."""
 
 from __future__ import annotations
 

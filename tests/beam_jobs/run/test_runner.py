@@ -1,4 +1,4 @@
-"""Which runner runs a job, and what a person is told of one that does not."""
+"""Which runner runs a job, and what is reported of one that does not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tpudata.format import open_dataset
 
 # Beam otherwise runs `pip freeze` for each job, which takes half a second.
 NO_FREEZE = "--experiments=disable_logging_submission_environment"
-# Engines that come with Beam: one of its own beside the default, and a job server that workers reach over gRPC, as elsewhere.
+# Engines that come with Beam: one more next to the default, and a job server that workers reach over gRPC, as elsewhere.
 OTHERS = {
     "bundles": ["--runner=apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"],
     "job server": ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK", NO_FREEZE],

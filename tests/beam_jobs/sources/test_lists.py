@@ -323,7 +323,7 @@ def test_several_labels(tmp_path: Path) -> None:
     assert source.several_labels
     assert source.labels == Labels(("cat", "dog"))
     assert [reference.labels for reference in listed(source)] == [("cat", "dog"), (), ("dog",)]
-    # Without the flag a cell is one class, and an empty one is refused.
+    # Without the flag a cell is one class, and an empty one is rejected.
     with pytest.raises(SourceError, match="line 3: rejected"):
         listed(opened(path))
 

@@ -175,7 +175,7 @@ def test_pairs_with_json_and_text(tmp_path: Path, gz: bool) -> None:
         write_tar(tmp_path, [("a/0.x.png", b"i"), ("a/0.jpg", jpeg(0)), ("a/0.json", b'{"label": "cat"}')], gz)
     )
     assert summary(source) == {"data.tar/a/0.jpg": ("train", ("cat",), jpeg(0))}
-    # What a sample holds beside image and label is counted.
+    # What a sample holds next to image and label is counted.
     assert [path.rsplit("/", 1)[1] for path in ignored(source)] == ["0.x.png"]
     source = opened(write_tar(tmp_path, [("0.PNG", jpeg(0)), ("0.txt", b" a cat\n")], gz))
     assert [reference.labels for reference in listed(source)] == [("a cat",)]
@@ -383,7 +383,7 @@ def test_a_member_too_large_is_rejected_before_it_is_read(
         [("a/0.cls", b" " * (2 << 20))],
         [(f"._{number}.jpg", bytes(1 << 10)) for number in range(1 << 10)],
     ],
-    ids=["passed over", "image", "label", "many small"],
+    ids=["skipped", "image", "label", "many small"],
 )
 def test_a_compressed_tar_is_not_unpacked_to_learn_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: list[tuple[str, bytes]]
@@ -393,7 +393,7 @@ def test_a_compressed_tar_is_not_unpacked_to_learn_what_it_is(
     monkeypatch.setattr("beam_jobs.sources.tars.form._MOST_LOOKED_AT", 1 << 20)
     with pytest.raises(SourceError, match=r"data\.tar\.gz is compressed, and its first 1 MiB do not say.*Unpack it"):
         opened(path)
-    # Of one that is not compressed, what is passed over is not read.
+    # Of one that is not compressed, what is skipped is not read.
     assert opened(write_tar(tmp_path, [*first, *FLAT])).has_classes
 
 

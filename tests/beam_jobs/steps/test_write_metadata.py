@@ -1,4 +1,4 @@
-"""What stands beside the shards in the end, and when a dataset is not completed."""
+"""What is next to the shards in the end, and when a dataset is not completed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows and cells of CSV, beside Python's csv module."""
+"""Rows and cells of CSV, compared with Python's csv module."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_rows_are_those_of_the_csv_module(text: str) -> None:
     except csv.Error:
         return
     found = [cells(row, ",") for row in rows_of(text.encode())]
-    # Lines of blanks are left out here.
+    # Lines of blanks are skipped here.
     assert found == [row for row in expected if len(row) > 1 or row[0].strip()] or "" in map(str.strip, text.split('"'))
     assert [cell for row in found for cell in row if cell.strip()] == [
         cell for row in expected for cell in row if cell.strip()

@@ -1,4 +1,4 @@
-"""Best-fit decreasing, beside a plain loop over all bins."""
+"""Best-fit decreasing, compared with a plain loop over all bins."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_what_is_encoded_is_what_protobuf_would_write(features: dict[str, Any]) 
     message = tf.train.Example.FromString(data)
     assert from_proto(message) == features
     assert decode_example(data) == features
-    if len(features) == 1:  # Of several, protobuf orders the keys in a way of its own.
+    if len(features) == 1:  # Of several, protobuf orders the keys in another way.
         assert data == to_proto(features).SerializeToString(deterministic=True)
 
 

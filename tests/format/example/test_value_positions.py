@@ -1,4 +1,4 @@
-"""Places of values in serialised Examples, beside what protobuf parses."""
+"""Places of values in serialised Examples, compared with what protobuf parses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifest: round trip, and everything it refuses."""
+"""The manifest: round trip, and everything it rejects."""
 
 from __future__ import annotations
 

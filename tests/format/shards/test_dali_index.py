@@ -1,4 +1,4 @@
-"""The index that NVIDIA DALI reads, beside the shards."""
+"""The index that NVIDIA DALI reads, next to the shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptions of files without a manifest: what is refused, and which files they find."""
+"""Descriptions of files without a manifest: what is rejected, and which files they find."""
 
 from __future__ import annotations
 

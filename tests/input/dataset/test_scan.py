@@ -58,7 +58,7 @@ def test_records_of_one_length_must_fit_the_file(tmp_path: Path, header: int, fo
         match=rf"{path} at byte {header + 70}: the file has {header + 70 + over + footer} bytes: .* 7 records of 10 leave {over}",
     ):
         scan.fixed_offsets(entry(path), 10, header, footer)
-    # TensorFlow's reader refuses it, too.
+    # TensorFlow's reader rejects it, too.
     with pytest.raises(tf.errors.InvalidArgumentError, match="not an exact multiple of the record length"):
         list(tf.data.FixedLengthRecordDataset(path, 10, header, footer))
 

@@ -94,7 +94,7 @@ def test_a_jpeg_s_crop_is_that_of_the_whole_image_in_pillow(subsampling: int, pr
         options = TrainCrop(112)
         got = decode_crop(tf.constant(encoded), 3, options, tf.constant(seed)).numpy()
         difference = np.abs(got - plain_crop(whole, options, seed))
-        if subsampling:  # The columns at the edge miss the colour beside them.
+        if subsampling:  # The columns at the edge miss the colour next to them.
             assert difference.max() < 25
             difference = difference[:, 8:-8]
         assert difference.max() <= 0.501

@@ -23,7 +23,7 @@ def batch(rows: int = 12, dtype: str = "float32") -> tuple[tf.Tensor, tf.Tensor]
 
 
 def shares_of(soft: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Each row's share of its own label, checked to leave the rest to the row before it."""
+    """Each row's share of its label, checked to leave the rest to the row before it."""
     rows = np.arange(len(soft))
     shares = soft[rows, rows]
     want = np.zeros_like(soft)

@@ -1,4 +1,4 @@
-"""Options of images through make_input_fn: what they make of the pictures, and what is refused."""
+"""Options of images through make_input_fn: what they make of the pictures, and what is rejected."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_the_system_is_told_what_will_be_read(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(os, "preadv", not_there, raising=False)
     STORAGE.expect(str(path), 3, 4)
-    # What cannot be read is told by who reads it.
+    # What cannot be read is reported by who reads it.
     STORAGE.expect(str(tmp_path / "none"), 0, 1)
     assert told == [(3, 4, os.POSIX_FADV_WILLNEED)]
 
@@ -278,10 +278,10 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
 def test_what_the_system_rejects_when_a_file_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fix: str
 ) -> None:
-    def refuse(*_: object) -> int:
+    def reject(*_: object) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "open", reject)
     with pytest.raises(StorageError, match=f"^{tmp_path}/file could not be written: {fix}"):
         write(str(tmp_path / "file"))
 
@@ -334,10 +334,10 @@ def test_checks_that_a_path_can_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES, errno.ENOSPC])
 def test_a_path_that_cannot_be_written(error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
+    def reject(*_: object, **__: object) -> None:
         raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "open", reject)
     with pytest.raises(StorageError, match=f"^{tmp_path}/new could not be written: {os.strerror(error)}"):
         STORAGE.check_writable(str(tmp_path / "new"))
 

@@ -73,8 +73,8 @@ def test_full_buffers_go_past_the_page_cache_and_the_rest_does_not(path: Path, m
 
 
 @pytest.fixture(params=["flag", "write", "cut"])
-def refusing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system that refuses the flag, or any write past the cache, or cuts the first write short at no boundary."""
+def rejecting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that rejects the flag, or any write past the cache, or cuts the first write short at no boundary."""
     control, write, cut = fcntl.fcntl, os.write, [7]
 
     def no_flag(descriptor: int, command: int, flags: int = 0) -> int:
@@ -103,7 +103,7 @@ def refusing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(os, "write", aligned)
 
 
-@pytest.mark.usefixtures("refusing")
+@pytest.mark.usefixtures("rejecting")
 def test_where_the_system_rejects_the_file_is_written_all_the_same(path: Path) -> None:
     with UncachedFile(path, new_buffer(SIZE)) as file:
         file.writelines([DATA[:1000], 3 * DATA, DATA[:10]])
@@ -190,11 +190,11 @@ from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
 try:
     UncachedFile(sys.argv[1], new_buffer())
 except FileNotFoundError as error:
-    print("refused")
+    print("rejected")
 """
     command = [sys.executable, "-X", "dev", "-c", program, str(tmp_path / "none" / "file")]
     done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("refused\n", "")
+    assert (done.stdout, done.stderr) == ("rejected\n", "")
 
 
 def test_a_system_without_large_pages_gives_a_buffer_all_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

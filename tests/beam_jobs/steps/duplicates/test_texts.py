@@ -54,4 +54,4 @@ def test_the_smallest_key_stays_wherever_it_is(tmp_path: Path, monkeypatch: pyte
         )
         assert_that(keys, equal_to([b"a", b"B", b"d", b"e", b"f"]), label="kept")
         counts = [InputCounts(duplicates={"test": (2, 2)}), InputCounts(duplicates={"train": (1, 2)})]
-        assert_that(found[LEFT_OUT], equal_to(counts), label="left out")
+        assert_that(found[LEFT_OUT], equal_to(counts), label="omitted")

@@ -27,7 +27,7 @@ from tpudata.storage.local.uncached_file import UncachedFile
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """A source whose units are what they list: references, paths that are passed over, and rejections."""
+    """A source whose units are what they list: references, ignored paths, and rejections."""
 
     given: tuple[tuple[Reference | str | BadRecordError, ...], ...]
     has_classes: bool = True

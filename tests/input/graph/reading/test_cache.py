@@ -144,7 +144,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         assert process.stdin is not None
         assert process.stdout is not None
         if process.stdout.readline() != b"mounted\n":
-            pytest.skip("this system does not let its users mount a small disk of their own")
+            pytest.skip("this system does not let its users mount a small disk")
         yield Path(f"/proc/{process.pid}/root{tmp_path}")
         process.stdin.close()
 
