@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import shutil
 import tempfile
 import uuid
 
@@ -96,8 +97,18 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
 
 
 def _convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launch) -> Added | None:
-    options = conversion.options
     pipeline = new_pipeline(beam_options, _most_parts(conversion) if is_local(beam_options) else None)
+    try:
+        return _convert_by(pipeline, conversion, beam_options, launch)
+    finally:
+        # Beam makes it with each pipeline, and removes it after a run alone.
+        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
+
+
+def _convert_by(
+    pipeline: beam.Pipeline, conversion: Conversion, beam_options: PipelineOptions, launch: Launch
+) -> Added | None:
+    options = conversion.options
     has_ended = functools.partial(job_has_ended, options=beam_options)
     check_unclaimed(options.output, has_ended)
     found = _look_at_output(conversion)

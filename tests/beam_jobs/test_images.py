@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -414,14 +415,21 @@ def test_same_manifest_for_the_same_run(pictures: Path, splits: Path, tmp_path: 
     assert json.loads((splits / "manifest.json").read_bytes())["format_version"] == 1
 
 
-def test_a_plan_meets_the_same_rejections_as_the_run(pictures: Path, tmp_path: Path) -> None:
+def test_a_plan_meets_the_same_rejections_as_the_run(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "list.csv").write_text(f"path,label\n{pictures}/cat/000.jpg,cat\n{tmp_path}/gone.jpg,cat\n")
     convert(pictures, tmp_path / "out")
     before = digests(tmp_path / "out")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     for output, flag in (("new", "--dry-run"), ("out", "--overwrite")):
         with pytest.raises(BadRecordError, match=r"gone\.jpg"):
             convert(tmp_path / "list.csv", tmp_path / output, flag)
         assert digests(tmp_path / "out") == before
+    # Nor does either leave a folder of the engine.
+    assert not list(temporary.iterdir())
 
 
 # No file may become larger than the bytes that come first.
