@@ -391,7 +391,7 @@ def test_a_damaged_file_of_a_folder_is_not_lost(
             reshard(files, "--output", tmp_path / "out")
     assert reshard(files, "--output", tmp_path / "out", "--on-bad-record=skip", "--max-bad-records=1") == 0
     (rejects,) = (tmp_path / "out" / "rejects").iterdir()
-    assert f'{names[1]}"' in rejects.read_text()
+    assert f'{names[1]}", "offset": 0, ' in rejects.read_text()
     found = manifest(tmp_path / "out")
     assert (found.records, sum(found.rejected.values()), found.source.ignored_files) == (120, 1, 0)
     assert "ignored" not in capsys.readouterr().out

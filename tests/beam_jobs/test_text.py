@@ -110,15 +110,16 @@ def test_parts_of_files_and_runs_of_documents_do_not_matter(
     assert digests(tmp_path / "whole") == digests(tmp_path / "parts")
 
 
-def test_same_bytes_on_1_and_2_workers(tmp_path: Path) -> None:
-    # With --no-shuffle: test_no_shuffle.py, of images.
+# In order, images are split alike: test_no_shuffle.py.
+@pytest.mark.parametrize("order", ["--shuffle", pytest.param("--no-shuffle", marks=pytest.mark.matrix)])
+def test_same_bytes_on_1_and_2_workers(tmp_path: Path, order: str) -> None:
     source = tmp_path / "in"
     source.mkdir()
     for number in range(6):
         (source / f"{number}.txt").write_text(PLAY.replace("Citizen", f"Citizen {number} "))
     flags = ["--form", "paragraphs", "--tokenizer", "chars", "--sequence-length", "64", "--num-shards", "6"]
     for workers in "12":
-        convert(source, tmp_path / workers, *flags, "--workers", workers)
+        convert(source, tmp_path / workers, *flags, order, "--workers", workers)
     found = digests(tmp_path / "1")
     assert digests(tmp_path / "2") == found
     assert not [name for name in found if ".tpudata-" in name]

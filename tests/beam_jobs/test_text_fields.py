@@ -90,15 +90,20 @@ def test_a_missing_id_is_an_error_or_a_declared_value(tmp_path: Path, form: str)
     assert dataset.manifest.options["fields"] == {"text": "text", "id": "int=-1"}
 
 
+NUMBERS = (
+    ("x:float", "field 'x' is not a number that fits float32: 1234567890123.0 would become 1234567954432.0"),
+    ("big:int", "field 'big' is not a whole number that fits int64: 18446744073709551615"),
+)
+
+
 @pytest.mark.parametrize(
     ("field", "reason", "shuffle"),
     [
-        (
-            "x:float",
-            "field 'x' is not a number that fits float32: 1234567890123.0 would become 1234567954432.0",
-            "--shuffle",
+        *((*NUMBERS[0], "--shuffle"), (*NUMBERS[1], "--no-shuffle")),
+        *(
+            pytest.param(*case, marks=pytest.mark.matrix)
+            for case in ((*NUMBERS[0], "--no-shuffle"), (*NUMBERS[1], "--shuffle"))
         ),
-        ("big:int", "field 'big' is not a whole number that fits int64: 18446744073709551615", "--no-shuffle"),
     ],
 )
 def test_numbers_of_parquet_name_column_and_row(tmp_path: Path, field: str, reason: str, shuffle: str) -> None:

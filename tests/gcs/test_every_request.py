@@ -27,8 +27,8 @@ KINDS = (
     *("reset", "lost", "truncated", "short", "empty", "html", "unsaid"),
     *("corrupt", "unhashed", "duplicate", "stall", "cut", "503"),
 )
-# The runs of each program that scripts/test takes: the number of the first one, and the step. Steps are prime to the number of
-# kinds, so that a part of the runs has all kinds and all requests.
+# The runs of each program that scripts/test takes, eleven in all: the number of the first one, and the step. Steps are prime to
+# the number of kinds, so that the runs of a program are of different kinds.
 SOME = {"images": (100, 1283), "tar": (330, 1283), "list": (560, 1283), "text": (790, 641), "feed": (0, 31)}
 SKIP = ("--on-bad-record=skip", "--max-bad-records=100%")
 Program = Callable[[FakeGcs], dict[str, str]]

@@ -165,15 +165,18 @@ def test_a_stalled_answer_is_given_up_and_asked_for_again(as_google: FakeGcs, gc
 
 @pytest.mark.parametrize("kind", ["429", "503", "reset", "truncated", "corrupt", "unhashed", "empty", "html", "short"])
 def test_what_does_not_pass_ends_when_the_time_is_over(as_google: FakeGcs, gcs: GcsStorage, kind: str) -> None:
+    impatient = GcsStorage(RetryPolicy(first_wait=0.02, limit=0.25))
+    # The credentials and the connection are there: what takes the time is the tries.
+    assert impatient.read("gs://data/a") == SMALL
     as_google.faults.add(Fault(kind, "read", count=None))
     started = time.monotonic()
     with pytest.raises(StorageUnavailableError) as found:
-        GcsStorage(RetryPolicy(first_wait=0.02, limit=0.25)).read("gs://data/a")
+        impatient.read("gs://data/a")
     assert time.monotonic() - started < 60
     assert "gs://data/a could not be read: " in str(found.value)
     assert "until the time limit of retries. Run again" in str(found.value)
     # The waits grow: 0.25 s are spent on few tries.
-    assert 2 <= as_google.faults.met < 30
+    assert 2 <= as_google.faults.met < 12
 
 
 @pytest.mark.parametrize("packs", [True, False])

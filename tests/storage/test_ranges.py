@@ -91,7 +91,7 @@ def test_names_of_a_large_alphabet_are_cut_with_few_requests(store: FakeGcs, mon
     # The names have 1,000 first characters.
     assert 20 <= len(found) <= listing._RANGES
     assert max(map(len, found)) <= 400
-    assert requests < 1000
+    assert requests < 500
 
 
 def test_a_small_folder_is_one_range_for_one_request(store: FakeGcs) -> None:

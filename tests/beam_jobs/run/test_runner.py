@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
 import shutil
 import sys
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, StandardOptions
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
@@ -80,6 +82,18 @@ def test_every_runner_writes_the_same_examples(tmp_path: Path) -> None:
         run_pipeline(pipeline)
         assert digests(tmp_path / name) == digests(tmp_path / "here"), name
     assert open_dataset(str(tmp_path / "here")).manifest.records == 90
+
+
+def test_options_make_a_view_once_and_their_copies_make_others() -> None:
+    options = pipeline_options(["--impersonate_service_account=a", "--job_name=first"], 1)[0]
+    view = options.view_as(GoogleCloudOptions)
+    assert options.view_as(GoogleCloudOptions) is view
+    for copied in (copy.deepcopy(options), pickle.loads(pickle.dumps(options))):
+        other = copied.view_as(GoogleCloudOptions)
+        other.job_name = "other"
+        # Beam keeps the account out of copies.
+        assert (other.impersonate_service_account, copied.get_all_options()["job_name"]) == (None, "other")
+    assert (view.impersonate_service_account, view.job_name) == ("a", "first")
 
 
 def test_without_a_name_it_is_the_local_one() -> None:
