@@ -11,8 +11,6 @@ from hypothesis import settings
 
 from tests.helpers.kinds import kinds_of
 
-# The collector would take a fifth of the time of importing TensorFlow; it runs again once the tests are collected.
-gc.disable()
 # Tests ask whether XLA can compile a step; making its machine code fast would take a fifth of the time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
@@ -35,6 +33,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not config.getoption("--quick") or collection_path.suffix != ".py" or collection_path.name == "test_smoke.py":
         return None
     return True if kinds_of(collection_path) else None
+
+
+def pytest_collectstart() -> None:
+    """Collect no garbage while test files import TensorFlow, of whose time it takes a fifth."""
+    gc.disable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
