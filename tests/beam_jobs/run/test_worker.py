@@ -11,11 +11,10 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions
 
-from beam_jobs.run import local_workers
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from tests.beam_jobs.pipelines import run_pipeline
 from tests.helpers.forked import Forked
-from tests.helpers.processes import ROOT, assert_nobody_is_left, ends_while_it_loads
+from tests.helpers.processes import assert_nobody_is_left, ends_while_it_loads
 from tpudata.console.process import most_workers
 from tpudata.errors import TpudataError
 
@@ -57,30 +56,6 @@ def test_a_lost_worker_is_an_error_and_no_hang() -> None:
     _ = pipeline | beam.Create([signal.SIGKILL]) | beam.Map(lambda number: os.kill(os.getpid(), number))
     with pytest.raises(TpudataError, match=r"worker process \d+ was ended by SIGKILL\..* fewer --workers"):
         run_pipeline(pipeline)
-
-
-# Of what workers import: the first of them ends, and the others go on.
-LOADS = """
-import os, pathlib, time
-try:
-    pathlib.Path(__file__).with_name("begun").touch(exist_ok=False)
-except FileExistsError:
-    time.sleep(60)
-os._exit(3)
-"""
-
-
-def test_a_run_that_fails_does_not_wait_for_workers_that_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "apache_beam").mkdir()
-    (tmp_path / "apache_beam" / "__init__.py").write_text(LOADS)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
-    monkeypatch.setattr(local_workers, "_STOP_SECONDS", 30.0)
-    pipeline = new_pipeline(pipeline_options([], 2)[0])
-    _ = pipeline | beam.Create([1])
-    began = time.monotonic()
-    with pytest.raises(TpudataError, match=r"worker process \d+ ended with the exit code 3\."):
-        run_pipeline(pipeline)
-    assert time.monotonic() - began < 30
 
 
 def test_workers_are_no_more_than_there_is_use_for(caplog: pytest.LogCaptureFixture) -> None:
