@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import shutil
 import tempfile
 import uuid
 
@@ -35,7 +34,7 @@ from beam_jobs.run.launch import JobRun, Launch
 from beam_jobs.run.lifetime import ends_with_process
 from beam_jobs.run.package import with_package
 from beam_jobs.run.progress import progress_bar
-from beam_jobs.run.runner import is_local, new_pipeline
+from beam_jobs.run.runner import is_local, temporary_pipeline
 from beam_jobs.sources.source import ScannedSource
 from beam_jobs.steps.listing.list_units import numbered_units
 from beam_jobs.steps.make_plan import plan_here
@@ -92,21 +91,15 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
         TpudataError: the input or the output is invalid, or a record was rejected.
     """
     options = conversion.options.for_engine(local=is_local(beam_options))
+    conversion = dataclasses.replace(conversion, options=options)
     with held_request_limits(options.request_limits), with_package(beam_options) as used:
-        return _convert(dataclasses.replace(conversion, options=options), used, launch or Launch())
+        parts = _most_parts(conversion) if is_local(used) else None
+        with temporary_pipeline(used, parts) as pipeline:
+            return _convert(conversion, pipeline, used, launch or Launch())
 
 
-def _convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launch) -> Added | None:
-    pipeline = new_pipeline(beam_options, _most_parts(conversion) if is_local(beam_options) else None)
-    try:
-        return _convert_by(pipeline, conversion, beam_options, launch)
-    finally:
-        # Beam makes it with each pipeline, and removes it after a run alone.
-        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
-
-
-def _convert_by(
-    pipeline: beam.Pipeline, conversion: Conversion, beam_options: PipelineOptions, launch: Launch
+def _convert(
+    conversion: Conversion, pipeline: beam.Pipeline, beam_options: PipelineOptions, launch: Launch
 ) -> Added | None:
     options = conversion.options
     has_ended = functools.partial(job_has_ended, options=beam_options)

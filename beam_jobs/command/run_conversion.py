@@ -107,7 +107,7 @@ def run_conversion(
     output, launch = conversion.options.output, Launch(_report, shows_progress=True, detach=detach)
     end = functools.partial(end_run, output)
     if owns_process():
-        # Garbage collection scans of Beam's modules otherwise take a tenth of a conversion.
+        # `python -m beam_jobs.KIND` has imported Beam without `uncollected_loading`.
         gc.freeze()
     with without_worker_tracebacks(), interruptible(end_workers, end):
         added = convert(conversion, beam_options, launch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import copy
 import logging
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn, TypeVar
@@ -111,6 +112,19 @@ def new_pipeline(options: PipelineOptions, parts: int | None = None) -> beam.Pip
         if "." not in name:
             raise
         raise UsageError(_unusable(name, error)) from None
+
+
+@contextmanager
+def temporary_pipeline(options: PipelineOptions, parts: int | None = None) -> Iterator[beam.Pipeline]:
+    """Yield a new pipeline, and remove its folder of temporary files in the end; Beam only does so after a run.
+
+    The arguments and the errors are those of `new_pipeline`.
+    """
+    pipeline = new_pipeline(options, parts)
+    try:
+        yield pipeline
+    finally:
+        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
 
 
 def _unusable(name: str, error: Exception) -> str:

@@ -4,11 +4,11 @@
 `beam_jobs.run.local_workers`. Nothing that takes time is imported before it watches for that.
 """
 
-import gc
 import logging
 import signal
 import sys
 
+from tpudata.console.loading import uncollected_loading
 from tpudata.console.process import end_with
 
 
@@ -18,12 +18,9 @@ def main() -> None:
     # A Ctrl-C goes to the whole group; the process that started the job ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    # Collections would take a fifth of the import, and those that go through Beam's modules a tenth of a conversion.
-    gc.disable()
-    from apache_beam.runners.worker import sdk_worker_main
+    with uncollected_loading():
+        from apache_beam.runners.worker import sdk_worker_main
 
-    gc.freeze()
-    gc.enable()
     logging.disable(logging.CRITICAL)
     sdk_worker_main.main(sys.argv)
 

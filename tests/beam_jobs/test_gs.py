@@ -92,10 +92,11 @@ def test_a_conversion_there_has_the_bytes_of_one_on_disk(store: FakeGcs, picture
     assert run(["--input", "gs://b/in", "--output", "gs://b/out", "--workers=2", "--read-threads=2", *flags]) == 0
     # Limits of requests reach the workers: two readers in each, and as many uploads at once as there are workers.
     assert store.most_in_flight <= 8
-    # Neither the command nor its steps leave theirs behind. The top of a bucket.
+    # The limits of a conversion end with it.
     assert request_limits() is limits
     store.faults.clear()
     store.faults.add(Fault("slow", "read", "b/in/*", count=None, seconds=0.1))
+    # Into the top of a bucket.
     assert run(["--input", "gs://b/in", "--output", "gs://with.dots_and-more", *flags]) == 0
     assert store.most_in_flight > 16
     assert request_limits() is limits

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.helpers import forked
 from tpudata.console.loading import uncollected_loading
 from tpudata.console.process import run_command
 
@@ -29,6 +30,23 @@ def test_a_command_loads_without_the_collector(fails: bool, monkeypatch: pytest.
     else:
         assert run_command(command) == 7
     assert gc.isenabled()
+
+
+OF_A_COMMAND = """
+import gc, os
+from tpudata.console.loading import uncollected_loading
+from tpudata.console.process import end_with
+
+end_with(os.pipe()[0])
+with uncollected_loading():
+    print(gc.isenabled())
+print(gc.isenabled())
+"""
+
+
+def test_so_does_a_process_that_works_for_a_command() -> None:
+    done = forked.run("-c", OF_A_COMMAND)
+    assert (done.stdout.split(), done.stderr) == (["False", "True"], "")
 
 
 def test_another_program_keeps_its_collector() -> None:

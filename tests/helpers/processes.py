@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,14 @@ def assert_nobody_is_left(group: int) -> None:
                 return
             time.sleep(0.02)
         pytest.fail(f"process group {group} is still there")
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, a minute at most."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def is_running(process: int) -> bool:

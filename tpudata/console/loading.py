@@ -1,4 +1,4 @@
-"""Import TensorFlow or Beam without the garbage collector, in the process of a command."""
+"""Import TensorFlow or Beam without the garbage collector, in the processes of a command."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tpudata.console.process import owns_process
 
 @contextlib.contextmanager
 def uncollected_loading() -> Iterator[None]:
-    """Collect no garbage while large libraries are imported inside, and spare later collections what they made.
+    """Collect no garbage while large libraries are imported inside, and exempt what they made from later collections.
 
-    The collector goes through all their objects again and again and frees none: importing TensorFlow takes 3.6 s instead of 4.6 s,
-    Beam 1.2 s instead of 1.5 s. In a process that does not end with a command of tpudata, nothing is changed.
+    The collector would go through all their objects again and again and free none: without it, importing TensorFlow takes 3.6 s
+    instead of 4.6 s, Beam 1.2 s instead of 1.5 s, and a conversion a tenth less. In another program, nothing is changed.
     """
     if not (owns_process() and gc.isenabled()):
         yield

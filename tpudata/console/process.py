@@ -22,7 +22,7 @@ TERMINATED = 143
 # After a signal: time for the program to end by itself, and then time to remove its temporary files for it.
 _GRACE_SECONDS = 4.0
 _TIDY_SECONDS = 3.0
-# Whether `run_command` runs the command line of this process.
+# Whether this process is one of tpudata's: `run_command` runs its command line, or it ends with the process that started it.
 _is_ours = False
 
 
@@ -76,7 +76,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
 
 
 def owns_process() -> bool:
-    """Return whether this process runs one of tpudata's commands, and ends with it."""
+    """Return whether this process only runs one of tpudata's commands, or a part of one, and ends with it."""
     return _is_ours
 
 
@@ -98,11 +98,13 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
 
 
 def end_with(lifeline: int) -> None:
-    """End this process when its parent closes its end of a pipe, or dies.
+    """End this process, which works for a command, when its parent closes its end of a pipe, or dies.
 
     Args:
         lifeline: descriptor of the pipe's reading end; nothing is ever written to it.
     """
+    global _is_ours
+    _is_ours = True
 
     def watch() -> None:
         os.read(lifeline, 1)

@@ -29,6 +29,7 @@ from tests.beam_jobs.test_gs import stored
 from tests.helpers.fake_dataflow import IMPATIENT, JOB_ID, FakeDataflow
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import make_pictures
+from tests.helpers.processes import wait_for
 from tpudata.cli import main
 from tpudata.errors import OutputError, TpudataError
 from tpudata.storage.select import _storage
@@ -226,13 +227,6 @@ def test_resume_takes_over_from_a_job_that_has_failed(store: FakeGcs, dataflow: 
 def command(store: FakeGcs, dataflow: FakeDataflow) -> Forked:
     words = ("convert", "images", *argv(dataflow))
     return Forked("-c", PROGRAM, *words, environment={"STORAGE_EMULATOR_HOST": store.url})
-
-
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def outcome(pictures: Path, end: str) -> tuple[int, list[str], bool]:

@@ -10,8 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from tests.beam_jobs.run.test_progress import on_a_terminal
 from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
-from tests.helpers.processes import ROOT, assert_nobody_is_left, is_running, running_worker_pool
+from tests.helpers.processes import ROOT, assert_nobody_is_left, is_running, running_worker_pool, wait_for
 from tpudata.errors import OutputError, TpudataError, UsageError
 from tpudata.format import open_dataset
 
@@ -130,13 +129,6 @@ def external(pool: str) -> list[str]:
 def elsewhere(server: str, pool: str) -> list[str]:
     """Flags of a job that goes on without the process that submits it."""
     return ["--runner=PortableRunner", f"--job_endpoint={server}", *external(pool)]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def shards(output: Path) -> int:

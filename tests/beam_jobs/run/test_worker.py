@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -11,16 +12,18 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions
 
+from beam_jobs.run import local_workers
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from tests.beam_jobs.pipelines import run_pipeline
 from tests.helpers.forked import Forked
-from tests.helpers.processes import assert_nobody_is_left, ends_while_it_loads
+from tests.helpers.processes import ROOT, assert_nobody_is_left, ends_while_it_loads, wait_for
 from tpudata.console.process import most_workers
 from tpudata.errors import TpudataError
 
 PROGRAM = """
 import pathlib, sys, time
 import apache_beam as beam
+from beam_jobs.run import local_workers
 from beam_jobs.run import local_workers
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from tests.beam_jobs.pipelines import run_pipeline
@@ -56,6 +59,37 @@ def test_a_lost_worker_is_an_error_and_no_hang() -> None:
     _ = pipeline | beam.Create([signal.SIGKILL]) | beam.Map(lambda number: os.kill(os.getpid(), number))
     with pytest.raises(TpudataError, match=r"worker process \d+ was ended by SIGKILL\..* fewer --workers"):
         run_pipeline(pipeline)
+
+
+# Of what workers import, which takes long.
+LOADS = """
+import os, pathlib, time
+pathlib.Path(__file__).with_name(f"begun{os.getpid()}").touch()
+time.sleep(60)
+"""
+
+
+def test_a_run_that_ends_does_not_wait_for_workers_that_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "apache_beam"
+    library.mkdir()
+    (library / "__init__.py").write_text(LOADS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
+    monkeypatch.setattr(local_workers, "_STOP_SECONDS", 20.0)
+    pipeline = new_pipeline(pipeline_options([], 2)[0])
+    _ = pipeline | beam.Create([1])
+    ends: list[float] = []
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        wait_for(lambda: len(list(library.glob("begun*"))) == 2)
+        ends.append(time.monotonic())
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(pipeline)
+    assert time.monotonic() - ends[0] < 20
 
 
 def test_workers_are_no_more_than_there_is_use_for(caplog: pytest.LogCaptureFixture) -> None:

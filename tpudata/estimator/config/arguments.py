@@ -139,7 +139,7 @@ def check_export(to_tpu: Any, to_cpu: Any, api_version: Any) -> None:
 
 
 def require_v2_behaviour(owner: str) -> None:
-    """Check that TensorFlow 2 behaviour is enabled, as far as model_fn does not choose it.
+    """Check that the behaviour of TensorFlow 2 that the estimator needs is enabled: eager execution and control flow.
 
     Raises:
         UsageError: it is disabled.
@@ -151,7 +151,7 @@ def require_v2_behaviour(owner: str) -> None:
             "model_fn work without them."
         )
     if not tf.compat.v1.control_flow_v2_enabled():
-        # In the old conditions, the writes of tf.summary are lost.
+        # tf.summary writes in a condition, which a step on one replica would not run.
         raise UsageError(
             f"{owner} needs the control flow of TensorFlow 2: remove tf.compat.v1.disable_control_flow_v2(), or call "
             "enable_control_flow_v2() before the estimator is made."
