@@ -222,7 +222,7 @@ def test_tensorflow_names_the_project_that_pays_in_a_header(described: FakeGcs) 
         ("GOOGLE_CLOUD_QUOTA_PROJECT", "no user project"),
     ):
         value = "x-goog-user-project: mine" if "HEADER" in variable else "mine"
-        # A process of its own: TensorFlow reads the variable as it is loaded.
+        # A separate process: TensorFlow reads the variable as it is loaded.
         done = subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, variable: value},

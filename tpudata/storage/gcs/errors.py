@@ -36,7 +36,7 @@ _MOST_WORDS = 400
 _FORBIDDEN = (
     (
         "retention",
-        "Write into a bucket without retention: tpudata replaces and deletes objects of its own as it works.",
+        "Write into a bucket without retention: tpudata replaces and deletes its objects as it works.",
     ),
     (" hold ", "Release the hold (`gcloud storage objects update --no-temporary-hold --no-event-based-hold`)."),
     ("organization's policy", "Run inside of the organisation's VPC service perimeter, or have it extended."),
