@@ -54,7 +54,7 @@ def test_line_ends_and_a_program_that_is_done(tmp_path: Path) -> None:
     path = tmp_path / "main.py"
     path.write_bytes(b"import tensorflow as tf\r\nx = tf.placeholder(tf.float32)\r\n")
     assert main(["migrate", str(path)]) == 0
-    new = b"import tensorflow.compat.v1 as tf\r\nx = tf.placeholder(tf.float32)\r\n"
+    new = b"import tensorflow.compat.v1 as tf\r\ntf.disable_v2_behavior()\r\nx = tf.placeholder(tf.float32)\r\n"
     assert path.read_bytes() == new
     before = path.stat().st_mtime_ns
     assert main(["migrate", str(path)]) == 0

@@ -1,0 +1,197 @@
+"""Uses of TensorFlow 1's sessions and placeholders by code that no estimator calls: TensorFlow 2's behaviour runs it eagerly."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+
+from tpudata.migrate.bindings import Binding, dotted_name, tensorflow_path
+
+# Names that need a graph, and that only a program's own loop has: a model_fn and an input_fn have no session.
+_LOOPS = frozenset(
+    {
+        *("Session", "InteractiveSession", "summary.FileWriter", "train.MonitoredSession", "train.Supervisor"),
+        *("train.MonitoredTrainingSession", "train.SingularMonitoredSession", "train.SessionManager"),
+    }
+)
+# Names that need a graph, which an estimator gives to a model_fn.
+_GRAPHS = frozenset(
+    {
+        *("placeholder", "sparse_placeholder", "gradients", "train.Saver", "train.import_meta_graph", "train.batch"),
+        *(
+            "train.shuffle_batch",
+            "train.string_input_producer",
+            "train.slice_input_producer",
+            "train.range_input_producer",
+        ),
+        "train.start_queue_runners",
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphUse:
+    """A call that needs a graph.
+
+    Attributes:
+        line: its line.
+        name: the function or class, such as `tf.Session`.
+    """
+
+    line: int
+    name: str
+
+
+@dataclasses.dataclass
+class _Scope:
+    """Code that runs together: a module, or a function.
+
+    Attributes:
+        calls: last parts of the names that it calls outside of a graph.
+        uses: what needs a graph and has none.
+    """
+
+    calls: set[str] = dataclasses.field(default_factory=set)
+    uses: list[GraphUse] = dataclasses.field(default_factory=list)
+
+
+class GraphUses:
+    """The uses in the files of a program, by the names that its functions call.
+
+    Args:
+        trees: the files.
+        bindings: names of TensorFlow in each.
+    """
+
+    def __init__(self, trees: Mapping[str, ast.Module], bindings: Mapping[str, Mapping[str, Binding]]) -> None:
+        self._modules = {path: _Reader(bindings[path], tree) for path, tree in trees.items()}
+
+    def find(self, path: str, starts: Iterable[str] | None = None) -> list[GraphUse]:
+        """Return the uses in a file: those of loops, and those that code outside of functions reaches.
+
+        Args:
+            path: the file.
+            starts: files whose code outside of functions counts; None for all.
+        """
+        reached = self._reach(self._modules if starts is None else starts)
+        reader = self._modules[path]
+        found = list(reader.module.uses)
+        for name, scopes in reader.functions.items():
+            for scope in scopes:
+                is_loop = (use for use in scope.uses if use.name in _LOOPS)
+                found += scope.uses if name in reached else is_loop
+        return sorted(set(found), key=lambda use: use.line)
+
+    def reaches_any(self, path: str) -> bool:
+        """Return whether the code of a file outside of its functions reaches a use in any file."""
+        reached = self._reach([path])
+        return bool(self._modules[path].module.uses) or any(
+            scope.uses
+            for reader in self._modules.values()
+            for name, scopes in reader.functions.items()
+            if name in reached
+            for scope in scopes
+        )
+
+    def _reach(self, starts: Iterable[str]) -> set[str]:
+        """Return the names of functions that the code outside of functions calls, by way of others too."""
+        waiting = set().union(*(self._modules[path].module.calls for path in starts))
+        reached: set[str] = set()
+        while waiting:
+            reached |= waiting
+            called = (
+                scope.calls
+                for reader in self._modules.values()
+                for name in waiting & reader.functions.keys()
+                for scope in reader.functions[name]
+            )
+            waiting = set().union(*called) - reached
+        return reached
+
+
+class _Reader:
+    """The scopes of one file."""
+
+    def __init__(self, bindings: Mapping[str, Binding], tree: ast.Module) -> None:
+        self._bindings = bindings
+        self._graphs = {
+            target.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and self._is_new_graph(node.value)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        self.module = _Scope()
+        # Methods and functions by name; a class by that of its __init__.
+        self.functions: dict[str, list[_Scope]] = {}
+        self._read(tree, self.module, has_graph=False)
+
+    def _read(self, node: ast.AST, scope: _Scope, *, has_graph: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            self._read_child(child, scope, has_graph=has_graph, owner=node)
+
+    def _read_child(self, node: ast.AST, scope: _Scope, *, has_graph: bool, owner: ast.AST) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            inner = _Scope()
+            is_constructor = isinstance(owner, ast.ClassDef) and node.name == "__init__"
+            name = owner.name if is_constructor and isinstance(owner, ast.ClassDef) else node.name
+            self.functions.setdefault(name, []).append(inner)
+            for statement in node.body:
+                self._read_child(statement, inner, has_graph=False, owner=node)
+        elif isinstance(node, ast.Lambda):
+            return
+        elif isinstance(node, ast.With):
+            for item in node.items:
+                self._read(item, scope, has_graph=has_graph)
+            opens = any(self._opens_graph(item.context_expr) for item in node.items)
+            for statement in node.body:
+                self._read_child(statement, scope, has_graph=has_graph or opens, owner=node)
+        else:
+            if isinstance(node, ast.Call) and not has_graph:
+                self._note_call(node, scope)
+            self._read(node, scope, has_graph=has_graph)
+
+    def _note_call(self, node: ast.Call, scope: _Scope) -> None:
+        chain = dotted_name(node.func)
+        path = tensorflow_path(node.func, self._bindings)
+        name = ".".join(path) if path else ""
+        if name in _LOOPS | _GRAPHS:
+            scope.uses.append(GraphUse(node.lineno, name))
+        if name == "app.run" or (chain is not None and chain[-2:] == ("app", "run")):
+            given = [
+                item.id for item in (*node.args, *(word.value for word in node.keywords)) if isinstance(item, ast.Name)
+            ]
+            scope.calls.update(given or ["main"])
+        elif chain is not None and not path:
+            scope.calls.add(chain[-1])
+            # A thread calls what it is given.
+            scope.calls.update(
+                word.value.id for word in node.keywords if word.arg == "target" and isinstance(word.value, ast.Name)
+            )
+        elif isinstance(node.func, ast.Attribute) and not path:
+            scope.calls.add(node.func.attr)
+
+    def _is_new_graph(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and tensorflow_path(node.func, self._bindings) == ("Graph",)
+
+    def _opens_graph(self, node: ast.AST) -> bool:
+        """Return whether an expression of a `with` is the `as_default()` of a graph."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "as_default":
+            return False
+        owner = node.func.value
+        chain = dotted_name(owner)
+        return self._is_new_graph(owner) or (
+            chain is not None and (chain[-1] in self._graphs or "graph" in chain[-1].lower())
+        )
+
+
+def iterate_entries(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    """Yield the files that are started as programs: those that ask for `__name__`."""
+    for path, tree in trees.items():
+        if any(
+            isinstance(node, ast.If)
+            and any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test))
+            for node in tree.body
+        ):
+            yield path
