@@ -18,7 +18,7 @@ from typing import Any
 TARGET = Path(__file__).parents[1] / "tpudata" / "migrate" / "v1_names.txt"
 HEAD = """\
 # Names of TensorFlow, by module: written by scripts/_v1_names.py, read by tpudata/migrate/tensorflow_names.py.
-# "v1": of tensorflow.compat.v1 alone; "v2": of tensorflow alone; "both": of both; "keyword": parameters of compat.v1's function alone.
+# "v1": of tensorflow.compat.v1 alone; "v2": of tensorflow alone; "both"; "keyword": parameters of compat.v1's function alone.
 """
 # Modules with separate rules: Keras comes from another package, and raw_ops are the same in both.
 LEFT_OUT = {"keras", "compat", "raw_ops", "estimator", "contrib", "layers"}

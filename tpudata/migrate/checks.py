@@ -20,8 +20,8 @@ _PRIVATE = {
 }
 
 
-def star_imports(tree: ast.AST, files: Mapping[str, ast.Module]) -> Notes:
-    """Yield the line and a note for each import of all names of a module that may bind TensorFlow's.
+def indirect_imports(tree: ast.AST, files: Mapping[str, ast.Module]) -> Notes:
+    """Yield the line and a note for each import that binds, or may bind, a name of TensorFlow by way of another module.
 
     Args:
         tree: the program.
@@ -31,31 +31,38 @@ def star_imports(tree: ast.AST, files: Mapping[str, ast.Module]) -> Notes:
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     others = {PurePath(path).stem: other for path, other in files.items()}
     for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom) or node.names[0].name != "*":
+        if not isinstance(node, ast.ImportFrom):
             continue
         line, module = node.lineno, "." * node.level + (node.module or "")
-        if node.level == 0 and module_path(f"{module}.*") is not None:
-            yield (
-                node.lineno,
-                f"names that come from {module} by * are not seen. Import them by name, and migrate again.",
-            )
-            continue
+        is_of_tensorflow = node.level == 0 and module_path(f"{module}.*") is not None
+        names = {alias.asname or alias.name for alias in node.names}
         other = others.get(module.rpartition(".")[2])
-        if other is not None:
-            names = sorted(find_bindings(other).keys() & (used | bound.keys()))
-        elif module.partition(".")[0] in sys.stdlib_module_names:
+        if is_of_tensorflow and names == {"*"}:
+            yield line, f"names that come from {module} by * are not seen. Import them by name, and migrate again."
+        if is_of_tensorflow or module.partition(".")[0] in sys.stdlib_module_names:
             continue
+        if names != {"*"}:
+            found = {name for name in names if name == "tf" or (other is not None and name in find_bindings(other))}
+            words = f"{module} imports"
+        elif other is not None:
+            found = find_bindings(other).keys() & used
+            words = f"`from {module} import *` binds"
         else:
             # Whoever imports TensorFlow calls it tf, as a rule.
-            names = sorted(({"tf"} & used) | {name for name, item in bound.items() if not item.path})
-            names = [name for name in names if name not in bound or bound[name].statement.lineno < line]
-        for name in names:
-            may = "binds" if other is not None else "may bind"
-            yield (
-                node.lineno,
-                f"`from {module} import *` {may} {name}, of which its uses here know nothing. Import by name, and"
-                " TensorFlow in this file, and migrate again.",
-            )
+            found = ({"tf"} | {name for name, item in bound.items() if not item.path}) & used
+            found = {name for name in found if name not in bound or bound[name].statement.lineno < line}
+            words = f"`from {module} import *` may bind"
+        for name in sorted(found):
+            if name in bound:
+                yield (
+                    line,
+                    f"{words} {name} anew, and its uses were taken for the import's. Import what you need of {module} by name.",
+                )
+            else:
+                yield (
+                    line,
+                    f"{words} {name}, so its uses here were not looked at. Import TensorFlow in this file, and migrate again.",
+                )
 
 
 def reused_names(tree: ast.AST, bindings: Container[str]) -> Notes:

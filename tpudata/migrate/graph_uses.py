@@ -144,9 +144,9 @@ class _Reader:
         elif isinstance(node, ast.With):
             for item in node.items:
                 self._read(item, scope, has_graph=has_graph)
-            opens = any(self._opens_graph(item.context_expr) for item in node.items)
+                has_graph = has_graph or self._opens_graph(item.context_expr)
             for statement in node.body:
-                self._read_child(statement, scope, has_graph=has_graph or opens, owner=node)
+                self._read_child(statement, scope, has_graph=has_graph, owner=node)
         else:
             if isinstance(node, ast.Call) and not has_graph:
                 self._note_call(node, scope)
@@ -156,7 +156,7 @@ class _Reader:
         chain = dotted_name(node.func)
         path = tensorflow_path(node.func, self._bindings)
         name = ".".join(path) if path else ""
-        if name in _LOOPS | _GRAPHS:
+        if name in _LOOPS | _GRAPHS and not _names_graph(node):
             scope.uses.append(GraphUse(node.lineno, name))
         if name == "app.run" or (chain is not None and chain[-2:] == ("app", "run")):
             given = [
@@ -176,14 +176,22 @@ class _Reader:
         return isinstance(node, ast.Call) and tensorflow_path(node.func, self._bindings) == ("Graph",)
 
     def _opens_graph(self, node: ast.AST) -> bool:
-        """Return whether an expression of a `with` is the `as_default()` of a graph."""
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "as_default":
+        """Return whether an expression of a `with` is the `as_default()` of a graph, or a session of one."""
+        if not isinstance(node, ast.Call):
+            return False
+        if _names_graph(node):
+            return tensorflow_path(node.func, self._bindings) == ("Session",)
+        if not isinstance(node.func, ast.Attribute) or node.func.attr != "as_default":
             return False
         owner = node.func.value
         chain = dotted_name(owner)
         return self._is_new_graph(owner) or (
             chain is not None and (chain[-1] in self._graphs or "graph" in chain[-1].lower())
         )
+
+
+def _names_graph(node: ast.Call) -> bool:
+    return any(item.arg == "graph" for item in node.keywords)
 
 
 def iterate_entries(trees: Mapping[str, ast.Module]) -> Iterator[str]:

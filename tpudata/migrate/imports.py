@@ -58,6 +58,7 @@ def _import_texts(program: Rewriter, statement: _Import) -> list[str]:
     bound = {name: item for name, item in program.plan.bindings.items() if item.statement is statement}
     left: list[str] = []
     moved: list[str] = []
+    parts: dict[str, list[str]] = {}
     for alias in statement.names:
         name = alias.asname or (alias.name if isinstance(statement, ast.ImportFrom) else alias.name.split(".")[0])
         binding = bound.get(name)
@@ -80,7 +81,7 @@ def _import_texts(program: Rewriter, statement: _Import) -> list[str]:
             left.append(f"tensorflow.compat.v1.{own.removeprefix('tensorflow.')}")
         else:
             part = (statement.module or "").removeprefix("tensorflow")
-            moved.append(f"from tensorflow.compat.v1{part} import {own}")
+            parts.setdefault(f"tensorflow.compat.v1{part}", []).append(own)
     texts = []
     if left and isinstance(statement, ast.Import):
         texts.append(f"import {', '.join(left)}")
@@ -92,7 +93,7 @@ def _import_texts(program: Rewriter, statement: _Import) -> list[str]:
                 f"{module} is gone. Remove the import, and write what it gave with what TensorFlow has today.",
             )
         texts.append(f"from {module} import {', '.join(left)}")
-    return [*moved, *texts]
+    return [*moved, *(f"from {module} import {', '.join(names)}" for module, names in parts.items()), *texts]
 
 
 def _is_replaced(binding: Binding) -> bool:

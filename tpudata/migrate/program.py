@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from tpudata.errors import DatasetError
 from tpudata.migrate.calls import CallRewriter
-from tpudata.migrate.checks import dimension_values, private_imports, reused_names, star_imports
+from tpudata.migrate.checks import dimension_values, indirect_imports, private_imports, reused_names
 from tpudata.migrate.imports import rewrite_imports
 from tpudata.migrate.plans import plan_files
 
@@ -92,7 +92,7 @@ def _parse(text: str, where: str) -> ast.Module:
 def _migrate(program: CallRewriter, files: Mapping[str, ast.Module], *, mentions_keras: bool) -> Migration:
     tree, bindings = program.tree, program.plan.bindings
     imports = {name: item for name, item in bindings.items() if not isinstance(item.statement, ast.Assign)}
-    program.notes += [*star_imports(tree, files), *reused_names(tree, imports), *private_imports(tree)]
+    program.notes += [*indirect_imports(tree, files), *reused_names(tree, imports), *private_imports(tree)]
     if bindings:
         for node in ast.walk(tree):
             program.rewrite(node)

@@ -114,7 +114,7 @@ class Rewriter(abc.ABC):
         self.done |= {id(part) for part in parts}
         if any(path[: len(part)] == part for part in _OF_OLD_KERAS) and path != ("layers",):
             self.old_keras = min(self.old_keras or node.lineno, node.lineno)
-        for part in parts:
+        for part in parts if not is_gone_slim(path) else ():
             own = self.path(part)
             target = None if own is None else find_target(own, is_whole=part is node)
             if target is not None:
@@ -153,6 +153,11 @@ class Rewriter(abc.ABC):
         return True
 
 
+def is_gone_slim(path: Path) -> bool:
+    """Return whether a path is a part of tf.contrib.slim that the package tf_slim does not give."""
+    return any(path[: len(prefix)] == prefix and set(path[len(prefix) :][:1]) & SLIM_GONE for prefix in _SLIM_PATHS)
+
+
 def find_target(path: Path, *, is_whole: bool) -> str | None:
     """Return the current name of a path below TensorFlow, or None if it has none.
 
@@ -162,8 +167,7 @@ def find_target(path: Path, *, is_whole: bool) -> str | None:
     """
     for prefix in _SLIM_PATHS:
         if path[: len(prefix)] == prefix:
-            rest = path[len(prefix) :]
-            return None if rest[:1] and rest[0] in SLIM_GONE else ".".join(("{slim}", *rest))
+            return ".".join(("{slim}", *path[len(prefix) :]))
     if path == ("estimator",):
         # Its names are in tpudata.estimator; of what is not, the longer path is noted.
         return "{est}" if is_whole else None

@@ -14,7 +14,9 @@ _FILE = FilePath(__file__).with_name("v1_names.txt")
 # Parts that are not listed: of TensorFlow 1 alone; of Keras, whose classes TensorFlow 2 has there; the rest has separate rules.
 _OF_V1 = frozenset({"contrib", "layers"})
 _OF_KERAS = frozenset({"losses", "metrics", "optimizers", "initializers"})
-_UNLISTED = frozenset({"keras", "compat", "raw_ops", "estimator", "python", "core", "version", "pywrap_tensorflow"})
+_UNLISTED = frozenset(
+    {"keras", "compat", "raw_ops", "estimator", "python", "core", "version", "pywrap_tensorflow", "examples"}
+)
 
 
 class Api(enum.Enum):
