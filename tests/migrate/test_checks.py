@@ -42,24 +42,27 @@ def test_leaves_other_values(lines: str) -> None:
 
 def test_notes_names_that_come_by_way_of_another_module() -> None:
     helper = "import tensorflow as tf\nx = tf.to_float(1)\n"
+    new = "import tensorflow.compat.v2 as tf\n"
     for lines, words in (
         (
             "from pkg.helper import *\ntf.to_float(1)\n",
             "`from pkg.helper import *` binds tf, so its uses here were not looked at",
         ),
-        ("from .helper import *\nimport tensorflow as tf\ntf.to_float(1)\n", "`from .helper import *` binds tf anew"),
+        ("import tensorflow as tf\nfrom .new import *\ntf.to_float(1)\n", "`from .new import *` binds tf anew"),
         ("from other import *\ntf.to_float(1)\n", "`from other import *` may bind tf, so its"),
         ("import tensorflow as tf\nfrom other import *\ntf.to_float(1)\n", "`from other import *` may bind tf anew"),
         ("from helper import tf\ntf.to_float(1)\n", "helper imports tf, so its uses"),
     ):
-        found = migrate_files({"main.py": lines, "helper.py": helper})["main.py"]
+        found = migrate_files({"main.py": lines, "helper.py": helper, "new.py": new})["main.py"]
         assert [note.text.startswith(words) for note in found.notes] == [True], found.notes
     for lines in (
         "from other import *\nimport tensorflow as tf\ntf.to_float(1)\n",
         "from math import *\nimport tensorflow as tf\ntf.to_float(1)\n",
         "import tensorflow as tf\nfrom plain import *\ntf.to_float(1)\n",
+        # The same TensorFlow under the same name, before and after.
+        "import tensorflow as tf\nfrom helper import *\ntf.to_float(1)\n",
     ):
-        assert migrate_files({"main.py": lines, "plain.py": "x = 1\n"})["main.py"].notes == ()
+        assert migrate_files({"main.py": lines, "plain.py": "x = 1\n", "helper.py": helper})["main.py"].notes == ()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import PurePath
 from typing import TypeAlias
 
-from tpudata.migrate.bindings import find_bindings, module_path
+from tpudata.migrate.bindings import module_path
+from tpudata.migrate.plans import FilePlan
 
 Notes: TypeAlias = Iterator[tuple[int, str]]
 # Parts of the package that programs import, which are not its API.
@@ -20,16 +21,17 @@ _PRIVATE = {
 }
 
 
-def indirect_imports(tree: ast.AST, files: Mapping[str, ast.Module]) -> Notes:
+def indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) -> Notes:
     """Yield the line and a note for each import that binds, or may bind, a name of TensorFlow by way of another module.
 
     Args:
-        tree: the program.
-        files: all files of the program, by path.
+        path: the file.
+        tree: its syntax tree.
+        plans: those of all files of the program.
     """
-    bound = find_bindings(tree)
+    bound = plans[path].bindings
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    others = {PurePath(path).stem: other for path, other in files.items()}
+    others = {PurePath(other).stem: plan for other, plan in plans.items()}
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom):
             continue
@@ -42,10 +44,10 @@ def indirect_imports(tree: ast.AST, files: Mapping[str, ast.Module]) -> Notes:
         if is_of_tensorflow or module.partition(".")[0] in sys.stdlib_module_names:
             continue
         if names != {"*"}:
-            found = {name for name in names if name == "tf" or (other is not None and name in find_bindings(other))}
+            found = {name for name in names if name == "tf" or (other is not None and name in other.bindings)}
             words = f"{module} imports"
         elif other is not None:
-            found = find_bindings(other).keys() & used
+            found = other.bindings.keys() & used
             words = f"`from {module} import *` binds"
         else:
             # Whoever imports TensorFlow calls it tf, as a rule.
@@ -53,6 +55,8 @@ def indirect_imports(tree: ast.AST, files: Mapping[str, ast.Module]) -> Notes:
             found = {name for name in found if name not in bound or bound[name].statement.lineno < line}
             words = f"`from {module} import *` may bind"
         for name in sorted(found):
+            if other is not None and name in bound and _is_same(name, plans[path], other):
+                continue
             if name in bound:
                 yield (
                     line,
@@ -63,6 +67,12 @@ def indirect_imports(tree: ast.AST, files: Mapping[str, ast.Module]) -> Notes:
                     line,
                     f"{words} {name}, so its uses here were not looked at. Import TensorFlow in this file, and migrate again.",
                 )
+
+
+def _is_same(name: str, plan: FilePlan, other: FilePlan) -> bool:
+    """Return whether a name means the same part of the same TensorFlow in two files, which it has after the rewrite, too."""
+    own, foreign = plan.bindings[name], other.bindings.get(name)
+    return foreign is not None and own.path == foreign.path and plan.version is other.version
 
 
 def reused_names(tree: ast.AST, bindings: Container[str]) -> Notes:

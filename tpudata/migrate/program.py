@@ -73,7 +73,8 @@ def migrate_files(texts: Mapping[str, str]) -> dict[str, Migration]:
     found: dict[str, Migration] = {}
     for path, text in texts.items():
         program = CallRewriter(text, trees[path], plans[path])
-        found[path] = _migrate(program, trees, mentions_keras=not sets_old_keras)
+        program.notes += indirect_imports(path, trees[path], plans)
+        found[path] = _migrate(program, mentions_keras=not sets_old_keras)
         sets_old_keras |= program.old_keras is not None
     return found
 
@@ -89,10 +90,10 @@ def _parse(text: str, where: str) -> ast.Module:
         ) from None
 
 
-def _migrate(program: CallRewriter, files: Mapping[str, ast.Module], *, mentions_keras: bool) -> Migration:
+def _migrate(program: CallRewriter, *, mentions_keras: bool) -> Migration:
     tree, bindings = program.tree, program.plan.bindings
     imports = {name: item for name, item in bindings.items() if not isinstance(item.statement, ast.Assign)}
-    program.notes += [*indirect_imports(tree, files), *reused_names(tree, imports), *private_imports(tree)]
+    program.notes += [*reused_names(tree, imports), *private_imports(tree)]
     if bindings:
         for node in ast.walk(tree):
             program.rewrite(node)
