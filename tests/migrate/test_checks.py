@@ -40,6 +40,15 @@ def test_leaves_other_values(lines: str) -> None:
     assert migrate(HEAD + lines + "\n", "a.py").notes == ()
 
 
+def test_a_program_with_the_old_shapes_keeps_their_values() -> None:
+    sessions = "import tensorflow as tf\nx = tf.placeholder(tf.float32, [3])\nprint(x.shape[0].value)\n"
+    assert migrate(sessions, "a.py").notes == ()
+    estimator = "import tensorflow as tf\ntf.estimator.RunConfig()\n{}print(x.shape[0].value)\n"
+    assert migrate(estimator.format("tf.disable_v2_tensorshape()\n"), "a.py").notes == ()
+    # It goes, since the estimator needs TensorFlow 2's behaviour.
+    assert len(migrate(estimator.format("tf.disable_v2_behavior()\n"), "a.py").notes) == 1
+
+
 def test_notes_names_that_come_by_way_of_another_module() -> None:
     helper = "import tensorflow as tf\nx = tf.to_float(1)\n"
     new = "import tensorflow.compat.v2 as tf\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
 from tpudata.migrate.bindings import Binding, dotted_name, find_bindings, find_paths
@@ -27,6 +27,7 @@ class FilePlan:
         bindings: names of TensorFlow in the file.
         version: the API that the program is written for.
         uses_estimator: whether an estimator runs the program that the file belongs to.
+        has_old_shapes: whether dimensions of shapes have a `value` in the program, as in TensorFlow 1.
         disables_v2: whether the file gets `disable_v2_behavior()`, as a program of sessions needs it.
         notes: lines, and what a person has to do there.
     """
@@ -34,6 +35,7 @@ class FilePlan:
     bindings: dict[str, Binding]
     version: Version
     uses_estimator: bool
+    has_old_shapes: bool
     disables_v2: bool
     notes: tuple[tuple[int, str], ...]
 
@@ -56,7 +58,9 @@ class _Planner:
             path: {by_name[name] for name in _imported_names(tree) & by_name.keys()} for path, tree in trees.items()
         }
         self._estimators = {path for path, tree in trees.items() if _uses_estimator(tree, self._bindings[path])}
-        self._settled = {path for path, tree in trees.items() if _sets_behaviour(tree)}
+        self._settled = {path for path, tree in trees.items() if _calls(tree, _BEHAVIOURS)}
+        self._old_behaviour = {path for path, tree in trees.items() if _calls(tree, {"disable_v2_behavior"})}
+        self._old_shapes = {path for path, tree in trees.items() if _calls(tree, {"disable_v2_tensorshape"})}
 
     def plan(self) -> dict[str, FilePlan]:
         """Return the plan of each file."""
@@ -67,8 +71,15 @@ class _Planner:
             uses_estimator = any(program & self._estimators for program in programs)
             settled = any(program & (self._settled | disabling) for program in programs)
             notes = self._notes(path, uses_estimator=uses_estimator, settled=settled)
+            # With an estimator, disable_v2_behavior goes.
+            old_shapes = self._old_shapes if uses_estimator else self._old_shapes | self._old_behaviour | disabling
             plans[path] = FilePlan(
-                self._bindings[path], self._versions[path], uses_estimator, path in disabling, tuple(notes)
+                self._bindings[path],
+                self._versions[path],
+                uses_estimator=uses_estimator,
+                has_old_shapes=any(program & old_shapes for program in programs),
+                disables_v2=path in disabling,
+                notes=tuple(notes),
             )
         return plans
 
@@ -142,9 +153,10 @@ def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:
     return False
 
 
-def _sets_behaviour(tree: ast.Module) -> bool:
+def _calls(tree: ast.Module, names: Collection[str]) -> bool:
+    """Return whether a file calls a function of one of these names."""
     chains = (dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(chain is not None and chain[-1] in _BEHAVIOURS for chain in chains)
+    return any(chain is not None and chain[-1] in names for chain in chains)
 
 
 def _imported_names(tree: ast.Module) -> set[str]:

@@ -98,7 +98,8 @@ def _migrate(program: CallRewriter, *, mentions_keras: bool) -> Migration:
         for node in ast.walk(tree):
             program.rewrite(node)
         rewrite_imports(program)
-        program.notes += dimension_values(tree, program.root)
+        if not program.plan.has_old_shapes:
+            program.notes += dimension_values(tree, program.root)
     if program.old_keras is not None and mentions_keras:
         program.notes.append(
             (
