@@ -118,3 +118,8 @@ def test_two_programs_at_once_are_two() -> None:
     assert "disable_v2_behavior" in found["iris.py"].text
     assert "disable_v2_behavior" not in found["train.py"].text
     assert found["iris.py"].notes == ()
+
+
+def test_reads_expressions_deeper_than_the_stack() -> None:
+    text = f"import tensorflow as tf\nx = tf.Session(){' + 1' * 1500}\n"
+    assert "tf.disable_v2_behavior()" in migrate(text, "a.py").text

@@ -35,6 +35,7 @@ def test_carries_the_names_of_the_installed_tensorflow() -> None:
         ("mul", Api.UNKNOWN),
         ("__version__", Api.UNLISTED),
         ("keras.layers.Dense", Api.UNLISTED),
+        ("experimental.numpy.array", Api.UNLISTED),
     ],
 )
 def test_finds_the_api_of_a_name(name: str, api: Api) -> None:

@@ -19,7 +19,6 @@ OLD, NEW = "import tensorflow as tf\n", "import tensorflow.compat.v1 as tf\n"
         "import tensorflow as tf\nx = tf.contrib.layers.layer_norm\n",
         "from tensorflow.contrib import tpu\n",
         "from tensorflow.gfile import Exists\n",
-        "import tensorflow.compat.v1 as tf\n",
     ],
 )
 def test_a_helper_file_is_of_the_release_of_the_program(other: str) -> None:
@@ -27,6 +26,12 @@ def test_a_helper_file_is_of_the_release_of_the_program(other: str) -> None:
     assert found["a/helper.py"].text == HELPER.replace(OLD, NEW)
     assert found["a/helper.py"].notes == ()
     assert migrate_files({path: item.text for path, item in found.items()})["a/helper.py"].changes == 0
+
+
+def test_notes_a_helper_file_that_was_not_ported_with_the_others() -> None:
+    found = migrate_files({"helper.py": HELPER, "main.py": NEW})["helper.py"]
+    assert found.text == HELPER.replace(OLD, NEW)
+    assert [note.line for note in found.notes] == [4]
 
 
 @pytest.mark.parametrize(

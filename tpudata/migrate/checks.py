@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from tpudata.migrate.bindings import module_path
 from tpudata.migrate.plans import FilePlan
+from tpudata.migrate.versions import is_written_for_v1
 
 Notes: TypeAlias = Iterator[tuple[int, str]]
 # Parts of the package that programs import, which are not its API.
@@ -72,7 +73,11 @@ def indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) ->
 def _is_same(name: str, plan: FilePlan, other: FilePlan) -> bool:
     """Return whether a name means the same part of the same TensorFlow in two files, which it has after the rewrite, too."""
     own, foreign = plan.bindings[name], other.bindings.get(name)
-    return foreign is not None and own.path == foreign.path and plan.version is other.version
+    return (
+        foreign is not None
+        and own.path == foreign.path
+        and is_written_for_v1(plan.version) == is_written_for_v1(other.version)
+    )
 
 
 def reused_names(tree: ast.AST, bindings: Container[str]) -> Notes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from tpudata.migrate.bindings import Binding, dotted_name, tensorflow_path
 
@@ -54,6 +55,14 @@ class _Scope:
 
     calls: set[str] = dataclasses.field(default_factory=set)
     uses: list[GraphUse] = dataclasses.field(default_factory=list)
+
+
+class _Place(NamedTuple):
+    """Where a node stands: its scope, whether a graph is open there, and the node that holds it."""
+
+    scope: _Scope
+    has_graph: bool
+    owner: ast.AST
 
 
 class GraphUses:
@@ -125,32 +134,33 @@ class _Reader:
         self.module = _Scope()
         # Methods and functions by name; a class by that of its __init__.
         self.functions: dict[str, list[_Scope]] = {}
-        self._read(tree, self.module, has_graph=False)
+        self._read(tree)
 
-    def _read(self, node: ast.AST, scope: _Scope, *, has_graph: bool) -> None:
-        for child in ast.iter_child_nodes(node):
-            self._read_child(child, scope, has_graph=has_graph, owner=node)
+    def _read(self, tree: ast.Module) -> None:
+        # A list, not a recursion: expressions may be nested deeper than Python's stack.
+        waiting: list[tuple[ast.AST, _Place]] = [(node, _Place(self.module, False, tree)) for node in tree.body]
+        while waiting:
+            node, place = waiting.pop()
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                inner = _Place(self._add_function(node, place.owner), False, node)
+                waiting += [(statement, inner) for statement in node.body]
+            elif isinstance(node, ast.With):
+                has_graph = place.has_graph
+                for item in node.items:
+                    waiting.append((item, place._replace(has_graph=has_graph)))
+                    has_graph = has_graph or self._opens_graph(item.context_expr)
+                waiting += [(statement, place._replace(has_graph=has_graph)) for statement in node.body]
+            elif not isinstance(node, ast.Lambda):
+                if isinstance(node, ast.Call) and not place.has_graph:
+                    self._note_call(node, place.scope)
+                waiting += [(child, place._replace(owner=node)) for child in ast.iter_child_nodes(node)]
 
-    def _read_child(self, node: ast.AST, scope: _Scope, *, has_graph: bool, owner: ast.AST) -> None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            inner = _Scope()
-            is_constructor = isinstance(owner, ast.ClassDef) and node.name == "__init__"
-            name = owner.name if is_constructor and isinstance(owner, ast.ClassDef) else node.name
-            self.functions.setdefault(name, []).append(inner)
-            for statement in node.body:
-                self._read_child(statement, inner, has_graph=False, owner=node)
-        elif isinstance(node, ast.Lambda):
-            return
-        elif isinstance(node, ast.With):
-            for item in node.items:
-                self._read(item, scope, has_graph=has_graph)
-                has_graph = has_graph or self._opens_graph(item.context_expr)
-            for statement in node.body:
-                self._read_child(statement, scope, has_graph=has_graph, owner=node)
-        else:
-            if isinstance(node, ast.Call) and not has_graph:
-                self._note_call(node, scope)
-            self._read(node, scope, has_graph=has_graph)
+    def _add_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: ast.AST) -> _Scope:
+        scope = _Scope()
+        is_constructor = isinstance(owner, ast.ClassDef) and node.name == "__init__"
+        name = owner.name if is_constructor and isinstance(owner, ast.ClassDef) else node.name
+        self.functions.setdefault(name, []).append(scope)
+        return scope
 
     def _note_call(self, node: ast.Call, scope: _Scope) -> None:
         chain = dotted_name(node.func)

@@ -45,7 +45,7 @@ class TensorflowNames:
 
     def find_api(self, path: Path) -> Api:
         """Return the API that has a name; what follows a class or a function in the path is ignored."""
-        if not path or path[0] in _UNLISTED or path[0].startswith("_"):
+        if not path or path[0] in _UNLISTED or path[0].startswith("_") or path[:2] == ("experimental", "numpy"):
             return Api.UNLISTED
         if path[0] in _OF_V1:
             return Api.V1

@@ -15,7 +15,9 @@ class Version(enum.Enum):
 
     # Names or parameters of TensorFlow 1.
     V1 = "1"
-    # tf.estimator alone, which TensorFlow 2 had as well.
+    # `import tensorflow.compat.v1 as tf`: it is ported.
+    PORTED = "1, on TensorFlow 2"
+    # Next to a ported file, which may have been ported with it; or tf.estimator alone, which TensorFlow 2 had as well.
     MAYBE_V1 = "1, or 2 up to 2.15"
     # `tf.compat.v1.x` next to names of TensorFlow 2, as tf_upgrade_v2 writes it, or names of TensorFlow 2 alone.
     V2 = "2"
@@ -27,7 +29,7 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding]) -> Version:
     imports = [binding for binding in bindings.values() if not isinstance(binding.statement, ast.Assign)]
     roots = [binding for binding in imports if not binding.path]
     if any(binding.is_v1 for binding in roots):
-        return Version.V1
+        return Version.PORTED
     paths = [path for _, path in find_paths(tree, bindings)]
     if any(binding.is_v2 for binding in roots) or any(path[:2] == ("compat", "v1") for path in paths):
         return Version.V2
@@ -44,13 +46,17 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding]) -> Version:
 
 def find_program_versions(versions: Mapping[str, Version]) -> dict[str, Version]:
     """Return the API of each file of a program, given what each shows by itself: one of TensorFlow 1 decides for the others."""
-    is_v1 = Version.V1 in versions.values()
-    return {path: Version.V1 if is_v1 and version is not Version.V2 else version for path, version in versions.items()}
+    shown = set(versions.values())
+    open_version = Version.V1 if Version.V1 in shown else Version.MAYBE_V1 if Version.PORTED in shown else None
+    return {
+        path: open_version or version if version in (Version.UNDECIDED, Version.MAYBE_V1) else version
+        for path, version in versions.items()
+    }
 
 
 def is_written_for_v1(version: Version) -> bool:
     """Return whether a file gets `tensorflow.compat.v1`."""
-    return version in (Version.V1, Version.MAYBE_V1)
+    return version in (Version.V1, Version.PORTED, Version.MAYBE_V1)
 
 
 def _has_keywords(tree: ast.AST, bindings: Mapping[str, Binding]) -> bool:
