@@ -75,15 +75,11 @@ class GraphUses:
 
     def __init__(self, trees: Mapping[str, ast.Module], bindings: Mapping[str, Mapping[str, Binding]]) -> None:
         self._modules = {path: _Reader(bindings[path], tree) for path, tree in trees.items()}
+        self._reached = self._reach(self._modules)
 
-    def find(self, path: str, starts: Iterable[str] | None = None) -> list[GraphUse]:
-        """Return the uses in a file: those of loops, and those that code outside of functions reaches.
-
-        Args:
-            path: the file.
-            starts: files whose code outside of functions counts; None for all.
-        """
-        reached = self._reach(self._modules if starts is None else starts)
+    def find(self, path: str) -> list[GraphUse]:
+        """Return the uses in a file: those of loops, and those that code outside of the functions of any file reaches."""
+        reached = self._reached
         reader = self._modules[path]
         found = list(reader.module.uses)
         for name, scopes in reader.functions.items():
@@ -94,13 +90,14 @@ class GraphUses:
 
     def reaches_any(self, path: str) -> bool:
         """Return whether the code of a file outside of its functions reaches a use in any file."""
+        if self._modules[path].module.uses:
+            return True
         reached = self._reach([path])
-        return bool(self._modules[path].module.uses) or any(
+        return any(
             scope.uses
             for reader in self._modules.values()
-            for name, scopes in reader.functions.items()
-            if name in reached
-            for scope in scopes
+            for name in reader.functions.keys() & reached
+            for scope in reader.functions[name]
         )
 
     def _reach(self, starts: Iterable[str]) -> set[str]:

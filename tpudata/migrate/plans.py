@@ -57,6 +57,7 @@ class _Planner:
         self._imports = {
             path: {by_name[name] for name in _imported_names(tree) & by_name.keys()} for path, tree in trees.items()
         }
+        self._closures = {path: self._close(path) for path in trees}
         self._estimators = {path for path, tree in trees.items() if _uses_estimator(tree, self._bindings[path])}
         self._settled = {path for path, tree in trees.items() if _calls(tree, _BEHAVIOURS)}
         self._old_behaviour = {path for path, tree in trees.items() if _calls(tree, {"disable_v2_behavior"})}
@@ -85,10 +86,9 @@ class _Planner:
 
     def _programs_of(self, path: str) -> list[set[str]]:
         """Return the files of each program that a file belongs to: what it imports, and who imports it."""
-        closures = (self._closure(other) for other in self._trees)
-        return [closure for closure in closures if path in closure]
+        return [closure for closure in self._closures.values() if path in closure]
 
-    def _closure(self, path: str) -> set[str]:
+    def _close(self, path: str) -> set[str]:
         found: set[str] = set()
         waiting = {path}
         while waiting:
@@ -106,7 +106,7 @@ class _Planner:
         starters = {
             other
             for other in self._entries
-            if path in self._closure(other) and (other == path or not self._bindings[other])
+            if path in self._closures[other] and (other == path or not self._bindings[other])
         }
         return path in starters or bool(starters and self._uses.find(path))
 
