@@ -123,3 +123,14 @@ def test_two_programs_at_once_are_two() -> None:
 def test_reads_expressions_deeper_than_the_stack() -> None:
     text = f"import tensorflow as tf\nx = tf.Session(){' + 1' * 1500}\n"
     assert "tf.disable_v2_behavior()" in migrate(text, "a.py").text
+
+
+def test_notes_sessions_on_a_tpu() -> None:
+    text = (
+        "import tensorflow as tf\nfrom tensorflow.contrib import tpu\n"
+        "with tf.Session('grpc://t') as session:\n    session.run(tpu.initialize_system())\n"
+    )
+    found = migrate(text, "a.py")
+    assert "session.run(tf.tpu.initialize_system())" in found.text
+    assert [(note.line, note.text[:17]) for note in found.notes] == [(4, "sessions on a TPU")]
+    assert [note.text[:17] for note in migrate(found.text, "a.py").notes] == ["sessions on a TPU"]

@@ -10,6 +10,8 @@ from tpudata.migrate.versions import Version
 
 _SUMMARIES_OF_STEPS = frozenset(f"contrib.summary.{kind}" for kind in ("scalar", "histogram", "image", "audio"))
 _XAVIER = frozenset({"contrib.layers.xavier_initializer", "contrib.layers.xavier_initializer_conv2d"})
+# Each program of sessions on a TPU calls it.
+_TPU_STARTS = frozenset({"contrib.tpu.initialize_system", "tpu.initialize_system"})
 
 
 class CallRewriter(Rewriter):
@@ -34,6 +36,12 @@ class CallRewriter(Rewriter):
             )
         elif name.endswith("cluster_resolver.TPUClusterResolver"):
             self._check_resolver(node)
+        elif name in _TPU_STARTS and not self.plan.uses_estimator:
+            self.note(
+                node,
+                "sessions on a TPU were not tried on the TensorFlow of today. Move the model into a model_fn, and train it by"
+                " tpudata.estimator.TPUEstimator.",
+            )
         elif name in UNSURE:
             self._check_unsure(node, name)
         elif isinstance(node.func, ast.Attribute) and node.func.attr == "apply" and len(node.args) == 1:
