@@ -103,7 +103,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10,<3.13",
     packages=find_packages(include=["tpudata", "tpudata.*", "beam_jobs", "beam_jobs.*"]),
-    package_data={"tpudata": ["py.typed"], "beam_jobs": ["py.typed"]},
+    package_data={"tpudata": ["py.typed", "migrate/v1_names.txt"], "beam_jobs": ["py.typed"]},
     install_requires=BASE,
     extras_require={
         "tensorflow": TENSORFLOW,

@@ -1,4 +1,4 @@
-"""How much TensorFlow reads of an object at a time: set by commands, asked of programs."""
+"""Variables of TensorFlow's client for gs://: set by commands, asked of programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tpudata._gcs_blocks import set_block_size, warn_of_large_blocks
+from tpudata._gcs_blocks import set_gcs_variables, warn_of_large_blocks
 
 VARIABLE = "GCS_READ_CACHE_BLOCK_SIZE_MB"
 
@@ -32,8 +32,24 @@ def test_large_blocks_of_an_object_store_are_warned_of(
 
 def test_commands_set_it_and_leave_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "4")
-    set_block_size()
+    set_gcs_variables()
     assert os.environ[VARIABLE] == "4"
     monkeypatch.delenv(VARIABLE)
-    set_block_size()
+    set_gcs_variables()
     assert os.environ[VARIABLE] == "1"
+
+
+def test_commands_pass_the_project_that_pays_to_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    header = "GCS_ADDITIONAL_REQUEST_HEADER"
+    # An entry that is deleted at the end, whatever it was.
+    monkeypatch.setenv(header, "")
+    monkeypatch.delenv(header)
+    monkeypatch.delenv("GOOGLE_CLOUD_QUOTA_PROJECT", raising=False)
+    set_gcs_variables()
+    assert header not in os.environ
+    monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "mine")
+    set_gcs_variables()
+    assert os.environ[header] == "x-goog-user-project: mine"
+    monkeypatch.setenv(header, "a: b")
+    set_gcs_variables()
+    assert os.environ[header] == "a: b"

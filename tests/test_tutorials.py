@@ -33,10 +33,10 @@ def _server() -> None:
 
 
 def run_line(line: str) -> str:
-    """Run a command; returns what another process prints. It must end with 0."""
+    """Run a command; returns what another process prints. It must end with 0, but for what `migrate` leaves to do."""
     words = shlex.split(line)
     if words[0] == "tpudata":
-        assert main(words[1:]) == 0
+        assert main(words[1:]) == int(words[1] == "migrate")
         return ""
     environment = {}
     while "=" in words[0]:

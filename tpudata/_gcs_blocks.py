@@ -1,7 +1,10 @@
-"""Read size of TensorFlow's client for gs://.
+"""Variables of TensorFlow's client for gs://: its read size, and the project that pays.
 
 TensorFlow requests GCS_READ_CACHE_BLOCK_SIZE_MB (default 64 MB) from the place at which reading begins, and drops what is not
-used. A part of a shard is 0.5 to 1 MB. TensorFlow reads the variable once, when it is loaded.
+used. A part of a shard is 0.5 to 1 MB.
+
+A bucket whose requesters pay requires a project in each request: our client takes it from GOOGLE_CLOUD_QUOTA_PROJECT, TensorFlow's
+sends GCS_ADDITIONAL_REQUEST_HEADER. TensorFlow reads its variables once, when it is loaded.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import logging
 import os
 
 _VARIABLE = "GCS_READ_CACHE_BLOCK_SIZE_MB"
+_HEADER, _PROJECT = "GCS_ADDITIONAL_REQUEST_HEADER", "GOOGLE_CLOUD_QUOTA_PROJECT"
 _MEGABYTES = 1
 # Larger blocks cost more traffic than they save requests.
 _MOST_MEGABYTES = 8
@@ -17,9 +21,11 @@ _MOST_MEGABYTES = 8
 _logger = logging.getLogger(__name__)
 
 
-def set_block_size() -> None:
-    """Set the variable for this process, unless the user has set it. Commands call this before they load TensorFlow."""
+def set_gcs_variables() -> None:
+    """Set the variables for this process, unless the user has set them. Commands call this before they load TensorFlow."""
     os.environ.setdefault(_VARIABLE, str(_MEGABYTES))
+    if project := os.environ.get(_PROJECT, "").strip():
+        os.environ.setdefault(_HEADER, f"x-goog-user-project: {project}")
 
 
 def warn_of_large_blocks(path: str) -> None:

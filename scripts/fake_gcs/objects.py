@@ -99,6 +99,9 @@ class Objects:
         buckets: objects by bucket and name.
         uploads: those under way, by id.
         denied: buckets that nobody may touch.
+        retained: buckets whose objects may be neither replaced nor deleted.
+        requester_pays: projects that may pay, by bucket; other buckets ask for none.
+        uploads_at: scheme and host to which resumable uploads are sent, None for those of the request.
         needs_token: whether a request without a token is rejected.
         repeats_folders: whether a page of a listing begins with the folder that the page before has ended with.
     """
@@ -108,6 +111,9 @@ class Objects:
         self.uploads: dict[str, Upload] = {}
         self.finished: dict[str, Upload] = {}
         self.denied: set[str] = set()
+        self.retained: set[str] = set()
+        self.requester_pays: dict[str, set[str]] = {}
+        self.uploads_at: str | None = None
         self.needs_token = False
         self.repeats_folders = False
         self.lock = threading.RLock()
@@ -133,6 +139,8 @@ class Objects:
         with self.lock:
             objects = self.opened(bucket)
             check_preconditions(objects.get(name), said or {})
+            if name in objects:
+                self._check_retention(bucket, name)
             objects[name] = Object(data, next(self._generations), encoding, kind)
             return objects[name]
 
@@ -157,7 +165,29 @@ class Objects:
         """Remove an object."""
         with self.lock:
             self.get(bucket, name, said)
+            self._check_retention(bucket, name)
             del self.buckets[bucket][name]
+
+    def _check_retention(self, bucket: str, name: str) -> None:
+        if bucket in self.retained:
+            raise RejectedError(
+                403,
+                f"Object '{bucket}/{name}' is subject to bucket's retention policy or object retention and cannot be deleted or"
+                " overwritten until 2099-01-01T00:00:00Z",
+            )
+
+    def check_payer(self, bucket: str, project: str | None) -> None:
+        """Raise if a bucket asks for a project that pays, and this one may not."""
+        payers = self.requester_pays.get(bucket)
+        if payers is None:
+            return
+        if project is None:
+            raise RejectedError(400, "Bucket is a requester pays bucket but no user project provided.")
+        if project not in payers:
+            account = "nobody@test.iam.gserviceaccount.com"
+            raise RejectedError(
+                403, f"{account} does not have serviceusage.services.use access to the Google Cloud project."
+            )
 
     def names(self, bucket: str, said: Mapping[str, str], most: int) -> tuple[list[str], dict[str, Object], str | None]:
         """Return a page of a listing: prefixes, objects by name, and the token of the next page."""

@@ -27,7 +27,7 @@ class FakeGcs(Objects):
         port: of loopback; any that is free by default.
 
     Attributes:
-        buckets, uploads, denied, needs_token: see `Objects`.
+        buckets, uploads, denied, retained, requester_pays, uploads_at, needs_token: see `Objects`.
         faults: faults that requests meet.
         requests: number of requests by operation.
         seen_authorization: the headers of this name, of every kind that came.

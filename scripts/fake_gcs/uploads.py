@@ -29,7 +29,7 @@ def start(store: Objects, request: Request) -> Answer:
         name = _named(request, said)
         number = store.start_upload(_upload(request, said, request.headers.get("x-upload-content-type")))
         query = urlencode({"uploadType": "resumable", "name": name, "upload_id": number})
-        location = f"{request.base}/upload/storage/v1/b/{quote(request.bucket)}/o?{query}"
+        location = f"{store.uploads_at or request.base}/upload/storage/v1/b/{quote(request.bucket)}/o?{query}"
         return Answer(200, b"", {"Location": location})
     if kind == "multipart":
         head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()

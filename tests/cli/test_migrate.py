@@ -54,7 +54,7 @@ def test_line_ends_and_a_program_that_is_done(tmp_path: Path) -> None:
     path = tmp_path / "main.py"
     path.write_bytes(b"import tensorflow as tf\r\nx = tf.placeholder(tf.float32)\r\n")
     assert main(["migrate", str(path)]) == 0
-    new = b"import tensorflow.compat.v1 as tf\r\nx = tf.placeholder(tf.float32)\r\n"
+    new = b"import tensorflow.compat.v1 as tf\r\ntf.disable_v2_behavior()\r\nx = tf.placeholder(tf.float32)\r\n"
     assert path.read_bytes() == new
     before = path.stat().st_mtime_ns
     assert main(["migrate", str(path)]) == 0
@@ -120,6 +120,106 @@ est = tpu_estimator.TPUEstimator(model_fn, use_tpu=False, config=config, train_b
 est.train(input_fn, max_steps=10)
 print(estimator._load_global_step_from_checkpoint_dir(sys.argv[1]), sorted(est.get_variable_names())[-3:])
 """
+
+
+# In the style of BERT: one file trains, another one has what the model needs, and nothing that TensorFlow 1 alone has.
+HELPER = """
+import tensorflow as tf
+
+def dropout(x, share):
+    return tf.nn.dropout(x, 1.0 - share)
+
+def width(x):
+    return x.shape[1]
+"""
+TRAINING = """
+import sys
+import numpy as np
+import tensorflow as tf
+from tensorflow.gfile import Exists
+from tensorflow import gfile
+import helper
+
+def model_fn(features, labels, mode, params):
+    kept = helper.dropout(features, 0.1)
+    w = tf.get_variable("w", [helper.width(features), 2], regularizer=tf.contrib.layers.l2_regularizer(0.5, scope="r"))
+    logits = tf.matmul(tf.contrib.layers.flatten(kept, scope="flat"), w)
+    share = tf.reduce_mean(tf.to_float(tf.not_equal(kept, 0)))
+    noise = tf.contrib.stateless.stateless_random_uniform([1], seed=[1, 2])
+    predictions = {"share": tf.fill([tf.shape(features)[0]], share) + 0 * noise}
+    if mode == tf.estimator.ModeKeys.PREDICT:
+        return tf.contrib.tpu.TPUEstimatorSpec(mode, predictions=predictions)
+    loss = tf.losses.sparse_softmax_cross_entropy(labels, logits) + tf.losses.get_regularization_loss()
+    train_op = tf.train.AdamOptimizer(0.01).minimize(loss, global_step=tf.train.get_global_step())
+    return tf.contrib.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+def input_fn(params):
+    data = tf.data.Dataset.from_tensor_slices((np.ones([64, 1000], np.float32), np.zeros([64], np.int32)))
+    return data.batch(params["batch_size"], drop_remainder=True)
+
+def main(_):
+    folder = sys.argv[1]
+    estimator = tf.contrib.tpu.TPUEstimator(
+        model_fn, use_tpu=False, config=tf.contrib.tpu.RunConfig(model_dir=folder), train_batch_size=32, predict_batch_size=32)
+    estimator.train(input_fn, max_steps=2)
+    print(round(float(next(iter(estimator.predict(input_fn)))["share"]), 1))
+    print(tf.contrib.framework.load_checkpoint(folder).get_tensor("w").shape, Exists(folder), gfile.IsDirectory(folder))
+    with tf.Graph().as_default():
+        tf.summary.FileWriter(folder + "/own").close()
+
+if __name__ == "__main__":
+    tf.app.run()
+"""
+# In the style of the time before estimators.
+SESSIONS = """
+import numpy as np
+import tensorflow as tf
+
+tf.set_random_seed(42)
+
+def init_weights(shape):
+    return tf.Variable(tf.random_normal(shape, stddev=0.1))
+
+def main():
+    random = np.random.RandomState(0)
+    data = random.rand(60, 4)
+    target = np.eye(2)[(data[:, 0] > 0.5).astype(int)]
+    x = tf.placeholder("float", shape=[None, 4])
+    y = tf.placeholder("float", shape=[None, 2])
+    net = tf.matmul(tf.nn.sigmoid(tf.matmul(x, init_weights((4, 16)))), init_weights((16, 2)))
+    cost = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(labels=y, logits=tf.nn.dropout(net, 1.0)))
+    updates = tf.train.GradientDescentOptimizer(0.5).minimize(cost)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for _ in range(300):
+            sess.run(updates, feed_dict={x: data, y: target})
+        found = sess.run(tf.argmax(net, axis=1), feed_dict={x: data})
+    print(np.mean(found == target.argmax(1)) > 0.8)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_migrated_program_of_two_files_keeps_the_share_of_tensorflow_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / "main.py", tmp_path / "helper.py"]
+    for path, text in zip(paths, (TRAINING, HELPER), strict=True):
+        path.write_text(text)
+    assert main(["migrate", *map(str, paths)]) == 0
+    assert ", 0 left to do" in capsys.readouterr().err
+    done = run(str(paths[0]), str(tmp_path / "model"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["0.9", "(1000, 2) True True"]
+
+
+def test_a_migrated_program_of_sessions_runs(tmp_path: Path) -> None:
+    path = tmp_path / "main.py"
+    path.write_text(SESSIONS)
+    assert main(["migrate", str(path)]) == 0
+    done = run(str(path))
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 def test_a_migrated_program_runs(tmp_path: Path) -> None:

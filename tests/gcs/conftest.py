@@ -23,7 +23,8 @@ def store(shared_store: FakeGcs) -> FakeGcs:
     shared_store.buckets.clear()
     shared_store.bucket("data")
     shared_store.uploads.clear()
-    shared_store.denied.clear()
+    for limited in (shared_store.denied, shared_store.retained, shared_store.requester_pays):
+        limited.clear()
     shared_store.needs_token = False
     shared_store.renew_tokens()
     shared_store.latency, shared_store.bandwidth = 0.0, None

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from google.auth.exceptions import GoogleAuthError
 
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.helpers.forked import run
@@ -90,6 +93,157 @@ def test_where_there_are_none_it_says_how_to_get_them(
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     with pytest.raises(StorageError, match=r"no credentials\. Run `gcloud auth application-default login`"):
         GcsStorage().read("gs://data/a")
+
+
+# By content, or None for no file: what the message names.
+FAULTS = {
+    "missing": (None, "it cannot be read: No such file or directory"),
+    "folder": (..., "it is not a file"),
+    "empty": (b"", "it is empty"),
+    "text": (b"AIza-secret", "it is not JSON, or was cut"),
+    "deep": (b"[" * 100_000, "it is not JSON, or was cut"),
+    "list": (b"[]", "it holds no JSON object"),
+    "untyped": (b"{}", "it has no type (expected authorized_user, "),
+    "client": (b'{"installed": {}}', "it is the secret of an OAuth client"),
+    "half": ({"private_key": ...}, "it is of the type service_account, and lacks private_key"),
+    "null": ({"token_uri": None}, "it is of the type service_account, and lacks token_uri"),
+    "cut": ({"private_key": "-----BEGIN PRIVATE KEY-----\nsecret"}, "its private_key is not a key in PEM"),
+    "impersonation": (
+        b'{"type": "impersonated_service_account", "service_account_impersonation_url": "u"}',
+        "in its source_credentials, it holds no JSON object",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_names_the_fault_of_a_key_file(
+    described: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    content, words = FAULTS[kind]
+    path = tmp_path / "key.json"
+    if content is ...:
+        path.mkdir()
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    elif isinstance(content, dict):
+        fields = {**key(described), **content}
+        path.write_text(json.dumps({name: value for name, value in fields.items() if value is not ...}))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    with pytest.raises(StorageError) as found:
+        GcsStorage(RetryPolicy(first_wait=0.01, limit=0.1)).read("gs://data/a")
+    message = str(found.value)
+    assert (
+        f"gs://data/a could not be read: the credentials cannot be used (GOOGLE_APPLICATION_CREDENTIALS={path}: {words}"
+        in message
+    )
+    assert message.endswith("or unset it and run `gcloud auth application-default login`.")
+    assert "secret" not in message.replace("the secret of an OAuth client", "")
+    assert "\n" not in message
+    with pytest.raises(GoogleAuthError) as named:
+        credentials()
+    assert f"{path}: {words}" in str(named.value)
+
+
+def test_names_the_fault_of_gcloud_s_file(described: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "application_default_credentials.json"
+    file.write_text("{")
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    with pytest.raises(StorageError, match=rf"\({file}: it is not JSON, or was cut\)\. Run `gcloud .* login` again\."):
+        GcsStorage().read("gs://data/a")
+
+
+def test_does_not_call_a_token_server_out_of_reach_rejected_credentials(
+    described: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, fields = tmp_path / "key.json", key(described)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    # Nothing listens there: the answer that gets lost is tried again, an address that is none is not.
+    for address, words in (
+        ("http://127.0.0.1:9/token", "TransportError: .*until the time limit of retries"),
+        ("nowhere", rf"there was no token for the credentials of GOOGLE_APPLICATION_CREDENTIALS={path} \(Invalid URL"),
+    ):
+        path.write_text(json.dumps({**fields, "token_uri": address}))
+        with pytest.raises(StorageError, match=words):
+            GcsStorage(RetryPolicy(first_wait=0.01, limit=0.1)).read("gs://data/a")
+
+
+def test_a_token_goes_to_no_other_server(described: FakeGcs) -> None:
+    hasty = GcsStorage(RetryPolicy(first_wait=0.01, limit=0.1))
+    with FakeGcs() as other:
+        other.bucket("data")
+        # The same host by another scheme, another port, and another host that begins like it.
+        for address in (other.url, "http://storage.googleapis.com", "https://storage.googleapis.com.example.com"):
+            described.uploads_at = address
+            with pytest.raises(StorageError, match="leads to another server"), hasty.create("gs://data/new") as file:
+                file.write(b"x" * (2 << 20))
+        assert other.seen_authorization == set()
+    described.uploads_at = None
+    with hasty.create("gs://data/new") as file:
+        file.write(b"x" * (2 << 20))
+    assert len(described.buckets["data"]["new"].data) == 2 << 20
+
+
+def test_requests_name_the_project_that_pays(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    described.requester_pays["data"] = {"mine"}
+    with pytest.raises(StorageError, match=r"requires a project that pays .*Set GOOGLE_CLOUD_QUOTA_PROJECT to"):
+        GcsStorage().read("gs://data/a")
+    monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "other")
+    with pytest.raises(
+        StorageError, match=r"the project other of GOOGLE_CLOUD_QUOTA_PROJECT cannot pay .*serviceUsageConsumer"
+    ):
+        GcsStorage().read("gs://data/a")
+    monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "mine")
+    gcs = GcsStorage()
+    for size in (1000, 20 << 20):
+        with gcs.create("gs://data/new") as file:
+            file.write(b"x" * size)
+        with gcs.open("gs://data/new") as file:
+            assert file.read() == b"x" * size
+    assert [entry.name for entry in gcs.list("gs://data")] == ["a", "new"]
+    assert gcs.swap("gs://data/new", b"x" * (20 << 20), None)
+    gcs.delete("gs://data/a")
+    assert described.buckets["data"] == {}
+    # Who shows no credentials can name no project.
+    described.needs_token = False
+    monkeypatch.setenv(ANONYMOUS, "true")
+    with pytest.raises(StorageError, match=f"requires a requester who pays .*{ANONYMOUS} disables credentials"):
+        GcsStorage().read("gs://data/a")
+
+
+@pytest.mark.matrix
+def test_tensorflow_names_the_project_that_pays_in_a_header(described: FakeGcs) -> None:
+    described.requester_pays["data"] = {"mine"}
+    program = (
+        "import tensorflow as tf; print(tf.io.gfile.GFile('gs://data/a').read(), tf.io.gfile.listdir('gs://data'))"
+    )
+    for variable, words in (
+        ("GCS_ADDITIONAL_REQUEST_HEADER", "data ['a']"),
+        ("GOOGLE_CLOUD_QUOTA_PROJECT", "no user project"),
+    ):
+        value = "x-goog-user-project: mine" if "HEADER" in variable else "mine"
+        # A separate process: TensorFlow reads the variable as it is loaded.
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, variable: value},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert words in done.stdout + done.stderr
+
+
+def test_advises_no_role_for_what_no_role_changes(described: FakeGcs) -> None:
+    described.retained.add("data")
+    for change in (
+        lambda: GcsStorage().delete("gs://data/a"),
+        lambda: GcsStorage().swap("gs://data/a", b"data", b"new"),
+    ):
+        with pytest.raises(
+            StorageError, match=r"bucket's retention policy .* Write into a bucket without retention"
+        ) as found:
+            change()
+        assert "role" not in str(found.value)
 
 
 def test_a_token_that_expires_is_replaced(described: FakeGcs) -> None:

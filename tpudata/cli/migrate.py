@@ -12,7 +12,7 @@ from pathlib import Path
 from tpudata.console.flags import FlagParser
 from tpudata.console.tables import counted
 from tpudata.errors import DatasetError, StorageError
-from tpudata.migrate.program import Migration, migrate
+from tpudata.migrate.program import Migration, migrate_files
 
 _LEFT_TO_DO = 1
 
@@ -22,14 +22,16 @@ def run(argv: Sequence[str]) -> int:
     parser = FlagParser(
         "tpudata migrate",
         "Rewrites programs for the original TPUEstimator: imports and names of TensorFlow 1 become those of today. What it cannot "
-        "rewrite, it lists with its line. Exit code 1: something is left to do.",
+        "rewrite, it lists with its line. Pass all files of a program together: what one of them shows of TensorFlow's release "
+        "counts for all. Exit code 1: something is left to do.",
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="a Python file; it is rewritten in place")
     parser.add_switch("--diff", default=False, help="print what would change, and write nothing")
     flags = parser.parse(argv)
     # All are read before one is written.
     programs = {path: _read(path) for path in dict.fromkeys(flags.files)}
-    found = {path: migrate(text, path) for path, text in programs.items()}
+    # What one file shows counts for all: they are one program.
+    found = migrate_files(programs)
     for path, migration in found.items():
         if flags.diff:
             _print_diff(path, programs[path], migration)

@@ -1,14 +1,75 @@
-"""Layers of `tf.contrib` whose variables are in widely used checkpoints."""
+"""Functions of `tf.contrib.layers` that TensorFlow no longer has, with the same results and names."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["layer_norm"]
+__all__ = ["flatten", "l1_regularizer", "l2_regularizer", "layer_norm"]
 
 # Epsilon of tf.contrib.layers.layer_norm for float32, and for float16.
 _EPSILON = 1e-12
 _HALF_EPSILON = 1e-3
+
+
+def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> Any:
+    """Flatten each row as `tf.contrib.layers.flatten` did; `tf.layers.flatten` needs the old Keras.
+
+    Args:
+        inputs: a tensor of shape (rows, ...), of a static rank.
+        outputs_collections: a name, or a list of names, of collections for the result, or None.
+        scope: name scope of the operations; None for Flatten.
+
+    Returns:
+        A tensor of shape (rows, sizes multiplied), of the dtype of `inputs`.
+
+    Raises:
+        ValueError: the rank is unknown or 0.
+    """
+    v1 = tf.compat.v1
+    with v1.name_scope(scope, "Flatten", [inputs]):
+        inputs = tf.convert_to_tensor(inputs)
+        rank = inputs.shape.rank
+        if not rank:
+            raise ValueError(f"flatten: {inputs.name} has the rank {rank} (expected 1 or more). Set its shape.")
+        sizes = inputs.shape[1:]
+        if sizes.is_fully_defined():
+            # reshape keeps an unknown number of rows, also of 0 rows.
+            outputs = tf.reshape(inputs, [tf.shape(inputs)[0], math.prod(sizes)])
+            outputs.set_shape([inputs.shape[0], math.prod(sizes)])
+        else:
+            shape = tf.shape(inputs)
+            outputs = tf.reshape(inputs, [shape[0], tf.reduce_prod(shape[1:])])
+        if outputs_collections:
+            v1.add_to_collections(outputs_collections, outputs)
+        return outputs
+
+
+def l1_regularizer(scale: float, scope: Any = None) -> Callable[[Any], Any]:
+    """Return a function that computes `scale * sum(abs(weights))`, as `tf.contrib.layers.l1_regularizer` did.
+
+    Args:
+        scale: factor, 0 or more; 0.0 for no regularization.
+        scope: name scope of the operations, or None.
+
+    Raises:
+        ValueError: the scale is an integer or negative.
+    """
+    return _regularizer("l1_regularizer", scale, scope, lambda weights: tf.reduce_sum(tf.abs(weights)))
+
+
+def l2_regularizer(scale: float, scope: Any = None) -> Callable[[Any], Any]:
+    """Return a function that computes `scale * sum(weights ** 2) / 2`, as `tf.contrib.layers.l2_regularizer` did.
+
+    Args:
+        scale: factor, 0 or more; 0.0 for no regularization.
+        scope: name scope of the operations, or None.
+
+    Raises:
+        ValueError: the scale is an integer or negative.
+    """
+    return _regularizer("l2_regularizer", scale, scope, tf.nn.l2_loss)
 
 
 def layer_norm(
@@ -84,6 +145,20 @@ def layer_norm(
         if outputs_collections:
             v1.add_to_collections(outputs_collections, outputs)
         return outputs
+
+
+def _regularizer(kind: str, scale: float, scope: Any, penalty: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    if isinstance(scale, int) or scale < 0:
+        raise ValueError(f"{kind}: wrong scale (got {scale!r}, expected a float of 0 or more). Pass another one.")
+    if scale == 0:
+        return lambda _: None
+
+    def regularize(weights: Any, name: str | None = None) -> Any:
+        with tf.compat.v1.name_scope(scope, kind, [weights]) as inner:
+            factor = tf.convert_to_tensor(scale, weights.dtype.base_dtype, name="scale")
+            return tf.multiply(factor, penalty(weights), name=name or inner)
+
+    return regularize
 
 
 def _collections(given: Any, name: str) -> list[str] | None:

@@ -73,7 +73,10 @@ def read_error(text: str) -> TpudataError | None:
         return TpudataError(f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_fix(split)}")
     failed = _GCS_FAILED.search(text)
     if failed is not None:
-        return StorageError(f"{failed[2]} could not be read: {failed[1]}. Check the network and the credentials.")
+        fix = "Check the network and the credentials."
+        if "requester pays" in failed[1]:
+            fix = "Set GCS_ADDITIONAL_REQUEST_HEADER='x-goog-user-project: PROJECT' before TensorFlow is imported."
+        return StorageError(f"{failed[2]} could not be read: {failed[1]}. {fix}")
     unreadable = _UNREADABLE.search(text)
     if unreadable is not None:
         return StorageError(

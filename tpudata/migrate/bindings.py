@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from tpudata.migrate.names import V1_NAMES, V1_TRAIN_NAMES
+from tpudata.migrate.tensorflow_names import Path
 
-Path = tuple[str, ...]
 # Modules whose names stand for a part of TensorFlow: from the module's name to the path of the part.
 _MODULES: dict[str, Path] = {
     "tensorflow": (),
     "tensorflow.compat.v1": (),
+    "tensorflow.compat.v2": (),
     "tensorflow.contrib.tpu.python.tpu.tpu_config": ("contrib", "tpu"),
     "tensorflow.contrib.tpu.python.tpu.tpu_estimator": ("contrib", "tpu"),
     "tensorflow.contrib.tpu.python.tpu.tpu_optimizer": ("contrib", "tpu"),
@@ -24,6 +24,7 @@ _MODULES: dict[str, Path] = {
     "tensorflow_estimator.python.estimator.tpu.tpu_estimator": ("estimator", "tpu"),
 }
 _ROOTS = ("tensorflow", "tensorflow_estimator")
+_V1, _V2 = "tensorflow.compat.v1", "tensorflow.compat.v2"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,27 +33,37 @@ class Binding:
 
     Attributes:
         path: path of the part below `tensorflow`; empty for TensorFlow itself.
-        is_v1: whether it is TensorFlow itself under `tensorflow.compat.v1`.
-        statement: the import statement.
+        module: the module that the import names, with the imported name.
+        statement: the import statement, or the assignment that gives a part another name.
     """
 
     path: Path
-    is_v1: bool
-    statement: ast.Import | ast.ImportFrom
+    module: str
+    statement: ast.Import | ast.ImportFrom | ast.Assign
+
+    @property
+    def is_v1(self) -> bool:
+        """Whether it comes from `tensorflow.compat.v1`."""
+        return self.module == _V1 or self.module.startswith(f"{_V1}.")
+
+    @property
+    def is_v2(self) -> bool:
+        """Whether it comes from `tensorflow.compat.v2`."""
+        return self.module == _V2 or self.module.startswith(f"{_V2}.")
 
 
 def module_path(name: str) -> Path | None:
     """Return the path below `tensorflow` that a module stands for; None for a module of another package."""
     if name in _MODULES:
         return _MODULES[name]
-    for prefix in ("tensorflow.compat.v1.", "tensorflow."):
+    for prefix in (f"{_V1}.", f"{_V2}.", "tensorflow."):
         if name.startswith(prefix):
             return tuple(name.removeprefix(prefix).split("."))
     return None
 
 
 def find_bindings(tree: ast.AST) -> dict[str, Binding]:
-    """Return the names that a program's imports bind to TensorFlow or to a renamed part of it."""
+    """Return the names that a program binds to TensorFlow or to a renamed part of it."""
     found: dict[str, Binding] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -60,39 +71,56 @@ def find_bindings(tree: ast.AST) -> dict[str, Binding]:
                 path = module_path(alias.name)
                 if path is None or (path and alias.asname is None):
                     continue
-                found[alias.asname or "tensorflow"] = Binding(path, alias.name == "tensorflow.compat.v1", node)
+                # `import tensorflow.compat.v1` binds tensorflow.
+                found[alias.asname or "tensorflow"] = Binding(path, alias.name if alias.asname else "tensorflow", node)
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             if node.module.split(".")[0] not in _ROOTS:
                 continue
             for alias in node.names:
-                if alias.name == "*":
-                    continue
-                full = f"{node.module}.{alias.name}"
-                path = module_path(full)
-                if path is not None:
-                    found[alias.asname or alias.name] = Binding(path, full == "tensorflow.compat.v1", node)
+                path = module_path(f"{node.module}.{alias.name}")
+                if path is not None and alias.name != "*":
+                    found[alias.asname or alias.name] = Binding(path, f"{node.module}.{alias.name}", node)
+    return {**_find_aliases(tree, found), **found}
+
+
+def _find_aliases(tree: ast.AST, bindings: Mapping[str, Binding]) -> dict[str, Binding]:
+    """Return names that are assigned a part of TensorFlow that is renamed or gone, as in `layers = tf.contrib.layers`."""
+    found: dict[str, Binding] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            path = tensorflow_path(node.value, bindings)
+            # A class or a function of tf.estimator is a value; a module of it is a part.
+            if path and (path[0] == "contrib" or path[:2] in (("estimator",), ("estimator", "tpu"))) and len(path) < 3:
+                found[node.targets[0].id] = Binding(path, "", node)
     return found
 
 
-def find_root(tree: ast.AST, bindings: Mapping[str, Binding]) -> tuple[str, bool]:
-    """Return the program's name for TensorFlow, and whether that is, or becomes, tensorflow.compat.v1."""
-    roots = {name: binding for name, binding in bindings.items() if not binding.path}
-    v1 = next((name for name, binding in roots.items() if binding.is_v1), None)
-    if v1 is not None:
-        return v1, True
-    name = next(iter(roots), "tf")
-    return name, name not in roots or _is_written_for_v1(tree, name)
+def tensorflow_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
+    """Return the path below TensorFlow that an expression means, without `compat.v1`."""
+    raw = raw_path(node, bindings)
+    return raw[2:] if raw is not None and raw[:2] == ("compat", "v1") else raw
 
 
-def _is_written_for_v1(tree: ast.AST, name: str) -> bool:
-    paths = [path for node in ast.walk(tree) if (path := dotted_name(node)) and path[0] == name]
-    if any(path[1:3] == ("compat", "v1") for path in paths):
-        return False
-    return any(
-        path[1] in V1_NAMES or (path[1:2] == ("train",) and path[2:3] and path[2].endswith(V1_TRAIN_NAMES))
-        for path in paths
-        if len(path) > 1
-    )
+def raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
+    """Return the path below TensorFlow as the program has it."""
+    chain = dotted_name(node)
+    if chain is None or chain[0] not in bindings:
+        return None
+    return (*bindings[chain[0]].path, *chain[1:])
+
+
+def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple[ast.Attribute | ast.Name, Path]]:
+    """Yield each longest dotted name below TensorFlow in a program, and its path as the program has it."""
+    inner: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner and isinstance(node.ctx, ast.Load):
+            part: ast.AST = node
+            while isinstance(part, ast.Attribute):
+                part = part.value
+                inner.add(id(part))
+            path = raw_path(node, bindings)
+            if path is not None:
+                yield node, path
 
 
 def dotted_name(node: ast.AST) -> Path | None:

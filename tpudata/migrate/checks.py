@@ -3,26 +3,84 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterator
+import sys
+from collections.abc import Container, Iterator, Mapping
+from pathlib import PurePath
+from typing import TypeAlias
 
 from tpudata.migrate.bindings import module_path
+from tpudata.migrate.plans import FilePlan
+from tpudata.migrate.versions import is_written_for_v1
+
+Notes: TypeAlias = Iterator[tuple[int, str]]
+# Parts of the package that programs import, which are not its API.
+_PRIVATE = {
+    "tensorflow.python": "is private to TensorFlow, and changes with each release",
+    "tensorflow.examples": "is gone from TensorFlow",
+    "tensorflow.models": "is gone from TensorFlow",
+    "tensorflow.contrib": "is gone from TensorFlow",
+}
 
 
-def star_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the line and a note for each import of all names of a part of TensorFlow."""
+def indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan]) -> Notes:
+    """Yield the line and a note for each import that binds, or may bind, a name of TensorFlow by way of another module.
+
+    Args:
+        path: the file.
+        tree: its syntax tree.
+        plans: those of all files of the program.
+    """
+    bound = plans[path].bindings
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    others = {PurePath(other).stem: plan for other, plan in plans.items()}
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.ImportFrom)
-            and node.names[0].name == "*"
-            and module_path(f"{node.module}.*") is not None
-        ):
-            yield (
-                node.lineno,
-                f"names that come from {node.module} by * are not seen. Import them by name, and migrate again.",
-            )
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        line, module = node.lineno, "." * node.level + (node.module or "")
+        is_of_tensorflow = node.level == 0 and module_path(f"{module}.*") is not None
+        names = {alias.asname or alias.name for alias in node.names}
+        other = others.get(module.rpartition(".")[2])
+        if is_of_tensorflow and names == {"*"}:
+            yield line, f"names that come from {module} by * are not seen. Import them by name, and migrate again."
+        if is_of_tensorflow or module.partition(".")[0] in sys.stdlib_module_names:
+            continue
+        if names != {"*"}:
+            found = {name for name in names if name == "tf" or (other is not None and name in other.bindings)}
+            words = f"{module} imports"
+        elif other is not None:
+            found = other.bindings.keys() & used
+            words = f"`from {module} import *` binds"
+        else:
+            # Whoever imports TensorFlow calls it tf, as a rule.
+            found = ({"tf"} | {name for name, item in bound.items() if not item.path}) & used
+            found = {name for name in found if name not in bound or bound[name].statement.lineno < line}
+            words = f"`from {module} import *` may bind"
+        for name in sorted(found):
+            if other is not None and name in bound and _is_same(name, plans[path], other):
+                continue
+            if name in bound:
+                yield (
+                    line,
+                    f"{words} {name} anew, and its uses were taken for the import's. Import what you need of {module} by name.",
+                )
+            else:
+                yield (
+                    line,
+                    f"{words} {name}, so its uses here were not looked at. Import TensorFlow in this file, and migrate again.",
+                )
 
 
-def reused_names(tree: ast.AST, bindings: Container[str]) -> Iterator[tuple[int, str]]:
+def _is_same(name: str, plan: FilePlan, other: FilePlan) -> bool:
+    """Return whether a name means the same part of the same TensorFlow in two files, which it has after the rewrite, too."""
+    own, foreign = plan.bindings[name], other.bindings.get(name)
+    return (
+        foreign is not None
+        and own.path == foreign.path
+        and is_written_for_v1(plan.version) == is_written_for_v1(other.version)
+    )
+
+
+def reused_names(tree: ast.AST, bindings: Container[str]) -> Notes:
     """Yield the line and a note for each name of TensorFlow that the program also assigns to."""
     for node in ast.walk(tree):
         stored = node.id if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) else None
@@ -32,16 +90,89 @@ def reused_names(tree: ast.AST, bindings: Container[str]) -> Iterator[tuple[int,
             yield line, f"{name} is an import and a variable here: its uses were taken for the import's. Check them."
 
 
-def dimension_values(tree: ast.AST, root: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and a note for each `.value` of a dimension; `root` is the program's name for TensorFlow."""
+def private_imports(tree: ast.AST) -> Notes:
+    """Yield the line and a note for each import of a part of TensorFlow that is not its API."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr == "value" and isinstance(node.value, ast.Subscript):
-            shape = node.value.value
-            of_shape = isinstance(shape, ast.Attribute) and shape.attr == "shape"
-            of_call = isinstance(shape, ast.Call) and getattr(shape.func, "attr", "") == "get_shape"
-            if of_shape or of_call:
+        if isinstance(node, ast.Import):
+            # A part of tf.contrib with a name is rewritten, or noted where it is used.
+            names = [alias.name for alias in node.names if alias.asname is None or ".contrib" not in alias.name]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0 and ".contrib" not in node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            # Some modules of tensorflow.python are those of the original estimator, which are rewritten.
+            path = module_path(name) or ()
+            for part, words in _PRIVATE.items():
+                if path[:1] == (part.rpartition(".")[2],):
+                    yield node.lineno, f"{name} {words}. Import what it gave from TensorFlow's API, if it is there."
+
+
+def dimension_values(tree: ast.AST, root: str) -> Notes:
+    """Yield the line and a note for each `.value` of a dimension; `root` is the program's name for TensorFlow."""
+    shapes, dimensions = _shape_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "value" and isinstance(node.ctx, ast.Load):
+            owner = node.value
+            if _is_dimension(owner, shapes) or (isinstance(owner, ast.Name) and owner.id in dimensions):
                 yield (
                     node.lineno,
                     "dimensions are ints today. Remove .value, or call "
                     f"{root}.disable_v2_tensorshape() after the imports.",
                 )
+
+
+def _shape_names(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """Return the variables that hold shapes, and those that hold dimensions."""
+    shapes: set[str] = set()
+    dimensions: set[str] = set()
+    # A variable may get its value from one further down: a second round finds those.
+    for _ in range(2):
+        for target, value in _assignments(tree):
+            if isinstance(target, ast.Name):
+                shapes |= {target.id} if _is_shape(value, shapes) else set()
+                dimensions |= {target.id} if _is_dimension(value, shapes) else set()
+            elif isinstance(target, ast.Tuple | ast.List) and _is_shape(value, shapes):
+                dimensions |= {item.id for item in target.elts if isinstance(item, ast.Name)}
+        for target, value in _loops(tree):
+            if isinstance(target, ast.Name) and _is_shape(value, shapes):
+                dimensions.add(target.id)
+    return shapes, dimensions
+
+
+def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield target, node.value
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    yield from zip(target.elts, node.value.elts, strict=False)
+        elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+            yield node.target, node.value
+
+
+def _loops(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.comprehension):
+            yield node.target, node.iter
+
+
+def _is_shape(node: ast.expr, shapes: Container[str]) -> bool:
+    """Return whether an expression is a TensorShape, or a part of one, by its text."""
+    if isinstance(node, ast.Name):
+        return node.id in shapes
+    if isinstance(node, ast.Attribute):
+        return node.attr == "shape"
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Slice) and _is_shape(node.value, shapes)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr in ("get_shape", "TensorShape"):
+            return True
+        return node.func.attr in ("with_rank", "with_rank_at_least", "merge_with", "concatenate") and _is_shape(
+            node.func.value, shapes
+        )
+    return False
+
+
+def _is_dimension(node: ast.expr, shapes: Container[str]) -> bool:
+    return isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice) and _is_shape(node.value, shapes)

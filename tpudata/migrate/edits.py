@@ -28,6 +28,7 @@ class EditedText:
 
     def __init__(self, text: str) -> None:
         self._text = text.encode()
+        self._newline = "\r\n" if "\r\n" in text else "\n"
         self._edits: list[_Edit] = []
         # Offset of each line.
         self._lines = [0]
@@ -50,13 +51,17 @@ class EditedText:
         self.replace_range(self.begin(node), self.end(node), text)
 
     def replace_range(self, begin: int, end: int, text: str) -> None:
-        """Replace the bytes from `begin` to `end`."""
-        self._edits.append(_Edit(begin, end, text))
+        """Replace the bytes from `begin` to `end`; lines of the text end as those of the program do."""
+        self._edits.append(_Edit(begin, end, text.replace("\r\n", "\n").replace("\n", self._newline)))
 
     def ends_line(self, node: ast.AST) -> bool:
         """Return whether a node is the last one of its line."""
         end = self.end(node)
-        return self._text[end : end + 1] == b"\n"
+        return self._text.startswith(self._newline.encode(), end)
+
+    def remove_line(self, node: ast.AST) -> None:
+        """Remove a node that is alone in its lines, with the end of the last one."""
+        self.replace_range(self.begin(node), self.end(node) + len(self._newline), "")
 
     def new_line(self, line: int) -> int:
         """Return the number, from 1, that a line has in the edited text."""

@@ -1,7 +1,7 @@
 """Names of TensorFlow 1, and their current names.
 
 Keys are paths below `tensorflow` or `tensorflow.compat.v1`. Values contain `{est}` for the module tpudata.estimator, `{v1}` for
-tensorflow.compat.v1, `{tf}` for tensorflow and `{tf2}` for tensorflow.compat.v2.
+tensorflow.compat.v1, `{tf}` for tensorflow, `{tf2}` for tensorflow.compat.v2 and `{slim}` for the package tf_slim.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ _RESOLVERS = (
     *("KubernetesClusterResolver", "SimpleClusterResolver", "SlurmClusterResolver"),
     *("TFConfigClusterResolver", "TPUClusterResolver", "UnionResolver"),
 )
+# Functions of tf.contrib.layers that tpudata.estimator.contrib has.
+_LAYERS = ("flatten", "l1_regularizer", "l2_regularizer", "layer_norm")
+_CHECKPOINTS = ("init_from_checkpoint", "list_variables", "load_checkpoint", "load_variable")
 _SUMMARIES = ("audio", "create_file_writer", "flush", "histogram", "image", "scalar", "text")
 
 RENAMED: dict[str, str] = {
@@ -57,16 +60,24 @@ RENAMED: dict[str, str] = {
     **{f"contrib.data.{name}": f"{{v1}}.data.experimental.{name}" for name in _DATA_NAMES},
     **{f"contrib.summary.{name}": f"{{tf2}}.summary.{name}" for name in _SUMMARIES},
     "contrib.summary.all_summary_ops": "{v1}.summary.all_v2_summary_ops",
-    "contrib.layers.layer_norm": "{est}.contrib.layer_norm",
+    **{f"contrib.layers.{name}": f"{{est}}.contrib.{name}" for name in _LAYERS},
+    **{
+        f"contrib.stateless.stateless_{old}": f"{{v1}}.random.stateless_{new}"
+        for old, new in (
+            *(("random_uniform", "uniform"), ("random_normal", "normal"), ("truncated_normal", "truncated_normal")),
+            ("multinomial", "multinomial"),
+        )
+    },
     "contrib.layers.xavier_initializer": "{v1}.glorot_uniform_initializer",
     "contrib.layers.xavier_initializer_conv2d": "{v1}.glorot_uniform_initializer",
-    "contrib.layers.l1_regularizer": "{v1}.keras.regularizers.l1",
-    "contrib.layers.flatten": "{v1}.layers.flatten",
     "contrib.framework.get_or_create_global_step": "{v1}.train.get_or_create_global_step",
     "contrib.framework.get_global_step": "{v1}.train.get_global_step",
     "contrib.framework.nest": "{v1}.nest",
-    "contrib.framework.list_variables": "{v1}.train.list_variables",
-    "contrib.framework.load_variable": "{v1}.train.load_variable",
+    **{f"contrib.framework.{name}": f"{{v1}}.train.{name}" for name in _CHECKPOINTS},
+    **{
+        f"contrib.framework.{name}": f"{{slim}}.{name}"
+        for name in ("add_arg_scope", "arg_scope", "arg_scoped_arguments")
+    },
     "contrib.training.checkpoints_iterator": "{v1}.train.checkpoints_iterator",
 }
 # Statements that are removed: tpudata.estimator works with TensorFlow 2's behaviour.
@@ -76,10 +87,11 @@ REMOVED = frozenset(
 HINTS = {
     "contrib.training.HParams": "a dict, or your own dataclass",
     "contrib.layers.optimize_loss": "an optimizer's minimize, with tpudata.estimator.CrossShardOptimizer",
-    "contrib.layers.l2_regularizer": "tf.keras.regularizers.l2(scale / 2): contrib's has a factor of 0.5",
     "contrib.layers.variance_scaling_initializer": "tf.variance_scaling_initializer: other defaults",
     "contrib.layers.batch_norm": "tf.layers.batch_normalization, and its UPDATE_OPS in train_op",
-    "contrib.layers": "tf.layers",
+    "contrib.layers": "the function of this name in tf_slim.layers (pip install tf_slim), or tf.layers, with other defaults",
+    "contrib.slim.batch_norm": "tf.layers.batch_normalization: tf_slim's fails with TensorFlow 2.20 and later",
+    "contrib.slim.nets": "an import of the network, such as `from tf_slim.nets import resnet_v2`",
     "contrib.metrics": "tf.metrics",
     "contrib.lookup": "tf.lookup",
     "contrib.rnn": "tf.nn.rnn_cell",
@@ -90,19 +102,25 @@ HINTS = {
     "estimator.inputs.pandas_input_fn": "numpy_input_fn of the columns",
     "estimator.DNNClassifier": "an Estimator with a model_fn",
     "estimator.LinearClassifier": "an Estimator with a model_fn",
+    "estimator": "an Estimator with a model_fn",
+    # Names of TensorFlow before 1.0.
+    **{
+        old: f"tf.{new}"
+        for old, new in (
+            *(("mul", "multiply"), ("sub", "subtract"), ("neg", "negative"), ("pack", "stack"), ("unpack", "unstack")),
+            *(("batch_matmul", "matmul"), ("select", "where"), ("listdiff", "setdiff1d"), ("complex_abs", "abs")),
+            *(("histogram_summary", "summary.histogram"), ("scalar_summary", "summary.scalar")),
+            *(("merge_all_summaries", "summary.merge_all"), ("train.SummaryWriter", "summary.FileWriter")),
+        )
+    },
 }
-# Names that only TensorFlow 1 has: a program that uses one is written for it.
-V1_NAMES = frozenset(
-    {
-        *("AUTO_REUSE", "ConfigProto", "FixedLenFeature", "GPUOptions", "GraphKeys", "InteractiveSession", "Session"),
-        *("VarLenFeature", "add_to_collection", "all_variables", "app", "assign", "assign_add", "contrib"),
-        *("decode_raw", "div", "estimator", "flags", "get_collection", "get_default_graph", "get_variable", "gfile"),
-        *("glorot_uniform_initializer", "global_variables", "global_variables_initializer", "layers", "log"),
-        *("local_variables_initializer", "logging", "parse_example", "parse_single_example", "placeholder"),
-        *("placeholder_with_default", "py_func", "python_io", "random_normal", "random_uniform", "read_file"),
-        *("reset_default_graph", "resource_loader", "set_random_seed", "sparse_to_dense", "string_to_number"),
-        *("summary.merge_all", "tables_initializer", "to_float", "to_int32", "to_int64", "trainable_variables"),
-        *("truncated_normal", "truncated_normal_initializer", "variable_scope", "variance_scaling_initializer"),
-    }
-)
-V1_TRAIN_NAMES = ("Optimizer", "get_global_step", "get_or_create_global_step", "Saver", "Scaffold", "exponential_decay")
+# Parts of tf.contrib.slim that the package tf_slim does not have as its attributes, or that fail today.
+SLIM_GONE = frozenset({"batch_norm", "nets"})
+# Functions with arguments that mean something else in each API: how many may be given by position, and the note on more.
+UNSURE = {
+    "nn.dropout": (
+        1,
+        "tf.nn.dropout's second argument was the share to keep in TensorFlow 1 and is the share to drop in TensorFlow 2, and"
+        " nothing here shows which is meant. Write keep_prob= or rate=, and migrate all files of the program together.",
+    ),
+}

@@ -60,15 +60,25 @@ def tpu(name: str, zone: str, project: str, limit: str) -> str:
 
 def credentials() -> str:
     """Return a line on the credentials that google-auth finds."""
-    from tpudata.storage.gcs.credentials import ANONYMOUS, EMULATOR, IMPERSONATED, is_switched_on
+    from google.auth.exceptions import DefaultCredentialsError
+
+    from tpudata.storage.gcs.credentials import (
+        ANONYMOUS,
+        EMULATOR,
+        IMPERSONATED,
+        default_credentials,
+        file_fault,
+        is_switched_on,
+    )
 
     if os.environ.get(EMULATOR):
         return f"none needed: {EMULATOR} is {os.environ[EMULATOR]}"
     if is_switched_on(ANONYMOUS):
         return f"none used: {ANONYMOUS} is {os.environ[ANONYMOUS]}"
-    import google.auth
-
-    found, project = google.auth.default()
+    # It notices a file that can be read and holds no key.
+    if (fault := file_fault()) is not None:
+        raise DefaultCredentialsError(fault)  # type: ignore[no-untyped-call]
+    found, project = default_credentials()
     account = getattr(found, "service_account_email", None) or type(found).__module__.rpartition(".")[2]
     if other := os.environ.get(IMPERSONATED, "").strip():
         account = f"{other.rpartition(',')[2].strip()}, impersonated by {account}"

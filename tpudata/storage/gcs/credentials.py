@@ -6,20 +6,27 @@ key, an impersonation, a federation), or those of the machine. Two variables of 
     CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true              no credentials, for public objects
     CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT=ACCOUNT   those of another account, impersonated with the default ones
 
+GOOGLE_CLOUD_QUOTA_PROJECT, as in Google's client, names the project that pays for requests: a bucket may require one.
+
 STORAGE_EMULATOR_HOST, as in Google's client, names a server to use in place of Google's, without credentials.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import google.auth
 from google.auth import impersonated_credentials
 from google.auth.credentials import AnonymousCredentials, Credentials
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
+
+from tpudata.storage.gcs.key_file import find_fault, find_key_file
 
 EMULATOR = "STORAGE_EMULATOR_HOST"
 ANONYMOUS = "CLOUDSDK_AUTH_DISABLE_CREDENTIALS"
 IMPERSONATED = "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT"
+BILLED = "GOOGLE_CLOUD_QUOTA_PROJECT"
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.full_control",)
 
 
@@ -32,14 +39,44 @@ def find_credentials() -> Credentials:
     """Return the credentials that the environment selects.
 
     Raises:
-        google.auth.exceptions.GoogleAuthError: there are none.
+        google.auth.exceptions.GoogleAuthError: there are none, or their file is wrong.
     """
     if is_switched_on(ANONYMOUS) or os.environ.get(EMULATOR):
         return AnonymousCredentials()  # type: ignore[no-untyped-call]
     account = os.environ.get(IMPERSONATED, "").strip()
     if not account:
-        found, _ = google.auth.default(scopes=_SCOPES)
-        return found
-    own, _ = google.auth.default(scopes=("https://www.googleapis.com/auth/cloud-platform",))
+        return default_credentials(_SCOPES)[0]
+    own, _ = default_credentials(("https://www.googleapis.com/auth/cloud-platform",))
     *delegates, target = [part.strip() for part in account.split(",")]
     return impersonated_credentials.Credentials(own, target, _SCOPES, delegates=delegates)  # type: ignore[no-untyped-call]
+
+
+def default_credentials(scopes: Sequence[str] | None = None) -> tuple[Credentials, str | None]:
+    """Return the application default credentials, and the project that they or the environment name.
+
+    Raises:
+        google.auth.exceptions.GoogleAuthError: there are none, or their file is wrong, see `file_fault`.
+    """
+    try:
+        found: tuple[Credentials, str | None] = google.auth.default(scopes=scopes)
+    except GoogleAuthError:
+        raise
+    except Exception as error:
+        # A list in place of the file's object is an AttributeError, a folder an IsADirectoryError, and so on.
+        if find_key_file() is None:
+            raise
+        raise DefaultCredentialsError(f"{type(error).__name__} as they were read") from error  # type: ignore[no-untyped-call]
+    return found
+
+
+def file_fault() -> str | None:
+    """Return the file of credentials that google-auth reads and what is wrong with it, or None if nothing is found."""
+    file = find_key_file()
+    fault = None if file is None else find_fault(file.path)
+    return fault and f"{file}: {fault}"
+
+
+def billing_project() -> str | None:
+    """Return the project that pays for requests, or None for the owner of the bucket."""
+    # Who shows no credentials may bill nobody: the store would answer 401 for what everybody may read.
+    return None if is_switched_on(ANONYMOUS) else os.environ.get(BILLED, "").strip() or None

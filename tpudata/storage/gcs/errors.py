@@ -13,7 +13,8 @@ import urllib3
 from google.api_core import exceptions as api
 
 from tpudata.errors import StorageError, StorageUnavailableError
-from tpudata.storage.gcs.credentials import ANONYMOUS, is_switched_on
+from tpudata.storage.gcs.credentials import ANONYMOUS, BILLED, billing_project, file_fault, is_switched_on
+from tpudata.storage.gcs.key_file import VARIABLE, find_key_file
 from tpudata.storage.gcs.retry_policy import DamagedError, UnprovenError
 from tpudata.storage.gcs.upload import UploadLostError
 
@@ -31,6 +32,20 @@ _LOGIN = "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION
 _AGAIN = "Run again, a conversion with --resume."
 _ABSENT, _CHANGED = 404, 412
 _MOST_WORDS = 400
+# Marks of answers 403 that no role changes, in small letters.
+_FORBIDDEN = (
+    (
+        "retention",
+        "Write into a bucket without retention: tpudata replaces and deletes its objects as it works.",
+    ),
+    (" hold ", "Release the hold (`gcloud storage objects update --no-temporary-hold --no-event-based-hold`)."),
+    ("organization's policy", "Run inside of the organisation's VPC service perimeter, or have it extended."),
+    ("billing account", "Turn on billing of the bucket's project, or ask its owner to."),
+    ("insufficient authentication scopes", "Give the machine the access scope of storage (`--scopes=cloud-platform`)."),
+    ("provided scope", "Give the machine the access scope of storage (`--scopes=cloud-platform`)."),
+    ("rate limit", "Run again later, or raise the quota of the project."),
+    ("quota", "Run again later, or raise the quota of the project."),
+)
 # During an upload, its id is as good as a password for it.
 _ADDRESS = re.compile(r"(https?://[^\s?]+|url: [^\s?]+)\?\S*")
 
@@ -76,20 +91,15 @@ def _reason(error: BaseException, path: str) -> str:
         return f"{_failure(error.cause)}, until the time limit of retries. {_AGAIN}"
     if isinstance(error, google.auth.exceptions.InvalidOperation):
         return _denied("the store requires credentials (401)")
-    if isinstance(error, google.auth.exceptions.DefaultCredentialsError):
-        return f"there are no credentials. {_LOGIN} Public objects need none: set {ANONYMOUS}=true."
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
-        # The other arguments hold the whole answer.
-        words = str(error.args[0]) if error.args else type(error).__name__
-        return f"the credentials were rejected ({words}). {_LOGIN}"
+        return _unusable(error)
     code = getattr(error, "code", None)
+    if code in (400, 401, 403) and (reason := _billing_reason(error, bucket)) is not None:
+        return reason
     if code == 401:
         return _denied("the credentials are not valid (401)")
     if code == 403:
-        return _denied(
-            f"no permission (403). Grant the account roles/storage.objectUser on bucket {bucket}, or objectViewer to"
-            f" read only. The store says: {_said(error)}."
-        )
+        return _forbidden(error, bucket)
     if isinstance(error, ReplacedError):
         return "it was replaced or removed while it was read. Run again when no other job writes there."
     if code == _ABSENT:
@@ -101,6 +111,56 @@ def _reason(error: BaseException, path: str) -> str:
     if isinstance(error, UploadLostError) or code == 410:
         return f"the store lost the upload ({error}). {_AGAIN}"
     return f"{_failure(error)}."
+
+
+def _unusable(error: google.auth.exceptions.GoogleAuthError) -> str:
+    """Return why no token could be had."""
+    file = find_key_file()
+    fix = "Run `gcloud auth application-default login` again."
+    if file is not None and file.is_set:
+        fix = f"Set {VARIABLE} to a whole key file, or unset it and run `gcloud auth application-default login`."
+    if (fault := file_fault()) is not None:
+        return f"the credentials cannot be used ({fault}). {fix}"
+    # The other arguments may hold the whole answer.
+    words = _brief(str(error.args[0])) if error.args else type(error).__name__
+    if isinstance(error, google.auth.exceptions.DefaultCredentialsError):
+        if file is not None:
+            return f"the credentials cannot be used ({file}: {words}). {fix}"
+        return f"there are no credentials. {_LOGIN} Public objects need none: set {ANONYMOUS}=true."
+    source = "" if file is None else f" of {file}"
+    if isinstance(error, google.auth.exceptions.TransportError):
+        return f"there was no token for the credentials{source} ({words}). Check the network, and run again."
+    return f"the credentials{source} were rejected ({words}). {_LOGIN}"
+
+
+def _billing_reason(error: BaseException, bucket: str) -> str | None:
+    """Return the reason if the error is about the project that pays for the request."""
+    said = _said(error)
+    project = billing_project()
+    if "requester pays" in said.lower():
+        if is_switched_on(ANONYMOUS):
+            return _denied(f"bucket {bucket} requires a requester who pays ({said})")
+        return f"bucket {bucket} requires a project that pays ({said}). Set {BILLED} to a project of yours."
+    if project is not None and ("serviceusage.services.use" in said or "user project" in said.lower()):
+        return (
+            f"the project {project} of {BILLED} cannot pay ({said}). Correct the variable, or grant the account"
+            " roles/serviceusage.serviceUsageConsumer on that project."
+        )
+    return None
+
+
+def _forbidden(error: BaseException, bucket: str) -> str:
+    """Return the reason and the fix of an answer 403: not each is a missing role."""
+    said = _said(error)
+    # A missing right names itself; a name in such a message may have any of the marks.
+    is_right = "does not have" in said or "Permission '" in said
+    for mark, fix in () if is_right else _FORBIDDEN:
+        if mark in said.lower():
+            return f"the store does not allow it (403: {said}). {fix}"
+    return _denied(
+        f"no permission (403). Grant the account roles/storage.objectUser on bucket {bucket}, or objectViewer to read only."
+        f" The store says: {said}."
+    )
 
 
 def _denied(reason: str) -> str:

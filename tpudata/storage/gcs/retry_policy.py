@@ -9,7 +9,7 @@ import os
 import requests
 import urllib3
 from google.api_core import exceptions as api
-from google.auth.exceptions import GoogleAuthError
+from google.auth.exceptions import GoogleAuthError, TransportError
 
 from tpudata.errors import UsageError
 
@@ -82,7 +82,9 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, api.GoogleAPICallError):
         return error.code in _TRANSIENT_CODES
     if isinstance(error, GoogleAuthError):
-        return bool(error.retryable)
+        # A request for a token that got no answer is none of those that google-auth calls retryable.
+        is_lost = isinstance(error, TransportError) and error.__cause__ is not None and is_transient(error.__cause__)
+        return is_lost or bool(error.retryable)
     if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
         # A wrong certificate stays wrong; a broken connection may work again.
         return "CERTIFICATE" not in str(error).upper()

@@ -1,6 +1,7 @@
 """Requests to Google Cloud Storage: authorized, over connections that are kept, and retried after transient errors.
 
-`credentials` says whose credentials are used. TPUDATA_GCS_RETRY sets how failing requests are retried, see `RetryPolicy`.
+`credentials` says whose credentials are used and which project pays. TPUDATA_GCS_RETRY sets how failing requests are retried, see
+`RetryPolicy`. Requests go to the store's server alone: an address in an answer that leads elsewhere would get the token.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit
 
 import requests
 from google.api_core import exceptions as api
@@ -21,15 +23,16 @@ from google.auth.transport.requests import AuthorizedSession
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
-from tpudata.storage.gcs.credentials import EMULATOR, find_credentials
+from tpudata.storage.gcs.credentials import EMULATOR, billing_project, find_credentials
 from tpudata.storage.gcs.pace import Pace
-from tpudata.storage.gcs.retry_policy import RetryPolicy, is_transient, sets_limit
+from tpudata.storage.gcs.retry_policy import RetryPolicy, UnprovenError, is_transient, sets_limit
 from tpudata.storage.limits import MOST_READ_THREADS, request_limits
 
 T = TypeVar("T")
 # Concurrent requests, each with a kept connection: 64 readers with at most two each.
 _CONNECTIONS = 128
 _ERROR, _TOO_MANY, _UNAVAILABLE = 400, 429, 503
+_PORTS = {"http": 80, "https": 443}
 # Failures are logged as warnings after this time.
 _SILENT_SECONDS = 10.0
 _UPLOAD = re.compile(r"(upload_id=)[^&\s]+")
@@ -115,6 +118,7 @@ class Session:
         Raises:
             google.api_core.exceptions.GoogleAPICallError: the answer is an error, 400 or above.
             requests.RequestException: there is no answer.
+            UnprovenError: `url` is an address on another server.
         """
         client = self._client
         with client.pace.request() as began:
@@ -132,6 +136,10 @@ class Session:
         client.pace.raise_limit()
         return response, data
 
+    def check_address(self, address: str) -> None:
+        """Raise UnprovenError if an address in an answer has another scheme, host or port than the store."""
+        self._client.url(address)
+
     def _send(
         self,
         client: _Client,
@@ -143,7 +151,7 @@ class Session:
     ) -> requests.Response:
         response: requests.Response = client.http.request(
             method,
-            f"{client.server}{url}" if url.startswith("/") else url,
+            client.url(url),
             headers=headers,
             data=data,
             stream=True,
@@ -166,11 +174,38 @@ class _Client(NamedTuple):
         http: session that adds the credentials.
         server: scheme and host.
         pace: the limit of requests in flight.
+        project: project that pays for the requests; None for the owner of the bucket.
     """
 
     http: requests.Session
     server: str
     pace: Pace
+    project: str | None
+
+    def url(self, address: str) -> str:
+        """Return the URL of a request, with the project that pays; `address` may be a path on the server.
+
+        Raises:
+            UnprovenError: it is on another server.
+        """
+        url = f"{self.server}{address}" if address.startswith("/") else address
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            raise UnprovenError("an answer with an address that is none") from None
+        if _origin(parts) != _origin(urlsplit(self.server)):
+            raise UnprovenError(f"an answer that leads to another server, {parts.scheme}://{parts.hostname}")
+        if self.project is None or "userProject" in parse_qs(parts.query):
+            return url
+        return f"{url}{'&' if parts.query else '?'}{urlencode({'userProject': self.project})}"
+
+
+def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
+    """Return scheme, host and port of an address; port 0 if it is none."""
+    try:
+        return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return parts.scheme, parts.hostname, 0
 
 
 class _Adapter(HTTPAdapter):
@@ -190,7 +225,8 @@ def _new_client() -> _Client:
     server = os.environ.get(EMULATOR) or f"https://storage.{domain}"
     for name in ("urllib3.connectionpool", "google.api_core.retry"):
         logging.getLogger(name).addFilter(_hide_uploads)
-    return _Client(http, (server if "://" in server else f"http://{server}").rstrip("/"), Pace(_most_in_flight))
+    server = (server if "://" in server else f"http://{server}").rstrip("/")
+    return _Client(http, server, Pace(_most_in_flight), billing_project())
 
 
 def _most_in_flight() -> int:

@@ -225,6 +225,7 @@ class ObjectWriter(io.RawIOBase):
         )
         if "upload_id=" not in address:
             raise UnprovenError("an answer that begins no upload")
+        self._session.check_address(address)
         return str(address)
 
     def _put(self, headers: dict[str, str], data: bytes, *, is_last: bool) -> int | None:

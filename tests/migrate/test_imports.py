@@ -1,0 +1,91 @@
+"""Imports of TensorFlow and of its parts, before and after."""
+
+import pytest
+
+from tpudata.migrate.program import migrate
+
+EST = "from tpudata import estimator as tpudata_estimator\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "from tensorflow.gfile import Exists, MakeDirs as make\nExists(make)\n",
+            "from tensorflow.compat.v1.gfile import Exists, MakeDirs as make\nExists(make)\n",
+        ),
+        (
+            "from tensorflow import gfile, nn, keras\ngfile.Exists(nn.dropout(1, 0.9))\n",
+            "from tensorflow.compat.v1 import gfile, nn\nfrom tensorflow import keras\ngfile.Exists(nn.dropout(1, 0.9))\n",
+        ),
+        (
+            "import tensorflow.gfile as g\r\ng.Exists(1)\r\n",
+            "import tensorflow.compat.v1.gfile as g\r\ng.Exists(1)\r\n",
+        ),
+        (
+            "import os, tensorflow as tf\ntf.to_float(1)\n",
+            "import os, tensorflow.compat.v1 as tf\ntf.to_float(1)\n",
+        ),
+        (
+            "import tensorflow.compat.v2 as tf\nx = tf.compat.v1.estimator.tpu.RunConfig, tf.estimator.ModeKeys\n",
+            f"import tensorflow.compat.v2 as tf\n{EST}x = tpudata_estimator.tpu.RunConfig, tpudata_estimator.ModeKeys\n",
+        ),
+        (
+            "from tensorflow.compat import v2 as tf\nx = tf.estimator.ModeKeys, tf.nn.dropout(1, 0.1)\n",
+            f"from tensorflow.compat import v2 as tf\n{EST}x = tpudata_estimator.ModeKeys, tf.nn.dropout(1, 0.1)\n",
+        ),
+        (
+            "import tensorflow.compat.v1\nx = tensorflow.compat.v1.estimator.ModeKeys, tensorflow.nn.dropout(1, 0.1)\n",
+            f"import tensorflow.compat.v1\n{EST}x = tpudata_estimator.ModeKeys, tensorflow.nn.dropout(1, 0.1)\n",
+        ),
+        (
+            "import tensorflow as tf\nest = tf.estimator\nx = est.ModeKeys\n",
+            f"import tensorflow.compat.v1 as tf\n{EST}est = tpudata_estimator\nx = tpudata_estimator.ModeKeys\n",
+        ),
+    ],
+)
+def test_rewrites_imports(before: str, after: str) -> None:
+    found = migrate(before, "a.py")
+    assert found.text == after
+    assert found.notes == ()
+    assert migrate(after, "a.py").changes == 0
+
+
+def test_contrib_has_its_counterparts() -> None:
+    found = migrate(
+        "import tensorflow as tf\n"
+        "a = tf.contrib.layers.flatten(x, scope='f'), tf.contrib.layers.l1_regularizer(0.1, scope='r')\n"
+        "b = tf.contrib.layers.l2_regularizer(scale=0.1)\n"
+        "c = tf.contrib.framework.load_checkpoint('d')\n"
+        "d = tf.contrib.stateless.stateless_random_normal([3], seed=[1, 2])\n",
+        "a.py",
+    )
+    assert found.text == (
+        "import tensorflow.compat.v1 as tf\n"
+        f"{EST}"
+        "a = tpudata_estimator.contrib.flatten(x, scope='f'), tpudata_estimator.contrib.l1_regularizer(0.1, scope='r')\n"
+        "b = tpudata_estimator.contrib.l2_regularizer(scale=0.1)\n"
+        "c = tf.train.load_checkpoint('d')\n"
+        "d = tf.random.stateless_normal([3], seed=[1, 2])\n"
+    )
+    assert found.notes == ()
+
+
+def test_slim_is_a_package_today() -> None:
+    found = migrate(
+        "from tensorflow.contrib import slim\n"
+        "import tensorflow.contrib.slim.nets as nets\n"
+        "with slim.arg_scope([slim.conv2d, slim.batch_norm]):\n"
+        "    net = nets.resnet_v2.resnet_v2_50(slim.conv2d(x, 3, 3))\n",
+        "a.py",
+    )
+    assert found.text == (
+        "import tf_slim\n"
+        "with tf_slim.arg_scope([tf_slim.conv2d, slim.batch_norm]):\n"
+        "    net = nets.resnet_v2.resnet_v2_50(tf_slim.conv2d(x, 3, 3))\n"
+    )
+    assert [(note.line, note.text.partition(". ")[0]) for note in found.notes] == [
+        (1, "tf_slim is a package"),
+        (3, "tf.contrib.slim.batch_norm has no counterpart"),
+        (4, "tf.contrib.slim.nets has no counterpart"),
+    ]

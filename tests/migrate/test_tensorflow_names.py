@@ -1,0 +1,42 @@
+"""The names of TensorFlow that the command carries, and those that the installed TensorFlow has."""
+
+import pytest
+
+from scripts._v1_names import sections
+from tpudata.migrate.tensorflow_names import Api, tensorflow_names
+
+# Names that TensorFlow 2.21 has and 2.20 lacks: one more of v1, and a few of both.
+NEWER = {"NoneTensorSpec", "image.decode_jxl", "io.decode_jxl"}
+
+
+def test_carries_the_names_of_the_installed_tensorflow() -> None:
+    carried = tensorflow_names()
+    apis = {"v1": Api.V1, "v2": Api.V2, "both": Api.BOTH}
+    installed = sections()
+    for section, api in apis.items():
+        names = {name for name, found in carried.apis.items() if found is api}
+        differing = {name for name in names ^ installed[section] if "float4_e2m1fn" not in name}
+        assert differing <= NEWER, section
+    words = {f"{name}.{word}" for name, found in carried.keywords.items() for word in found}
+    assert words == installed["keyword"]
+
+
+@pytest.mark.parametrize(
+    ("name", "api"),
+    [
+        ("nn.dropout", Api.BOTH),
+        ("gfile.Exists", Api.V1),
+        ("app.flags.FLAGS.x", Api.V1),
+        ("train.AdamOptimizer.minimize", Api.V1),
+        ("losses.hinge_loss", Api.V1),
+        ("losses.BinaryCrossentropy", Api.V2),
+        ("data.Dataset.from_tensors", Api.BOTH),
+        ("nn", Api.BOTH),
+        ("mul", Api.UNKNOWN),
+        ("__version__", Api.UNLISTED),
+        ("keras.layers.Dense", Api.UNLISTED),
+        ("experimental.numpy.array", Api.UNLISTED),
+    ],
+)
+def test_finds_the_api_of_a_name(name: str, api: Api) -> None:
+    assert tensorflow_names().find_api(tuple(name.split("."))) is api

@@ -1,0 +1,75 @@
+"""Programs of several files: one of TensorFlow 1 decides for the others."""
+
+import pytest
+
+from tpudata.migrate.program import migrate, migrate_files
+
+# It has no name that TensorFlow 1 alone has, and 0.9 is the share to keep there.
+HELPER = "import tensorflow as tf\n\ndef f(x):\n    return tf.nn.dropout(x, 0.9)\n"
+OLD, NEW = "import tensorflow as tf\n", "import tensorflow.compat.v1 as tf\n"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "import tensorflow as tf\nx = tf.get_variable('x', [])\n",
+        "import tensorflow as tf\nx = tf.reduce_sum([1], keep_dims=True)\n",
+        "import tensorflow as tf\nx = tf.train.AdamOptimizer\n",
+        "import tensorflow as tf\nx = tf.image.resize_bilinear\n",
+        "import tensorflow as tf\nx = tf.contrib.layers.layer_norm\n",
+        "from tensorflow.contrib import tpu\n",
+        "from tensorflow.gfile import Exists\n",
+    ],
+)
+def test_a_helper_file_is_of_the_release_of_the_program(other: str) -> None:
+    found = migrate_files({"a/helper.py": HELPER, "main.py": other})
+    assert found["a/helper.py"].text == HELPER.replace(OLD, NEW)
+    assert found["a/helper.py"].notes == ()
+    assert migrate_files({path: item.text for path, item in found.items()})["a/helper.py"].changes == 0
+
+
+def test_notes_a_helper_file_that_was_not_ported_with_the_others() -> None:
+    found = migrate_files({"helper.py": HELPER, "main.py": NEW})["helper.py"]
+    assert found.text == HELPER.replace(OLD, NEW)
+    assert [note.line for note in found.notes] == [4]
+
+
+@pytest.mark.parametrize(
+    "helper",
+    [
+        "import tensorflow as tf\nx = tf.compat.v1.to_float(1)\n",
+        "import tensorflow.compat.v2 as tf\nx = tf.nn.dropout(1, 0.1)\n",
+        "import tensorflow as tf\nx = tf.nn.gelu(tf.nn.dropout(1, 0.1))\n",
+        "import numpy as tf\nx = tf.nn.dropout(1, 0.1)\n",
+    ],
+)
+def test_a_file_that_shows_tensorflow_2_stays(helper: str) -> None:
+    alone = migrate(helper, "helper.py")
+    assert (alone.text, alone.notes) == (helper, ())
+
+
+def test_a_file_of_tensorflow_2_next_to_one_of_tensorflow_1_stays() -> None:
+    helper = "import tensorflow as tf\nx = tf.compat.v1.to_float(1)\n"
+    found = migrate_files({"helper.py": helper, "main.py": "import tensorflow as tf\nx = tf.to_float(1)\n"})
+    assert found["helper.py"].text == helper
+
+
+def test_notes_a_call_of_which_nothing_shows_the_release() -> None:
+    found = migrate(HELPER, "helper.py")
+    assert found.text == HELPER
+    assert [(note.line, note.text.partition(" was")[0]) for note in found.notes] == [
+        (4, "tf.nn.dropout's second argument")
+    ]
+    for arguments in ("keep_prob=0.9", "rate=0.1"):
+        assert migrate(HELPER.replace("0.9", arguments), "helper.py").notes == ()
+    # tf.estimator was in TensorFlow 2 as well.
+    found = migrate(HELPER + "tf.estimator.RunConfig()\n", "helper.py")
+    assert "import tensorflow.compat.v1 as tf" in found.text
+    assert len(found.notes) == 1
+
+
+def test_a_name_of_the_other_release_is_taken_from_there() -> None:
+    old = migrate("import tensorflow as tf\nx = tf.to_float(tf.nn.gelu(1))\n", "a.py")
+    assert old.text == "import tensorflow.compat.v1 as tf\nx = tf.to_float(tf.compat.v2.nn.gelu(1))\n"
+    new = migrate("import tensorflow as tf\nx = tf.to_float(tf.compat.v1.to_int32(1))\n", "a.py")
+    assert new.text == "import tensorflow as tf\nx = tf.compat.v1.to_float(tf.compat.v1.to_int32(1))\n"

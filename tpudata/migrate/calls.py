@@ -1,0 +1,92 @@
+"""Rewriting of calls whose arguments change with the name."""
+
+from __future__ import annotations
+
+import ast
+
+from tpudata.migrate.names import UNSURE
+from tpudata.migrate.rewriter import Rewriter
+from tpudata.migrate.versions import Version
+
+_SUMMARIES_OF_STEPS = frozenset(f"contrib.summary.{kind}" for kind in ("scalar", "histogram", "image", "audio"))
+_XAVIER = frozenset({"contrib.layers.xavier_initializer", "contrib.layers.xavier_initializer_conv2d"})
+# Each program of sessions on a TPU calls it.
+_TPU_STARTS = frozenset({"contrib.tpu.initialize_system", "tpu.initialize_system"})
+
+
+class CallRewriter(Rewriter):
+    """A rewriter that knows the calls with other arguments today."""
+
+    def rewrite_call(self, node: ast.Call) -> None:
+        """Rewrite or note a call whose arguments change."""
+        path = self.path(node.func)
+        name = "" if path is None else ".".join(path)
+        if name == "contrib.summary.record_summaries_every_n_global_steps" and node.args:
+            every = self.operand(node.args[0])
+            given = node.args[1] if len(node.args) > 1 else _keyword(node, "global_step")
+            step = self.named("{v1}.train.get_or_create_global_step()") if given is None else self.operand(given)
+            self.replace_call(node, self.named(f"{{tf2}}.summary.record_if({{v1}}.equal({step} % {every}, 0))"))
+        elif name in ("contrib.summary.always_record_summaries", "contrib.summary.never_record_summaries"):
+            self.replace_call(node, self.named(f"{{tf2}}.summary.record_if({'always' in name})"))
+        elif name in _SUMMARIES_OF_STEPS:
+            self._check_summary(node, name.rpartition(".")[2])
+        elif name in _XAVIER and (node.args or _keyword(node, "uniform") is not None):
+            self.note(
+                node, f"{name.rpartition('.')[2]} has become glorot_uniform_initializer(seed, dtype), which is uniform."
+            )
+        elif name.endswith("cluster_resolver.TPUClusterResolver"):
+            self._check_resolver(node)
+        elif name in _TPU_STARTS and not self.plan.uses_estimator:
+            self.note(
+                node,
+                "sessions on a TPU were not tried on the TensorFlow of today. Move the model into a model_fn, and train it by"
+                " tpudata.estimator.TPUEstimator.",
+            )
+        elif name in UNSURE:
+            self._check_unsure(node, name)
+        elif isinstance(node.func, ast.Attribute) and node.func.attr == "apply" and len(node.args) == 1:
+            self._rewrite_batch(node, node.func)
+
+    def _check_resolver(self, node: ast.Call) -> None:
+        tpu = node.args[0] if node.args else _keyword(node, "tpu")
+        if isinstance(tpu, ast.Constant) and tpu.value == "":
+            self.note(
+                node, "TPUClusterResolver('') looks for a TPU named ''. Pass tpu='local' for the TPU of this machine."
+            )
+
+    def _check_unsure(self, node: ast.Call, name: str) -> None:
+        """Note a call that means something else in each API, if the program does not show which one it means."""
+        position, text = UNSURE[name]
+        if len(node.args) > position and self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1):
+            self.note(node, text)
+
+    def _rewrite_batch(self, node: ast.Call, function: ast.Attribute) -> None:
+        inner = node.args[0]
+        if isinstance(inner, ast.Call) and self.path(inner.func) == ("contrib", "data", "batch_and_drop_remainder"):
+            size = ", ".join(map(self.rewritten, [*inner.args, *(item.value for item in inner.keywords)]))
+            begin, end = self.text.end(function.value), self.text.end(node)
+            self.text.replace_range(begin, end, f".batch({size}, drop_remainder=True)")
+            self.done |= {id(item) for item in ast.walk(inner)}
+
+    def _check_summary(self, node: ast.Call, kind: str) -> None:
+        for item in node.keywords:
+            if item.arg == "tensor":
+                self._rename_keyword(item, "data")
+            elif item.arg == "max_images":
+                self._rename_keyword(item, "max_outputs")
+            elif item.arg in ("family", "bad_color"):
+                self.note(
+                    item.value, f"summary.{kind} takes no {item.arg} any more. Remove it, or put it into the name."
+                )
+        if _keyword(node, "step") is None:
+            self.note(node, f"summary.{kind} needs a step today. Pass step=.")
+        if len(node.args) > 2:
+            self.note(node, f"summary.{kind}: the third argument was family and is step today. Pass both by keyword.")
+
+    def _rename_keyword(self, item: ast.keyword, name: str) -> None:
+        begin = self.text.begin(item)
+        self.text.replace_range(begin, begin + len(item.arg or ""), name)
+
+
+def _keyword(node: ast.Call, name: str) -> ast.expr | None:
+    return next((item.value for item in node.keywords if item.arg == name), None)

@@ -1,0 +1,114 @@
+"""Rewriting of a program's imports, after its names."""
+
+from __future__ import annotations
+
+import ast
+from typing import TypeAlias
+
+from tpudata.migrate.bindings import Binding
+from tpudata.migrate.rewriter import ESTIMATOR, SLIM, Rewriter, find_target
+from tpudata.migrate.tensorflow_names import Api, tensorflow_names
+
+_Import: TypeAlias = "ast.Import | ast.ImportFrom"
+_BEHAVIOUR = "disable_v2_behavior"
+
+
+def rewrite_imports(program: Rewriter) -> None:
+    """Rewrite the imports of TensorFlow, and add those that the rewritten names need."""
+    statements: list[_Import] = []
+    for binding in program.plan.bindings.values():
+        if not isinstance(binding.statement, ast.Assign) and binding.statement not in statements:
+            statements.append(binding.statement)
+    statements.sort(key=lambda item: item.lineno)
+    roots = [item.statement for item in program.plan.bindings.values() if not item.path]
+    for number, statement in enumerate(statements):
+        new = _new_imports(program) if number == 0 else []
+        if program.plan.disables_v2 and statement is (roots or statements)[0]:
+            new.append(f"{program.root}.{_BEHAVIOUR}()")
+        _rewrite_statement(program, statement, new)
+
+
+def _new_imports(program: Rewriter) -> list[str]:
+    new = []
+    needs_root = "tensorflow" in program.modules or program.plan.disables_v2
+    if needs_root and all(binding.path for binding in program.plan.bindings.values()):
+        new.append(f"import tensorflow.compat.v1 as {program.root}")
+    if "tpudata.estimator" in program.modules:
+        new.append(f"from tpudata import estimator as {ESTIMATOR}")
+    if SLIM in program.modules:
+        new.append(f"import {SLIM}")
+    return new
+
+
+def _rewrite_statement(program: Rewriter, statement: _Import, new: list[str]) -> None:
+    text = "\n".join([*_import_texts(program, statement), *new])
+    if text == ast.unparse(statement):
+        return
+    if SLIM in program.modules and f"import {SLIM}" in new:
+        program.note(statement, f"{SLIM} is a package. Install it: pip install {SLIM}.")
+    edits, indent = program.text, " " * statement.col_offset
+    if not text and not indent and edits.ends_line(statement):
+        edits.remove_line(statement)
+    else:
+        edits.replace(statement, text.replace("\n", f"\n{indent}") or "pass")
+
+
+def _import_texts(program: Rewriter, statement: _Import) -> list[str]:
+    """Return the imports that remain of one after the rewrite."""
+    bound = {name: item for name, item in program.plan.bindings.items() if item.statement is statement}
+    left: list[str] = []
+    moved: list[str] = []
+    parts: dict[str, list[str]] = {}
+    for alias in statement.names:
+        name = alias.asname or (alias.name if isinstance(statement, ast.ImportFrom) else alias.name.split(".")[0])
+        binding = bound.get(name)
+        own = ast.unparse(alias)
+        if binding is None:
+            left.append(own)
+        elif not binding.path and name == program.root and program.is_v1 and not binding.is_v1:
+            replaced = f"tensorflow.compat.v1 as {name}"
+            if isinstance(statement, ast.Import):
+                left.append(replaced)
+            else:
+                moved.append(f"import {replaced}")
+        elif not binding.path:
+            left.append(own)
+        elif _is_replaced(binding):
+            continue
+        elif not _is_moved(program, binding):
+            left.append(own)
+        elif isinstance(statement, ast.Import):
+            left.append(f"tensorflow.compat.v1.{own.removeprefix('tensorflow.')}")
+        else:
+            part = (statement.module or "").removeprefix("tensorflow")
+            parts.setdefault(f"tensorflow.compat.v1{part}", []).append(own)
+    texts = []
+    if left and isinstance(statement, ast.Import):
+        texts.append(f"import {', '.join(left)}")
+    elif left and isinstance(statement, ast.ImportFrom):
+        module = "." * statement.level + (statement.module or "")
+        if module.startswith("tensorflow.contrib"):
+            program.note(
+                statement,
+                f"{module} is gone. Remove the import, and write what it gave with what TensorFlow has today.",
+            )
+        texts.append(f"from {module} import {', '.join(left)}")
+    return [*moved, *(f"from {module} import {', '.join(names)}" for module, names in parts.items()), *texts]
+
+
+def _is_replaced(binding: Binding) -> bool:
+    """Return whether an import goes: a part whose uses are rewritten or noted."""
+    return binding.path[0] in ("contrib", "estimator") or find_target(binding.path, is_whole=True) is not None
+
+
+def _is_moved(program: Rewriter, binding: Binding) -> bool:
+    """Return whether an import of a part of TensorFlow has to become one of compat.v1."""
+    if binding.is_v1 or binding.is_v2:
+        return False
+    api = tensorflow_names().find_api(binding.path)
+    if api is Api.UNKNOWN:
+        name = ".".join(binding.path)
+        program.note(
+            binding.statement, f"tensorflow.{name} has no counterpart. Write it with what TensorFlow has today."
+        )
+    return api is Api.V1 or (api is Api.BOTH and program.is_v1)

@@ -1,0 +1,171 @@
+"""What each file of a program needs that its own text does not show: its API, and whether an estimator runs it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Collection, Mapping
+from pathlib import PurePath
+
+from tpudata.migrate.bindings import Binding, dotted_name, find_bindings, find_paths
+from tpudata.migrate.graph_uses import GraphUses, iterate_entries
+from tpudata.migrate.names import TPU_NAMES
+from tpudata.migrate.versions import Version, find_program_versions, find_version
+
+# Calls by which a program says itself in which behaviour it runs.
+_BEHAVIOURS = frozenset(
+    {"disable_v2_behavior", "disable_eager_execution", "enable_eager_execution", "enable_v2_behavior"}
+)
+_WITHOUT_ESTIMATOR = frozenset({"CrossShardOptimizer", "InputPipelineConfig"})
+
+
+@dataclasses.dataclass(frozen=True)
+class FilePlan:
+    """What the rewrite of a file has to know.
+
+    Attributes:
+        bindings: names of TensorFlow in the file.
+        version: the API that the program is written for.
+        uses_estimator: whether an estimator runs the program that the file belongs to.
+        has_old_shapes: whether dimensions of shapes have a `value` in the program, as in TensorFlow 1.
+        disables_v2: whether the file gets `disable_v2_behavior()`, as a program of sessions needs it.
+        notes: lines, and what a person has to do there.
+    """
+
+    bindings: dict[str, Binding]
+    version: Version
+    uses_estimator: bool
+    has_old_shapes: bool
+    disables_v2: bool
+    notes: tuple[tuple[int, str], ...]
+
+
+def plan_files(trees: Mapping[str, ast.Module]) -> dict[str, FilePlan]:
+    """Return the plan of each file of a program."""
+    return _Planner(trees).plan()
+
+
+class _Planner:
+    def __init__(self, trees: Mapping[str, ast.Module]) -> None:
+        self._trees = trees
+        self._bindings = {path: find_bindings(tree) for path, tree in trees.items()}
+        shown = {path: find_version(tree, self._bindings[path]) for path, tree in trees.items()}
+        self._versions = find_program_versions(shown)
+        self._uses = GraphUses(trees, self._bindings)
+        self._entries = {*iterate_entries(trees), *(path for path in trees if self._uses.reaches_any(path))}
+        by_name = {PurePath(path).stem: path for path in trees}
+        self._imports = {
+            path: {by_name[name] for name in _imported_names(tree) & by_name.keys()} for path, tree in trees.items()
+        }
+        self._closures = {path: self._close(path) for path in trees}
+        self._estimators = {path for path, tree in trees.items() if _uses_estimator(tree, self._bindings[path])}
+        self._settled = {path for path, tree in trees.items() if _calls(tree, _BEHAVIOURS)}
+        self._old_behaviour = {path for path, tree in trees.items() if _calls(tree, {"disable_v2_behavior"})}
+        self._old_shapes = {path for path, tree in trees.items() if _calls(tree, {"disable_v2_tensorshape"})}
+
+    def plan(self) -> dict[str, FilePlan]:
+        """Return the plan of each file."""
+        disabling = {path for path in self._trees if self._disables_v2(path)}
+        plans = {}
+        for path in self._trees:
+            programs = self._programs_of(path)
+            uses_estimator = any(program & self._estimators for program in programs)
+            settled = any(program & (self._settled | disabling) for program in programs)
+            notes = self._notes(path, uses_estimator=uses_estimator, settled=settled)
+            # With an estimator, disable_v2_behavior goes.
+            old_shapes = self._old_shapes if uses_estimator else self._old_shapes | self._old_behaviour | disabling
+            plans[path] = FilePlan(
+                self._bindings[path],
+                self._versions[path],
+                uses_estimator=uses_estimator,
+                has_old_shapes=any(program & old_shapes for program in programs),
+                disables_v2=path in disabling,
+                notes=tuple(notes),
+            )
+        return plans
+
+    def _programs_of(self, path: str) -> list[set[str]]:
+        """Return the files of each program that a file belongs to: what it imports, and who imports it."""
+        return [closure for closure in self._closures.values() if path in closure]
+
+    def _close(self, path: str) -> set[str]:
+        found: set[str] = set()
+        waiting = {path}
+        while waiting:
+            found |= waiting
+            waiting = set().union(*(self._imports[item] for item in waiting)) - found
+        return found
+
+    def _disables_v2(self, path: str) -> bool:
+        programs = self._programs_of(path)
+        if self._versions[path] is not Version.V1 or any(program & self._estimators for program in programs):
+            return False
+        if any(program & self._settled for program in programs) or not _is_old(self._bindings[path]):
+            return False
+        # A program that does not import TensorFlow itself leaves the line to the file that does.
+        starters = {
+            other
+            for other in self._entries
+            if path in self._closures[other] and (other == path or not self._bindings[other])
+        }
+        return path in starters or bool(starters and self._uses.find(path))
+
+    def _notes(self, path: str, *, uses_estimator: bool, settled: bool) -> list[tuple[int, str]]:
+        uses = self._uses.find(path)
+        if uses_estimator:
+            return [
+                (
+                    use.line,
+                    f"tf.{use.name} needs a graph, and no estimator gives it one here: the program runs eagerly. Put it, and what"
+                    " it runs, below `with tf.Graph().as_default():`.",
+                )
+                for use in uses
+            ]
+        if not uses or settled:
+            return []
+        is_new = any(not binding.path and binding.is_v1 for binding in self._bindings[path].values())
+        call = f"{'tf' if is_new or self._versions[path] is Version.V1 else 'tf.compat.v1'}.disable_v2_behavior()"
+        place = "after the imports" if path in self._entries else "in the program that imports this file"
+        return [(uses[0].line, f"tf.{uses[0].name} needs TensorFlow 1's behaviour. Call {call} {place}.")]
+
+
+def _is_old(bindings: Mapping[str, Binding]) -> bool:
+    """Return whether a file imports TensorFlow as TensorFlow 1 was imported."""
+    imports = [item for item in bindings.values() if not isinstance(item.statement, ast.Assign)]
+    return bool(imports) and not any(item.is_v1 or item.is_v2 for item in imports)
+
+
+def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:
+    for _, raw in find_paths(tree, bindings):
+        path = raw[2:] if raw[:2] in (("compat", "v1"), ("compat", "v2")) else raw
+        if path[:1] == ("estimator",) or path[:2] in (("contrib", "learn"), ("contrib", "estimator")):
+            return True
+        if path[:2] == ("contrib", "tpu") and path[2:3] and path[2] in TPU_NAMES - _WITHOUT_ESTIMATOR:
+            return True
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "tpudata":
+            if any(alias.name == "estimator" for alias in node.names):
+                return True
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            if any(f"{name}.".startswith("tpudata.estimator.") for name in names):
+                return True
+    return False
+
+
+def _calls(tree: ast.Module, names: Collection[str]) -> bool:
+    """Return whether a file calls a function of one of these names."""
+    chains = (dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(chain is not None and chain[-1] in names for chain in chains)
+
+
+def _imported_names(tree: ast.Module) -> set[str]:
+    """Return the last parts of the names of all modules that a file may import."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.rpartition(".")[2] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.name for alias in node.names}
+            found.add((node.module or "").rpartition(".")[2])
+    return found

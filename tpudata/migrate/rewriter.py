@@ -1,0 +1,174 @@
+"""Rewriting of the names of one program."""
+
+from __future__ import annotations
+
+import abc
+import ast
+
+from tpudata.migrate.bindings import tensorflow_path
+from tpudata.migrate.edits import EditedText
+from tpudata.migrate.names import HINTS, REMOVED, RENAMED, SLIM_GONE
+from tpudata.migrate.plans import FilePlan
+from tpudata.migrate.tensorflow_names import Api, Path, tensorflow_names
+from tpudata.migrate.versions import Version, is_written_for_v1
+
+ESTIMATOR, SLIM = "tpudata_estimator", "tf_slim"
+_SLIM_PATHS = (("contrib", "slim", "python", "slim"), ("contrib", "slim"))
+# Parts that hold names of the old Keras.
+_OF_OLD_KERAS = (("layers",), ("nn", "rnn_cell"))
+
+
+class Rewriter(abc.ABC):
+    """A program's text with current names, and notes on what a person has to do.
+
+    Args:
+        text: the program.
+        tree: its syntax tree.
+        plan: what its other files say of it.
+
+    Attributes:
+        text: the text with its edits.
+        tree, plan: as above.
+        root: the program's name for TensorFlow.
+        is_v1: whether that is, or becomes, tensorflow.compat.v1.
+        notes: lines, and what to do there.
+        modules: modules that rewritten names need: "tensorflow", "tpudata.estimator" and "tf_slim".
+        old_keras: line of the first name that needs the old Keras, or None.
+        done: ids of nodes that are rewritten.
+    """
+
+    def __init__(self, text: str, tree: ast.Module, plan: FilePlan) -> None:
+        self.text = EditedText(text)
+        self.tree = tree
+        self.plan = plan
+        roots = {name: item for name, item in plan.bindings.items() if not item.path}
+        v1 = next((name for name, item in roots.items() if item.is_v1), None)
+        self.root = v1 or next(iter(roots), "tf")
+        is_new = any(item.is_v2 for item in roots.values())
+        self.is_v1 = v1 is not None or (not roots and not is_new) or (not is_new and is_written_for_v1(plan.version))
+        self.is_v2 = v1 is None and is_new
+        self.notes: list[tuple[int, str]] = list(plan.notes)
+        self.modules: set[str] = set()
+        self.old_keras: int | None = None
+        self.done: set[int] = set()
+
+    @abc.abstractmethod
+    def rewrite_call(self, node: ast.Call) -> None:
+        """Rewrite a call whose arguments change with its name."""
+
+    def path(self, node: ast.AST) -> Path | None:
+        """Return the path below TensorFlow that an expression means."""
+        return tensorflow_path(node, self.plan.bindings)
+
+    def rewrite(self, node: ast.AST) -> None:
+        """Rewrite a node, unless it is done."""
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.plan.uses_estimator:
+            path = self.path(node.value.func)
+            if path is not None and len(path) == 1 and path[0] in REMOVED:
+                self.text.replace(node, "pass  # tpudata.estimator works with TensorFlow 2's behaviour")
+                self.done |= {id(item) for item in ast.walk(node)}
+        if isinstance(node, ast.Call) and id(node) not in self.done:
+            self.rewrite_call(node)
+        if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in self.done:
+            self._rewrite_name(node)
+
+    def named(self, target: str) -> str:
+        """Return a target of `names` as this program writes it."""
+        self.modules |= {
+            module for mark, module in (("{est}", "tpudata.estimator"), ("{slim}", SLIM)) if mark in target
+        } or {"tensorflow"}
+        v1 = self.root if self.is_v1 else f"{self.root}.compat.v1"
+        tf2 = self.root if self.is_v2 else f"{self.root}.compat.v2"
+        return target.format(est=ESTIMATOR, v1=v1, tf=self.root, tf2=tf2, slim=SLIM)
+
+    def note(self, node: ast.AST, text: str) -> None:
+        """Note what a person has to do at a node."""
+        self.notes.append((getattr(node, "lineno", 1), text))
+
+    def rewritten(self, node: ast.AST) -> str:
+        """Return an expression's text with current names."""
+        with self.text.apart():
+            for item in ast.walk(node):
+                self.rewrite(item)
+            return self.text.edited(self.text.begin(node), self.text.end(node))
+
+    def operand(self, node: ast.AST) -> str:
+        """Return an expression's text with current names, ready to be an operand."""
+        text = self.rewritten(node)
+        is_plain = isinstance(node, ast.Constant | ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+        return text if is_plain else f"({text})"
+
+    def replace_call(self, node: ast.Call, text: str) -> None:
+        """Replace a call as a whole."""
+        self.text.replace(node, text)
+        self.done |= {id(item) for item in ast.walk(node)}
+
+    def _rewrite_name(self, node: ast.Attribute | ast.Name) -> None:
+        path = self.path(node)
+        if path is None:
+            return
+        # The parts of a dotted name are not rewritten once more by themselves.
+        parts: list[ast.AST] = [node]
+        while isinstance(parts[-1], ast.Attribute):
+            parts.append(parts[-1].value)
+        self.done |= {id(part) for part in parts}
+        if any(path[: len(part)] == part for part in _OF_OLD_KERAS) and path != ("layers",):
+            self.old_keras = min(self.old_keras or node.lineno, node.lineno)
+        for part in parts if not is_gone_slim(path) else ():
+            own = self.path(part)
+            target = None if own is None else find_target(own, is_whole=part is node)
+            if target is not None:
+                self.text.replace(part, self.named(target))
+                return
+        if path[:1] == ("contrib",) or (path[:1] == ("estimator",) and len(path) > 1):
+            self._note_missing(node, path)
+        elif path:
+            self._check_api(node, parts[-1], path)
+
+    def _note_missing(self, node: ast.AST, path: Path) -> None:
+        hints = (HINTS.get(".".join(path[:size])) for size in range(len(path), 0, -1))
+        hint = next((hint for hint in hints if hint), None)
+        fix = f"Use {hint}." if hint else "Write it with what TensorFlow has today."
+        self.note(node, f"tf.{'.'.join(path[:3])} has no counterpart. {fix}")
+
+    def _check_api(self, node: ast.AST, innermost: ast.AST, path: Path) -> None:
+        """Take a name from the other API if the program's has none of it, and note what neither has."""
+        if not isinstance(innermost, ast.Name) or self.plan.bindings[innermost.id].path:
+            return
+        is_direct = tensorflow_path(innermost, self.plan.bindings) == () and self._is_direct(node)
+        api = tensorflow_names().find_api(path)
+        if api is Api.UNKNOWN and self.plan.version is not Version.UNDECIDED:
+            self._note_missing(node, path)
+        elif api is Api.V2 and self.is_v1 and is_direct:
+            self.text.replace(innermost, self.named("{tf2}"))
+        elif api is Api.V1 and not self.is_v1 and is_direct and self.plan.version is Version.V2:
+            self.text.replace(innermost, self.named("{v1}"))
+
+    def _is_direct(self, node: ast.AST) -> bool:
+        """Return whether a dotted name has no `compat` in it."""
+        while isinstance(node, ast.Attribute):
+            if node.attr == "compat":
+                return False
+            node = node.value
+        return True
+
+
+def is_gone_slim(path: Path) -> bool:
+    """Return whether a path is a part of tf.contrib.slim that the package tf_slim does not give."""
+    return any(path[: len(prefix)] == prefix and set(path[len(prefix) :][:1]) & SLIM_GONE for prefix in _SLIM_PATHS)
+
+
+def find_target(path: Path, *, is_whole: bool) -> str | None:
+    """Return the current name of a path below TensorFlow, or None if it has none.
+
+    Args:
+        path: the path.
+        is_whole: whether nothing follows it in the program.
+    """
+    for prefix in _SLIM_PATHS:
+        if path[: len(prefix)] == prefix:
+            return ".".join(("{slim}", *path[len(prefix) :]))
+    if path == ("estimator",):
+        # Its names are in tpudata.estimator; of what is not, the longer path is noted.
+        return "{est}" if is_whole else None
+    return RENAMED.get(".".join(path))

@@ -1,0 +1,83 @@
+"""Names of TensorFlow's modules, and which of its two APIs has them; from v1_names.txt, which TensorFlow itself gave."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+from collections import defaultdict
+from pathlib import Path as FilePath
+from typing import TypeAlias
+
+Path: TypeAlias = tuple[str, ...]
+_FILE = FilePath(__file__).with_name("v1_names.txt")
+# Parts that are not listed: of TensorFlow 1 alone; of Keras, whose classes TensorFlow 2 has there; the rest has separate rules.
+_OF_V1 = frozenset({"contrib", "layers"})
+_OF_KERAS = frozenset({"losses", "metrics", "optimizers", "initializers"})
+_UNLISTED = frozenset(
+    {"keras", "compat", "raw_ops", "estimator", "python", "core", "version", "pywrap_tensorflow", "examples"}
+)
+
+
+class Api(enum.Enum):
+    """The API that has a name."""
+
+    V1 = "tensorflow.compat.v1 alone"
+    V2 = "tensorflow alone"
+    BOTH = "both"
+    UNKNOWN = "none"
+    UNLISTED = "a part that is not listed"
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorflowNames:
+    """The names.
+
+    Attributes:
+        apis: the API of each path below `tensorflow`, such as `nn.dropout`.
+        modules: paths that are modules.
+        keywords: parameters that a function has in compat.v1 alone, by its path.
+    """
+
+    apis: dict[str, Api]
+    modules: frozenset[str]
+    keywords: dict[str, frozenset[str]]
+
+    def find_api(self, path: Path) -> Api:
+        """Return the API that has a name; what follows a class or a function in the path is ignored."""
+        if not path or path[0] in _UNLISTED or path[0].startswith("_") or path[:2] == ("experimental", "numpy"):
+            return Api.UNLISTED
+        if path[0] in _OF_V1:
+            return Api.V1
+        for size in range(1, len(path) + 1):
+            name = ".".join(path[:size])
+            if name not in self.modules:
+                return self.apis.get(name) or self._find_unlisted(path, size)
+        return self.apis.get(".".join(path), Api.BOTH)
+
+    @staticmethod
+    def _find_unlisted(path: Path, size: int) -> Api:
+        if path[size - 1].startswith("_"):
+            return Api.UNLISTED
+        return Api.V2 if path[0] in _OF_KERAS else Api.UNKNOWN
+
+
+@functools.cache
+def tensorflow_names() -> TensorflowNames:
+    """Return the names, read from the file of this package."""
+    apis: dict[str, Api] = {}
+    modules = set()
+    keywords: dict[str, set[str]] = defaultdict(set)
+    sections = {"v1": Api.V1, "v2": Api.V2, "both": Api.BOTH}
+    for line in _FILE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            continue
+        head, _, names = line.partition(":")
+        section, _, module = head.partition(" ")
+        if section == "keyword":
+            keywords[module].update(names.split())
+            continue
+        modules |= {".".join(module.split(".")[:size]) for size in range(1, module.count(".") + 2)} if module else set()
+        for name in names.split():
+            apis[f"{module}.{name}" if module else name] = sections[section]
+    return TensorflowNames(apis, frozenset(modules), {name: frozenset(words) for name, words in keywords.items()})

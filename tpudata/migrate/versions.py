@@ -1,0 +1,70 @@
+"""The API of TensorFlow that files are written for: one program has one, unless a file says otherwise."""
+
+from __future__ import annotations
+
+import ast
+import enum
+from collections.abc import Iterable, Mapping
+
+from tpudata.migrate.bindings import Binding, find_paths, tensorflow_path
+from tpudata.migrate.tensorflow_names import Api, tensorflow_names
+
+
+class Version(enum.Enum):
+    """The API that a file is written for."""
+
+    # Names or parameters of TensorFlow 1.
+    V1 = "1"
+    # `import tensorflow.compat.v1 as tf`: it is ported.
+    PORTED = "1, on TensorFlow 2"
+    # Next to a ported file, which may have been ported with it; or tf.estimator alone, which TensorFlow 2 had as well.
+    MAYBE_V1 = "1, or 2 up to 2.15"
+    # `tf.compat.v1.x` next to names of TensorFlow 2, as tf_upgrade_v2 writes it, or names of TensorFlow 2 alone.
+    V2 = "2"
+    UNDECIDED = "1 or 2"
+
+
+def find_version(tree: ast.AST, bindings: Mapping[str, Binding]) -> Version:
+    """Return the API that the names of one file show."""
+    imports = [binding for binding in bindings.values() if not isinstance(binding.statement, ast.Assign)]
+    roots = [binding for binding in imports if not binding.path]
+    if any(binding.is_v1 for binding in roots):
+        return Version.PORTED
+    paths = [path for _, path in find_paths(tree, bindings)]
+    if any(binding.is_v2 for binding in roots) or any(path[:2] == ("compat", "v1") for path in paths):
+        return Version.V2
+    names = tensorflow_names()
+    found = {names.find_api(path) for path in (*paths, *(item.path for item in imports if not item.is_v1))}
+    if Api.V1 in found or _has_keywords(tree, bindings):
+        return Version.V1
+    if Api.V2 in found:
+        return Version.V2
+    if any(path[:1] == ("estimator",) for path in (*paths, *(binding.path for binding in imports))):
+        return Version.MAYBE_V1
+    return Version.UNDECIDED
+
+
+def find_program_versions(versions: Mapping[str, Version]) -> dict[str, Version]:
+    """Return the API of each file of a program, given what each shows by itself: one of TensorFlow 1 decides for the others."""
+    shown = set(versions.values())
+    open_version = Version.V1 if Version.V1 in shown else Version.MAYBE_V1 if Version.PORTED in shown else None
+    return {
+        path: open_version or version if version in (Version.UNDECIDED, Version.MAYBE_V1) else version
+        for path, version in versions.items()
+    }
+
+
+def is_written_for_v1(version: Version) -> bool:
+    """Return whether a file gets `tensorflow.compat.v1`."""
+    return version in (Version.V1, Version.PORTED, Version.MAYBE_V1)
+
+
+def _has_keywords(tree: ast.AST, bindings: Mapping[str, Binding]) -> bool:
+    names = tensorflow_names()
+    calls: Iterable[ast.Call] = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.keywords)
+    for call in calls:
+        path = tensorflow_path(call.func, bindings)
+        words = names.keywords.get(".".join(path)) if path else None
+        if words and any(item.arg in words for item in call.keywords):
+            return True
+    return False

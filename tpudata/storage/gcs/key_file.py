@@ -1,0 +1,97 @@
+"""The file of credentials that google-auth reads, and what is wrong with it.
+
+google-auth reports any fault of the file as missing credentials, or fails on it with an error of another kind. Messages here never
+hold anything of the file but its type: the rest may be secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from google.auth import crypt
+from google.auth.exceptions import GoogleAuthError
+
+VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+# Fields that have to hold text, by the type of the file.
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "service_account": ("client_email", "token_uri", "private_key"),
+    "authorized_user": ("client_id", "client_secret", "refresh_token"),
+    "impersonated_service_account": ("service_account_impersonation_url",),
+    "external_account": ("audience", "subject_token_type", "token_url"),
+    "external_account_authorized_user": (),
+    "gdch_service_account": ("project", "private_key_id", "private_key", "name", "token_uri"),
+}
+
+
+class KeyFile(NamedTuple):
+    """The file of credentials.
+
+    Attributes:
+        path: its path.
+        is_set: whether GOOGLE_APPLICATION_CREDENTIALS names it; gcloud writes the other one.
+    """
+
+    path: Path
+    is_set: bool
+
+    def __str__(self) -> str:
+        return f"{VARIABLE}={self.path}" if self.is_set else str(self.path)
+
+
+def find_key_file() -> KeyFile | None:
+    """Return the file of credentials that google-auth reads, or None if there is none and no variable names one."""
+    if name := os.environ.get(VARIABLE):
+        return KeyFile(Path(name), True)
+    folder = os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud"
+    path = Path(folder).expanduser() / "application_default_credentials.json"
+    return KeyFile(path, False) if path.is_file() else None
+
+
+def find_fault(path: Path) -> str | None:
+    """Return what is wrong with a file of credentials, in a few words; None if nothing is found."""
+    try:
+        if path.exists() and not path.is_file():
+            return None if path.is_fifo() else "it is not a file"
+        data = path.read_bytes()
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    if not data.strip():
+        return "it is empty"
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        # The decoder's message says where, and holds nothing of the text.
+        return "it is not JSON, or was cut"
+    return _find_fault_of(fields)
+
+
+def _find_fault_of(fields: Any) -> str | None:
+    if not isinstance(fields, Mapping):
+        return "it holds no JSON object"
+    kind = fields.get("type")
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        if "installed" in fields or "web" in fields:
+            return "it is the secret of an OAuth client, not a key of an account"
+        words = "no type" if kind is None else f"the type {kind!r:.40}"
+        return f"it has {words} (expected {', '.join(sorted(_FIELDS))})"
+    wrong = [name for name in _FIELDS[kind] if not isinstance(fields.get(name), str) or not fields[name].strip()]
+    if wrong:
+        return f"it is of the type {kind}, and lacks {', '.join(wrong)}"
+    if kind == "service_account":
+        return _find_fault_of_key(fields["private_key"])
+    if kind == "impersonated_service_account":
+        inner = _find_fault_of(fields.get("source_credentials"))
+        return inner and f"in its source_credentials, {inner}"
+    return None
+
+
+def _find_fault_of_key(key: str) -> str | None:
+    try:
+        crypt.RSASigner.from_string(key)  # type: ignore[no-untyped-call]
+    except (ValueError, TypeError, GoogleAuthError):
+        return "its private_key is not a key in PEM, or was cut"
+    return None
