@@ -284,3 +284,33 @@ def test_mixing_needs_classes_or_shares(raw_photos: Written) -> None:
     input_fn = make_input_fn(raw_photos.path, "train", training=True, images=Images(mix=MixUp()), transform=halves)
     with pytest.raises(FeatureError, match=r"mix: labels are a tensor of classes, integers \[batch\], or of shares"):
         input_fn({"batch_size": 4})
+
+
+def test_scales_nothing_but_pictures(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    pixels = rng.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
+    beside = {"coarse": (), "many": (7,), "grid": (4, 5)}
+    values = {name: rng.integers(0, 256, (6, *shape), dtype=np.uint8) for name, shape in beside.items()}
+    features = [
+        Feature("image_raw", "bytes", "uint8", (4, 5, 3), "raw"),
+        *(Feature(name, "bytes", "uint8", shape, "raw") for name, shape in beside.items()),
+    ]
+    records = [
+        {"image_raw": pixels[i].tobytes(), **{name: value[i].tobytes() for name, value in values.items()}}
+        for i in range(6)
+    ]
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="examples", shards=1)
+    scaled = pixels.astype(np.float32) / np.float32(255)
+    for images, want in (
+        (Images(dtype="float32"), scaled),
+        (Images(dtype="float32", normalize=Normalize((0.5,), (0.25,))), (scaled - 0.5) / 0.25),
+        (Images(dtype="float32", crop=CentreCrop(4, fraction=1.0)), scaled[:, :, 1:]),
+    ):
+        input_fn = make_input_fn(path, "train", training=False, images=images)
+        (batch,) = input_fn({"batch_size": 6}).as_numpy_iterator()
+        np.testing.assert_allclose(batch["image"], want, atol=1e-5)
+        for name, value in values.items():
+            assert batch[name].dtype == np.uint8
+            np.testing.assert_array_equal(batch[name], value)
+    with pytest.raises(UsageError, match=r"dtype=float32: it is of images.*none"):
+        make_input_fn(path, "train", training=False, features="many", images=Images(dtype="float32"))

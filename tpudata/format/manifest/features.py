@@ -71,6 +71,11 @@ class Feature:
         """Whether every record has the same shape."""
         return None not in self.shape
 
+    @property
+    def is_image(self) -> bool:
+        """Whether a decoded value is an image, uint8 [height, width, channels]; other uint8 values are numbers."""
+        return self.encoding in ("image", "raw") and self.dtype == "uint8" and len(self.shape) == 3
+
     def to_json(self) -> dict[str, Any]:
         """Return this feature as a JSON object, without values that are defaults."""
         out: dict[str, Any] = {"name": self.name, "kind": self.kind, "dtype": self.dtype, "shape": list(self.shape)}

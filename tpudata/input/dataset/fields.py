@@ -84,8 +84,8 @@ class Fields:
 
     @property
     def images(self) -> tuple[Field, ...]:
-        """The inputs that are pictures: uint8 [height, width, channels] once decoded."""
-        return tuple(f for f in self.inputs if f.feature.dtype == "uint8" and len(f.feature.shape) == 3)
+        """The inputs that are images: they alone are cropped, scaled, normalised and mixed."""
+        return tuple(field for field in self.inputs if field.feature.is_image)
 
     def record_bytes(self, split: Split) -> int:
         """Estimate the memory of one decoded record of a split, in bytes."""

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, UsageError
-from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.parse import to_int32
 from tpudata.input.decode.user_parse import parse_rows
@@ -47,7 +47,7 @@ class BatchSteps:
         """Turn parsed columns into the model's (features, labels) or features."""
         if self._options.parse is not None:
             return parsed
-        return self._fed(parsed, {f.name: self._scaled(parsed[f.feature.name]) for f in self._fields.inputs})
+        return self._fed(parsed, {f.name: self._scaled(f, parsed[f.feature.name]) for f in self._fields.inputs})
 
     def row(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
         """Turn parsed columns of one record into the model's features and labels; also return its extras."""
@@ -153,14 +153,14 @@ class BatchSteps:
             value = parsed[field.feature.name]
             channels = field.feature.shape[2] if field in self._fields.images else None
             inputs[field.name] = (
-                self._scaled(value)
+                value
                 if channels is None
                 else prepare_image(value, channels, self._options.images, extras.get("seed"))
             )
         return self._fed(parsed, inputs)
 
-    def _scaled(self, value: tf.Tensor) -> tf.Tensor:
-        return scale_images(value, self._options.images) if value.dtype == tf.uint8 else value
+    def _scaled(self, field: Field, value: tf.Tensor) -> tf.Tensor:
+        return scale_images(value, self._options.images) if field.feature.is_image else value
 
     def _fed(self, parsed: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> Any:
         inputs = self._options.sequences.fed(inputs, self._fields)

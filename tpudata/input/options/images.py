@@ -32,8 +32,9 @@ class Images:
             decoded.
         augment: `RandAugment()` augments each image after its crop. Training only.
         normalize: `Normalize.imagenet()`, or other means and deviations; gives floats, so it needs a `dtype` of floats.
-        dtype: dtype of uint8 features such as images: "uint8", as stored, takes a quarter of float32's transfer to the device; the
-            model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1, or normalised ones.
+        dtype: dtype of images, uint8 [height, width, channels] as stored: "uint8", values 0 to 255, takes a quarter of float32's
+            transfer to the device; the model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1, or
+            normalised ones. Other uint8 features are numbers, and stay as they are.
         mix: `MixUp()` or `CutMix()` mixes each image of a batch with another one of it; labels become shares of the classes,
             float32 [B, classes]. Training only.
         transpose: order of the axes of a batch of images, N (images), H, W and C: a TPU takes "HWCN" without
@@ -105,8 +106,10 @@ class Images:
         Raises:
             UsageError: no image, several, or a number of channels that does not fit; or a label that cannot be mixed.
         """
-        if self.dtype_name != "uint8" and not any(field.feature.dtype == "uint8" for field in fields.inputs):
-            raise UsageError(f"dtype={self.dtype_name}: it is of images, and the features have none. Omit it.")
+        if self.dtype_name != "uint8" and not fields.images:
+            raise UsageError(
+                f"dtype={self.dtype_name}: it is of images, uint8 [height, width, channels], and the features have none. Omit it."
+            )
         asked = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
         if not asked:
             return
