@@ -176,7 +176,7 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
 
 
 def _has_pictures(dataset: Dataset) -> bool:
-    return any(feature.encoding == "image" for feature in dataset.manifest.features)
+    return any(feature.is_image_file for feature in dataset.manifest.features)
 
 
 def _does(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:

@@ -25,6 +25,10 @@ _MAX_SIZE = 16384
 class Images:
     """Options of `make_input_fn` for images, in the order in which they apply.
 
+    Label maps (features of encoding "label_map") keep their values: `size` and `crop` give them the window and the size of the
+    image, each pixel being the nearest one; flips and moves of `augment` are the image's; CutMix pastes the same rectangle, and
+    `transpose` turns them, too. `normalize` and `dtype` leave them as they are, and MixUp rejects them.
+
     Attributes:
         size: (height, width) to resize encoded images to (bilinear, antialiased, aspect ratio not kept). Needed if sizes vary,
             unless `crop` is given.
@@ -131,10 +135,32 @@ class Images:
                 f"normalize has {len(self.normalize.mean)} means, and the images have {channels} channels. Pass one for"
                 " each, or one for all."
             )
+        self._check_label_maps(fields)
+        if isinstance(self.mix, CutMix) and fields.label_maps and fields.label is None:
+            return
         if self.mix is not None and (fields.label is None or fields.label.feature.num_classes is None):
             raise UsageError(
                 "mix: it mixes labels, too, and the dataset has no labels with a number of classes. Omit it."
             )
+
+    def _check_label_maps(self, fields: Fields) -> None:
+        """Check that label maps can be moved with the image."""
+        (image,), maps = fields.images, fields.label_maps
+        if maps and isinstance(self.mix, MixUp):
+            raise UsageError(
+                f"mix=MixUp: classes have no mean, and {maps[0].name!r} is a label map. Omit it, or pass CutMix()."
+            )
+        fill = 0 if self.augment is None else self.augment.map_fill
+        if fill > 255 and any(field.feature.dtype == "uint8" for field in maps):
+            raise UsageError(
+                f"RandAugment.map_fill: too large for label maps of uint8 (got {fill}, expected up to 255)."
+            )
+        for field in maps if self.crop is None else ():
+            if field.shape[:2] != image.shape[:2]:
+                raise UsageError(
+                    f"images: the label map {field.name!r} is {field.shape[:2]}, and the image {image.shape[:2]}. Store maps of"
+                    " the images' sizes, or pass size=(height, width)."
+                )
 
 
 def _check_size(size: Any) -> None:
