@@ -102,7 +102,7 @@ def _decoded(feature: Feature, example: dict[str, Value]) -> Decoded:
     if feature.encoding == "image":
         return _image(feature, values[0])  # type: ignore[arg-type]
     if feature.is_label_map:
-        return _label_map(feature, values[0])  # type: ignore[arg-type]
+        return decode_label_map(feature, values[0])  # type: ignore[arg-type]
     return _raw(feature, values[0])  # type: ignore[arg-type]
 
 
@@ -136,7 +136,13 @@ def _image(feature: Feature, data: bytes) -> npt.NDArray[np.uint8]:
     return pixels.reshape(pixels.shape[0], pixels.shape[1], channels)
 
 
-def _label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
+def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
+    """Return the class of each pixel of a stored map, uint8 [height, width, 1]; int32 if the feature is uint16.
+
+    Raises:
+        CorruptionError: it does not decode; the caller adds the place.
+        FeatureError: it is a file of another kind, whose values would not be the classes.
+    """
     problem = label_map_problem(data, feature.dtype)
     if problem:
         raise FeatureError(f"Feature {feature.name!r} {problem}. Store it so, or declare the feature as an image.")
