@@ -163,26 +163,22 @@ def test_cuts_and_flips_maps_as_their_pictures(tmp_path: Path) -> None:
 
 def test_pastes_and_turns_maps_with_their_pictures(alike: Scenes) -> None:
     unlabelled = TFRecordFiles(f"{alike.path}/train-*", features_of((32, 40))[:3])
-    for data in (alike.path, unlabelled):
+    for data, transpose in ((alike.path, None), (unlabelled, "HWCN")):
         options: dict[str, Any] = {"training": True, "seed": 2, "shuffle": RECORDS}
-        plain, mixed, turned = (
-            batch_of(data, **options, images=images)
-            for images in (Images(), Images(mix=CutMix()), Images(mix=CutMix(), transpose="HWCN"))
+        plain, mixed = (
+            batch_of(data, **options, images=images) for images in (Images(), Images(mix=CutMix(), transpose=transpose))
         )
         if data is not unlabelled:
-            (plain, _), (mixed, shares), (turned, _) = plain, mixed, turned
+            (plain, _), (mixed, shares) = plain, mixed
             assert shares.shape == (RECORDS, 5)
-        names = {key: next(name for name in mixed if key in name) for key in ("class", "instance")}
-        classes = mixed[names["class"]]
+        else:
+            mixed = {name: value.transpose(3, 0, 1, 2) for name, value in mixed.items()}
+        classes = mixed[CLASSES]
         # The red of each pixel is its class times 5, wherever the pixel is from.
-        np.testing.assert_array_equal(
-            mixed["image"][..., :1] if "image" in mixed else mixed["image"], classes * np.uint8(5)
-        )
-        np.testing.assert_array_equal(mixed[names["instance"]], deep(classes))
-        changed = (classes != plain[names["class"]]).reshape(RECORDS, -1).mean(axis=1)
+        np.testing.assert_array_equal(mixed["image"][..., :1], classes * np.uint8(5))
+        np.testing.assert_array_equal(mixed[INSTANCES], deep(classes))
+        changed = (classes != plain[CLASSES]).reshape(RECORDS, -1).mean(axis=1)
         assert (changed > 0.1).sum() >= 4
-        for name in ("image", *names.values()):
-            np.testing.assert_array_equal(turned[name], mixed[name].transpose(1, 2, 3, 0))
 
 
 def test_all_steps_keep_maps_integers_of_one_place(scenes: Scenes) -> None:
@@ -252,13 +248,13 @@ def test_rejects_options_that_do_not_fit_maps(alike: Scenes, tmp_path: Path) -> 
     for fill in (-1, 1 << 16, 1.5, True):
         with pytest.raises(UsageError, match=r"RandAugment\.map_fill: invalid value"):
             RandAugment(map_fill=fill)  # type: ignore[arg-type]
+    features = [
+        Feature("image_raw", "bytes", "uint8", (2, 2, 3), "raw"),
+        Feature(MAP, "bytes", "uint8", (2, 2, 1), "label_map"),
+    ]
+    record = {"image_raw": bytes(12), MAP: png_of([[1, 2], [3, 4]])}
+    path = write_dataset(str(tmp_path / "raw"), {"train": [record]}, features, layout="examples", shards=1)
     with pytest.raises(UsageError, match="no encoded images to resize"):
-        features = [
-            Feature("image_raw", "bytes", "uint8", (2, 2, 3), "raw"),
-            Feature(MAP, "bytes", "uint8", (2, 2, 1), "label_map"),
-        ]
-        record = {"image_raw": bytes(12), MAP: png_of([[1, 2], [3, 4]])}
-        path = write_dataset(str(tmp_path / "raw"), {"train": [record]}, features, layout="examples", shards=1)
         make_input_fn(path, "train", training=True, images=Images(size=(4, 4)))
 
 
