@@ -15,6 +15,7 @@ from tpudata import (
     CentreCrop,
     CutMix,
     FeatureError,
+    FixedLengthRecordFiles,
     Images,
     MixUp,
     Normalize,
@@ -264,6 +265,18 @@ def test_options_of_images_need_an_image_and_mixing_needs_classes(tmp_path: Path
         make_input_fn(path, "train", training=True, images=Images(augment=RandAugment()))
     with pytest.raises(UsageError, match="no labels with a number of classes"):
         make_input_fn(path, "train", training=True, features="left", images=Images(mix=MixUp()))
+
+
+def test_rejects_steps_of_images_for_channels_that_come_first(tmp_path: Path) -> None:
+    path = tmp_path / "cifar"
+    path.write_bytes(bytes(2 * 3073))
+    files = FixedLengthRecordFiles(str(path), [("label", "u1"), ("image", "u1", (3, 32, 32))])
+    for images in (Images(crop=CentreCrop(8)), Images(transpose="HWCN")):
+        with pytest.raises(UsageError, match=r"'image' of shape \(3, 32, 32\) has its channels first"):
+            make_input_fn(files, training=False, images=images)
+    # Scaling does not depend on the order.
+    features, _ = next(iter(make_input_fn(files, training=False, images=Images(dtype="float32"))({"batch_size": 2})))
+    assert features["image"].shape == (2, 3, 32, 32)
 
 
 def test_mixing_and_transposing_need_the_image_that_transform_leaves(raw_photos: Written) -> None:

@@ -17,6 +17,8 @@ from tpudata.input.image.normalize import Normalize
 
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 _AXES = "NHWC"
+# Channels of most images; an array whose first size alone is one of them is no [height, width, channels].
+_CHANNELS = (1, 3, 4)
 # Pixels of a side.
 _MAX_SIZE = 16384
 
@@ -127,7 +129,13 @@ class Images:
             raise UsageError(
                 f"{asked[0]}: it is for one image, uint8 [height, width, channels], and the features have {has}."
             )
-        channels = images[0].feature.shape[2]
+        shape = images[0].feature.shape
+        channels = shape[2]
+        if channels not in _CHANNELS and shape[0] in _CHANNELS:
+            raise UsageError(
+                f"{asked[0]}: it is for images [height, width, channels], and {images[0].name!r} of shape {shape} has its channels"
+                " first. Omit it, or write records with the channels last."
+            )
         if self.augment is not None and channels != 3:
             raise UsageError(f"augment: it is for colour images, and these have {channels} channels. Omit it.")
         if self.normalize is not None and len(self.normalize.mean) not in (1, channels):
