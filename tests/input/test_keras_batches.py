@@ -155,6 +155,7 @@ def test_next_tokens(tmp_path: Path) -> None:
     assert [len(y) for _, y, _ in padded] == [8, 8, 8]
 
 
+@pytest.mark.parametrize("keras", ["keras", pytest.param("tf_keras", marks=pytest.mark.matrix)], indirect=True)
 def test_weighted_metrics_are_exact_per_token_and_loss_is_per_place(keras: Any, tmp_path: Path) -> None:
     # Rows with 1 to 16 tokens, the rest padding: in batches of 8 the shares of tokens differ.
     rng = np.random.default_rng(3)

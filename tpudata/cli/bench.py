@@ -52,7 +52,12 @@ def bench_flags(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_switch("--training", default=True, help="shuffled, as in training, or in order (default: true)")
     add_input_flags(parser)
-    parser.add_argument("--dtype", choices=_DTYPES, default="uint8", help="of images: uint8 is 0 to 255, floats are 0 to 1 (default: %(default)s)")
+    parser.add_argument(
+        "--dtype",
+        choices=_DTYPES,
+        default="uint8",
+        help="of images: uint8 is 0 to 255, floats are 0 to 1 (default: %(default)s)",
+    )
     parser.add_argument(
         "--seconds",
         type=positive_float,

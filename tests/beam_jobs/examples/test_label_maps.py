@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from typing import Any
 
@@ -46,6 +47,7 @@ def stored(value: Any, dtype: str = "uint8", shape: tuple[int | None, ...] = (No
         (png_of(SMALL * 3, 2), "uint8", SMALL * 3),
         (png_of(SMALL * 15, 4), "uint16", SMALL * 15),
     ],
+    ids=itertools.count(),
 )
 def test_stores_the_classes_as_a_grey_png_of_the_depth_of_the_schema(value: Any, dtype: str, want: Any) -> None:
     data = stored(value, dtype)
@@ -78,6 +80,7 @@ def test_keeps_the_bytes_of_a_png_that_readers_do_not_change() -> None:
         (png_of(CLASSES).replace(b"IDAT", b"IDOT"), "uint8", "does not decode"),
         (png_of(CLASSES[:, :2]), "uint8", "got shape (2, 2, 1), expected label_map uint8 of shape (2, 3, 1)"),
     ],
+    ids=itertools.count(),
 )
 def test_rejects_what_is_no_label_map_by_name(value: Any, dtype: str, message: str) -> None:
     with pytest.raises(FeatureError, match=re.escape(message)) as error:

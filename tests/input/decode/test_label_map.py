@@ -99,11 +99,10 @@ def batch_of(data: Any, batch_size: int = RECORDS, **options: Any) -> Any:
 def test_decodes_every_value_as_it_is_stored(alike: Scenes, tmp_path: Path) -> None:
     want = np.stack(alike.classes)[..., None]
     ways: tuple[dict[str, Any], ...] = (
-        {},
         {"images": Images(dtype="float32", normalize=Normalize.imagenet())},
-        {"cache": tmp_path, "images": Images(dtype="bfloat16")},
-        {"cache": tmp_path, "images": Images(dtype="bfloat16")},
-        {"cache": True, "transform": lambda features, labels: (features, labels)},
+        # Into the cache, and from it.
+        {"cache": tmp_path},
+        {"cache": tmp_path},
     )
     for options in ways:
         features, _ = batch_of(alike.path, **options)
@@ -164,27 +163,23 @@ def test_cuts_and_flips_maps_as_their_pictures(tmp_path: Path) -> None:
 def test_pastes_and_turns_maps_with_their_pictures(alike: Scenes) -> None:
     unlabelled = TFRecordFiles(f"{alike.path}/train-*", features_of((32, 40))[:3])
     for data, transpose in ((alike.path, None), (unlabelled, "HWCN")):
-        options: dict[str, Any] = {"training": True, "seed": 2, "shuffle": RECORDS}
-        plain, mixed = (
-            batch_of(data, **options, images=images) for images in (Images(), Images(mix=CutMix(), transpose=transpose))
-        )
+        images = Images(mix=CutMix(), transpose=transpose)
+        mixed = batch_of(data, training=True, seed=2, shuffle=RECORDS, images=images)
         if data is not unlabelled:
-            (plain, _), (mixed, shares) = plain, mixed
+            mixed, shares = mixed
             assert shares.shape == (RECORDS, 5)
+            assert (shares.max(axis=1) < 0.9).sum() >= 4
         else:
             mixed = {name: value.transpose(3, 0, 1, 2) for name, value in mixed.items()}
-        classes = mixed[CLASSES]
         # The red of each pixel is its class times 5, wherever the pixel is from.
-        np.testing.assert_array_equal(mixed["image"][..., :1], classes * np.uint8(5))
-        np.testing.assert_array_equal(mixed[INSTANCES], deep(classes))
-        changed = (classes != plain[CLASSES]).reshape(RECORDS, -1).mean(axis=1)
-        assert (changed > 0.1).sum() >= 4
+        np.testing.assert_array_equal(mixed["image"][..., :1], mixed[CLASSES] * np.uint8(5))
+        np.testing.assert_array_equal(mixed[INSTANCES], deep(mixed[CLASSES]))
 
 
 def test_all_steps_keep_maps_integers_of_one_place(scenes: Scenes) -> None:
     images = Images(
         crop=TrainCrop(16),
-        augment=RandAugment(2, map_fill=254),
+        augment=RandAugment(1, map_fill=254),
         mix=CutMix(),
         normalize=Normalize.imagenet(),
         dtype="float16",
