@@ -15,6 +15,7 @@ from tests.helpers.label_maps import PALETTE, png_of
 from tpudata import (
     CentreCrop,
     CutMix,
+    DatasetError,
     FeatureError,
     Images,
     MixUp,
@@ -231,6 +232,22 @@ def test_rejects_files_whose_values_would_change(kind: str, at: int, tmp_path: P
     for source in (path, TFRecordFiles(f"{path}/train-*", [feature])):
         with pytest.raises(FeatureError, match=rf"eature '?{MAP}'?:? .*PNG of 8 bits, grey"):
             batch_of(source, 3)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("uint16", 16), pytest.param("uint8", 8, marks=pytest.mark.matrix)])
+def test_rejects_maps_of_another_size_than_the_schema_and_damaged_ones(dtype: str, bits: int, tmp_path: Path) -> None:
+    whole = png_of([[1, 2], [3, 4]], bits)
+    features = [Feature(MAP, "bytes", dtype, (2, 2, 1), "label_map")]
+    for number, (odd, error, message) in enumerate(
+        (
+            (png_of([[1, 2]], bits), FeatureError, r"is \[1,2,1\], and its feature says \[2,2,1\]"),
+            (whole.replace(b"IDAT\x78", b"IDAT\x79"), DatasetError, "does not decode: Invalid PNG data"),
+        )
+    ):
+        records = [{MAP: whole}, {MAP: odd}]
+        path = write_dataset(str(tmp_path / str(number)), {"train": records}, features, layout="examples", shards=1)
+        with pytest.raises(error, match=message):
+            batch_of(path, 2)
 
 
 def test_rejects_options_that_do_not_fit_maps(alike: Scenes, tmp_path: Path) -> None:

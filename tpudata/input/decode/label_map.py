@@ -35,7 +35,7 @@ def decode_label_maps(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     is_resized = field.feature.shape != field.shape
 
     def decoded(data: tf.Tensor) -> tf.Tensor:
-        values = _decode(data, field.feature)
+        values = _decode(data, field.feature, (None, None, 1) if is_resized else field.shape)
         return tf.ensure_shape(resize_map(values, field.shape[:2]) if is_resized else values, field.shape)
 
     dtype = _DTYPES[field.feature.dtype]
@@ -45,7 +45,7 @@ def decode_label_maps(encoded: tf.Tensor, field: Field) -> tf.Tensor:
 
 def decode_label_map(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
     """Decode one label map, string scalar, to [height, width, 1]; the dtype is that of `decode_label_maps`."""
-    return _decode(_checked_kind(encoded, feature), feature)
+    return _decode(_checked_kind(encoded, feature), feature, (None, None, 1))
 
 
 def resize_map(values: tf.Tensor, size: tuple[int, ...]) -> tf.Tensor:
@@ -53,9 +53,10 @@ def resize_map(values: tf.Tensor, size: tuple[int, ...]) -> tf.Tensor:
     return tf.raw_ops.ResizeNearestNeighbor(images=values[tf.newaxis], size=size, half_pixel_centers=True)[0]
 
 
-def _decode(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
+def _decode(encoded: tf.Tensor, feature: Feature, shape: tuple[int | None, ...]) -> tf.Tensor:
     values = tf.io.decode_png(encoded, channels=1, dtype=tf.as_dtype(feature.dtype))
-    return tf.cast(values, _DTYPES[feature.dtype])
+    # Before the cast, as its message names the operation, by which `tpudata.error_text` knows what was of another size.
+    return tf.cast(tf.ensure_shape(values, shape), _DTYPES[feature.dtype])
 
 
 def _checked_kind(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
