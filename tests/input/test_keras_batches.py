@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -171,8 +172,8 @@ def test_weighted_metrics_are_exact_per_token_and_loss_is_per_place(keras: Any, 
     shifted = table - table.max(axis=1, keepdims=True)
     losses = np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted
     # A token predicts the next one; padding predicts nothing, and neither does the last token.
-    of_tokens = [np.array([losses[a, b] for a, b in zip(row, row[1:], strict=False) if b], float) for row in rows]
-    right = [[table[a].argmax() == b for a, b in zip(row, row[1:], strict=False) if b] for row in rows]
+    of_tokens = [np.array([losses[a, b] for a, b in itertools.pairwise(row) if b], float) for row in rows]
+    right = [[table[a].argmax() == b for a, b in itertools.pairwise(row) if b] for row in rows]
     tokens = sum(map(len, of_tokens))
     crossentropy = keras.losses.SparseCategoricalCrossentropy
     metrics = [
