@@ -270,6 +270,19 @@ def test_rejects_options_that_do_not_fit_maps(alike: Scenes, tmp_path: Path) -> 
         make_input_fn(path, "train", training=True, images=Images(size=(4, 4)))
 
 
+def test_rejects_values_of_each_pixel_that_would_not_move(tmp_path: Path) -> None:
+    image, other = Feature("image_raw", "bytes", "uint8", (2, 3, 3), "raw"), Feature("mask", "int64", "int64", (2, 3))
+    record = {"image_raw": bytes(18), "mask": [1, 2, 3, 4, 5, 6]}
+    path = write_dataset(str(tmp_path), {"train": [record] * 2}, [image, other], layout="examples", shards=1)
+    for images, name in ((Images(crop=TrainCrop(2)), "crop"), (Images(augment=RandAugment()), "augment")):
+        with pytest.raises(
+            UsageError, match=f"{name}: 'mask' has a value for each pixel of 'image'.* expected encoding label_map"
+        ):
+            make_input_fn(path, "train", training=True, images=images)
+    batch = batch_of(path, 2, images=Images(dtype="float32"))
+    assert batch["mask"].tolist() == [[[1, 2, 3], [4, 5, 6]]] * 2
+
+
 def test_rejects_maps_of_another_size_than_their_picture(tmp_path: Path) -> None:
     record = {
         "image/encoded": encode_image(np.zeros((6, 8, 3), np.uint8)),

@@ -302,7 +302,7 @@ def test_mixing_needs_classes_or_shares(raw_photos: Written) -> None:
 def test_scales_nothing_but_pictures(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     pixels = rng.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
-    beside = {"coarse": (), "many": (7,), "grid": (4, 5)}
+    beside = {"coarse": (), "many": (7,), "grid": (5, 4)}
     values = {name: rng.integers(0, 256, (6, *shape), dtype=np.uint8) for name, shape in beside.items()}
     features = [
         Feature("image_raw", "bytes", "uint8", (4, 5, 3), "raw"),

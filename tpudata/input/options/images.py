@@ -152,8 +152,17 @@ class Images:
             )
 
     def _check_label_maps(self, fields: Fields) -> None:
-        """Check that label maps can be moved with the image."""
+        """Check that label maps can be moved with the image, and that nothing else should be."""
         (image,), maps = fields.images, fields.label_maps
+        moving = next((name for name in ("crop", "augment", "mix") if getattr(self, name)), None)
+        for field in fields.inputs:
+            size = field.feature.shape[:2]
+            if moving and field not in (image, *maps) and len(size) == 2 and size == image.feature.shape[:2]:
+                raise UsageError(
+                    f"{moving}: {field.name!r} has a value for each pixel of {image.name!r}, and would not move with it (got"
+                    f" {field.feature.dtype} of shape {field.feature.shape}, expected encoding label_map). Declare it so, or omit"
+                    f" {moving}."
+                )
         if maps and isinstance(self.mix, MixUp):
             raise UsageError(
                 f"mix=MixUp: classes have no mean, and {maps[0].name!r} is a label map. Omit it, or pass CutMix()."
