@@ -110,7 +110,12 @@ def reshard_conversion(
 def _of_datasets(
     options: ConvertOptions, inputs: Sequence[str], found: Inputs, stored: ReshardOptions, keeps_compression: bool
 ) -> Conversion:
-    for flag, value in (("--labels", stored.labels_file), ("--label", stored.label), ("--raw", stored.raw)):
+    for flag, value in (
+        ("--labels", stored.labels_file),
+        ("--label", stored.label),
+        ("--raw", stored.raw),
+        ("--label-map", stored.label_maps),
+    ):
         if value:
             raise UsageError(
                 f"{flag} is for TFRecords of other programs, and {found.datasets[0].path} is a dataset. Omit it."
@@ -172,9 +177,14 @@ def _of_files(options: ConvertOptions, inputs: Sequence[str], found: Inputs, sto
         first.check_feature("--key", stored.key)
     for name in raw:
         first.check_feature("--raw", name)
+    for name in stored.label_maps:
+        first.check_feature("--label-map", name)
+        if name in raw:
+            raise UsageError(f"--label-map={name}: --raw describes this feature, too. Omit one of them.")
     converter = ForeignConverter(
-        images=tuple(sorted(first.images - raw)),
+        images=tuple(sorted(first.images - raw - {*stored.label_maps})),
         raw=stored.raw,
+        label_maps=stored.label_maps,
         label=label,
         label_offset=options.label_offset,
     )

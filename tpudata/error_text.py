@@ -33,10 +33,12 @@ _ODD_COUNT = re.compile(
 )
 _ODD_KIND = re.compile(r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +Data types don't match")
 _ODD_VALUES = re.compile(r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +Can't parse serialized Example")
-_ODD_IMAGE = re.compile(r"Shape of tensor \S*DecodeImage\S* (\[\S*\]) is not compatible with expected shape (\[\S*\])")
+_ODD_IMAGE = re.compile(
+    r"Shape of tensor \S*Decode(?:Image|Png)\S* (\[\S*\]) is not compatible with expected shape (\[\S*\])"
+)
 # Messages of the checks in the reader's graph; see `tpudata.input.decode.parse`.
 _ODD_BYTES = re.compile(r"\[Feature ([^\n]*?): a record (does not have the \d+ bytes of [^\n]*? values)\.")
-_MISFIT = re.compile(r"\[(Feature [^\n]*?: a (?:value does not fit|record is) [^\n]*?\.)\]")
+_MISFIT = re.compile(r"\[(Feature [^\n]*?: a (?:value does not fit|record is|label map) [^\n]*?\.)\]")
 _PLAIN = " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
 
 

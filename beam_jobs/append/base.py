@@ -217,7 +217,7 @@ def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Fea
 
 def _fixed(feature: Feature) -> str:
     """Return in words what stays as it is of a feature."""
-    if feature.encoding in ("image", "raw"):
+    if feature.is_one_value:
         return f"{feature.encoding} {feature.dtype}"
     return f"{'list of ' if feature.shape else ''}{feature.dtype}"
 

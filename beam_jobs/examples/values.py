@@ -14,7 +14,8 @@
 float32 rounds, but a float that would become another number is an error: 1234567890123.0 may be an id. numpy.float32, or a
 schema with float32, rounds all. numpy drops zero bytes at the end of each value of an array of bytes; lists of bytes keep them.
 
-A `tf.train.Example` has flat lists; the shape is in the schema.
+A `tf.train.Example` has flat lists; the shape is in the schema. Label maps, which only a schema declares, are in
+`beam_jobs.examples.label_maps`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_jobs.examples.label_maps import encode_label_map
 from beam_jobs.values.column_kinds import FLOAT32_WHOLE, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
@@ -73,6 +75,10 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
     check_unmasked(feature.name, value)
     if feature.encoding == "raw":
         return _fit_raw(feature, value)
+    if feature.is_label_map:
+        stored, size = encode_label_map(feature, value)
+        _check_shape(feature, size, feature.shape)
+        return dataclasses.replace(feature, shape=size), stored
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
         value = _as_kind(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
@@ -93,7 +99,7 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
 
 def describe(feature: Feature) -> str:
     """Return a feature in words, such as `float of shape (3,)`."""
-    kind = f"{feature.encoding} {feature.dtype}" if feature.encoding in ("raw", "image") else feature.kind
+    kind = f"{feature.encoding} {feature.dtype}" if feature.is_one_value else feature.kind
     return f"{kind} of shape {feature.shape}"
 
 
@@ -101,8 +107,9 @@ def decoded_size(feature: Feature) -> int | None:
     """Return the bytes of a record's feature as a tensor, or None if its schema does not determine them."""
     if feature.dtype == "string" or not feature.is_static:
         return None
-    # The reader yields int64 as int32.
-    size = 4 if feature.dtype == "int64" else np.dtype(feature.dtype).itemsize
+    # The reader yields int64 as int32, and so label maps of uint16.
+    is_int32 = feature.dtype == "int64" or (feature.is_label_map and feature.dtype == "uint16")
+    size = 4 if is_int32 else np.dtype(feature.dtype).itemsize
     return size * math.prod(size for size in feature.shape if size is not None)
 
 

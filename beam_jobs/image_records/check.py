@@ -9,6 +9,7 @@ from beam_jobs.image_records.codecs.image_format import AVIF, HEIC, JPEG, JPEG_2
 from beam_jobs.image_records.codecs.pixels import check_decodes
 from tpudata.format import Feature, Manifest
 from tpudata.format.example.wire import Value
+from tpudata.format.label_map import label_map_problem
 
 # Formats that a conversion reads but never writes; TensorFlow does not decode them.
 _NOT_FED = (AVIF, HEIC, JPEG_2000, PPM, TIFF)
@@ -19,7 +20,7 @@ def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator
 
     The header of every image feature of the manifest must be complete, and match the height, width, channels and format in the
     features next to it (`image/height` and so on for `image/encoded`), and the manifest's height and width if all images share
-    them. No pixel is decoded.
+    them. The header of a label map must be that of a file whose values readers do not change. No pixel is decoded.
 
     Args:
         manifest: manifest of the dataset.
@@ -30,7 +31,7 @@ def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator
 
 
 def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:
-    """Yield the problems of `image_problems`, and images with a complete header whose pixels do not decode.
+    """Yield the problems of `image_problems`, and images and label maps with a complete header whose pixels do not decode.
 
     For JPEG and PNG, the formats that a conversion writes, the rules are those of a conversion with `--check decode`; images of
     other formats, which datasets of users may contain, are problems if they are broken or unknown to TensorFlow.
@@ -58,7 +59,7 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
 
 def _images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[tuple[Feature, bytes]]:
     for feature in manifest.features:
-        if feature.encoding == "image":
+        if feature.is_image_file:
             values = example.get(feature.name)
             # The schema's check reports a missing one or one of another kind.
             if values and isinstance(values[0], bytes):
@@ -66,6 +67,10 @@ def _images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[tuple[
 
 
 def _problems(feature: Feature, data: bytes, example: Mapping[str, Value]) -> Iterator[str]:
+    problem = label_map_problem(data, feature.dtype) if feature.is_label_map else ""
+    if problem:
+        yield f"feature {feature.name!r} {problem}"
+        return
     try:
         name = image_format(data)
         header = read_header(data, name) if name in (JPEG, PNG) else None

@@ -167,12 +167,14 @@ class ForeignConverter(FrameConverter):
     Attributes:
         images: names of the features that hold images.
         raw: features that hold arrays.
+        label_maps: names of the features that hold label maps.
         label: name of the feature that holds the class, if there are classes.
         label_offset: label of the first class.
     """
 
     images: tuple[str, ...] = ()
     raw: tuple[RawFeature, ...] = ()
+    label_maps: tuple[str, ...] = ()
     label: str | None = None
     label_offset: int = 0
 
@@ -204,7 +206,8 @@ class ForeignConverter(FrameConverter):
         if self.label is not None:
             self._check_label(reference, example.get(self.label), labels)
         try:
-            summary.add(example, reference.key, {raw.name: raw for raw in self.raw}, self.images)
+            raw = {raw.name: raw for raw in self.raw}
+            summary.add(example, reference.key, raw, self.images, self.label_maps)
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
         return record

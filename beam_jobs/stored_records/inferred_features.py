@@ -4,13 +4,14 @@
     integers                                        int64
     floats                                          float32
     one JPEG or PNG                                 encoded image, its size if all have the same
+    one grey PNG that `--label-map` names           label map of its 8 or 16 bits, its size if all have the same
     text that is UTF-8                              string, encoding utf8
     other bytes                                     string
     as many values in every record                  shape (n,), () for one
     another number in some record, or none          shape (None,)
 
 Which features hold images is seen from the first records; a record with another value there is bad. What an array of raw bytes
-holds cannot be seen: `RawFeature` declares it.
+holds cannot be seen: `RawFeature` declares it. Nor can it be seen that a grey PNG holds classes.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from beam_jobs.stored_records.options import RawFeature
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
 from tpudata.format.example.wire import Value
+from tpudata.format.label_map import GREY, MAP_BITS, png_kind
 
-IMAGE, TEXT, BYTES = "image", "utf8", "bytes"
+IMAGE, LABEL_MAP, TEXT, BYTES = "image", "label_map", "utf8", "bytes"
 _KINDS = {bytes: BYTES, int: "int64", float: "float"}
 
 
@@ -35,7 +37,7 @@ class Seen:
     """Statistics of one feature's values.
 
     Attributes:
-        kind: IMAGE, TEXT, BYTES, "int64", "float", or "" before there was a value.
+        kind: IMAGE, LABEL_MAP, TEXT, BYTES, "int64", "float", or "" before there was a value.
         key: of the first record that has a value, for messages.
         records: how many records have the feature.
         low: fewest values in a record that has it.
@@ -43,6 +45,7 @@ class Seen:
         heights: smallest and largest height of images in pixels.
         widths: smallest and largest width of images in pixels.
         channels: most channels of an image.
+        dtype: dtype of label maps.
     """
 
     kind: str = ""
@@ -53,6 +56,7 @@ class Seen:
     heights: tuple[int, int] = (0, 0)
     widths: tuple[int, int] = (0, 0)
     channels: int = 0
+    dtype: str = ""
 
     def merge(self, name: str, other: Seen) -> None:
         """Add what was seen elsewhere; FeatureError if the values are of another kind.
@@ -69,12 +73,18 @@ class Seen:
                     f" {_words(self.kind)}. A feature has one kind in every record: correct the program that wrote the records."
                 )
             kind = BYTES
-        if kind == IMAGE and self.kind == other.kind:
+        if kind == LABEL_MAP and self.kind == other.kind and self.dtype != other.dtype:
+            raise FeatureError(
+                f"Feature {name!r}: record {other.key} has a label map of {other.dtype}, record {self.key} of {self.dtype}. Write"
+                " all maps with the same bits a pixel."
+            )
+        if kind in (IMAGE, LABEL_MAP) and self.kind == other.kind:
             self.heights = min(self.heights[0], other.heights[0]), max(self.heights[1], other.heights[1])
             self.widths = min(self.widths[0], other.widths[0]), max(self.widths[1], other.widths[1])
             self.channels = max(self.channels, other.channels)
-        elif kind == IMAGE and not self.kind:
+        elif kind in (IMAGE, LABEL_MAP) and not self.kind:
             self.heights, self.widths, self.channels = other.heights, other.widths, other.channels
+            self.dtype = other.dtype
         if self.records and other.records:
             self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         elif other.records:
@@ -88,9 +98,9 @@ class Seen:
         shape: tuple[int | None, ...] = (low if low == self.high else None,)
         if shape == (1,):
             shape = ()
-        if self.kind == IMAGE and shape == ():
+        if self.kind in (IMAGE, LABEL_MAP) and shape == ():
             size = tuple(a if a == b else None for a, b in (self.heights, self.widths))
-            return Feature(name, "bytes", "uint8", (*size, self.channels), "image")
+            return Feature(name, "bytes", self.dtype or "uint8", (*size, self.channels), self.kind)
         if self.kind in ("int64", "float"):
             return Feature(name, self.kind, "int64" if self.kind == "int64" else "float32", shape)
         return Feature(name, "bytes", "string", shape, "utf8" if self.kind == TEXT else None)
@@ -111,7 +121,12 @@ class InferredSummary:
     features: dict[str, Seen] = dataclasses.field(default_factory=dict)
 
     def add(
-        self, example: Mapping[str, Value], key: str, raw: Mapping[str, RawFeature], images: Collection[str]
+        self,
+        example: Mapping[str, Value],
+        key: str,
+        raw: Mapping[str, RawFeature],
+        images: Collection[str],
+        label_maps: Collection[str] = (),
     ) -> None:
         """Count one record.
 
@@ -120,18 +135,24 @@ class InferredSummary:
             key: of the record.
             raw: features that are declared, by name.
             images: names of the features that hold images.
+            label_maps: names of the features that hold label maps.
 
         Raises:
             FeatureError: a feature has values of another kind than in the records before.
             ValueError: a feature does not hold an image or the bytes of its array; says which.
         """
         found = {
-            name: _seen_image(name, values, key) if name in images else _seen(name, values, key, raw.get(name))
+            name: _seen_image(name, values, key)
+            if name in images
+            else _seen_label_map(name, values, key)
+            if name in label_maps
+            else _seen(name, values, key, raw.get(name))
             for name, values in example.items()
         }
-        for name in raw:
-            if name not in example:
-                raise ValueError(f"no feature {name!r}, which --raw describes")
+        for flag, names in (("--raw", raw), ("--label-map", label_maps)):
+            for name in names:
+                if not example.get(name):
+                    raise ValueError(f"no feature {name!r}, which {flag} describes")
         for name, (seen, size) in found.items():
             self.decoded_bytes += size
             self.features.setdefault(name, Seen()).merge(name, seen)
@@ -186,6 +207,20 @@ def _seen_image(name: str, values: Value, key: str) -> tuple[Seen, int]:
     return seen, header.height * header.width * channels
 
 
+def _seen_label_map(name: str, values: Value, key: str) -> tuple[Seen, int]:
+    """Return what a label map in one record is, and its bytes as a tensor."""
+    seen, _ = _seen_image(name, values, key)
+    kind = png_kind(values[0]) if values and isinstance(values[0], bytes) else None
+    dtype = next((dtype for dtype, bits in MAP_BITS.items() if kind == (bits, GREY)), None)
+    if values and dtype is None:
+        raise ValueError(
+            f"feature {name!r} is no grey PNG of 8 or 16 bits (expected a label map, whose values are the classes; "
+            "WriteTFRecordShards writes the indices of a palette so)"
+        )
+    size = seen.heights[0] * seen.widths[0] * (1 if dtype == "uint8" else 4)
+    return dataclasses.replace(seen, kind=LABEL_MAP if values else "", dtype=dtype or ""), size
+
+
 def _seen(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[Seen, int]:
     """Return what the values of another feature in one record are, and their bytes as a tensor."""
     seen = Seen(_KINDS[type(values[0])] if values else "", key, 1, len(values), len(values))
@@ -212,4 +247,11 @@ def _is_text(data: bytes) -> bool:
 
 
 def _words(kind: str) -> str:
-    return {IMAGE: "an image", TEXT: "text", BYTES: "bytes", "int64": "integers", "float": "floats"}[kind]
+    return {
+        IMAGE: "an image",
+        LABEL_MAP: "a label map",
+        TEXT: "text",
+        BYTES: "bytes",
+        "int64": "integers",
+        "float": "floats",
+    }[kind]

@@ -81,6 +81,7 @@ class ReshardOptions:
         labels: these names.
         label: name of the feature that holds the class in foreign files; None for the usual names.
         raw: features of foreign files that hold arrays.
+        label_maps: names of the features of foreign files that hold label maps.
     """
 
     key: str | None = None
@@ -91,6 +92,7 @@ class ReshardOptions:
     labels: tuple[str, ...] | None = None
     label: str | None = None
     raw: tuple[RawFeature, ...] = ()
+    label_maps: tuple[str, ...] = ()
 
     def deciding(self) -> dict[str, Any]:
         """Return the options that decide what the shards hold, for the manifest: a JSON object."""
@@ -105,6 +107,7 @@ class ReshardOptions:
             "merge_labels": self.merge_labels,
             "label": self.label,
             "raw": {raw.name: [raw.dtype, *raw.shape] for raw in self.raw},
+            "label_maps": self.label_maps,
         }
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items() if value}
 
@@ -152,6 +155,14 @@ def add_reshard_flags(parser: FlagParser) -> None:
         metavar="NAME=DTYPE:SHAPE",
         help="feature that holds the bytes of an array, such as image_raw=uint8:28x28x1; once for each feature",
     )
+    add(
+        "--label-map",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="feature that holds the class of each pixel as a grey PNG, such as image/segmentation/class/encoded: readers change"
+        " no value of it; once for each feature",
+    )
 
 
 def reshard_options(flags: argparse.Namespace) -> ReshardOptions:
@@ -189,6 +200,7 @@ def reshard_options(flags: argparse.Namespace) -> ReshardOptions:
         labels=None if flags.labels is None else read_labels(flags.labels).names,
         label=flags.label,
         raw=tuple(flags.raw),
+        label_maps=tuple(dict.fromkeys(flags.label_map)),
     )
 
 

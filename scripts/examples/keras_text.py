@@ -81,7 +81,9 @@ def main(argv: Sequence[str]) -> int:
         with strategy.scope():
             model = lstm(tokens["vocab_size"], flags.units)
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            model.compile(keras.optimizers.Adam(4e-3, clipnorm=1.0), loss)
+            # The loss divides by all places of a row; a weighted metric only by the tokens that have a next one.
+            per_token = keras.metrics.SparseCategoricalCrossentropy(from_logits=True, name="loss_per_token")
+            model.compile(keras.optimizers.Adam(4e-3, clipnorm=1.0), loss, weighted_metrics=[per_token])
         train = strategy.distribute_datasets_from_function(batches)
         model.fit(train, steps_per_epoch=flags.steps, epochs=1, verbose=2)
         ids = write(model, prompt, length, flags.count, flags.temperature)

@@ -28,6 +28,7 @@ from beam_jobs.stored_records.options import ReshardOptions
 from tests.beam_jobs.resharding import assert_whole, manifest, numbered, records_of, reshard, write_files
 from tests.beam_jobs.test_kill import Jobs
 from tests.helpers.datasets import write_dataset
+from tests.helpers.label_maps import PALETTE, png_of
 from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import assert_nobody_is_left
 from tpudata import Images, RecordSource, make_input_fn
@@ -336,6 +337,28 @@ def test_features_of_foreign_records_are_learned(tmp_path: Path) -> None:
     assert [record["rare"].tolist() for record in read] == [[n] if n % 2 else [] for n in range(10)]
 
 
+def test_label_maps_of_foreign_records_are_declared(tmp_path: Path) -> None:
+    classes = np.random.default_rng(0).integers(0, 256, (8, 3, 4))
+    examples = [{"map": [png_of(found)], "deep": [png_of(found * 9, 16)], "grey": [png_of(found)]} for found in classes]
+    files = write_files(tmp_path / "in", {"a": examples})
+    flags = ("--output", tmp_path / "out", "--num-shards=2")
+    assert reshard(files / "a", *flags, "--label-map=map", "--label-map=deep") == 0
+    assert manifest(tmp_path / "out").features == (
+        Feature("deep", "bytes", "uint16", (3, 4, 1), "label_map"),
+        Feature("grey", "bytes", "uint8", (3, 4, 1), "image"),
+        Feature("map", "bytes", "uint8", (3, 4, 1), "label_map"),
+    )
+    assert_whole(tmp_path / "out")
+    read = [record["map"][..., 0] for record in RecordSource(str(tmp_path / "out"), "train")]
+    assert sorted(array.tobytes() for array in read) == sorted(found.astype(np.uint8).tobytes() for found in classes)
+    mixed = write_files(tmp_path / "mixed", {"a": [{"map": [png_of(classes[0])]}, {"map": [png_of(classes[0], 16)]}]})
+    with pytest.raises(FeatureError, match="record a:1 has a label map of uint16, record a:0 of uint8"):
+        reshard(mixed, "--output", tmp_path / "none", "--label-map=map")
+    palette = write_files(tmp_path / "palette", {"a": [{"map": [png_of(classes[0] % 9, 8, PALETTE)]}]})
+    with pytest.raises(BadRecordError, match="feature 'map' is no grey PNG of 8 or 16 bits"):
+        reshard(palette, "--output", tmp_path / "none", "--label-map=map")
+
+
 def test_foreign_records_that_do_not_fit(tmp_path: Path) -> None:
     write_files(tmp_path / "in", {"a": [{"x": [1]}, {"x": [b"one"]}]})
     with pytest.raises(FeatureError, match="Feature 'x': record a:1 has text, record a:0 has integers"):
@@ -472,6 +495,9 @@ def test_what_is_not_allowed(pictures: Path, images: Path, tmp_path: Path) -> No
         ((files, "--merge-labels"), "--merge-labels is for datasets"),
         ((files, "--raw=y=uint8:3"), "has no feature 'y'"),
         ((files, "--raw=x=uint99:3"), "does not describe an array"),
+        ((files, "--label-map=y"), "--label-map: .* has no feature 'y'"),
+        ((files, "--raw=x=uint8:3", "--label-map=x"), "--raw describes this feature, too"),
+        ((images, "--label-map=image/encoded"), "--label-map is for TFRecords of other programs"),
         ((images, "--append"), "unknown flag --append"),
     ):
         with pytest.raises(UsageError, match=words):

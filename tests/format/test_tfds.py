@@ -12,6 +12,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from tests.helpers.datasets import write_dataset, write_images
+from tests.helpers.label_maps import png_of
 from tpudata.format import Feature, open_dataset, verify, write_metadata
 from tpudata.format.tfds import dataset_info, features, name_of
 
@@ -66,6 +67,22 @@ def test_other_kinds_of_features(tmp_path: Path) -> None:
     assert example["image_raw"].tobytes() == b"abcd"
     assert example["image_raw"].shape == (2, 2, 1)
     assert example["label"] == 2
+
+
+def test_label_maps_are_their_classes(tmp_path: Path) -> None:
+    classes = np.random.default_rng(2).integers(0, 256, (3, 4, 5))
+    features = [
+        Feature("a", "bytes", "uint8", (None, None, 1), "label_map"),
+        Feature("b", "bytes", "uint16", (4, 5, 1), "label_map"),
+    ]
+    records = [{"a": png_of(found), "b": png_of(found * 257, 16)} for found in classes]
+    write_dataset(str(tmp_path), {"train": records}, features, layout="examples", shards=1)
+    builder = tfds.builder_from_directory(str(tmp_path))
+    assert builder.info.features["a"].shape == (None, None, 1)
+    for found, example in zip(classes, tfds.as_numpy(builder.as_dataset(split="train")), strict=True):
+        assert (example["a"].dtype, example["b"].dtype) == (np.uint8, np.uint16)
+        np.testing.assert_array_equal(example["a"][..., 0], found)
+        np.testing.assert_array_equal(example["b"][..., 0], found * 257)
 
 
 def write_rows(folder: Path, label: Feature, names: list[str], shape: tuple[int, ...] = (2, 2, 3)) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,45 @@ def test_next_tokens(tmp_path: Path) -> None:
     padded = list(as_keras(make_input_fn(path, "train", training=False), 8, pad=True).as_numpy_iterator())
     assert sum(weights.sum() for _, _, weights in padded) == expected
     assert [len(y) for _, y, _ in padded] == [8, 8, 8]
+
+
+@pytest.mark.parametrize("keras", ["keras", pytest.param("tf_keras", marks=pytest.mark.matrix)], indirect=True)
+def test_weighted_metrics_are_exact_per_token_and_loss_is_per_place(keras: Any, tmp_path: Path) -> None:
+    # Rows with 1 to 16 tokens, the rest padding: in batches of 8 the shares of tokens differ.
+    rng = np.random.default_rng(3)
+    rows = [np.concatenate([rng.integers(1, 12, 1 + 3 * i % 16), np.zeros(16)])[:16].astype("<i4") for i in range(21)]
+    feature = Feature("input_ids", "bytes", "int32", (16,), "raw")
+    records = {"test": [{"input_ids": row.tobytes()} for row in rows]}
+    path = write_dataset(str(tmp_path), records, [feature], layout="sequences", shards=1)
+    keras.utils.set_random_seed(1)
+    ids = keras.Input((16,), name="input_ids", dtype="int32")
+    model = keras.Model({"input_ids": ids}, keras.layers.Embedding(12, 12, embeddings_initializer="normal")(ids))
+    table = np.asarray(model.get_weights()[0], np.float64) * 40
+    model.set_weights([table])
+    shifted = table - table.max(axis=1, keepdims=True)
+    losses = np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted
+    # A token predicts the next one; padding predicts nothing, and neither does the last token.
+    of_tokens = [np.array([losses[a, b] for a, b in itertools.pairwise(row) if b], float) for row in rows]
+    right = [[table[a].argmax() == b for a, b in itertools.pairwise(row) if b] for row in rows]
+    tokens = sum(map(len, of_tokens))
+    crossentropy = keras.losses.SparseCategoricalCrossentropy
+    metrics = [
+        keras.metrics.SparseCategoricalCrossentropy(from_logits=True, name="per_token"),
+        keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+    ]
+    model.compile("sgd", crossentropy(from_logits=True), weighted_metrics=metrics)
+    input_fn = make_input_fn(path, "test", training=False)
+    for pad, places in ((False, 21 * 16), (True, 24 * 16)):
+        found = model.evaluate(as_keras(input_fn, 8, pad=pad), verbose=0, return_dict=True)
+        assert found["per_token"] == pytest.approx(sum(map(sum, of_tokens)) / tokens, rel=1e-5)
+        assert found["accuracy"] == pytest.approx(sum(map(sum, right)) / tokens, abs=1e-6)
+        assert found["loss"] == pytest.approx(sum(map(sum, of_tokens)) / places, rel=1e-5)
+    if keras.__name__ == "keras":
+        model.compile("sgd", crossentropy(from_logits=True, reduction="mean_with_sample_weight"))
+        batches = [np.concatenate(of_tokens[first : first + 8]) for first in (0, 8, 16)]
+        found = model.evaluate(as_keras(input_fn, 8), verbose=0, return_dict=True)
+        expected = np.average([batch.mean() for batch in batches], weights=[8, 8, 5])
+        assert found["loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_token_weights_do_not_say_what_is_padding(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from tpudata import (
 )
 from tpudata.format import Feature, encode_example
 from tpudata.format.tfrecord.framing import FRAME_BYTES
+from tpudata.input import numpy_batches
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -220,3 +221,14 @@ def test_arguments_are_checked_at_the_call(raw_digits: Written, arguments: dict[
     } | arguments
     with pytest.raises(UsageError, match=message):
         as_numpy(**given)
+
+
+def test_an_iterator_that_lives_as_long_as_python_ends_without_an_error(
+    digits: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = as_numpy(make_input_fn(digits.path, "test", training=False), 8)
+    next(batches)
+    # At its end Python empties modules, and then closes what is left of their generators.
+    monkeypatch.setattr(numpy_batches, "tf", None)
+    monkeypatch.setattr(numpy_batches, "reader_error", None)
+    batches.close()  # type: ignore[attr-defined]

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers.datasets import write_dataset, write_images
+from tests.helpers.datasets import encode_image, write_dataset, write_images
+from tests.helpers.label_maps import png_of
 from tests.helpers.sequences import write_sequences
 from tpudata.cli import main
 from tpudata.format import Feature
@@ -240,3 +241,25 @@ def test_a_browser_shows_it(tmp_path: Path) -> None:
         colours = picture.convert("RGB").getcolors(1 << 24) or []
     # The bars of its charts.
     assert any(count > 500 and colour == (47, 126, 216) for count, colour in colours)
+
+
+def test_shows_label_maps_in_colours_next_to_their_pictures(tmp_path: Path) -> None:
+    classes = np.kron(np.array([[0, 1], [2, 255]]), np.ones((48, 48), int))
+    picture = np.full((96, 96, 3), 90, np.uint8)
+    label_map = Feature("map", "bytes", "uint8", (None, None, 1), "label_map")
+    both = [Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image"), label_map]
+    record = {"image/encoded": encode_image(picture), "map": png_of(classes)}
+    # The colours of PASCAL VOC's tools for these classes.
+    colours = [(0, 0, 0), (128, 0, 0), (0, 128, 0), (224, 224, 192)]
+    for features, width in ((both, 192), ([label_map], 96)):
+        folder = tmp_path / str(width)
+        records = [{feature.name: record[feature.name] for feature in features}]
+        write_dataset(str(folder), {"train": records}, features, layout="examples", shards=1)
+        (shown,) = report(folder).pictures
+        assert shown.size == (width, 96)
+        places = [(width - 96 + x, y) for y in (20, 70) for x in (20, 70)]
+        assert [shown.convert("RGB").getpixel(place) for place in places] == colours
+        if features is both:
+            assert shown.convert("RGB").getpixel((40, 40)) == (90, 90, 90)
+    write_dataset(str(tmp_path / "odd"), {"train": [{"map": b"GIF89a"}]}, [label_map], layout="examples", shards=1)
+    assert report(tmp_path / "odd").pictures == []

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpudata import FeatureError
+from tests.helpers.label_maps import PALETTE, png_of
+from tpudata import CorruptionError, FeatureError
 from tpudata.format import Feature, Manifest, Source, Split, encode_example
 from tpudata.source import ExampleDecoder
 
@@ -95,3 +96,21 @@ def test_text_is_str() -> None:
 def test_rejects_what_the_manifest_does_not_describe(feature: Feature, value: Any) -> None:
     with pytest.raises(FeatureError, match=repr(feature.name)):
         decoder(feature)(encode_example({"x": value}))
+
+
+def test_decodes_label_maps_to_their_classes_and_rejects_others() -> None:
+    for dtype, bits, largest, want in (("uint8", 8, 255, np.uint8), ("uint16", 16, 65535, np.int32)):
+        feature = Feature("m/encoded", "bytes", dtype, (None, None, 1), "label_map")
+        classes = np.array([[0, 1, largest], [7, 20, 3]])
+        for options in ({}, {"chunks": [(b"tRNS", b"\0\x14")]}):
+            data = encode_example({"m/encoded": png_of(classes, bits, **options)})  # type: ignore[arg-type]
+            found: Any = decoder(feature)(data)["m"]
+            assert found.dtype == want
+            np.testing.assert_array_equal(found, classes[..., None])
+        for wrong in (png_of(classes % 2, 8, PALETTE), png_of(classes % 2, 24 - bits), b"GIF89a"):
+            with pytest.raises(
+                FeatureError, match=rf"'m/encoded' is .*label map of {dtype} is a PNG of {bits} bits, grey"
+            ):
+                decoder(feature)(encode_example({"m/encoded": wrong}))
+        with pytest.raises(CorruptionError, match="does not decode"):
+            decoder(feature)(encode_example({"m/encoded": png_of(classes, bits)[:40]}))

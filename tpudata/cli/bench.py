@@ -52,7 +52,12 @@ def bench_flags(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_switch("--training", default=True, help="shuffled, as in training, or in order (default: true)")
     add_input_flags(parser)
-    parser.add_argument("--dtype", choices=_DTYPES, default="uint8", help="of images (default: %(default)s)")
+    parser.add_argument(
+        "--dtype",
+        choices=_DTYPES,
+        default="uint8",
+        help="of images: uint8 is 0 to 255, floats are 0 to 1 (default: %(default)s)",
+    )
     parser.add_argument(
         "--seconds",
         type=positive_float,
@@ -176,7 +181,7 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
 
 
 def _has_pictures(dataset: Dataset) -> bool:
-    return any(feature.encoding == "image" for feature in dataset.manifest.features)
+    return any(feature.is_image_file for feature in dataset.manifest.features)
 
 
 def _does(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:

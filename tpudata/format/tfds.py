@@ -163,6 +163,12 @@ def _feature(feature: Feature) -> dict[str, Any]:
             "pythonClassName": f"{_PACKAGE}.image_feature.Image",
             "image": {"dtype": feature.dtype, "shape": _shape(feature)},
         }
+    if feature.is_label_map:
+        # Not LabeledImage, which asks for a number of classes; with the colour map TFDS shows classes as colours.
+        return {
+            "pythonClassName": f"{_PACKAGE}.image_feature.Image",
+            "image": {"dtype": feature.dtype, "shape": _shape(feature), "encodingFormat": "png", "useColormap": True},
+        }
     if feature.dtype == "string" and feature.shape == ():
         return {"pythonClassName": f"{_PACKAGE}.text_feature.Text", "text": {}}
     if feature.num_classes is not None:

@@ -24,6 +24,10 @@ def as_keras(
     `features` without its weights. Evaluation and prediction see every record once and nothing else: the last batch has fewer
     rows, and so do those of several hosts, whose numbers of batches stay equal.
 
+    With one label a record, Keras' `loss`, `metrics` and `weighted_metrics` are exact. With next tokens, only `weighted_metrics`
+    are: they divide by the tokens. `loss` divides by all places [B, L], and `metrics` count them all. In Keras 3 a loss with
+    `reduction="mean_with_sample_weight"` divides by the tokens of its batch.
+
     Args:
         input_fn: the function that `make_input_fn` returned.
         batch_size: rows of a batch; with an `input_context`, of one replica.

@@ -164,7 +164,7 @@ def make_input_fn(
     images.check_fields(fields)
     sequences = tokens.sequences(dataset.manifest, fields, options.bare)
     options = dataclasses.replace(options, sequences=sequences)
-    check_token_names(tokens.names, sequences, weights)
+    check_token_names(tokens.names, sequences, weights, fields)
     if weights == "sample_weight" and fields.label is None and sequences.targets is None and parse is None:
         raise UsageError(
             'weights="sample_weight": (features, labels, weights) needs labels, and the dataset has none. Omit it.'

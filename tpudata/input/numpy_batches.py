@@ -85,8 +85,10 @@ def _own_errors() -> Iterator[None]:
     """Raise TensorFlow's errors of the reader as TpudataErrors."""
     try:
         yield
-    except (tf.errors.OpError, UnicodeDecodeError) as error:
-        known = reader_error(error, may_be_plain=True)
+    except Exception as error:
+        # Not `except tf.errors.OpError`: an iterator that lives until Python ends is closed when modules are gone, tf among them.
+        is_readers = isinstance(error, (tf.errors.OpError, UnicodeDecodeError))
+        known = reader_error(error, may_be_plain=True) if is_readers else None
         if known is None:
             raise
         raise known from None

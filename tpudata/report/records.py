@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from tpudata.errors import TpudataError
 from tpudata.format import Dataset, Feature
 from tpudata.format.example.decode import decode_example
 from tpudata.report.outline import Outlines, outline
 from tpudata.report.split_sample import SplitSample
+from tpudata.source.example_decoder import decode_label_map
 
 _PICTURES_A_CLASS, _PICTURES, _TEXTS_A_CLASS, _TEXTS = 6, 120, 3, 12
 _THUMBNAIL = 96
 _TOKENS = "input_ids"
-_BROKEN = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
+_BROKEN = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError, TpudataError)
 
 
 class RecordReader:
@@ -37,6 +39,7 @@ class RecordReader:
         # A list of labels has no number of classes.
         self._label = self._label or features.get("image/class/label") or features.get("label")
         self._image = next((f for f in features.values() if f.encoding == "image"), None)
+        self._maps = [feature for feature in features.values() if feature.is_label_map]
         self._pixels = next((f for f in features.values() if f.encoding == "raw" and _is_picture(f)), None)
         self._text = next(
             (f for f in features.values() if f.encoding == "utf8" and not f.name.startswith("image/")), None
@@ -60,12 +63,11 @@ class RecordReader:
         found.classes.update(classes)
         content: Any = data
         is_near = False
-        if self._image is not None:
-            (content,) = values[self._image.name]
-            is_near = self._add_outline(_add_picture(content, None, classes, found))
-        elif self._pixels is not None:
-            (content,) = values[self._pixels.name]
-            is_near = self._add_outline(_add_picture(content, self._pixels, classes, found))
+        shown = self._image or self._pixels or next(iter(self._maps), None)
+        if shown is not None:
+            (content,) = values[shown.name]
+            maps = [(feature, values[feature.name][0]) for feature in self._maps if feature is not shown]
+            is_near = self._add_outline(_add_picture(content, shown, maps, classes, found))
         elif self._tokens is not None:
             content = self._add_tokens(values, classes, found)
         elif self._text is not None:
@@ -109,22 +111,45 @@ def _add_text(text: str | list[int], classes: Sequence[str], found: SplitSample)
         found.texts.setdefault(name, []).append(text)
 
 
-def _add_picture(content: bytes, pixels: Feature | None, classes: Sequence[str], found: SplitSample) -> int | None:
-    """Add a picture, encoded or of bare pixels, and return its outline."""
+def _add_picture(
+    content: bytes,
+    feature: Feature,
+    maps: Sequence[tuple[Feature, Any]],
+    classes: Sequence[str],
+    found: SplitSample,
+) -> int | None:
+    """Add a picture, encoded, of bare pixels or a label map, with its label maps; return its outline."""
     name = classes[0] if classes else ""
     wanted = _PICTURES_A_CLASS if classes else _PICTURES // 4
     try:
-        picture = Image.open(io.BytesIO(content)) if pixels is None else _bare(content, pixels)
+        picture = _opened(content, feature)
         found.sizes.append((picture.height, picture.width))
         # JPEGs are decoded at a fraction of their size.
         picture.draft("RGB", (2 * _THUMBNAIL, 2 * _THUMBNAIL))
         plain = picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
         if len(found.pictures.get(name, [])) < wanted and sum(map(len, found.pictures.values())) < _PICTURES:
-            found.pictures.setdefault(name, []).append(_thumbnail(plain))
+            coloured = [_coloured(map_feature, data) for map_feature, data in maps]
+            found.pictures.setdefault(name, []).append(_thumbnail(plain, coloured))
         return outline(plain)
     except _BROKEN:
         found.unreadable += 1
         return None
+
+
+def _opened(content: bytes, feature: Feature) -> Image.Image:
+    if feature.is_label_map:
+        return _coloured(feature, content)
+    return Image.open(io.BytesIO(content)) if feature.encoding == "image" else _bare(content, feature)
+
+
+def _coloured(feature: Feature, content: bytes) -> Image.Image:
+    """Return a label map in colours, those of PASCAL VOC: a class has the same in all records."""
+    classes = decode_label_map(feature, content)[:, :, 0]
+    # Bits 0, 3 and 6 of the class become the highest ones of red, bits 1, 4 and 7 of green, bits 2 and 5 of blue.
+    colours = np.zeros((*classes.shape, 3), np.uint8)
+    for bit in range(8):
+        colours[..., bit % 3] |= ((classes >> bit & 1) << (7 - bit // 3)).astype(np.uint8)
+    return Image.fromarray(colours)
 
 
 def _bare(content: bytes, feature: Feature) -> Image.Image:
@@ -134,8 +159,7 @@ def _bare(content: bytes, feature: Feature) -> Image.Image:
 
 
 def _is_picture(feature: Feature) -> bool:
-    is_whole = feature.dtype == "uint8" and len(feature.shape) == 3 and None not in feature.shape
-    return is_whole and feature.shape[2] in (1, 3, 4)
+    return feature.is_image and feature.is_static and feature.shape[2] in (1, 3, 4)
 
 
 def _integers(values: Sequence[Any], feature: Feature) -> np.ndarray[Any, Any]:
@@ -148,8 +172,21 @@ def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
-def _thumbnail(picture: Image.Image) -> bytes:
-    """Return a small PNG of a picture of mode L or RGB."""
+def _thumbnail(picture: Image.Image, maps: Sequence[Image.Image] = ()) -> bytes:
+    """Return a small PNG of a picture of mode L or RGB, with its label maps to the right of it."""
+    small = _small(picture)
+    if maps:
+        row = Image.new("RGB", (small.width * (1 + len(maps)), small.height))
+        row.paste(small, (0, 0))
+        for number, one in enumerate(maps, 1):
+            row.paste(one.resize(small.size, Image.Resampling.NEAREST), (number * small.width, 0))
+        small = row
+    file = io.BytesIO()
+    small.save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+def _small(picture: Image.Image) -> Image.Image:
     small = picture
     if max(small.size) < _THUMBNAIL // 2:
         # Digits of 8 pixels would be too small to see.
@@ -157,6 +194,4 @@ def _thumbnail(picture: Image.Image) -> bytes:
         small = small.resize((small.width * factor, small.height * factor), Image.Resampling.NEAREST)
     small = small.copy()
     small.thumbnail((_THUMBNAIL, _THUMBNAIL))
-    file = io.BytesIO()
-    small.save(file, "PNG", optimize=True)
-    return file.getvalue()
+    return small

@@ -13,6 +13,7 @@ from PIL import Image
 from tpudata.errors import CorruptionError, DatasetError, FeatureError
 from tpudata.format import Feature, Manifest, decode_example
 from tpudata.format.example.wire import Value
+from tpudata.format.label_map import label_map_problem
 from tpudata.format.manifest.model_features import fed_features, label_feature, short_name
 
 Decoded: TypeAlias = "npt.NDArray[np.generic] | np.generic | bytes | str"
@@ -27,6 +28,7 @@ class ExampleDecoder:
     `image_raw`):
 
     - encoded images: uint8 [height, width, channels], each in its own size, decoded by Pillow;
+    - label maps: the class of each pixel, uint8 [height, width, 1], each in its own size; int32 for maps of uint16;
     - raw bytes: an array of the feature's dtype and shape;
     - UTF-8 text: str; other strings: bytes; several of them: an array of objects;
     - integers: int64, floats: float32; a scalar if the shape is ().
@@ -56,7 +58,7 @@ class ExampleDecoder:
 
         Raises:
             CorruptionError: not an Example, or an image that does not decode; the caller adds the place.
-            FeatureError: a feature is missing, or has values of another kind or number.
+            FeatureError: a feature is missing, or has values of another kind or number; a label map is of another kind.
         """
         example = decode_example(data)
         return {name: _decoded(feature, example) for name, feature in self._features.items()}
@@ -99,6 +101,8 @@ def _decoded(feature: Feature, example: dict[str, Value]) -> Decoded:
         raise FeatureError(f"Feature {feature.name!r} holds {len(values)} values (expected 1). Convert the data again.")
     if feature.encoding == "image":
         return _image(feature, values[0])  # type: ignore[arg-type]
+    if feature.is_label_map:
+        return decode_label_map(feature, values[0])  # type: ignore[arg-type]
     return _raw(feature, values[0])  # type: ignore[arg-type]
 
 
@@ -128,11 +132,30 @@ def _shaped(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
 def _image(feature: Feature, data: bytes) -> npt.NDArray[np.uint8]:
     channels = feature.shape[2]
     assert channels is not None  # __init__ checks
+    pixels = _pixels(feature, data, _MODES[channels])
+    return pixels.reshape(pixels.shape[0], pixels.shape[1], channels)
+
+
+def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
+    """Return the class of each pixel of a stored map, uint8 [height, width, 1]; int32 if the feature is uint16.
+
+    Raises:
+        CorruptionError: it does not decode; the caller adds the place.
+        FeatureError: it is a file of another kind, whose values would not be the classes.
+    """
+    problem = label_map_problem(data, feature.dtype)
+    if problem:
+        raise FeatureError(f"Feature {feature.name!r} {problem}. Store it so, or declare the feature as an image.")
+    classes = _pixels(feature, data, None)
+    return classes.astype("uint8" if feature.dtype == "uint8" else "int32")[..., np.newaxis]
+
+
+def _pixels(feature: Feature, data: bytes, mode: str | None) -> npt.NDArray[Any]:
+    """Decode an image file to one of Pillow's modes; None keeps its values."""
     try:
         with Image.open(io.BytesIO(data)) as image:
-            pixels = np.array(image.convert(_MODES[channels]), np.uint8)
+            return np.array(image if mode is None else image.convert(mode))
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
         raise CorruptionError(
             "tf.train.Example", 0, f"feature {feature.name!r}: the image does not decode: {error}"
         ) from None
-    return pixels.reshape(pixels.shape[0], pixels.shape[1], channels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import re
@@ -16,13 +17,17 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from PIL import Image
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.steps.shards.write_shards import WriteShards
 from tests.beam_jobs.pipelines import run_pipeline
 from tests.helpers import forked
+from tests.helpers.label_maps import PALETTE, png_of
 from tests.helpers.pictures import digests
+from tpudata import CentreCrop, Images, RecordSource, as_numpy, make_input_fn
+from tpudata.cli import main
 from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceError, TpudataError, UsageError
 from tpudata.format import Feature, Manifest, open_dataset
 from tpudata.storage import RequestLimits, held_request_limits, request_limits
@@ -388,3 +393,49 @@ def test_the_limits_of_requests_are_those_of_the_process_and_stay(
         run_pipeline(pipeline)
     assert set(seen) == {RequestLimits(read_threads=5, retry_seconds=9)}
     assert request_limits() is before
+
+
+def scene(number: int) -> tuple[str, dict[str, Any]]:
+    random = np.random.default_rng(number)
+    height, width = 10 + number % 3, 12
+    classes = random.integers(0, 21, (height, width))
+    file = io.BytesIO()
+    Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8)).save(file, "PNG")
+    return f"scene-{number}", {
+        "image/encoded": file.getvalue(),
+        "image/segmentation/class/encoded": png_of(classes, 8, PALETTE) if number % 2 else classes,
+        "depth": classes * 1000,
+        "number": number,
+    }
+
+
+def test_label_maps_are_the_same_classes_for_every_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, short = "image/segmentation/class/encoded", "image/segmentation/class"
+    schema = [
+        Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image"),
+        Feature(name, "bytes", "uint8", (None, None, 1), "label_map"),
+        Feature("depth", "bytes", "uint16", (None, None, 1), "label_map"),
+        Feature("number", "int64", "int64"),
+    ]
+    first, second = tmp_path / "first", tmp_path / "second"
+    write(range(12), first, scene, features=schema, num_shards=2)
+    assert main(["reshard", str(first), f"--output={second}", "--num-shards=3"]) == 0
+    for folder in (first, second):
+        assert open_dataset(str(folder)).manifest.features == tuple(schema)
+        assert main(["verify", str(folder), "--decode"]) == 0
+        assert main(["inspect", str(folder)]) == 0
+        assert "(label_map)" in capsys.readouterr().out
+        found = {}
+        for record in RecordSource(folder, "train"):
+            found[int(record["number"])] = record[short], record["depth"]
+        for number in range(12):
+            _, example = scene(number)
+            classes = example["depth"] // 1000
+            np.testing.assert_array_equal(found[number][0][..., 0], classes)
+            np.testing.assert_array_equal(found[number][1][..., 0], example["depth"])
+            assert [array.dtype for array in found[number]] == [np.uint8, np.int32]
+    input_fn = make_input_fn(first, "train", training=False, images=Images(crop=CentreCrop(10, fraction=1.0)))
+    for batch in as_numpy(input_fn, 12):
+        np.testing.assert_array_equal(batch[short].astype(int) * 1000, batch["depth"])
+    assert main(["bench", str(first), "--split=train", "--batch-size=4", "--seconds=0.05", "--image-size=8x8"]) == 0
+    assert "decode, resize" in capsys.readouterr().out

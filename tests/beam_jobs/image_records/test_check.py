@@ -13,6 +13,7 @@ from PIL import Image
 from beam_jobs.image_records.check import decoded_image_problems, image_problems
 from tests.beam_jobs.images import encode, picture
 from tests.helpers.datasets import write_dataset
+from tests.helpers.label_maps import PALETTE, png_of
 from tpudata.error_text import reader_error
 from tpudata.format import Feature, verify
 
@@ -145,3 +146,31 @@ def test_an_image_without_anything_next_to_it(tmp_path: Path) -> None:
     assert found(tmp_path, {"picture": encode(picture(), "WEBP")}, schema) == []
     ((_, said),) = found(tmp_path, {"picture": PNG[:-5]}, schema)
     assert re.match("feature 'picture': PNG cut", said)
+
+
+def test_finds_label_maps_whose_classes_readers_would_change(tmp_path: Path) -> None:
+    schema = [Feature("map", "bytes", "uint8", (2, None, 1), "label_map")]
+    whole = png_of([[1, 2, 3], [4, 5, 6]])
+    for number, (data, reason, decoded) in enumerate(
+        (
+            (whole, "", ""),
+            (
+                png_of([[1, 2], [3, 1]], 8, PALETTE),
+                "is a PNG of 8 bits, palette; a label map of uint8 is a PNG of 8 bits",
+                "",
+            ),
+            (
+                png_of([[1, 2], [3, 1]], 16),
+                "is a PNG of 16 bits, grey; a label map of uint8 is a PNG of 8 bits, grey",
+                "",
+            ),
+            (JPEG, "is no PNG; a label map of uint8", ""),
+            (whole[:-4], "PNG cut", ""),
+            (png_of([[1, 2]]), "has height 1; the manifest says 2", ""),
+            (whole.replace(b"IDAT\x78", b"IDAT\x79"), "", "does not decode"),
+        )
+    ):
+        for check, expected in ((image_problems, reason), (decoded_image_problems, reason or decoded)):
+            problems = found(tmp_path / f"{number}{check.__name__}", {"map": data}, schema, check)
+            assert len(problems) == bool(expected), (problems, expected)
+            assert all(expected in text and "'map'" in text for _, text in problems)

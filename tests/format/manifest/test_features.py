@@ -16,6 +16,7 @@ from tpudata.format import Feature
     "feature",
     [
         Feature("image/encoded", "bytes", "uint8", (None, 5, 3), "image"),
+        Feature("map", "bytes", "uint16", (None, 5, 1), "label_map"),
         Feature("label", "int64", "int64", num_classes=3, label_offset=1),
         Feature("label", "int64", "int64", num_classes=3),
         Feature("ids", "int64", "int64", (16,)),
@@ -43,6 +44,10 @@ def test_defaults_are_not_written() -> None:
         (("x", "int64", "uint8", (1, 1, 1), "image"), "none"),
         (("x", "bytes", "string", (), "base64"), "none"),
         (("x", "bytes", "uint8", (2, 3), "image"), r"\(height, width, channels\)"),
+        (("x", "bytes", "uint8", (2, 3), "label_map"), r"got \(2, 3\), expected \(height, width, 1\)"),
+        (("x", "bytes", "uint8", (2, 3, 3), "label_map"), r"got \(2, 3, 3\), expected \(height, width, 1\)"),
+        (("x", "bytes", "int32", (2, 3, 1), "label_map"), r"got 'int32', expected uint8, uint16"),
+        (("x", "bytes", "uint8", (2, 3, 1), "label_map", 3), "num_classes is for labels of records"),
         (("x", "int64", "int64", (-1,)), "negative"),
         (("x", "int64", "int64", None), r"'x': unsupported shape \(got None.*\(\) for a scalar, \(None,\) for a list"),
         (("x", "int64", "int64", 3), r"'x': unsupported shape \(got 3"),

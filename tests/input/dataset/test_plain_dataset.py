@@ -219,7 +219,8 @@ def test_lines_are_what_text_line_dataset_gives(tmp_path: Path) -> None:
 
 
 def test_transform_and_dtype_apply_as_to_datasets(tmp_path: Path) -> None:
-    files = written(tmp_path, "fixed")
+    written(tmp_path, "fixed")
+    files = FixedLengthRecordFiles(f"{tmp_path}/part*", [("label", "u1"), ("image", "u1", (1, 2, 1))], 4, 3)
     batch, labels = next(
         make_input_fn(
             files,
@@ -228,7 +229,7 @@ def test_transform_and_dtype_apply_as_to_datasets(tmp_path: Path) -> None:
             transform=lambda x, y: ({"half": x["image"] / 2}, tf.one_hot(y, 7)),
         )({"batch_size": 9}).as_numpy_iterator()
     )
-    np.testing.assert_allclose(batch["half"][:, 0], np.arange(9) / 255 / 2, rtol=1e-6)
+    np.testing.assert_allclose(batch["half"][:, 0, 0, 0], np.arange(9) / 255 / 2, rtol=1e-6)
     assert labels.argmax(1).tolist() == [0, 1, 2, 3, 4, 5, 6, 0, 1]
 
 

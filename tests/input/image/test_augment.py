@@ -13,7 +13,7 @@ from PIL import Image, ImageFilter
 
 from tests.input.pillow_ops import Pixels, pillow, plain_cutout
 from tpudata.errors import UsageError
-from tpudata.input.image.augment import OPERATIONS, RandAugment, rand_augment
+from tpudata.input.image.augment import MOVES, OPERATIONS, RandAugment, augment_with_maps, rand_augment
 
 # At magnitude 10, where the sign is 1, on 56 x 112 pixels.
 STRONGEST = {
@@ -107,6 +107,31 @@ def test_the_same_seed_gives_the_same_image_and_another_one_another() -> None:
     one, again, other = augmented(picture(), RandAugment(), seeds)
     np.testing.assert_array_equal(one, again)
     assert (one != other).any()
+
+
+def test_maps_move_with_the_image_and_keep_their_values_otherwise() -> None:
+    classes = np.random.default_rng(3).integers(0, 100, (56, 112, 1), dtype=np.uint8)
+    image, deep = np.repeat(classes, 3, axis=2), classes.astype(np.int32) * 500
+    options = RandAugment(layers=1, map_fill=255)
+    seeds = np.array([(9, number) for number in range(60)], np.int32)
+    dataset = tf.data.Dataset.from_tensor_slices(seeds).map(
+        lambda seed: augment_with_maps(tf.constant(image), [tf.constant(classes), tf.constant(deep)], options, seed)
+    )
+    met = set()
+    for seed, (shown, small, large) in zip(seeds, map(tuple, dataset.as_numpy_iterator()), strict=True):
+        ((chance, *_),) = tf.random.stateless_uniform([1, 4], seed).numpy()
+        name = list(OPERATIONS)[int(chance * 16)]
+        met.add(name)
+        if name not in MOVES:
+            np.testing.assert_array_equal(small, classes)
+            np.testing.assert_array_equal(large, deep)
+            continue
+        outside = small == 255
+        assert 0 < outside.mean() < 1, name
+        # Values of the image are below 100, so the grey of its uncovered corners is not among them.
+        np.testing.assert_array_equal(shown, np.repeat(np.where(outside, np.uint8(128), small), 3, axis=2))
+        np.testing.assert_array_equal(large, np.where(outside, 255, small.astype(np.int32) * 500))
+    assert met == set(OPERATIONS)
 
 
 def test_shapes_are_static_in_a_dataset() -> None:

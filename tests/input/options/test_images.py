@@ -15,6 +15,7 @@ from tpudata import (
     CentreCrop,
     CutMix,
     FeatureError,
+    FixedLengthRecordFiles,
     Images,
     MixUp,
     Normalize,
@@ -266,6 +267,18 @@ def test_options_of_images_need_an_image_and_mixing_needs_classes(tmp_path: Path
         make_input_fn(path, "train", training=True, features="left", images=Images(mix=MixUp()))
 
 
+def test_rejects_steps_of_images_for_channels_that_come_first(tmp_path: Path) -> None:
+    path = tmp_path / "cifar"
+    path.write_bytes(bytes(2 * 3073))
+    files = FixedLengthRecordFiles(str(path), [("label", "u1"), ("image", "u1", (3, 32, 32))])
+    for images in (Images(crop=CentreCrop(8)), Images(transpose="HWCN")):
+        with pytest.raises(UsageError, match=r"'image' of shape \(3, 32, 32\) has its channels first"):
+            make_input_fn(files, training=False, images=images)
+    # Scaling does not depend on the order.
+    features, _ = next(iter(make_input_fn(files, training=False, images=Images(dtype="float32"))({"batch_size": 2})))
+    assert features["image"].shape == (2, 3, 32, 32)
+
+
 def test_mixing_and_transposing_need_the_image_that_transform_leaves(raw_photos: Written) -> None:
     def flat(features: Any, labels: Any) -> Any:
         return {"image": tf.reshape(features["image"], [-1])}, labels
@@ -284,3 +297,33 @@ def test_mixing_needs_classes_or_shares(raw_photos: Written) -> None:
     input_fn = make_input_fn(raw_photos.path, "train", training=True, images=Images(mix=MixUp()), transform=halves)
     with pytest.raises(FeatureError, match=r"mix: labels are a tensor of classes, integers \[batch\], or of shares"):
         input_fn({"batch_size": 4})
+
+
+def test_scales_nothing_but_pictures(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    pixels = rng.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
+    beside = {"coarse": (), "many": (7,), "grid": (5, 4)}
+    values = {name: rng.integers(0, 256, (6, *shape), dtype=np.uint8) for name, shape in beside.items()}
+    features = [
+        Feature("image_raw", "bytes", "uint8", (4, 5, 3), "raw"),
+        *(Feature(name, "bytes", "uint8", shape, "raw") for name, shape in beside.items()),
+    ]
+    records = [
+        {"image_raw": pixels[i].tobytes(), **{name: value[i].tobytes() for name, value in values.items()}}
+        for i in range(6)
+    ]
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="examples", shards=1)
+    scaled = pixels.astype(np.float32) / np.float32(255)
+    for images, want in (
+        (Images(dtype="float32"), scaled),
+        (Images(dtype="float32", normalize=Normalize((0.5,), (0.25,))), (scaled - 0.5) / 0.25),
+        (Images(dtype="float32", crop=CentreCrop(4, fraction=1.0)), scaled[:, :, 1:]),
+    ):
+        input_fn = make_input_fn(path, "train", training=False, images=images)
+        (batch,) = input_fn({"batch_size": 6}).as_numpy_iterator()
+        np.testing.assert_allclose(batch["image"], want, atol=1e-5)
+        for name, value in values.items():
+            assert batch[name].dtype == np.uint8
+            np.testing.assert_array_equal(batch[name], value)
+    with pytest.raises(UsageError, match=r"dtype=float32: it is of images.*none"):
+        make_input_fn(path, "train", training=False, features="many", images=Images(dtype="float32"))

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tpudata
 from tests.helpers.datasets import write_dataset, write_images
 from tests.input.flat_options import grouped
-from tests.input.text.test_sequence import IDS, LENGTH, documents, write_rows
+from tests.input.text.test_sequence import IDS, LENGTH, documents, write_rows, write_tokens
 from tpudata import FeatureError, UsageError, make_input_fn
 from tpudata.format import Feature
 
@@ -136,8 +136,23 @@ def test_what_does_not_fit_is_rejected(tmp_path: Path) -> None:
             make_input_fn(path, "train", training=False, **grouped({"names": "t5x", **options}))
     images = {"train": [np.zeros((4, 4, 3), np.uint8)] * 2}
     write_images(str(tmp_path / "images"), images, {"train": [0, 1]}, shape=(4, 4, 3), shards=1)
-    with pytest.raises(UsageError, match="needs the next tokens as targets"):
+    with pytest.raises(UsageError, match="needs the next tokens of 'input_ids' as targets"):
         make_input_fn(str(tmp_path / "images"), "train", training=False, tokens=tpudata.Tokens(names="maxtext"))
+    # Labels and next tokens exclude each other: each of the two errors leads out.
+    labelled = write_tokens(tmp_path / "labelled", documents(3, 9))
+    tokens = {"sequence_length": 12, "names": "t5x"}
+    for options, message in (
+        (
+            {},
+            "names='t5x': .* the dataset has labels, 'label'. Omit names, or convert the text again without that field",
+        ),
+        (
+            {"targets": True},
+            "targets: .* has labels, 'label'. Omit targets, or convert the text again without that field",
+        ),
+    ):
+        with pytest.raises(UsageError, match=message):
+            make_input_fn(labelled, "train", training=True, **grouped({**tokens, **options}))
 
     def without_tokens(features: Any, labels: Any) -> Any:
         return {"token_weights": features["token_weights"]}, labels

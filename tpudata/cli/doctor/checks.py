@@ -151,7 +151,7 @@ def check_shapes(dataset: Dataset, given: Mapping[str, str | None]) -> Finding:
 def _shape_problem(feature: Feature, given: Mapping[str, str | None]) -> str:
     if feature.is_static:
         return ""
-    if feature.encoding == "image":
+    if feature.is_image_file:
         if given.get("image-size") or given.get("crop"):
             return ""
         return (

@@ -12,6 +12,7 @@ KINDS = ("bytes", "int64", "float")
 _DTYPES: dict[str | None, dict[str, tuple[str, ...]]] = {
     None: {"bytes": ("string",), "int64": ("int64",), "float": ("float32",)},
     "image": {"bytes": ("uint8",)},
+    "label_map": {"bytes": ("uint8", "uint16")},
     "raw": {"bytes": ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64")},
     "utf8": {"bytes": ("string",)},
 }
@@ -27,10 +28,11 @@ class Feature:
         dtype: numpy name of the decoded values' dtype (`"string"` for bytes that stay bytes).
         shape: shape of the decoded value; `()` is a scalar and `None` a dimension that varies between records, as in `(None,)` for
             a list of any length. The number of dimensions is fixed. An image is (height, width, channels), and every record is
-            decoded to these channels.
+            decoded to these channels. A label map is (height, width, 1).
         encoding: encoding of the stored bytes: `None` (the list is the values), `"image"` (an encoded JPEG, PNG, ...),
-            `"raw"` (little-endian values of `dtype` in C order) or `"utf8"` text.
-        num_classes: number of classes of a class label; labels count from `label_offset`.
+            `"label_map"` (a grey PNG of 8 or 16 bits, as `dtype` says, whose values are the class of each pixel: readers change
+            none), `"raw"` (little-endian values of `dtype` in C order) or `"utf8"` text.
+        num_classes: number of classes of a class label; labels count from `label_offset`. None for label maps.
         label_offset: label of the first class (1 for readers that keep 0 for "background").
 
     Raises:
@@ -65,11 +67,39 @@ class Feature:
             raise FeatureError(
                 f"Feature {self.name!r}: unsupported shape of an image (got {self.shape}, expected (height, width, channels))."
             )
+        if self.is_label_map and (len(self.shape) != 3 or self.shape[2] != 1):
+            raise FeatureError(
+                f"Feature {self.name!r}: unsupported shape of a label map (got {self.shape}, expected (height, width, 1))."
+            )
+        if self.is_label_map and self.num_classes is not None:
+            raise FeatureError(
+                f"Feature {self.name!r}: num_classes is for labels of records (got {self.num_classes}). Omit it for a label map."
+            )
 
     @property
     def is_static(self) -> bool:
         """Whether every record has the same shape."""
         return None not in self.shape
+
+    @property
+    def is_image(self) -> bool:
+        """Whether a decoded value is an image, uint8 [height, width, channels]; other uint8 values are numbers."""
+        return self.encoding in ("image", "raw") and self.dtype == "uint8" and len(self.shape) == 3
+
+    @property
+    def is_label_map(self) -> bool:
+        """Whether it holds the class of each pixel, integers [height, width, 1]."""
+        return self.encoding == "label_map"
+
+    @property
+    def is_image_file(self) -> bool:
+        """Whether the stored bytes are an image file, such as a PNG, that readers decode."""
+        return self.encoding in ("image", "label_map")
+
+    @property
+    def is_one_value(self) -> bool:
+        """Whether all of the decoded value is in one bytes value of the list."""
+        return self.is_image_file or self.encoding == "raw"
 
     def to_json(self) -> dict[str, Any]:
         """Return this feature as a JSON object, without values that are defaults."""

@@ -76,7 +76,7 @@ class _FeatureCheck:
     @classmethod
     def of(cls, feature: Feature, manifest: Manifest) -> _FeatureCheck:
         raw = feature.encoding == "raw"
-        shape = () if feature.encoding == "image" else feature.shape
+        shape = () if feature.is_image_file else feature.shape
         unit = math.prod(size for size in shape if size is not None) * (np.dtype(feature.dtype).itemsize if raw else 1)
         classes, offset = feature.num_classes, feature.label_offset
         if classes is None and feature.kind == "int64" and feature.name in _LABELS:

@@ -31,7 +31,7 @@ class Field:
         feature: the stored feature.
         name: its key in the features that a model is fed.
         shape: static shape of one record's value once decoded.
-        is_encoded: whether an image stays encoded, so that a crop can decode only its window; its shape is ().
+        is_encoded: whether an image or a label map stays encoded, so that a crop can decode only its window; its shape is ().
         is_whole: whether the value is the whole record, as bytes.
         pads: whether records have any number of integers, and `PADDING` fills them up to shape; int32 once decoded.
         cuts: whether values longer than shape are truncated instead of an error.
@@ -48,16 +48,18 @@ class Field:
     @property
     def dtype(self) -> str:
         """numpy's name of the decoded value's dtype, or "string"."""
-        return "string" if self.is_encoded else self.feature.dtype
+        if self.is_encoded:
+            return "string"
+        # A TPU takes neither.
+        is_narrowed = self.feature.dtype == "int64" or (self.feature.is_label_map and self.feature.dtype == "uint16")
+        return "int32" if is_narrowed or self.pads else self.feature.dtype
 
     @property
     def bytes(self) -> int | None:
         """Size of one decoded value, or None for a string."""
         if self.dtype == "string":
             return None
-        # int64 leaves as int32.
-        size = 4 if self.feature.dtype == "int64" or self.pads else np.dtype(self.feature.dtype).itemsize
-        return size * math.prod(self.shape)
+        return np.dtype(self.dtype).itemsize * math.prod(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +86,13 @@ class Fields:
 
     @property
     def images(self) -> tuple[Field, ...]:
-        """The inputs that are pictures: uint8 [height, width, channels] once decoded."""
-        return tuple(f for f in self.inputs if f.feature.dtype == "uint8" and len(f.feature.shape) == 3)
+        """The inputs that are images: they alone are cropped, scaled, normalised and mixed."""
+        return tuple(field for field in self.inputs if field.feature.is_image)
+
+    @property
+    def label_maps(self) -> tuple[Field, ...]:
+        """The inputs that are label maps: they are cropped, resized and moved as the image is, and keep their values."""
+        return tuple(field for field in self.inputs if field.feature.is_label_map)
 
     def record_bytes(self, split: Split) -> int:
         """Estimate the memory of one decoded record of a split, in bytes."""
@@ -114,8 +121,8 @@ def select_fields(
         manifest: manifest of the dataset.
         only: name of the one input to read, instead of all that the layout feeds.
         extra: names of further features, as in the manifest.
-        image_size: (height, width) to resize encoded images to.
-        keep_encoded: do not decode images.
+        image_size: (height, width) to resize encoded images and label maps to.
+        keep_encoded: do not decode images and label maps.
         label_name: name of the label, unless it is one of the usual names.
         sequence_length: length to which integer sequences of varying length are padded.
         truncate: cut longer ones.
@@ -149,7 +156,7 @@ def select_fields(
             chosen.append(manifest.feature(name))
         except DatasetError as error:
             raise FeatureError(f"extra_features: {error}") from None
-    if image_size is not None and not any(f.encoding == "image" for f in chosen):
+    if image_size is not None and not any(f.encoding == "image" for f in chosen) and not _are_label_maps(chosen):
         raise UsageError(f"size={image_size}: the dataset has no encoded images to resize. Omit it.")
     if sequence_length is not None and not any(is_sequence(f) for f in chosen):
         asked = f"sequence_length={sequence_length}" if buckets is None else f"buckets={buckets}"
@@ -175,19 +182,24 @@ def select_fields(
 def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, hint: str) -> Field:
     if feature.encoding == "image" and feature.shape[2] not in _CHANNELS:
         raise FeatureError(f"Feature {feature.name!r}: {feature.shape[2]} channels; images decode to 1, 3 or 4. {hint}")
-    if feature.encoding == "image" and keep_encoded:
+    if feature.is_image_file and keep_encoded:
         return Field(feature, name, (), is_encoded=True)
     return Field(feature, name, _static_shape(feature, image_size, hint))
 
 
+def _are_label_maps(features: Sequence[Feature]) -> bool:
+    """Return whether there are label maps without an image, to whose size they would have to keep."""
+    return any(f.is_label_map for f in features) and not any(f.is_image for f in features)
+
+
 def _static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: str) -> tuple[int, ...]:
     shape = feature.shape
-    if feature.encoding == "image":
+    if feature.is_image_file:
         shape = (*(image_size or shape[:2]), shape[2])
     static = tuple(size for size in shape if size is not None)
     if len(static) == len(shape):
         return static
-    if feature.encoding == "image":
+    if feature.is_image_file:
         hint = (
             "Pass images=tpudata.Images(size=(height, width)), or --image-size HxW to a command: every image is then resized to"
             " it. Or pass crop=tpudata.TrainCrop(224) there and, in evaluation, tpudata.CentreCrop(224); --crop 224 to a command."

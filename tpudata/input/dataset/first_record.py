@@ -16,6 +16,7 @@ from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, FeatureError
 from tpudata.format import decode_example, read_records
 from tpudata.format.example.wire import Value
+from tpudata.format.label_map import label_map_problem
 from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset
@@ -87,12 +88,12 @@ def _misfit(example: dict[str, Value], field: Field) -> str | None:
         return f"has {counted(len(values), 'value')} of kind {_kind(values)}, and not of kind {feature.kind}"
     if feature.encoding is None and field.pads:
         return None
-    count = 1 if feature.encoding in ("image", "raw") else math.prod(field.shape)
+    count = 1 if feature.is_one_value else math.prod(field.shape)
     if len(values) != count:
-        of_shape = (
-            "one that is its bytes" if feature.encoding in ("image", "raw") else f"{count} of shape {field.shape}"
-        )
+        of_shape = "one that is its bytes" if feature.is_one_value else f"{count} of shape {field.shape}"
         return f"has {counted(len(values), 'value')}, and not the {of_shape}"
+    if feature.is_label_map and isinstance(values[0], bytes):
+        return label_map_problem(values[0], feature.dtype) or None
     if feature.encoding == "raw" and not field.pads and isinstance(values[0], bytes):
         size = np.dtype(feature.dtype).itemsize * math.prod(field.shape)
         if len(values[0]) != size:

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
+from tpudata.input.dataset_ops import checked
+from tpudata.input.decode.label_map import resize_map
 from tpudata.input.image.crop import CentreCrop, TrainCrop, crop_flips, crop_window
 
 # Channels that `decode_and_crop_jpeg` can decode to, and factors by which it can shrink.
 _JPEG_CHANNELS = (1, 3)
 _SHRINKS = (1, 2, 4, 8)
+
+
+class CropPlace(NamedTuple):
+    """Place of a crop in its image, which the image's label maps share.
+
+    Attributes:
+        shape: int32 [3], height, width and channels of the whole image.
+        window: int32 [4], y, x, height and width of the window.
+        flip: bool scalar, whether the crop is mirrored.
+    """
+
+    shape: tf.Tensor
+    window: tf.Tensor
+    flip: tf.Tensor
 
 
 def decode_crop(
@@ -37,8 +55,15 @@ def decode_crop(
     Raises:
         UsageError: a TrainCrop without a seed.
     """
+    return decode_placed(encoded, channels, options, seed, dtype)[0]
+
+
+def decode_placed(
+    encoded: tf.Tensor, channels: int, options: TrainCrop | CentreCrop, seed: tf.Tensor | None, dtype: tf.DType
+) -> tuple[tf.Tensor, CropPlace]:
+    """Return the result of `decode_crop`, and its place in the image."""
     if channels not in _JPEG_CHANNELS:
-        return crop_image(_whole(encoded, channels), options, seed, dtype)
+        return crop_placed(_whole(encoded, channels), options, seed, dtype)
     # Two conditionals with only the decoding inside: TensorFlow also visits the operations of branches not taken. With all of a
     # format's operations in its branch, a picture of 256 pixels took 10 % longer.
     is_jpeg = tf.io.is_jpeg(encoded)
@@ -53,7 +78,8 @@ def decode_crop(
     shape, whole = tf.cond(is_jpeg, undecoded, decoded)
     window = crop_window(shape, options, seed)
     image = tf.cond(is_jpeg, lambda: _decode_window(encoded, channels, window, options), lambda: _cut(whole, window))
-    return _finish(image, crop_flips(options, seed), channels, options, dtype)
+    flip = crop_flips(options, seed)
+    return _finish(image, flip, channels, options, dtype), CropPlace(shape, window, flip)
 
 
 def crop_image(
@@ -63,8 +89,37 @@ def crop_image(
     dtype: tf.DType = tf.uint8,
 ) -> tf.Tensor:
     """Return a crop of a decoded image, uint8 [height, width, channels] with channels static; otherwise as `decode_crop`."""
-    window = crop_window(tf.shape(image), options, seed)
-    return _finish(_cut(image, window), crop_flips(options, seed), image.shape[2], options, dtype)
+    return crop_placed(image, options, seed, dtype)[0]
+
+
+def crop_placed(
+    image: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor | None, dtype: tf.DType
+) -> tuple[tf.Tensor, CropPlace]:
+    """Return the result of `crop_image`, and its place in the image."""
+    shape = tf.shape(image)
+    window, flip = crop_window(shape, options, seed), crop_flips(options, seed)
+    cropped = _finish(_cut(image, window), flip, image.shape[2], options, dtype)
+    return cropped, CropPlace(shape, window, flip)
+
+
+def crop_map(values: tf.Tensor, name: str, place: CropPlace, options: TrainCrop | CentreCrop) -> tf.Tensor:
+    """Return a label map's part that shows what its image's crop shows.
+
+    Args:
+        values: integers [height, width, 1]: a map as large as the image. Another one fails at run time with
+            `tf.errors.InvalidArgumentError`.
+        name: name of its feature.
+        place: place of the image's crop.
+        options: the crop.
+
+    Returns:
+        The same dtype, [size, size, 1]: each pixel is the nearest one of the map.
+    """
+    message = f"Feature {name}: a label map does not have the size of its image. Store maps of the images' sizes, or omit the crop."
+    values = checked(values, tf.reduce_all(tf.equal(tf.shape(values)[:2], place.shape[:2])), message)
+    part = _cut(values, place.window)
+    part = tf.cond(place.flip, lambda: tf.reverse(part, [1]), lambda: part)
+    return tf.ensure_shape(resize_map(part, (options.size, options.size)), (options.size, options.size, 1))
 
 
 def _decode_window(encoded: tf.Tensor, channels: int, window: tf.Tensor, options: TrainCrop | CentreCrop) -> tf.Tensor:

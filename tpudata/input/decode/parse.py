@@ -13,6 +13,7 @@ from tpudata.format import Feature
 from tpudata.input.dataset.fields import CONVERT_AGAIN, PADDING, Field
 from tpudata.input.dataset_ops import checked
 from tpudata.input.decode.image import decode_images
+from tpudata.input.decode.label_map import decode_label_maps
 
 _STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 
@@ -92,7 +93,7 @@ def _spec(field: Field) -> Any:
     feature, dtype = field.feature, _STORED[field.feature.kind]
     if field.pads and feature.encoding is None:
         return tf.io.RaggedFeature(dtype)
-    return tf.io.FixedLenFeature(() if feature.encoding in ("image", "raw") else field.shape, dtype)
+    return tf.io.FixedLenFeature(() if feature.is_one_value else field.shape, dtype)
 
 
 def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
@@ -100,6 +101,8 @@ def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
         return stored
     if field.feature.encoding == "image":
         return decode_images(stored, field)
+    if field.feature.is_label_map:
+        return decode_label_maps(stored, field)
     if field.pads:
         return _padded(stored, field)
     if field.feature.encoding == "raw":

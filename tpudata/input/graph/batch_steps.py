@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, UsageError
-from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.parse import to_int32
 from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.graph.batch import check_static, has_room, map_named, named_leaves, with_rows, with_weights
 from tpudata.input.image.image_steps import prepare_image, scale_images
-from tpudata.input.image.mix import mix
+from tpudata.input.image.mix import mix_images, mix_labels
 from tpudata.input.options.images import label_classes
 from tpudata.input.options.options import Options, check_arguments, takes_seed
 from tpudata.input.order.seeds import MIX_SEED
@@ -47,7 +47,7 @@ class BatchSteps:
         """Turn parsed columns into the model's (features, labels) or features."""
         if self._options.parse is not None:
             return parsed
-        return self._fed(parsed, {f.name: self._scaled(parsed[f.feature.name]) for f in self._fields.inputs})
+        return self._fed(parsed, {f.name: self._scaled(f, parsed[f.feature.name]) for f in self._fields.inputs})
 
     def row(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
         """Turn parsed columns of one record into the model's features and labels; also return its extras."""
@@ -99,7 +99,8 @@ class BatchSteps:
         if self._options.images.mix is not None:
             element = self._mixed(element, extras["seed"][0])
         if self._options.images.permutation is not None:
-            element = self._with_image(element, tf.transpose(self._image(element), self._options.images.permutation))
+            turned = [tf.transpose(values, self._options.images.permutation) for values in self._images(element)]
+            element = self._with_images(element, turned)
         if self._options.batch_transform is not None:
             element = self._transformed(element, extras, batch_size)
         return element, extras
@@ -148,19 +149,20 @@ class BatchSteps:
     def _prepared(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
         if self._options.parse is not None:
             return parsed
-        inputs = {}
-        for field in self._fields.inputs:
-            value = parsed[field.feature.name]
-            channels = field.feature.shape[2] if field in self._fields.images else None
-            inputs[field.name] = (
-                self._scaled(value)
-                if channels is None
-                else prepare_image(value, channels, self._options.images, extras.get("seed"))
+        inputs = {field.name: parsed[field.feature.name] for field in self._fields.inputs}
+        maps = {field.name: (field.feature, inputs[field.name]) for field in self._fields.label_maps}
+        for field in self._fields.images:
+            channels = field.feature.shape[2]
+            assert channels is not None
+            # Of several images none is moved, and maps stay as they are.
+            inputs[field.name], moved = prepare_image(
+                inputs[field.name], channels, self._options.images, extras.get("seed"), maps
             )
+            inputs |= moved
         return self._fed(parsed, inputs)
 
-    def _scaled(self, value: tf.Tensor) -> tf.Tensor:
-        return scale_images(value, self._options.images) if value.dtype == tf.uint8 else value
+    def _scaled(self, field: Field, value: tf.Tensor) -> tf.Tensor:
+        return scale_images(value, self._options.images) if field.feature.is_image else value
 
     def _fed(self, parsed: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> Any:
         inputs = self._options.sequences.fed(inputs, self._fields)
@@ -174,7 +176,11 @@ class BatchSteps:
         """Return the batch mixed; its seed is that of its first row, which no other batch has."""
         options, label = self._options.images.mix, self._fields.label
         assert options is not None
-        assert label is not None
+        seed = tf.bitwise.bitwise_xor(seed, tf.constant(MIX_SEED, tf.int32))
+        images, shares = mix_images(self._images(element), options, seed)
+        element = self._with_images(element, images)
+        if label is None:
+            return element
         labels = element[1]
         is_classes = isinstance(labels, tf.Tensor) and labels.shape.rank == 1 and labels.dtype.is_integer
         if not is_classes and not (isinstance(labels, tf.Tensor) and labels.shape.rank == 2):
@@ -183,26 +189,37 @@ class BatchSteps:
                 " of these."
             )
         classes = label_classes(label) if is_classes else labels.shape[1]
-        seed = tf.bitwise.bitwise_xor(seed, tf.constant(MIX_SEED, tf.int32))
-        images, labels = mix(self._image(element), labels, classes, options, seed)
-        return self._with_image((element[0], labels), images)
+        return element[0], mix_labels(labels, classes, shares)
 
-    def _image(self, element: Any) -> tf.Tensor:
-        """Return the batch's images."""
-        features, name = element[0] if isinstance(element, tuple) else element, self._fields.images[0].name
-        image = features.get(name) if isinstance(features, dict) else features
-        if not isinstance(image, tf.Tensor) or image.shape.rank != 4:
+    def _images(self, element: Any) -> list[tf.Tensor]:
+        """Return the batch's images, and its label maps."""
+        features, names = element[0] if isinstance(element, tuple) else element, self._image_names
+        found = []
+        for name in names:
+            image = features.get(name) if isinstance(features, dict) else features if len(names) == 1 else None
+            if not isinstance(image, tf.Tensor) or image.shape.rank != 4:
+                raise FeatureError(
+                    f"Feature {name!r}: mix and transpose take images [batch, height, width, channels]; after transform it is"
+                    f" {getattr(image, 'shape', 'not there')}. Leave the options out, or let transform keep its name and shape."
+                )
+            found.append(image)
+        if len({tuple(image.shape[1:3]) for image in found}) > 1:
+            sizes = ", ".join(f"{name} {image.shape[1:3]}" for name, image in zip(names, found, strict=True))
             raise FeatureError(
-                f"Feature {name!r}: mix and transpose take images [batch, height, width, channels]; after transform it is"
-                f" {getattr(image, 'shape', 'not there')}. Leave the options out, or let transform keep its name and shape."
+                f"mix and transpose: images and label maps have several sizes ({sizes}). Let transform keep one."
             )
-        return image
+        return found
 
-    def _with_image(self, element: Any, image: tf.Tensor) -> Any:
+    def _with_images(self, element: Any, images: list[tf.Tensor]) -> Any:
+        """Return the batch with other values of what `_images` returns."""
         features = element[0] if isinstance(element, tuple) else element
-        if isinstance(features, dict):
-            image = {**features, self._fields.images[0].name: image}
-        return (image, *element[1:]) if isinstance(element, tuple) else image
+        named = dict(zip(self._image_names, images, strict=True))
+        features = {**features, **named} if isinstance(features, dict) else images[0]
+        return (features, *element[1:]) if isinstance(element, tuple) else features
+
+    @property
+    def _image_names(self) -> list[str]:
+        return [field.name for field in (self._fields.images[0], *self._fields.label_maps)]
 
 
 def _tensor(name: str, value: Any) -> Any:

@@ -3,6 +3,8 @@
 Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space" (2019), with AutoAugment's
 sixteen operations as in tensorflow/tpu's efficientnet. It runs on single images after their crop: uint8 in, uint8 out.
 
+Label maps of the image, integers, turn, shear and move with it, by the nearest pixel; colours and holes leave them as they are.
+
 Nothing here keeps state: the same image and seed give the same result.
 """
 
@@ -10,8 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -32,6 +34,8 @@ class RandAugment:
     Attributes:
         layers: operations on each image.
         magnitude: strength of all of them, from 0 to 10.
+        map_fill: class of the pixels of label maps that an operation brings in from outside of the image, where the image becomes
+            grey: an integer from 0 to 65535. Many losses and datasets ignore 255.
 
     Raises:
         UsageError: an option is out of range or of another type.
@@ -39,6 +43,7 @@ class RandAugment:
 
     layers: int = 2
     magnitude: float = 10
+    map_fill: int = 255
 
     def __post_init__(self) -> None:
         if isinstance(self.layers, bool) or not isinstance(self.layers, int) or self.layers < 1:
@@ -49,6 +54,11 @@ class RandAugment:
         if not number or not 0 <= self.magnitude <= MAX_MAGNITUDE:
             raise UsageError(
                 f"RandAugment.magnitude: invalid value (got {self.magnitude!r}, expected a number from 0 to {MAX_MAGNITUDE})."
+            )
+        fill = self.map_fill
+        if isinstance(fill, bool) or not isinstance(fill, int) or not 0 <= fill < 1 << 16:
+            raise UsageError(
+                f"RandAugment.map_fill: invalid value (got {fill!r}, expected an integer from 0 to {(1 << 16) - 1})."
             )
 
 
@@ -73,29 +83,39 @@ _BITS = 4
 _ADDITION = 110
 _FACTOR = 0.9
 
-Operation = Callable[[tf.Tensor, float, Draw], tf.Tensor]
 
+class Operation(Protocol):
+    """Operation on an image; those of `MOVES` take the value of pixels from outside of it, too."""
+
+    def __call__(self, image: tf.Tensor, strength: float, draw: Draw, fill: int = ops.FILL) -> tf.Tensor:
+        """Return the image changed."""
+
+
+# Operations that move pixels, and with them those of label maps.
+MOVES = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 OPERATIONS: Mapping[str, Operation] = {
     "autocontrast": lambda image, *_: ops.autocontrast(image),
     "equalize": lambda image, *_: ops.equalize(image),
     "invert": lambda image, *_: ops.invert(image),
-    "rotate": lambda image, strength, draw: ops.rotate(image, draw.sign * (_DEGREES * strength)),
-    "posterize": lambda image, strength, _: ops.posterize(image, 8 - round(_BITS * strength)),
-    "solarize": lambda image, strength, _: ops.solarize(image, 256 - round(256 * strength)),
-    "solarize_add": lambda image, strength, _: ops.solarize_add(image, round(_ADDITION * strength)),
-    "color": lambda image, strength, draw: ops.color(image, 1 + draw.sign * (_FACTOR * strength)),
-    "contrast": lambda image, strength, draw: ops.contrast(image, 1 + draw.sign * (_FACTOR * strength)),
-    "brightness": lambda image, strength, draw: ops.brightness(image, 1 + draw.sign * (_FACTOR * strength)),
-    "sharpness": lambda image, strength, draw: ops.sharpness(image, 1 + draw.sign * (_FACTOR * strength)),
-    "shear_x": lambda image, strength, draw: ops.shear_x(image, draw.sign * (_SLOPE * strength)),
-    "shear_y": lambda image, strength, draw: ops.shear_y(image, draw.sign * (_SLOPE * strength)),
-    "translate_x": lambda image, strength, draw: ops.translate_x(
-        image, draw.sign * _pixels(_SHIFT * strength, image, 1)
+    "rotate": lambda image, strength, draw, fill=ops.FILL: ops.rotate(image, draw.sign * (_DEGREES * strength), fill),
+    "posterize": lambda image, strength, *_: ops.posterize(image, 8 - round(_BITS * strength)),
+    "solarize": lambda image, strength, *_: ops.solarize(image, 256 - round(256 * strength)),
+    "solarize_add": lambda image, strength, *_: ops.solarize_add(image, round(_ADDITION * strength)),
+    "color": lambda image, strength, draw, *_: ops.color(image, 1 + draw.sign * (_FACTOR * strength)),
+    "contrast": lambda image, strength, draw, *_: ops.contrast(image, 1 + draw.sign * (_FACTOR * strength)),
+    "brightness": lambda image, strength, draw, *_: ops.brightness(image, 1 + draw.sign * (_FACTOR * strength)),
+    "sharpness": lambda image, strength, draw, *_: ops.sharpness(image, 1 + draw.sign * (_FACTOR * strength)),
+    "shear_x": lambda image, strength, draw, fill=ops.FILL: ops.shear_x(image, draw.sign * (_SLOPE * strength), fill),
+    "shear_y": lambda image, strength, draw, fill=ops.FILL: ops.shear_y(image, draw.sign * (_SLOPE * strength), fill),
+    "translate_x": lambda image, strength, draw, fill=ops.FILL: ops.translate_x(
+        image, draw.sign * _pixels(_SHIFT * strength, image, 1), fill
     ),
-    "translate_y": lambda image, strength, draw: ops.translate_y(
-        image, draw.sign * _pixels(_SHIFT * strength, image, 0)
+    "translate_y": lambda image, strength, draw, fill=ops.FILL: ops.translate_y(
+        image, draw.sign * _pixels(_SHIFT * strength, image, 0), fill
     ),
-    "cutout": lambda image, strength, draw: ops.cutout(image, _pixels(_HOLE * strength, image, 0), _place(draw, image)),
+    "cutout": lambda image, strength, draw, *_: ops.cutout(
+        image, _pixels(_HOLE * strength, image, 0), _place(draw, image)
+    ),
 }
 
 
@@ -114,39 +134,64 @@ def rand_augment(image: tf.Tensor, options: RandAugment, seed: tf.Tensor) -> tf.
     Raises:
         UsageError: the image is of another dtype or shape.
     """
+    return augment_with_maps(image, (), options, seed)[0]
+
+
+def augment_with_maps(
+    image: tf.Tensor, maps: Sequence[tf.Tensor], options: RandAugment, seed: tf.Tensor
+) -> list[tf.Tensor]:
+    """Return the result of `rand_augment`, and after it the image's label maps, moved as its pixels are.
+
+    Args:
+        image: uint8 [height, width, 3], of static shape.
+        maps: integers [height, width, 1], of the image's height and width.
+        options: number and strength of operations.
+        seed: int32 [2].
+
+    Raises:
+        UsageError: the image is of another dtype or shape.
+    """
     if image.dtype != tf.uint8 or image.shape.rank != 3 or image.shape[2] != 3 or not image.shape.is_fully_defined():
         raise UsageError(
             f"RandAugment takes uint8 [height, width, 3] of static shape; this image is {image.dtype.name} {image.shape}."
             " Crop or resize colour images first, and omit RandAugment for others."
         )
-    branches = _branches(image.shape, options.magnitude / MAX_MAGNITUDE)
+    values = [image, *maps]
+    branches = _branches(values, options)
     numbers = tf.random.stateless_uniform([options.layers, 4], seed)
     for layer in range(options.layers):
         chance = numbers[layer]
         # Not tf.switch_case, which puts the nodes of all operations into the graph of every layer, and visits them all.
-        (image,) = tf.raw_ops.StatelessCase(
+        values = tf.raw_ops.StatelessCase(
             # float32 below 1 times 16 is exact, so never 16.
             branch_index=tf.cast(chance[0] * len(OPERATIONS), tf.int32),
-            input=[image, tf.where(chance[1] < 0.5, 1.0, -1.0), chance[2:]],
-            Tout=[tf.uint8],
+            input=[*values, tf.where(chance[1] < 0.5, 1.0, -1.0), chance[2:]],
+            Tout=[value.dtype for value in values],
             branches=branches,
-            output_shapes=[image.shape],
+            output_shapes=[value.shape for value in values],
         )
-    return image
+    return list(values)
 
 
-def _branches(shape: tf.TensorShape, strength: float) -> list[Any]:
-    """Return a function of (image, sign, centre) for each operation."""
+def _branches(values: Sequence[tf.Tensor], options: RandAugment) -> list[Any]:
+    """Return a function of (image, *maps, sign, centre) for each operation; it returns the image and the maps."""
+    strength = options.magnitude / MAX_MAGNITUDE
 
-    def traced(operation: Operation) -> Any:
-        function = tf.function(
-            lambda image, sign, centre: operation(image, strength, Draw(sign, centre)), autograph=False
+    def traced(name: str, operation: Operation) -> Any:
+        def changed(image: tf.Tensor, *rest: tf.Tensor) -> list[tf.Tensor]:
+            *maps, sign, centre = rest
+            draw = Draw(sign, centre)
+            if name in MOVES:
+                maps = [operation(values, strength, draw, options.map_fill) for values in maps]
+            return [operation(image, strength, draw), *maps]
+
+        return tf.function(changed, autograph=False).get_concrete_function(
+            *(tf.TensorSpec(value.shape, value.dtype) for value in values),
+            tf.TensorSpec((), tf.float32),
+            tf.TensorSpec((2,), tf.float32),
         )
-        return function.get_concrete_function(
-            tf.TensorSpec(shape, tf.uint8), tf.TensorSpec((), tf.float32), tf.TensorSpec((2,), tf.float32)
-        )
 
-    return [traced(operation) for operation in OPERATIONS.values()]
+    return [traced(name, operation) for name, operation in OPERATIONS.items()]
 
 
 def _pixels(share: float, image: tf.Tensor, axis: int) -> int:

@@ -2,7 +2,8 @@
 
 All take uint8 [height, width, 3] of static shape and return the same. They hold no randomness: what is drawn is passed in.
 Arithmetic is Pillow's: float32 blends cut to uint8, tables over histograms, and transforms by the nearest pixel in 16.16 fixed
-point, whose uncovered corners are filled with grey (128, 128, 128).
+point, whose uncovered corners are filled with `fill`, by default grey (128, 128, 128). Transforms take integers of any number of
+channels.
 """
 
 from __future__ import annotations
@@ -96,32 +97,32 @@ def sharpness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
     return _blend(values + change, image, factor)
 
 
-def rotate(image: tf.Tensor, degrees: Scalar) -> tf.Tensor:
+def rotate(image: tf.Tensor, degrees: Scalar, fill: int = FILL) -> tf.Tensor:
     """Rotate the image about its centre, counterclockwise."""
     angle = -tf.cast(degrees, tf.float64) * (3.141592653589793 / 180.0)
     cos, sin = tf.cos(angle), tf.sin(angle)
     x, y = image.shape[1] / 2.0, image.shape[0] / 2.0
-    return _transform(image, (cos, sin, x - cos * x - sin * y), (-sin, cos, y + sin * x - cos * y))
+    return _transform(image, (cos, sin, x - cos * x - sin * y), (-sin, cos, y + sin * x - cos * y), fill)
 
 
-def shear_x(image: tf.Tensor, slope: Scalar) -> tf.Tensor:
+def shear_x(image: tf.Tensor, slope: Scalar, fill: int = FILL) -> tf.Tensor:
     """Move each row to the left by `slope` times its y."""
-    return _transform(image, (1.0, slope, 0.0), (0.0, 1.0, 0.0))
+    return _transform(image, (1.0, slope, 0.0), (0.0, 1.0, 0.0), fill)
 
 
-def shear_y(image: tf.Tensor, slope: Scalar) -> tf.Tensor:
+def shear_y(image: tf.Tensor, slope: Scalar, fill: int = FILL) -> tf.Tensor:
     """Move each column up by `slope` times its x."""
-    return _transform(image, (1.0, 0.0, 0.0), (slope, 1.0, 0.0))
+    return _transform(image, (1.0, 0.0, 0.0), (slope, 1.0, 0.0), fill)
 
 
-def translate_x(image: tf.Tensor, pixels: Scalar) -> tf.Tensor:
+def translate_x(image: tf.Tensor, pixels: Scalar, fill: int = FILL) -> tf.Tensor:
     """Move the image to the left."""
-    return _transform(image, (1.0, 0.0, pixels), (0.0, 1.0, 0.0))
+    return _transform(image, (1.0, 0.0, pixels), (0.0, 1.0, 0.0), fill)
 
 
-def translate_y(image: tf.Tensor, pixels: Scalar) -> tf.Tensor:
+def translate_y(image: tf.Tensor, pixels: Scalar, fill: int = FILL) -> tf.Tensor:
     """Move the image up."""
-    return _transform(image, (1.0, 0.0, 0.0), (0.0, 1.0, pixels))
+    return _transform(image, (1.0, 0.0, 0.0), (0.0, 1.0, pixels), fill)
 
 
 def cutout(image: tf.Tensor, side: int, centre: tf.Tensor) -> tf.Tensor:
@@ -179,13 +180,15 @@ def _look_up(image: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
     return tf.reshape(found, image.shape)
 
 
-def _transform(image: tf.Tensor, x_of: tuple[Scalar, ...], y_of: tuple[Scalar, ...]) -> tf.Tensor:
+def _transform(image: tf.Tensor, x_of: tuple[Scalar, ...], y_of: tuple[Scalar, ...], fill: int) -> tf.Tensor:
     """Take each pixel (x, y) from x_of[0] * x + x_of[1] * y + x_of[2], and y likewise, at pixels' centres."""
-    height, width = image.shape[:2]
+    height, width, channels = image.shape
     x, y = _source(x_of, height, width), _source(y_of, height, width)
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
     # One row of fill after the pixels, for what comes from outside.
-    pixels = tf.concat([tf.reshape(image, (-1, 3)), tf.fill((1, 3), tf.constant(FILL, tf.uint8))], axis=0)
+    pixels = tf.concat(
+        [tf.reshape(image, (-1, channels)), tf.fill((1, channels), tf.constant(fill, image.dtype))], axis=0
+    )
     return tf.gather(pixels, tf.where(inside, y * width + x, height * width))
 
 

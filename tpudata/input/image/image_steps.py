@@ -2,40 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeAlias
+
 import tensorflow as tf
 
-from tpudata.input.decode.decode_crop import crop_image, decode_crop
+from tpudata.format import Feature
+from tpudata.input.decode.decode_crop import CropPlace, crop_map, crop_placed, decode_placed
 from tpudata.input.decode.image import cast_image
-from tpudata.input.image.augment import rand_augment
+from tpudata.input.decode.label_map import decode_label_map
+from tpudata.input.image.augment import augment_with_maps
 from tpudata.input.image.normalize import normalize
 from tpudata.input.options.images import Images
 from tpudata.input.order.seeds import AUGMENT_SEED, CROP_SEED
 
+# Label maps of one record by the names that a model is fed: the feature, and its value.
+Maps: TypeAlias = Mapping[str, tuple[Feature, tf.Tensor]]
 
-def prepare_image(image: tf.Tensor, channels: int, options: Images, seed: tf.Tensor | None) -> tf.Tensor:
-    """Crop, augment and scale one image.
+
+def prepare_image(
+    image: tf.Tensor, channels: int, options: Images, seed: tf.Tensor | None, maps: Maps
+) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Crop, augment and scale one image, and move its label maps with it.
 
     Args:
         image: uint8 [height, width, channels], or a string if it is encoded.
         channels: number of its channels.
         options: options of the steps.
         seed: int32 [2], seed of the record; None if nothing is drawn.
+        maps: its label maps: integers [height, width, 1], or strings if there is a crop.
 
     Returns:
-        [height, width, channels] of `options.dtype_name`.
+        [height, width, channels] of `options.dtype_name`; and the maps, integers [height, width, 1].
     """
+    moved = {name: value for name, (_, value) in maps.items()}
     if options.crop is not None:
         # Rounded only if the next step takes integers.
         is_rounded = options.augment is not None or options.dtype_name == "uint8"
         dtype = tf.uint8 if is_rounded else tf.float32
         crop_seed = _derived(seed, CROP_SEED)
+        place: CropPlace
         if image.dtype == tf.string:
-            image = decode_crop(image, channels, options.crop, crop_seed, dtype)
+            image, place = decode_placed(image, channels, options.crop, crop_seed, dtype)
         else:
-            image = crop_image(image, options.crop, crop_seed, dtype)
+            image, place = crop_placed(image, options.crop, crop_seed, dtype)
+        moved = {
+            name: crop_map(decode_label_map(value, feature), feature.name, place, options.crop)
+            for name, (feature, value) in maps.items()
+        }
     if options.augment is not None:
-        image = rand_augment(image, options.augment, _derived(seed, AUGMENT_SEED))
-    return scale_images(image, options)
+        augment_seed = _derived(seed, AUGMENT_SEED)
+        image, *augmented = augment_with_maps(image, tuple(moved.values()), options.augment, augment_seed)
+        moved = dict(zip(moved, augmented, strict=True))
+    return scale_images(image, options), moved
 
 
 def scale_images(images: tf.Tensor, options: Images) -> tf.Tensor:

@@ -4,14 +4,15 @@ Both run on whole batches, as the last step before the device. A row's partner i
 last), which in a shuffled batch is a random one. Partners are of one batch: with several hosts, of the host's part of the
 global batch, so that pairs, unlike the set of records, depend on the number of hosts.
 
-Labels become shares of classes: float32 [B, classes], for a softmax cross-entropy that takes probabilities. Nothing here
-keeps state.
+Labels become shares of classes: float32 [B, classes], for a softmax cross-entropy that takes probabilities. Label maps get the
+partner's rectangle with CutMix, and cannot be blended with MixUp. Nothing here keeps state.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -39,7 +40,7 @@ class MixUp:
 
 @dataclasses.dataclass(frozen=True)
 class CutMix:
-    """A rectangle of each image comes from its partner. Yun et al., "CutMix: Regularization Strategy ..." (2019).
+    """A rectangle of each image, and of its label maps, comes from its partner. Yun et al., "CutMix: Regularization ..." (2019).
 
     The rectangle has the image's aspect ratio and 1 - share of its area, its centre anywhere in the image. Parts outside
     of the image are cut off, and the labels' shares are those of the pixels.
@@ -73,15 +74,35 @@ def mix(
     Returns:
         Images of the same dtype and shape (uint8 rounded), and float32 [B, classes].
     """
+    (mixed,), shares = mix_images((images,), options, seed)
+    return mixed, mix_labels(labels, classes, shares)
+
+
+def mix_images(
+    images: Sequence[tf.Tensor], options: MixUp | CutMix, seed: tf.Tensor
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Mix the images of a batch.
+
+    Args:
+        images: the images, [B, height, width, channels]; with CutMix label maps, too: integers [B, height, width, 1].
+        options: options of the mix.
+        seed: int32 [2].
+
+    Returns:
+        The same, mixed; and the share of each row that is its own, float32 [B].
+    """
     share_seed, place_seed = tf.unstack(tf.random.split(seed, 2))
-    shares = beta(tf.shape(images)[0], options.alpha, share_seed)
+    shares = beta(tf.shape(images[0])[0], options.alpha, share_seed)
     if isinstance(options, MixUp):
-        mixed = _blend(images, shares)
-    else:
-        mixed, shares = _paste(images, shares, place_seed)
+        return [_blend(values, shares) for values in images], shares
+    return _paste(images, shares, place_seed)
+
+
+def mix_labels(labels: tf.Tensor, classes: int, shares: tf.Tensor) -> tf.Tensor:
+    """Return the labels of mixed images, float32 [B, classes]; the arguments are those of `mix`, and the shares [B]."""
     soft = _shares_of_classes(labels, classes)
     weight = shares[:, tf.newaxis]
-    return mixed, weight * soft + (1.0 - weight) * _partner(soft)
+    return weight * soft + (1.0 - weight) * _partner(soft)
 
 
 def beta(count: tf.Tensor, alpha: float, seed: tf.Tensor) -> tf.Tensor:
@@ -99,17 +120,22 @@ def _blend(images: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.round(mixed) if images.dtype.is_integer else mixed, images.dtype)
 
 
-def _paste(images: tf.Tensor, shares: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    height, width = images.shape[1:3]
-    places = tf.random.stateless_uniform([2, tf.shape(images)[0]], seed)
+def _paste(images: Sequence[tf.Tensor], shares: tf.Tensor, seed: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+    height, width = images[0].shape[1:3]
+    places = tf.random.stateless_uniform([2, tf.shape(images[0])[0]], seed)
     rows, tall = _span(height, shares, places[0])
     columns, wide = _span(width, shares, places[1])
     kept = 1.0 - tf.cast(tall * wide, tf.float32) / (height * width)
+    return [_pasted(values, rows, columns) for values in images], kept
+
+
+def _pasted(images: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+    """Return images with the partner's pixels where bool [B, height] and bool [B, width] are both true."""
     # Rows of pixels with channels, and a mask of the same shape: TensorFlow is slow at broadcasting over channels.
-    shape, channels = tf.shape(images), images.shape[3]
+    shape, (height, width, channels) = tf.shape(images), images.shape[1:]
     inside = rows[:, :, tf.newaxis] & tf.repeat(columns, channels, axis=1)[:, tf.newaxis]
     flat = tf.reshape(images, (-1, height, width * channels))
-    return tf.reshape(tf.where(inside, _partner(flat), flat), shape), kept
+    return tf.reshape(tf.where(inside, _partner(flat), flat), shape)
 
 
 def _span(size: int, shares: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -17,6 +17,8 @@ from tpudata.input.image.normalize import Normalize
 
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 _AXES = "NHWC"
+# Channels of most images; an array whose first size alone is one of them is no [height, width, channels].
+_CHANNELS = (1, 3, 4)
 # Pixels of a side.
 _MAX_SIZE = 16384
 
@@ -25,6 +27,10 @@ _MAX_SIZE = 16384
 class Images:
     """Options of `make_input_fn` for images, in the order in which they apply.
 
+    Label maps (features of encoding "label_map") keep their values: `size` and `crop` give them the window and the size of the
+    image, each pixel being the nearest one; flips and moves of `augment` are the image's; CutMix pastes the same rectangle, and
+    `transpose` turns them, too. `normalize` and `dtype` leave them as they are, and MixUp rejects them.
+
     Attributes:
         size: (height, width) to resize encoded images to (bilinear, antialiased, aspect ratio not kept). Needed if sizes vary,
             unless `crop` is given.
@@ -32,8 +38,9 @@ class Images:
             decoded.
         augment: `RandAugment()` augments each image after its crop. Training only.
         normalize: `Normalize.imagenet()`, or other means and deviations; gives floats, so it needs a `dtype` of floats.
-        dtype: dtype of uint8 features such as images: "uint8", as stored, takes a quarter of float32's transfer to the device; the
-            model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1, or normalised ones.
+        dtype: dtype of images, uint8 [height, width, channels] as stored: "uint8", values 0 to 255, takes a quarter of float32's
+            transfer to the device; the model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1, or
+            normalised ones. Other uint8 features are numbers, and stay as they are.
         mix: `MixUp()` or `CutMix()` mixes each image of a batch with another one of it; labels become shares of the classes,
             float32 [B, classes]. Training only.
         transpose: order of the axes of a batch of images, N (images), H, W and C: a TPU takes "HWCN" without
@@ -105,8 +112,10 @@ class Images:
         Raises:
             UsageError: no image, several, or a number of channels that does not fit; or a label that cannot be mixed.
         """
-        if self.dtype_name != "uint8" and not any(field.feature.dtype == "uint8" for field in fields.inputs):
-            raise UsageError(f"dtype={self.dtype_name}: it is of images, and the features have none. Omit it.")
+        if self.dtype_name != "uint8" and not fields.images:
+            raise UsageError(
+                f"dtype={self.dtype_name}: it is of images, uint8 [height, width, channels], and the features have none. Omit it."
+            )
         asked = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
         if not asked:
             return
@@ -120,7 +129,13 @@ class Images:
             raise UsageError(
                 f"{asked[0]}: it is for one image, uint8 [height, width, channels], and the features have {has}."
             )
-        channels = images[0].feature.shape[2]
+        shape = images[0].feature.shape
+        channels = shape[2]
+        if channels not in _CHANNELS and shape[0] in _CHANNELS:
+            raise UsageError(
+                f"{asked[0]}: it is for images [height, width, channels], and {images[0].name!r} of shape {shape} has its channels"
+                " first. Omit it, or write records with the channels last."
+            )
         if self.augment is not None and channels != 3:
             raise UsageError(f"augment: it is for colour images, and these have {channels} channels. Omit it.")
         if self.normalize is not None and len(self.normalize.mean) not in (1, channels):
@@ -128,10 +143,41 @@ class Images:
                 f"normalize has {len(self.normalize.mean)} means, and the images have {channels} channels. Pass one for"
                 " each, or one for all."
             )
+        self._check_label_maps(fields)
+        if isinstance(self.mix, CutMix) and fields.label_maps and fields.label is None:
+            return
         if self.mix is not None and (fields.label is None or fields.label.feature.num_classes is None):
             raise UsageError(
                 "mix: it mixes labels, too, and the dataset has no labels with a number of classes. Omit it."
             )
+
+    def _check_label_maps(self, fields: Fields) -> None:
+        """Check that label maps can be moved with the image, and that nothing else should be."""
+        (image,), maps = fields.images, fields.label_maps
+        moving = next((name for name in ("crop", "augment", "mix") if getattr(self, name)), None)
+        for field in fields.inputs:
+            size = field.feature.shape[:2]
+            if moving and field not in (image, *maps) and len(size) == 2 and size == image.feature.shape[:2]:
+                raise UsageError(
+                    f"{moving}: {field.name!r} has a value for each pixel of {image.name!r}, and would not move with it (got"
+                    f" {field.feature.dtype} of shape {field.feature.shape}, expected encoding label_map). Declare it so, or omit"
+                    f" {moving}."
+                )
+        if maps and isinstance(self.mix, MixUp):
+            raise UsageError(
+                f"mix=MixUp: classes have no mean, and {maps[0].name!r} is a label map. Omit it, or pass CutMix()."
+            )
+        fill = 0 if self.augment is None else self.augment.map_fill
+        if fill > 255 and any(field.feature.dtype == "uint8" for field in maps):
+            raise UsageError(
+                f"RandAugment.map_fill: too large for label maps of uint8 (got {fill}, expected up to 255)."
+            )
+        for field in maps if self.crop is None else ():
+            if field.shape[:2] != image.shape[:2]:
+                raise UsageError(
+                    f"images: the label map {field.name!r} is {field.shape[:2]}, and the image {image.shape[:2]}. Store maps of"
+                    " the images' sizes, or pass size=(height, width)."
+                )
 
 
 def _check_size(size: Any) -> None:

@@ -125,7 +125,10 @@ class Tokens:
                 f"Feature {TOKEN_WEIGHTS!r}: targets put the weights of tokens there. Omit it, or targets."
             )
         if fields.label is not None:
-            raise UsageError(f"targets: the dataset has labels, {fields.label.name!r}. Omit targets.")
+            raise UsageError(
+                f"targets: they are in the place of labels, and the dataset has labels, {fields.label.name!r}. Omit targets, or"
+                " convert the text again without that field."
+            )
         if inputs[INPUT_IDS].pads:
             return Sequences(pad_id, "mask")
         if SEGMENT_IDS in inputs:

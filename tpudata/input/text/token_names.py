@@ -8,6 +8,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tpudata.errors import FeatureError, UsageError
+from tpudata.input.dataset.fields import Fields
 from tpudata.input.text.sequence import INPUT_IDS, SEGMENT_IDS, TOKEN_WEIGHTS, Sequences, mask_name
 
 TokenNames = Literal["maxtext", "t5x"]
@@ -16,8 +17,14 @@ _POSITIONS, _ROW_WEIGHTS = "positions", "weights"
 _REPLACED = {INPUT_IDS, SEGMENT_IDS, TOKEN_WEIGHTS, _POSITIONS, _ROW_WEIGHTS, mask_name(INPUT_IDS)}
 
 
-def check_token_names(names: Any, sequences: Sequences, weights: str) -> None:
+def check_token_names(names: Any, sequences: Sequences, weights: str, fields: Fields) -> None:
     """Check `Tokens.names`.
+
+    Args:
+        names: the option.
+        sequences: treatment of the dataset's sequences.
+        weights: the option of `make_input_fn`.
+        fields: fields that are read of each record.
 
     Raises:
         UsageError: an unknown value, or one that does not fit the features.
@@ -26,10 +33,16 @@ def check_token_names(names: Any, sequences: Sequences, weights: str) -> None:
         return
     if names not in _RENAMED:
         raise UsageError(f"names: invalid value (got {names!r}, expected None, {' or '.join(map(repr, _RENAMED))}).")
+    has_tokens = any(field.name == INPUT_IDS for field in fields.inputs)
+    if sequences.targets is None and has_tokens and fields.label is not None:
+        raise UsageError(
+            f"names={names!r}: its batches have next tokens and no labels, and the dataset has labels, {fields.label.name!r}. Omit"
+            " names, or convert the text again without that field."
+        )
     if sequences.targets is None:
         raise UsageError(
-            f"names={names!r}: needs the next tokens as targets. Pass a dataset of tokens, with targets=True for the layout"
-            " tokens."
+            f"names={names!r}: needs the next tokens of {INPUT_IDS!r} as targets. Pass a dataset that has them, with targets=True"
+            " for the layout tokens."
         )
     if weights != "feature":
         raise UsageError(f"names={names!r}: has its own weights of tokens (got weights={weights!r}). Omit weights.")

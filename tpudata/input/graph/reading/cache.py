@@ -122,8 +122,7 @@ def _stored(field: Field) -> Field:
     name = field.feature.name
     if field.bytes is None:
         return Field(Feature(name, "bytes", "string"), field.name, ())
-    dtype = "int32" if field.pads or field.feature.dtype == "int64" else field.feature.dtype
-    return Field(Feature(name, "bytes", dtype, field.shape, "raw"), field.name, field.shape)
+    return Field(Feature(name, "bytes", field.dtype, field.shape, "raw"), field.name, field.shape)
 
 
 def _encoded(part: Mapping[str, npt.NDArray[Any]], fields: Fields) -> Iterator[bytes]:

@@ -1,0 +1,91 @@
+"""Label maps of a user's examples: arrays of classes, or PNGs, stored so that every reader returns the same classes.
+
+A grey PNG of the schema's depth is stored as it is. The indices of a palette, and grey values of another depth, are written as such
+a PNG: index 20 is class 20, whatever its colour is.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from beam_jobs.image_records.codecs.header import check_png_checksums, read_header
+from beam_jobs.image_records.codecs.image_format import PNG
+from beam_jobs.image_records.codecs.pillow_files import load_image, open_image
+from tpudata.errors import FeatureError
+from tpudata.format import Feature
+from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
+
+# Pillow scales grey values of fewer than 8 bits to 255.
+_SCALES = {1: 255, 2: 85, 4: 17}
+
+
+def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, int, int]]:
+    """Return the stored bytes of a label map, and its shape.
+
+    Args:
+        feature: a feature of encoding "label_map".
+        value: integers [height, width] or [height, width, 1], or the bytes of a grey or palette PNG.
+
+    Raises:
+        FeatureError: the value is neither, or a class does not fit the feature's dtype.
+    """
+    if isinstance(value, bytes):
+        classes = _decoded(feature, value)
+        is_stored = png_kind(value) == (MAP_BITS[feature.dtype], GREY)
+    else:
+        classes, is_stored = _integers(feature, value), False
+    if classes.size == 0 or int(classes.min()) < 0 or int(classes.max()) > np.iinfo(feature.dtype).max:
+        found = f"classes {classes.min()} to {classes.max()}" if classes.size else f"shape {classes.shape}"
+        raise FeatureError(
+            f"Feature {feature.name!r}: its label map does not fit {feature.dtype} (got {found}, expected 0 to"
+            f" {np.iinfo(feature.dtype).max}). Declare uint16, or pass other classes."
+        )
+    height, width = classes.shape
+    return value if is_stored else _encoded(classes.astype(feature.dtype)), (height, width, 1)
+
+
+def _integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # Rows of several lengths.
+        array = np.asarray(None)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.dtype.kind not in "biu" or array.ndim != 2:
+        raise FeatureError(
+            f"Feature {feature.name!r}: no label map (got {array.dtype} of shape {array.shape}, expected integers [height, width]"
+            " or [height, width, 1], or the bytes of a PNG)."
+        )
+    return array
+
+
+def _decoded(feature: Feature, data: bytes) -> npt.NDArray[Any]:
+    """Return the classes of a PNG, [height, width]."""
+    kind = png_kind(data)
+    if kind is None or kind[1] not in (GREY, PALETTE):
+        found = f"{len(data)} bytes that are no PNG" if kind is None else "a PNG of colours or with transparency"
+        raise FeatureError(
+            f"Feature {feature.name!r}: no label map (got {found}, expected a grey or palette PNG, whose values are the classes)."
+            " Pass an array of the classes."
+        )
+    try:
+        read_header(data, PNG)
+        check_png_checksums(data)
+        classes = np.asarray(load_image(open_image(data, PNG), PNG))
+    except ValueError as error:
+        raise FeatureError(f"Feature {feature.name!r}: its label map does not decode: {error}.") from None
+    if kind[1] == GREY and kind[0] < 8:
+        # Mode 1 has booleans, which are the values.
+        return classes.astype(np.uint8) if classes.dtype == bool else classes // np.uint8(_SCALES[kind[0]])
+    return classes
+
+
+def _encoded(classes: npt.NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(classes).save(file, "PNG")
+    return file.getvalue()

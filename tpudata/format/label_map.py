@@ -1,0 +1,37 @@
+"""Label maps: files with the class of each pixel.
+
+A stored map is a PNG of grey values without alpha, of 8 bits for the dtype uint8 and of 16 for uint16: every reader (TensorFlow,
+TFDS, Pillow) returns these values. It would change others: colours of a palette replace its indices, values of fewer bits are
+scaled, and those of the other depth are cut or scaled to the dtype's.
+"""
+
+from __future__ import annotations
+
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+# The first chunk of a PNG has this name; its bit depth and kind of colour are 24 and 25 bytes after the file's begin.
+HEADER_NAME, HEADER_NAME_AT, DEPTH_AT = b"IHDR", 12, 24
+HEADER_END = 26
+GREY, PALETTE = 0, 3
+# Bits of the PNG, by dtype.
+MAP_BITS = {"uint8": 8, "uint16": 16}
+_COLOURS = {GREY: "grey", 2: "colour", PALETTE: "palette", 4: "grey with alpha", 6: "colour with alpha"}
+
+
+def png_kind(data: bytes) -> tuple[int, int] | None:
+    """Return a PNG's bits a sample and kind of colour (`GREY`, `PALETTE` or others); None for other data."""
+    is_png = data.startswith(PNG_SIGNATURE) and data.startswith(HEADER_NAME, HEADER_NAME_AT)
+    return (data[DEPTH_AT], data[DEPTH_AT + 1]) if is_png and len(data) >= HEADER_END else None
+
+
+def label_map_problem(data: bytes, dtype: str) -> str:
+    """Return in words why readers would not return the classes of a stored map, by its header; empty if they do.
+
+    Args:
+        data: the stored bytes.
+        dtype: dtype of the feature, "uint8" or "uint16".
+    """
+    kind, bits = png_kind(data), MAP_BITS[dtype]
+    if kind == (bits, GREY):
+        return ""
+    found = "no PNG" if kind is None else f"a PNG of {kind[0]} bits, {_COLOURS.get(kind[1], 'unknown colour')}"
+    return f"is {found}; a label map of {dtype} is a PNG of {bits} bits, grey"

@@ -1,0 +1,73 @@
+"""Decoding of label maps: the class of each pixel, unchanged by decoding, cropping and resizing."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tpudata.format import Feature
+from tpudata.format.label_map import (
+    DEPTH_AT,
+    GREY,
+    HEADER_END,
+    HEADER_NAME,
+    HEADER_NAME_AT,
+    MAP_BITS,
+    PNG_SIGNATURE,
+)
+from tpudata.input.dataset.fields import Field
+from tpudata.input.dataset_ops import checked
+
+_DTYPES = {"uint8": tf.uint8, "uint16": tf.int32}
+
+
+def decode_label_maps(encoded: tf.Tensor, field: Field) -> tf.Tensor:
+    """Decode a batch of label maps.
+
+    A map of another size than `field.shape` is resized to it: each pixel is the nearest one of the map.
+
+    Args:
+        encoded: string [n].
+        field: shape (height, width, 1).
+
+    Returns:
+        uint8 [n, height, width, 1], int32 for maps of uint16.
+    """
+    is_resized = field.feature.shape != field.shape
+
+    def decoded(data: tf.Tensor) -> tf.Tensor:
+        values = _decode(data, field.feature, (None, None, 1) if is_resized else field.shape)
+        return tf.ensure_shape(resize_map(values, field.shape[:2]) if is_resized else values, field.shape)
+
+    dtype = _DTYPES[field.feature.dtype]
+    encoded = _checked_kind(encoded, field.feature)
+    return tf.map_fn(decoded, encoded, fn_output_signature=tf.TensorSpec(field.shape, dtype))
+
+
+def decode_label_map(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
+    """Decode one label map, string scalar, to [height, width, 1]; the dtype is that of `decode_label_maps`."""
+    return _decode(_checked_kind(encoded, feature), feature, (None, None, 1))
+
+
+def resize_map(values: tf.Tensor, size: tuple[int, ...]) -> tf.Tensor:
+    """Return a map [height, width, 1] in another size: each pixel is that of the map in which its centre lies."""
+    return tf.raw_ops.ResizeNearestNeighbor(images=values[tf.newaxis], size=size, half_pixel_centers=True)[0]
+
+
+def _decode(encoded: tf.Tensor, feature: Feature, shape: tuple[int | None, ...]) -> tf.Tensor:
+    values = tf.io.decode_png(encoded, channels=1, dtype=tf.as_dtype(feature.dtype))
+    # Before the cast, as its message names the operation, by which `tpudata.error_text` knows what was of another size.
+    return tf.cast(tf.ensure_shape(values, shape), _DTYPES[feature.dtype])
+
+
+def _checked_kind(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
+    """Return stored maps once all are PNGs of the kind whose values TensorFlow does not change."""
+    bits = MAP_BITS[feature.dtype]
+    wanted = dict(enumerate(PNG_SIGNATURE))
+    wanted |= dict(enumerate(HEADER_NAME, HEADER_NAME_AT)) | {DEPTH_AT: bits, DEPTH_AT + 1: GREY}
+    header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=HEADER_END)
+    found = tf.gather(header, list(wanted), axis=-1)
+    message = (
+        f"Feature {feature.name}: a label map is not a PNG of {bits} bits, grey: TensorFlow would change its values. Store the"
+        " classes so, or declare the feature as an image."
+    )
+    return checked(encoded, tf.reduce_all(tf.equal(found, tf.constant(list(wanted.values()), tf.uint8))), message)
