@@ -175,7 +175,7 @@ def _partners(path: str) -> tuple[str, str, str, str]:
     for entry in storage_for(path).scan(folder or slash or ".", start=other_name, stop=f"{other_name}~"):
         theirs = _NAME.fullmatch(entry.name)
         if theirs and (theirs["prefix"], theirs["what"]) == (match["prefix"], other):
-            found.setdefault(other, f"{folder}{slash}{entry.name}")
+            found.setdefault(other, f"{folder}{slash}{entry.checked().name}")
     if other not in found:
         raise SourceError(
             f"{path} has no {other} file next to it. Both come in a pair: {match['prefix']}{other}-idx..."

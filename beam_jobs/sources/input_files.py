@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from beam_jobs.sources.names import is_left_behind
+from beam_jobs.sources.names import is_left_behind, is_path_left_behind
 from tpudata.errors import SourceError
 from tpudata.storage import expand, is_pattern, lazy_entries, storage_for
 
@@ -43,7 +43,7 @@ class InputFiles:
         count = 0
         for path, below in files:
             is_note = self.omits_notes and below.lower().endswith(".md")
-            if not is_note and not any(map(is_left_behind, below.split("/"))):
+            if not is_note and not is_path_left_behind(below):
                 count += 1
                 yield path, below
         if not count:

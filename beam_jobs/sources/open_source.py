@@ -20,7 +20,7 @@ from beam_jobs.sources.idx import IdxPairs, is_idx_name
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.lists.rows import UTF16_BOMS
-from beam_jobs.sources.names import is_left_behind
+from beam_jobs.sources.names import is_left_behind, is_path_left_behind
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.source import PARQUET_MAGIC, ParquetImages
 from beam_jobs.sources.source import Source
@@ -160,7 +160,7 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
 
 def _matched_files(pattern: str) -> Iterator[tuple[Entry, str]]:
     for entry, below in expand(pattern):
-        if not entry.is_folder and not any(map(is_left_behind, below.split("/"))):
+        if not entry.is_folder and not is_path_left_behind(below):
             yield entry, below
 
 

@@ -22,10 +22,11 @@ from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
 from beam_jobs.references.reference import CRC32_FORM, Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
-from beam_jobs.sources.names import class_and_split, folder_split, is_left_behind
+from beam_jobs.sources.names import class_and_split, folder_split, is_path_left_behind, member_path
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import file_size
+from beam_jobs.sources.tars.members import OUTSIDE
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Feature
 
@@ -99,17 +100,20 @@ class Zips:
                 # Not is_dir(), which raises IndexError for an empty name.
                 if member.filename.endswith("/"):
                     continue
-                where, key = f"{unit.path}/{member.filename}", f"{unit.name}/{member.filename}"
-                if any(map(is_left_behind, member.filename.split("/"))):
-                    ignored.append(where)
+                if is_path_left_behind(member.filename):
+                    ignored.append(f"{unit.path}/{member.filename}")
                     continue
+                name = member_path(member.filename)
+                key = f"{unit.name}/{name or member.filename}"
                 try:
-                    yield self._reference(unit, member, key, file, archive)
+                    if name is None:
+                        raise BadRecordError(f"{unit.path}/{member.filename}", OUTSIDE)
+                    yield self._reference(unit, member, name, key, file, archive)
                 except BadRecordError as error:
                     reject(with_key(error, key))
 
     def _reference(
-        self, unit: ZipUnit, member: zipfile.ZipInfo, key: str, file: BinaryIO, archive: zipfile.ZipFile
+        self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO, archive: zipfile.ZipFile
     ) -> Reference:
         where = f"{unit.path}/{member.filename}"
         if member.flag_bits & _ENCRYPTED:
@@ -118,12 +122,12 @@ class Zips:
             raise too_large(where, member.file_size)
         if not member.file_size:
             raise BadRecordError(where, "the file is empty")
-        folders = member.filename.split("/")[:-1]
+        folders = name.split("/")[:-1]
         labels: tuple[str, ...] = ()
         split = ""
         if self.has_classes:
-            name, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
-            labels = (self.classes.name(name, where),)
+            written, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
+            labels = (self.classes.name(written, where),)
         elif folders:
             split = folder_split(folders[0])
         if split:
@@ -172,3 +176,11 @@ def _opened(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
                 yield file, archive
         except (zipfile.BadZipFile, NotImplementedError) as error:
             raise CorruptionError(path, 0, f"the zip archive is cut or damaged: {error}") from None
+        except UnicodeDecodeError as error:
+            # Raised for the whole directory, when it is opened.
+            raise CorruptionError(
+                path,
+                0,
+                f"the zip archive has a name that is not UTF-8, which its flags say ({error.object!r}); rename the file, and"
+                " pack the archive again",
+            ) from None

@@ -91,11 +91,11 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
         StorageError: a folder cannot be listed.
     """
     places = _reached(parts, {0}) - {len(parts)}
-    for entry in lazy_entries(folder):
+    for entry in lazy_entries(folder, checked=False):
         matched = _next(entry.name, parts, places, is_folder=entry.is_folder)
         if not entry.is_folder:
             if len(parts) in matched and accept(entry.name):
-                yield entry.name
+                yield entry.checked().name
         elif inner := matched - {len(parts)}:
             found = _walk(entry.path, f"{entry.name}/", parts, inner)
             if any(accept(below) for entry, below in found if not entry.is_folder):
@@ -104,10 +104,10 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
 
 def _walk(folder: str, below: str, parts: tuple[str, ...], places: set[int]) -> Iterator[tuple[Entry, str]]:
     """Walk a folder with all numbers of parts that may be matched already, so that nothing is yielded twice."""
-    for entry in lazy_entries(folder):
+    for entry in lazy_entries(folder, checked=False):
         matched = _next(entry.name, parts, places, is_folder=entry.is_folder)
         if len(parts) in matched:
-            yield entry, f"{below}{entry.name}"
+            yield entry.checked(), f"{below}{entry.name}"
         inner = matched - {len(parts)}
         if entry.is_folder and inner:
             yield from _walk(entry.path, f"{below}{entry.name}/", parts, inner)

@@ -15,7 +15,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
-from beam_jobs.sources.names import class_and_split, folder_split, is_left_behind
+from beam_jobs.sources.names import class_and_split, folder_split, is_path_left_behind
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from tpudata.errors import BadRecordError
@@ -148,7 +148,7 @@ class MatchedImages:
         """
         last: tuple[str, str, tuple[str, ...]] | None = None
         for entry, key in self._matched(unit):
-            if any(map(is_left_behind, key.split("/"))):
+            if is_path_left_behind(key):
                 ignored.append(entry.path)
                 continue
             folder = key.rpartition("/")[0]
@@ -171,9 +171,9 @@ class MatchedImages:
         if folder.deep:
             for entry, below in files_below(files, lambda name: name.startswith(".")):
                 if not entry.is_folder and matches(below, self.pattern):
-                    yield entry, below
+                    yield entry.checked(), below
             return
         last = self.pattern[-1:]
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
             if not entry.is_folder and matches(entry.name, last):
-                yield entry, f"{folder.below}{entry.name}"
+                yield entry.checked(), f"{folder.below}{entry.name}"

@@ -170,7 +170,7 @@ class ParquetImages:
         number = unit.first
         with _opened(unit.path, unit.size) as file:
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=[unit.group], columns=columns, use_threads=False):
-                for values in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+                for values in zip(*(_values(batch.column(name)) for name in columns), strict=True):
                     where, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
                     try:
                         data = _image_bytes(values[0], where)
@@ -190,6 +190,8 @@ class ParquetImages:
                     number += 1
 
     def _name(self, value: Any, where: str) -> str:
+        if isinstance(value, UnicodeDecodeError):
+            raise BadRecordError(where, f"its label is not UTF-8: {value.object!r}; write it as UTF-8")
         if self.columns.names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
                 raise BadRecordError(where, f"its label is neither text nor a whole number: {value!r}")
@@ -199,7 +201,25 @@ class ParquetImages:
         return self.classes.name(self.columns.names[value], where)
 
 
+def _values(column: Any) -> list[Any]:
+    """Return the values of a column; the error in place of a text that is not UTF-8."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        values = [_value(scalar) for scalar in column]
+    return values
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError as error:
+        return error
+
+
 def _image_bytes(value: Any, where: str) -> bytes:
+    if isinstance(value, UnicodeDecodeError):
+        raise BadRecordError(where, f"the path of its image is not UTF-8: {value.object!r}; write it as UTF-8")
     path = value.get("path") if isinstance(value, dict) else None
     data = value.get("bytes") if isinstance(value, dict) else value
     if data is None and path:

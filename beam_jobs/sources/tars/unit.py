@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
-from beam_jobs.sources.names import is_left_behind
+from beam_jobs.sources.names import is_path_left_behind
 from beam_jobs.sources.source import Reject, with_key
 from beam_jobs.sources.tars.members import Member, tar_members
 from tpudata.errors import BadRecordError
@@ -35,7 +35,7 @@ class TarUnit(NamedTuple):
 
 def is_record(member: Member) -> bool:
     """Return whether a member may be a record, or belong to one: a file whose name is not ignored."""
-    return member.is_file and not any(is_left_behind(part) for part in member.name.split("/"))
+    return member.is_file and not is_path_left_behind(member.name)
 
 
 def tar_files(file: BinaryIO, unit: TarUnit, size: int | None, ignored: list[str], reject: Reject) -> Iterator[Member]:

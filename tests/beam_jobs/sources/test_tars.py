@@ -55,6 +55,11 @@ NAMES = st.lists(
 )
 
 
+def keeps_dots(name: str) -> bool:
+    """Whether no part of a name is resolved: test_tar_members.py has those that are."""
+    return not {".", ".."} & {*name.split("/")}
+
+
 @settings(max_examples=150)
 @given(
     names=NAMES,
@@ -76,7 +81,9 @@ def test_members_are_those_that_pythons_tarfile_finds(
     with open_tar(str(path), gz) as (file, size):
         found = [(member.name, member.offset, member.size) for member in tar_members(file, str(path), 0, size)]
     # tarfile takes slashes from the ends of names, and a name with one at its end is a folder to it and to us.
-    assert found == [(name, offset, size) for name, offset, size in wanted]
+    assert [place for _, *place in found] == [place for _, *place in wanted]
+    for (name, *_), (written, *_) in zip(found, wanted, strict=True):
+        assert name == written or not keeps_dots(written)
 
 
 @pytest.mark.parametrize("number", [8**11 - 1, 8**11, 2**40])
