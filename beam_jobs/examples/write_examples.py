@@ -274,7 +274,7 @@ def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | 
     schema = {}
     for feature in features:
         if not isinstance(feature, Feature):
-            raise UsageError(f"features: not a tpudata.format.Feature (got {feature!r})")
+            raise UsageError(f"features: not a tpudata.format.Feature (got {type(feature).__name__})")
         if feature.name in schema:
             raise UsageError(f"features: {feature.name!r} appears twice. Remove one")
         schema[feature.name] = feature
@@ -283,6 +283,6 @@ def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | 
     if classes is not None:
         due = Feature(label, "int64", "int64", num_classes=len(classes))
         if schema.get(label) not in (due, Feature(label, "int64", "int64")):
-            raise UsageError(f"features: wrong label (got {schema.get(label)}, expected {due} as labels is passed)")
+            raise UsageError(f"features: {label!r} is not an int64 label of {len(classes)} classes, as labels= has. Omit it")
         schema[label] = due
     return tuple(schema.values())

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
+from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.sources.classes import Classes, is_integer_label
@@ -67,6 +68,7 @@ class Lists:
         classes: how labels become names.
         schema: of all lists, once they are scanned.
         blocks: of all lists, if they are scanned in this process.
+        note: gets labels that lost their blanks.
     """
 
     options: ConvertOptions
@@ -78,6 +80,11 @@ class Lists:
     classes: Classes
     schema: ListSchema
     blocks: tuple[Block, ...] | None = None
+    note: Note = ignore_note
+
+    def noting(self, note: Note) -> Lists:
+        """Return the source that notes."""
+        return dataclasses.replace(self, note=note)
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Lists:
@@ -132,7 +139,7 @@ class Lists:
         return features(dict(self.schema.kinds))
 
     @property
-    def has_label_fields(self) -> bool:
+    def takes_label_type(self) -> bool:
         """Whether labels are values whose type `--label-type` may say."""
         return True
 
@@ -248,6 +255,8 @@ class Lists:
         try:
             key = row_path(row, self.roles, where)
             names, _ = row_labels(row, self.roles, self.source_options.label_separator, where)
+            if isinstance(written := row.values.get(self.roles.label or ""), str) and written != written.strip():
+                self.note(LABEL_BLANKS, written)
             labels = tuple(self.classes.name(name, where) for name in names)
         except BadRecordError as error:
             return with_key(error, key)

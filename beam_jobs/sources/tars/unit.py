@@ -20,6 +20,7 @@ class TarUnit(NamedTuple):
         name: stands before the members' names in keys.
         start, end: of the inner tar in the file; 0 and -1 for the file as a whole.
         label: class of all members, or nothing.
+        split: that the file's name stands for, or nothing.
     """
 
     path: str
@@ -27,6 +28,7 @@ class TarUnit(NamedTuple):
     start: int = 0
     end: int = -1
     label: str = ""
+    split: str = ""
 
     def key(self, member: str) -> str:
         """Return the key of a member, by its name; of a sample, by what its members' names have in common."""

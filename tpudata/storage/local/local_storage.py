@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from tpudata.errors import StorageError
 from tpudata.storage.interface import Entry
 from tpudata.storage.local.errors import WRITTEN, named, storage_error
 from tpudata.storage.local.listing import cut_names, names_in
