@@ -188,11 +188,6 @@ class Pack:
         """Return the reference of a row."""
         return next(self.take(np.array([row])).references())
 
-    def labels(self) -> set[str]:
-        """Return the names of all classes that references have."""
-        _, _, labels, *_ = self.others
-        return {name for names in labels for name in names}
-
     def classes(self) -> dict[str, set[str]]:
         """Return the names of the classes that references have, by split; splits without any are not there."""
         _, splits, labels, *_ = self.others

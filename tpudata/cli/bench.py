@@ -28,6 +28,8 @@ _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 _READING = ("read", "check")
 # Share of busy cores above which feeding is limited by the CPU; below it, by something else.
 _BUSY_SHARE = 0.75
+# Decoded images up to 64 x 64 x 3: what a record costs is not its pixels, so that smaller ones are no faster.
+_SMALL_IMAGE_BYTES = 64 * 64 * 3
 
 
 def run(argv: Sequence[str]) -> int:
@@ -175,6 +177,12 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
     return {"input_fn": whole}
 
 
+def _decoded_bytes(dataset: Dataset, split: str) -> float:
+    """Return the mean size of the decoded records of a split."""
+    found = dataset.manifest.split(split)
+    return found.decoded_bytes / max(1, found.records)
+
+
 def _has_pictures(dataset: Dataset) -> bool:
     return any(feature.encoding == "image" for feature in dataset.manifest.features)
 
@@ -226,9 +234,13 @@ def _advice(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namesp
             " records in memory with cache=True."
         )
     if is_encoded and limit == ("decode" if flags.augment or flags.dtype != "uint8" else "input_fn"):
+        once = 'cache="auto" keeps decoded images if they fit in memory'
+        if _decoded_bytes(dataset, flags.split) <= _SMALL_IMAGE_BYTES:
+            once = f"{once}, and" if flags.crop is None else "Images this small need no encoding:"
+            return f"{once} convert --layout raw stores decoded ones if all have one size. More cores help in proportion."
         smaller = "Decode fewer pixels: convert with --resize-shorter, slightly larger than the model's input."
         if flags.crop is None:
-            smaller += ' Or decode once: cache="auto" keeps decoded images if they fit in memory.'
+            smaller += f" Or decode once: {once}."
         return f"{smaller} More cores help in proportion."
     if limit == "input_fn" and (flags.augment or flags.dtype != "uint8"):
         what = "Omit RandAugment or give it fewer layers" if flags.augment else "Feed uint8"

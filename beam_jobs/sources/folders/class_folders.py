@@ -241,6 +241,6 @@ def _with_files(folder: str, file: Entry, folders: Sequence[Entry]) -> str:
     ending = "" if first is None or first.is_folder else first.name.rpartition(".")[2].lower()
     pattern = f"'{folder}/*/*.{ending}'" if ending in _READ_BY_PATTERN else f"'{folder}/*/*'"
     return (
-        f"{folder} has {file.name} next to its folders, which is of no class. Move it out of the input, or name the other files by"
-        f" a pattern, such as --input {pattern}."
+        f"{folder} has {file.name} next to its folders, which is of no class. Move it out of the input, name the other files by a"
+        f" pattern, such as --input {pattern}, or pass --unlabelled if the images have no classes."
     )
