@@ -283,6 +283,8 @@ def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | 
     if classes is not None:
         due = Feature(label, "int64", "int64", num_classes=len(classes))
         if schema.get(label) not in (due, Feature(label, "int64", "int64")):
-            raise UsageError(f"features: {label!r} is not an int64 label of {len(classes)} classes, as labels= has. Omit it")
+            raise UsageError(
+                f"features: {label!r} is not an int64 label of {len(classes)} classes, as labels= has. Omit it"
+            )
         schema[label] = due
     return tuple(schema.values())

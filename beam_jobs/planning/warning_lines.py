@@ -219,6 +219,6 @@ def _splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return the first names, and whether there are more."""
-    every = list(names)
+    """Return the first names, and whether there are more; bytes of file names that are not UTF-8 as escapes."""
+    every = [name.encode(errors="backslashreplace").decode() for name in names]
     return ", ".join(every[:_SHOWN]) + (", ..." if len(every) > _SHOWN else "")

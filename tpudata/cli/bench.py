@@ -237,7 +237,9 @@ def _advice(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namesp
         once = 'cache="auto" keeps decoded images if they fit in memory'
         if _decoded_bytes(dataset, flags.split) <= _SMALL_IMAGE_BYTES:
             once = f"{once}, and" if flags.crop is None else "Images this small need no encoding:"
-            return f"{once} convert --layout raw stores decoded ones if all have one size. More cores help in proportion."
+            return (
+                f"{once} convert --layout raw stores decoded ones if all have one size. More cores help in proportion."
+            )
         smaller = "Decode fewer pixels: convert with --resize-shorter, slightly larger than the model's input."
         if flags.crop is None:
             smaller += f" Or decode once: {once}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 from pathlib import Path
@@ -138,6 +139,10 @@ def test_folders_of_texts_are_named_where_a_file_is_a_document(tmp_path: Path, c
     (line,) = warnings_of("text", source, capsys, "--form", "files")
     assert line.startswith("names of folders that are not stored: neg, pos; if they are classes,")
     assert warnings_of("text", source, capsys) == []
+    odd = write_files(tmp_path / "odd", {os.fsdecode(b"caf\xe9/1.txt"): b"a", "x/2.txt": b"b"})
+    assert (
+        r"not stored: caf\udce9, x;" in warnings_of("text", odd, capsys, "--form", "files", output=tmp_path / "out")[0]
+    )
     one = write_files(tmp_path / "one", {"train/1.txt": b"a", "test/2.txt": b"b"})
     assert warnings_of("text", one, capsys, "--form", "files") == []
 

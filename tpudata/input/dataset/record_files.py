@@ -50,7 +50,9 @@ class TFRecordFiles:
         _check_paths(self.files)
         if not isinstance(self.features, Sequence) or not all(isinstance(f, Feature) for f in self.features):
             got = type(self.features).__name__
-            raise UsageError(f"features: not a sequence of tpudata.format.Feature (got {got}). Pass [Feature(...), ...].")
+            raise UsageError(
+                f"features: not a sequence of tpudata.format.Feature (got {got}). Pass [Feature(...), ...]."
+            )
         names = [feature.name for feature in self.features]
         if len(set(names)) != len(names):
             raise FeatureError(f"features: two have one name: {', '.join(sorted(names))}. Omit one.")
