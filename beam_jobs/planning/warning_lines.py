@@ -97,6 +97,12 @@ def _noted(noted: notes.Notes) -> dict[str, str]:
     lines = {}
     if columns := noted.examples(notes.COLUMNS):
         lines[notes.COLUMNS] = f"columns that are not stored: {_listed(columns)}; pass --field NAME:str to store one"
+    lines_of, rows = noted.examples(notes.FOUND_LINES), noted.examples(notes.FOUND_ROWS)
+    if lines_of and rows:
+        lines[notes.FOUND_LINES] = (
+            f"files that were read as lines, next to files of rows such as {rows[0]}: {_listed(lines_of)}; name the files of rows by"
+            f" a pattern, such as --input 'DIR/**/*.{rows[0].rpartition('.')[2]}'"
+        )
     if columns := noted.examples(notes.IMAGE_COLUMNS):
         lines[notes.IMAGE_COLUMNS] = (
             f"columns that are not stored: {_listed(columns)}; a CSV or JSONL list of files stores further columns"
@@ -141,7 +147,8 @@ def _captions(counts: InputCounts, records: int) -> dict[str, str]:
 
 def _alike(names: Collection[str]) -> dict[str, str]:
     groups: dict[str, list[str]] = defaultdict(list)
-    for name in sorted(names):
+    # Labels that are numbers may be a million.
+    for name in sorted(name for name in names if not name.isdecimal()):
         groups[" ".join(unicodedata.normalize("NFC", name).casefold().split())].append(name)
     alike = [group for group in groups.values() if len(group) > 1]
     if not alike:

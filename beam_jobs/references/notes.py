@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple, Protocol
 
-# Rows of text have columns that no field names; its folders look like classes, which text does not have.
-COLUMNS, TEXT_FOLDERS = "columns", "text_folders"
+# Rows of text have columns that no field names; its folders look like classes, which text does not have; files are found to be
+# lines, and others rows.
+COLUMNS, TEXT_FOLDERS, FOUND_LINES, FOUND_ROWS = "columns", "text_folders", "found_lines", "found_rows"
 # Parquet files with images have further columns; samples of a WebDataset further fields, or their classes in text files.
 IMAGE_COLUMNS, SAMPLE_FIELDS, TEXT_CLASSES = "image_columns", "sample_fields", "text_classes"
 # Blanks were removed from labels of lists; several sets of IDX files become one split.

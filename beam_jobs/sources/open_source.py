@@ -132,8 +132,9 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
     idx = [entry.path for entry in files if is_idx_name(entry.name)]
     if idx:
         return IdxPairs.find(options, source_options, idx)
-    if files and len(files) == len(entries) and is_tar(files[0].path):
-        return Tars.find(options, source_options, InputFiles(options.input, only_files=True))
+    data = [entry for entry in files if not _is_note(entry.name)]
+    if data and len(files) == len(entries) and is_tar(data[0].path):
+        return Tars.find(options, source_options, InputFiles(options.input, only_files=True, omits_notes=True))
     if source_options.unlabelled:
         return MatchedImages.find(options, source_options, options.input, ("**", "*"))
     if files and len(files) == len(entries):
@@ -143,7 +144,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
 
 def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
     """Raise SourceError if a folder without folders has files that are no images; going by the first that is no README."""
-    first = next((entry for entry in files if not entry.name.lower().endswith(".md")), files[0])
+    first = next((entry for entry in files if not _is_note(entry.name)), files[0])
     form = _form(first.path)
     if form != _IMAGE:
         ending = first.name.rpartition(".")[2]
@@ -155,13 +156,18 @@ def _open_parquet_or_zips(
     options: ConvertOptions, source_options: SourceOptions, entries: Sequence[Entry]
 ) -> Source | None:
     """Return the source of a folder with nothing but Parquet files or zips, and perhaps a README; None for other folders."""
-    rest = [entry for entry in entries if not entry.name.lower().endswith(".md")]
+    rest = [entry for entry in entries if not _is_note(entry.name)]
     if not rest or any(entry.is_folder for entry in rest):
         return None
     form = next((form for form, magic in _MAGIC.items() if first_bytes(rest[0].path).startswith(magic)), None)
     if form is None or any(_form_of_ending(entry.name) != form for entry in rest):
         return None
     return _open_files(options, source_options, rest[0].path)
+
+
+def _is_note(name: str) -> bool:
+    """Return whether a file is about the data, as the README.md of Hugging Face's repositories."""
+    return name.lower().endswith(".md")
 
 
 def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Source:

@@ -80,7 +80,6 @@ class PackSource(Source, Protocol):
         """Yield the records of a unit in packs of at most 4,096, the same as `references` does and in the same order."""
 
 
-@runtime_checkable
 class NotingSource(Source, Protocol):
     """A source that notes what a person would want to know of the input, see `beam_jobs.references.notes`."""
 
@@ -140,7 +139,9 @@ class ScannedSource(Source, Protocol):
 
 def noting(source: Source, note: Note) -> Source:
     """Return a source that notes if it can; `note` gets what it notes."""
-    return source.noting(note) if isinstance(source, NotingSource) else source
+    # isinstance would compute all properties, such as the labels of an append, for each unit.
+    method: Callable[[Note], Source] | None = getattr(source, "noting", None)
+    return source if method is None else method(note)
 
 
 def make_reference(

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from beam_jobs.references.notes import COLUMNS, Note, ignore_note
+from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.text_files.blocks import SpanBlock, gathered, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.document import Document, DocumentBlock, Reject, TextFile, TextPart
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, document_key, look_at
 from beam_jobs.text_files.lines import BOM, Span, has_mark
-from beam_jobs.text_files.options import FILES, PARQUET, TextOptions
+from beam_jobs.text_files.options import AUTO, FILES, PARQUET, TextOptions
 from beam_jobs.text_files.parquet_rows import group_rows, row_groups
 from beam_jobs.text_files.streams import decompressed_chunks, plain_chunks
 from beam_jobs.text_files.values import JSON_ROW, RowForm
@@ -89,6 +89,8 @@ def document_blocks(
         found = _spans(part, form, options.document_bytes)
     known, is_read_in_place = TEXT_FORMATS[form.kind], form.kind != PARQUET and not form.compression
     row, name = RowForm(known.row, form.delimiter, form.columns), document_key(file.name)
+    if options.form == AUTO:
+        note(FOUND_ROWS if known.has_fields else FOUND_LINES, file.name)
     _note_columns(form.columns, options, note)
     for number, spans in enumerate(found):
         if not number and known.row == JSON_ROW and form.kind != PARQUET:

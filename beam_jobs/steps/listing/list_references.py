@@ -8,7 +8,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -96,8 +96,7 @@ class ListReferences(LimitedStep):
         first = 0
         for unit in units:
             with self._unit(unit, counts) as listing:
-                noted = noting(source, listing.notes.add)
-                assert isinstance(noted, PackSource)
+                noted = cast(PackSource, noting(source, listing.notes.add))
                 for listed in noted.packs(unit, listing.ignored, listing.reject):
                     begin = listing.spool.write(listed.held())
                     pack = listed.written_aside(listing.spool.path, begin)

@@ -91,6 +91,16 @@ def test_columns_of_text_that_no_field_names_are_named(tmp_path: Path, capsys: C
     assert warnings_of("text", path, capsys, *flags) == []
 
 
+def test_lines_of_a_readme_next_to_rows_are_named(tmp_path: Path, capsys: Capture) -> None:
+    source = write_files(tmp_path / "in", {"README.md": b"# Data\n", "data/a.jsonl": b'{"text": "a"}\n'})
+    (line,) = warnings_of("text", source, capsys)
+    assert line == (
+        "files that were read as lines, next to files of rows such as data/a.jsonl: README.md; name the files of rows by a"
+        " pattern, such as --input 'DIR/**/*.jsonl'"
+    )
+    assert warnings_of("text", f"{source}/**/*.jsonl", capsys) == []
+
+
 def test_an_append_prints_what_it_met(tmp_path: Path, capsys: Capture) -> None:
     source, out = tmp_path / "in", tmp_path / "out"
     write_files(source, {"a.jsonl": b'{"text": "a", "id": 1}\n'})
@@ -168,6 +178,10 @@ def test_numbers_as_folders_are_said_and_label_type_makes_them_labels(tmp_path: 
     assert dataset.labels() == tuple(map(str, range(12)))
     for example in dataset.examples("train"):
         assert example["image/filename"] == [b"%d/1.jpg" % int(example["image/class/label"][0])]
+    # An append takes the flag from the dataset.
+    write_files(source, {"13/1.jpg": jpeg(13)})
+    assert warnings_of("images", source, capsys, "--append", output=tmp_path / "out") == []
+    assert open_dataset(str(tmp_path / "out")).labels() == tuple(map(str, range(14)))
 
 
 def test_classes_of_one_split_and_splits_without_records_are_named(tmp_path: Path, capsys: Capture) -> None:

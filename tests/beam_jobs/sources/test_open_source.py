@@ -28,10 +28,7 @@ NPZ = ARRAY.getvalue()
         ),
         ({"README.md": b"#", "a/1.jpg": jpeg(0)}, r"has README\.md next to its folders.*--input '.*/in/\*/\*'"),
         ({"README.md": b"#", "data/train.parquet": b""}, r"next to its folders.*--input '.*/in/\*/\*\.parquet'"),
-        (
-            {"README.md": b"#", "a.tar": tar_bytes([("c/1.jpg", b"x")])},
-            r"a\.tar is a tar\. Pass --input '.*/in/\*\.tar'",
-        ),
+        ({"a.bin": b"\0\1" * 9, "b.jpg": jpeg(0)}, r"a\.bin is of no known form"),
         ({"list.csv": b"path,label\n"}, r"list\.csv is a list\. Pass --input .*/in/list\.csv"),
         ({"a.npz": NPZ}, r"a\.npz is a NumPy archive \(\.npz\)\. Save its images as files"),
         ({"a.parquet": b"PARE" + bytes(20)}, r"a\.parquet is an encrypted Parquet file\. Decrypt it"),
@@ -40,6 +37,11 @@ NPZ = ARRAY.getvalue()
 def test_a_folder_without_classes_says_what_is_in_it(tmp_path: Path, files: dict[str, bytes], pattern: str) -> None:
     with pytest.raises(SourceError, match=pattern):
         opened(write_files(tmp_path / "in", files))
+
+
+def test_a_readme_next_to_tars_is_skipped(tmp_path: Path) -> None:
+    files = {"README.md": b"#", "train-0.tar": tar_bytes([("1.jpg", jpeg(1)), ("1.cls", b"cat")])}
+    assert [reference.labels for reference in listed(opened(write_files(tmp_path / "in", files)))] == [("cat",)]
 
 
 @pytest.mark.parametrize(
