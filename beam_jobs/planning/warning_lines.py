@@ -100,8 +100,8 @@ def _noted(noted: notes.Notes) -> dict[str, str]:
     lines_of, rows = noted.examples(notes.FOUND_LINES), noted.examples(notes.FOUND_ROWS)
     if lines_of and rows:
         lines[notes.FOUND_LINES] = (
-            f"files that were read as lines, next to files of rows such as {rows[0]}: {_listed(lines_of)}; name the files of rows by"
-            f" a pattern, such as --input 'DIR/**/*.{rows[0].rpartition('.')[2]}'"
+            f"files that were read as lines, next to files of rows such as {rows[0]}: {_listed(lines_of)}; name the files of rows"
+            f" by a pattern, such as --input 'DIR/**/*.{rows[0].rpartition('.')[2]}'"
         )
     if columns := noted.examples(notes.IMAGE_COLUMNS):
         lines[notes.IMAGE_COLUMNS] = (
