@@ -89,6 +89,7 @@ def test_columns_of_text_that_no_field_names_are_named(tmp_path: Path, capsys: C
     ]
     flags = ["--field", "text", "--field", "id:int", "--field", "label:int"]
     assert warnings_of("text", path, capsys, *flags) == []
+    assert warnings_of("text", path, capsys, "--tokenizer", "bytes", "--sequence-length", "8") == []
 
 
 def test_lines_of_a_readme_next_to_rows_are_named(tmp_path: Path, capsys: Capture) -> None:
