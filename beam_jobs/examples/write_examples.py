@@ -38,6 +38,7 @@ from beam_jobs.run.runner import is_in_process
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.limited_step import with_limits
 from beam_jobs.steps.write_dataset import WriteDataset
+from tpudata.console.tables import counted
 from tpudata.errors import SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -284,7 +285,8 @@ def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | 
         due = Feature(label, "int64", "int64", num_classes=len(classes))
         if schema.get(label) not in (due, Feature(label, "int64", "int64")):
             raise UsageError(
-                f"features: {label!r} is not an int64 label of {len(classes)} classes, as labels= has. Omit it"
+                f"features: {label!r} is not an int64 label of {counted(len(classes), 'class', 'classes')}, as labels= has."
+                " Omit it"
             )
         schema[label] = due
     return tuple(schema.values())
