@@ -177,10 +177,13 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
     return {"input_fn": whole}
 
 
-def _decoded_bytes(dataset: Dataset, split: str) -> float:
-    """Return the mean size of the decoded records of a split."""
+def _image_bytes(dataset: Dataset, split: str) -> float:
+    """Return the bytes of a decoded image: by its shape, else about the mean of a split; inf if neither is known."""
+    for feature in dataset.manifest.features:
+        if feature.encoding == "image" and feature.is_static:
+            return math.prod(size or 1 for size in feature.shape)
     found = dataset.manifest.split(split)
-    return found.decoded_bytes / max(1, found.records)
+    return found.decoded_bytes / found.records if found.decoded_bytes else math.inf
 
 
 def _has_pictures(dataset: Dataset) -> bool:
@@ -235,7 +238,7 @@ def _advice(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namesp
         )
     if is_encoded and limit == ("decode" if flags.augment or flags.dtype != "uint8" else "input_fn"):
         once = 'cache="auto" keeps decoded images if they fit in memory'
-        if _decoded_bytes(dataset, flags.split) <= _SMALL_IMAGE_BYTES:
+        if _image_bytes(dataset, flags.split) <= _SMALL_IMAGE_BYTES:
             once = f"{once}, and" if flags.crop is None else "Images this small need no encoding:"
             return (
                 f"{once} convert --layout raw stores decoded ones if all have one size. More cores help in proportion."
