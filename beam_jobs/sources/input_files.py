@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from beam_jobs.sources.names import is_left_behind, is_path_left_behind
 from tpudata.errors import SourceError
-from tpudata.storage import expand, is_pattern, lazy_entries, storage_for
+from tpudata.storage import expand, is_pattern, lazy_entries, split_pattern, storage_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +48,14 @@ class InputFiles:
                 yield path, below
         if not count:
             raise SourceError(f"{self.path} has no files to convert. Add files, or pass another --input.")
+
+    def name_of(self, path: str) -> str:
+        """Return the name that iteration yields with a path."""
+        for folder in (self.path, split_pattern(self.path)[0]):
+            start = f"{folder.rstrip('/')}/"
+            if path.startswith(start):
+                return path.removeprefix(start)
+        return path.rpartition("/")[2]
 
     def _in_folder(self) -> Iterator[tuple[str, str]]:
         for entry in lazy_entries(self.path):

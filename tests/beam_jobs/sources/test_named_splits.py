@@ -21,6 +21,9 @@ def write(path: Path, form: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if form == "txt":
         path.write_text("a\n")
+    elif form == "csv":
+        (path.parent / f"{path.stem}.jpg").write_bytes(jpeg(0))
+        path.write_text(f"path,label\n{path.stem}.jpg,cat\n")
     elif form == "parquet":
         parquet.write_table(pa.table({"image": [jpeg(0)], "label": [0]}), path)
     elif form == "zip":
@@ -37,11 +40,12 @@ def splits(folder: Path, form: str, split: str | None = None) -> list[str]:
         units = [unit for part in source.parts() for unit in source.units(part, [])]
         found = [(reference.path, reference.split) for unit in units for reference in source.references(unit, [])]
     else:
-        found = [(reference.path, reference.split) for reference in listed(opened(folder, split=split))]
+        source_path = f"{folder}/*.csv" if form == "csv" else folder
+        found = [(reference.path, reference.split) for reference in listed(opened(source_path, split=split))]
     return [split for _, split in sorted(found)]
 
 
-FORMS = ["tar", "zip", "parquet", "txt"]
+FORMS = ["tar", "zip", "parquet", "csv", "txt"]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -107,3 +111,10 @@ def test_the_last_word_of_idx_files_is_their_split(tmp_path: Path) -> None:
         "letters-val": "validation",
         "t10k": "test",
     }
+
+
+def test_a_column_of_splits_counts_and_not_the_names_of_lists(tmp_path: Path) -> None:
+    for name in ("train", "val"):
+        write(tmp_path / "in" / f"{name}.csv", "csv")
+        (tmp_path / "in" / f"{name}.csv").write_text(f"path,label,split\n{name}.jpg,cat,test\n")
+    assert splits(tmp_path / "in", "csv") == ["test", "test"]
