@@ -12,6 +12,7 @@ from beam_jobs.append.base import Base
 from beam_jobs.append.new_inputs import new_inputs
 from beam_jobs.converter import Columns, Converter
 from beam_jobs.options import ConvertOptions
+from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import Source
 from beam_jobs.sources.source import ScannedSource
@@ -47,6 +48,7 @@ class Conversion:
         unique_keys: whether the source cannot list two inputs of one key.
         keys: whether the dataset is to know its inputs, which an append needs.
         why_ignored: says why files were ignored, after their number; None if by their names.
+        facts: what is known of the input before it is listed, for warnings.
         check: raises UsageError if the records of a source are not what is to be written.
         base: the dataset that is added to, once it was looked at; its `source` then lists new records only.
         claim: of the run on the output, once it has one.
@@ -66,6 +68,7 @@ class Conversion:
     unique_keys: bool = False
     keys: bool = True
     why_ignored: Callable[[], str] | None = None
+    facts: InputFacts = dataclasses.field(default_factory=InputFacts)
     check: Callable[[Source], None] = _accept
     base: Base | None = None
     claim: Claim | None = None

@@ -71,7 +71,7 @@ def plan_conversion(conversion: Conversion) -> Plan:
             return plan_conversion(conversion.of_new(base, path))
     known = conversion.scanned_here()
     overhead = known.converter.record_overhead
-    plan = plan_here(known.source, options, known.text_bytes, known.estimate, overhead, known.base)
+    plan = plan_here(known.source, options, known.text_bytes, known.estimate, overhead, known.base, known.facts)
     _check_output(known, found, plan)
     return plan
 

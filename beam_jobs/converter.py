@@ -122,6 +122,11 @@ class Converter(abc.ABC):
         del summary
         return {}
 
+    def warnings(self, summary: Any) -> dict[str, str]:
+        """Return by kind a line for each thing about the records that a person would want to know."""
+        del summary
+        return {}
+
     def converted(self) -> dict[str, int]:
         """Return by reason the inputs that an earlier conversion stored in another encoding; added to those of the shards."""
         return {}

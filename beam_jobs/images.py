@@ -27,6 +27,7 @@ from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.estimate import estimate_ratio
 from beam_jobs.image_records.options import ImageOptions, add_image_flags, image_options
 from beam_jobs.options import ConvertOptions
+from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.sources import SourceOptions, add_source_flags, open_source, source_options
 from tpudata.console.flags import FlagParser
 from tpudata.console.process import run_command
@@ -102,6 +103,7 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         text_bytes=converter.text_bytes,
         estimate=functools.partial(estimate_ratio, converter),
         deciding={**options.deciding(), **source_options.deciding(), **images.deciding()},
+        facts=InputFacts.of(source, source_options),
     )
 
 

@@ -84,6 +84,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
         conversion.base,
         progress,
         AsSingleton(counts, InputCounts()),
+        conversion.facts,
     )
     if units.source is not None:
         context = units.source | "Context" >> beam.Map(_scanned_context, conversion.base)

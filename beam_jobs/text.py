@@ -26,6 +26,7 @@ from beam_jobs.command.text_flags import add_text_flags, text_options
 from beam_jobs.conversion import Conversion
 from beam_jobs.conversion_run import convert
 from beam_jobs.options import ConvertOptions
+from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.text import TextSource
 from beam_jobs.steps.duplicates.texts import LeaveOutDuplicates
@@ -116,9 +117,10 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
     else:
         tokenizer = None if spec is None else spec.kind
     converter = TextConverter(text, identity)
+    source = TextSource.find(options, text)
     return Conversion(
         options=options,
-        source=TextSource.find(options, text),
+        source=source,
         converter=converter,
         layout=text_layout(text),
         text_bytes=text_bytes,
@@ -128,6 +130,7 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
         leave_out=functools.partial(LeaveOutDuplicates, text) if text.dedup else None,
         files=(identity.file,) if identity and identity.file else (_VOCABULARY,) if spec and not identity else (),
         unit="document",
+        facts=InputFacts(source.splits.named),
     )
 
 

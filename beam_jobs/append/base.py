@@ -164,6 +164,7 @@ class Base:
             converted=_sum(old.converted, new.converted),
             appends=self.number,
             counts=_sum(old.counts, new.counts),
+            warnings={**old.warnings, **new.warnings},
         )
 
 

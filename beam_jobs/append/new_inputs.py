@@ -14,10 +14,11 @@ from beam_jobs.append.base import Base
 from beam_jobs.append.known_file import known_in
 from beam_jobs.append.known_keys import Standing
 from beam_jobs.references.labels import Labels
+from beam_jobs.references.notes import Note
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.sources import Reject, Source, raise_rejection
-from beam_jobs.sources.source import Scan, ScannedSource
+from beam_jobs.sources.source import Scan, ScannedSource, noting
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 
@@ -67,6 +68,10 @@ class NewInputs:
     def extra(self) -> tuple[Feature, ...]:
         """As the source."""
         return self.source.extra
+
+    def noting(self, note: Note) -> NewInputs:
+        """Return the new records of the source that notes if it can."""
+        return dataclasses.replace(self, source=noting(self.source, note))
 
     def parts(self) -> Iterable[Any]:
         """Do what the source does."""

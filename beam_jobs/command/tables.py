@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from beam_jobs.append.base import Added
 from beam_jobs.planning.plan import Plan
-from tpudata.console.tables import bytes_text, count_text, counted, table
+from tpudata.console.tables import bytes_text, count_text, counted, table, warning_texts
 from tpudata.format import Manifest, Shard
 from tpudata.format.layout import REJECTS_FOLDER
 
@@ -31,7 +31,7 @@ def plan_table(plan: Plan, unit: str = "file") -> str:
             )
         )
     head = f"{counted(plan.files, unit)}, {bytes_text(plan.bytes)}"
-    return f"{head}\n{table(rows, right=_NUMBERS)}"
+    return "\n".join([head, table(rows, right=_NUMBERS), *warning_texts(plan.warnings)])
 
 
 def result_table(manifest: Manifest, output: str, seconds: float, ignored: str = "") -> str:
@@ -48,7 +48,7 @@ def result_table(manifest: Manifest, output: str, seconds: float, ignored: str =
     splits = _splits({name: split.shards for name, split in manifest.splits.items()})
     counts = _counts(output, manifest.rejected, manifest.source.ignored_files, manifest.converted, ignored)
     counts += _text_counts(manifest.counts)
-    return "\n".join([head, splits, *counts])
+    return "\n".join([head, splits, *counts, *warning_texts(manifest.warnings)])
 
 
 def added_table(added: Added, output: str, seconds: float) -> str:
@@ -72,7 +72,9 @@ def added_table(added: Added, output: str, seconds: float) -> str:
         for now, then in ((after.rejected, before.rejected), (after.converted, before.converted))
     )
     counts = _counts(output, rejected, after.source.ignored_files, converted)
-    return "\n".join([head, *splits, *counts, *_text_counts(Counter(after.counts) - Counter(before.counts))])
+    counts += _text_counts(Counter(after.counts) - Counter(before.counts))
+    new_warnings = {kind: line for kind, line in after.warnings.items() if before.warnings.get(kind) != line}
+    return "\n".join([head, *splits, *counts, *warning_texts(new_warnings)])
 
 
 def _splits(splits: Mapping[str, Sequence[Shard]]) -> str:

@@ -38,6 +38,7 @@ from beam_jobs.run.runner import is_in_process
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.limited_step import with_limits
 from beam_jobs.steps.write_dataset import WriteDataset
+from tpudata.console.tables import counted
 from tpudata.errors import SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -274,7 +275,7 @@ def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | 
     schema = {}
     for feature in features:
         if not isinstance(feature, Feature):
-            raise UsageError(f"features: not a tpudata.format.Feature (got {feature!r})")
+            raise UsageError(f"features: not a tpudata.format.Feature (got {type(feature).__name__})")
         if feature.name in schema:
             raise UsageError(f"features: {feature.name!r} appears twice. Remove one")
         schema[feature.name] = feature
@@ -283,6 +284,9 @@ def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | 
     if classes is not None:
         due = Feature(label, "int64", "int64", num_classes=len(classes))
         if schema.get(label) not in (due, Feature(label, "int64", "int64")):
-            raise UsageError(f"features: wrong label (got {schema.get(label)}, expected {due} as labels is passed)")
+            raise UsageError(
+                f"features: {label!r} is not an int64 label of {counted(len(classes), 'class', 'classes')}, as labels= has."
+                " Omit it"
+            )
         schema[label] = due
     return tuple(schema.values())

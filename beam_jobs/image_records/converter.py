@@ -49,7 +49,11 @@ class ImageConverter(InputConverter):
                     f"the column {feature.name!r} has the name of a feature that is written already. Rename the column."
                 )
             if feature.shape or feature.encoding not in (None, "utf8"):
-                raise UsageError(f"the extra feature {feature.name!r} is {feature}; only scalars are written.")
+                shape, encoding = feature.shape, feature.encoding
+                raise UsageError(
+                    f"the extra feature {feature.name!r}: not a scalar (got shape {shape} and encoding {encoding}, expected () and"
+                    " none or utf8). Store it as a number or a string."
+                )
             used.add(feature.name)
 
     @property

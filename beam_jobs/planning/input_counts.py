@@ -1,4 +1,4 @@
-"""Counts of a conversion's inputs that get no record."""
+"""Counts of a conversion's inputs that get no record, and what else was noted of the input."""
 
 from __future__ import annotations
 
@@ -8,32 +8,45 @@ from collections.abc import Iterable
 
 import apache_beam as beam
 
+from beam_jobs.references.notes import Notes
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass
 class InputCounts:
-    """Counts of inputs that get no record, in a part of the input or in all of it.
+    """Counts of inputs that get no record, and notes, of a part of the input or of all of it.
 
     Attributes:
         ignored: files that were skipped by their names.
         rejected: records that were rejected before the plan, by kind.
         duplicates: inputs that were planned and then omitted, by split: their number and bytes.
+        notes: of the source.
+        classes: class names that occur, by split.
     """
 
     ignored: int = 0
     rejected: dict[str, int] = dataclasses.field(default_factory=dict)
     duplicates: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    notes: Notes = dataclasses.field(default_factory=Notes)
+    classes: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+
+    def add(self, part: InputCounts) -> None:
+        """Add the counts of another part."""
+        self.ignored += part.ignored
+        self.rejected = dict(Counter(self.rejected) + Counter(part.rejected))
+        for split, (count, size) in part.duplicates.items():
+            before = self.duplicates.get(split, (0, 0))
+            self.duplicates[split] = before[0] + count, before[1] + size
+        self.notes.merge(part.notes)
+        for split, names in part.classes.items():
+            self.classes.setdefault(split, set()).update(names)
 
     @classmethod
     def sum(cls, parts: Iterable[InputCounts]) -> InputCounts:
         """Return the counts of several parts together."""
-        ignored, rejected, duplicates = 0, Counter[str](), dict[str, tuple[int, int]]()
+        total = cls()
         for part in parts:
-            ignored += part.ignored
-            rejected.update(part.rejected)
-            for split, (count, size) in part.duplicates.items():
-                before = duplicates.get(split, (0, 0))
-                duplicates[split] = before[0] + count, before[1] + size
-        return cls(ignored, dict(rejected), duplicates)
+            total.add(part)
+        return total
 
 
 class SumInputCounts(beam.CombineFn):  # type: ignore[misc]
@@ -44,8 +57,9 @@ class SumInputCounts(beam.CombineFn):  # type: ignore[misc]
         return InputCounts()
 
     def add_input(self, total: InputCounts, part: InputCounts) -> InputCounts:
-        """Return the sum of both."""
-        return InputCounts.sum([total, part])
+        """Add a part to the total."""
+        total.add(part)
+        return total
 
     def merge_accumulators(self, parts: Iterable[InputCounts]) -> InputCounts:
         """Return the sum."""

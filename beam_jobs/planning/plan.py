@@ -78,6 +78,7 @@ class Plan:
         bytes: total size of the input records.
         fingerprint: digest of all keys and sizes, in any order.
         suffix: ending of the shards' names.
+        warnings: what a person would want to know of the input, by kind; see `warning_lines`.
     """
 
     splits: dict[str, SplitPlan]
@@ -85,6 +86,7 @@ class Plan:
     bytes: int
     fingerprint: str
     suffix: str = PLAIN_SUFFIX
+    warnings: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def shard_names(self, append: int = 0) -> set[str]:
         """Return the file names of all shards; `append` is the number of the append that writes them, or 0."""

@@ -16,6 +16,9 @@ _MANY_CLASSES = 10_000
 _CLASSES_PER_LABEL = 100
 
 
+NO_CLASS_NAME = "empty, not UTF-8 or with a line break, which labels.txt cannot hold"
+
+
 @dataclasses.dataclass(frozen=True)
 class Labels:
     """The classes of a dataset.
@@ -28,10 +31,8 @@ class Labels:
 
     def __post_init__(self) -> None:
         for name in self.names:
-            if name.splitlines() != [name] or not is_utf8(name):
-                raise SourceError(
-                    f"class name {name!r} is empty, has a line break or is not UTF-8, which labels.txt cannot hold. Rename it."
-                )
+            if not is_class_name(name):
+                raise SourceError(f"class name {name!r}: {NO_CLASS_NAME}. Rename it.")
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
@@ -64,6 +65,11 @@ def check_classes(largest: int, occurring: int, where: str) -> None:
             f" themselves, but {occurring:,} different labels occur. Correct the label, pass --labels FILE with a name"
             " for each class, or pass --label-type str to number the labels that occur."
         )
+
+
+def is_class_name(name: str) -> bool:
+    """Return whether labels.txt can hold a class name: one line of UTF-8."""
+    return name.splitlines() == [name] and is_utf8(name)
 
 
 def is_utf8(name: str) -> bool:

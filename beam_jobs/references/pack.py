@@ -188,10 +188,17 @@ class Pack:
         """Return the reference of a row."""
         return next(self.take(np.array([row])).references())
 
-    def labels(self) -> set[str]:
-        """Return the names of all classes that references have."""
-        _, _, labels, *_ = self.others
-        return {name for names in labels for name in names}
+    def classes(self) -> dict[str, set[str]]:
+        """Return the names of the classes that references have, by split; splits without any are not there."""
+        _, splits, labels, *_ = self.others
+        if labels == [()]:
+            return {}
+        count = max(len(splits), len(labels))
+        found: dict[str, set[str]] = {}
+        for split, names in zip(spread(splits, count), spread(labels, count), strict=True):
+            if names:
+                found.setdefault(split, set()).update(names)
+        return found
 
     def described(self) -> list[tuple[str, tuple[str, ...], str, str]]:
         """Split, labels, form and extra of each reference, or one tuple of them that stands for all."""

@@ -7,7 +7,7 @@ import functools
 import re
 from typing import Any, NoReturn
 
-from beam_jobs.references.labels import Labels
+from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.values.json_values import shown_json
 from tpudata.console.nearest import suggestion
@@ -96,6 +96,8 @@ class Classes:
             self._check_integer(written, source)
         elif not written:
             raise BadRecordError(source, "its label is empty")
+        elif not is_class_name(written):
+            raise BadRecordError(source, f"its class name is {NO_CLASS_NAME}: {written!r}; rename it")
         elif self.unmixed and is_number_label(written):
             raise BadRecordError(
                 source,

@@ -1,8 +1,8 @@
 """IDX pairs, as MNIST and Fashion-MNIST come: PREFIX-images-idx3-ubyte and PREFIX-labels-idx1-ubyte, with gzip or without.
 
-The prefix says the split: train-* is train, t10k-* and test-* are test; any other says none. A key is IMAGES/NUMBER: the name of
-the images file without .gz, and the image's number from 0 in eight digits. The layout (yann.lecun.com/exdb/mnist, "THE IDX FILE
-FORMAT"):
+The last word of the prefix says the split: train-* is train, t10k-* and test-* are test; any other says none. A key is
+IMAGES/NUMBER: the name of the images file without .gz, and the image's number from 0 in eight digits. The layout
+(yann.lecun.com/exdb/mnist, "THE IDX FILE FORMAT"):
 
     bytes       what
     2           zero
@@ -22,10 +22,12 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from beam_jobs.options import ConvertOptions
+from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
+from beam_jobs.references.notes import IDX_SETS, Note, ignore_note
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.names import folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import file_size, first_bytes, open_packed, packing
@@ -37,7 +39,7 @@ from tpudata.storage import storage_for
 # Images per unit; a million images are a hundred units.
 UNIT_IMAGES = 10_000
 _NAME = re.compile(r"(?P<prefix>.*[-_.]|)(?P<what>images|labels)[-.]idx\d-ubyte(?:\.gz)?")
-_SPLITS = {"train": "train", "t10k": "test", "test": "test", "validation": "validation"}
+_T10K = "t10k"
 _MAGIC, _UNSIGNED_BYTE = 4, 8
 _FIX = "Download it again, or remove it from the input."
 
@@ -78,6 +80,8 @@ class IdxPairs:
         runs: to be listed.
         classes: names of the labels, which are whole numbers.
         has_classes: False where records are unlabelled.
+        named_splits: those that the names of the files stand for.
+        note: gets the name of each set.
     """
 
     options: ConvertOptions
@@ -86,6 +90,12 @@ class IdxPairs:
     has_classes: bool = True
     several_labels: bool = False
     extra: tuple[Feature, ...] = ()
+    named_splits: frozenset[str] = frozenset()
+    note: Note = ignore_note
+
+    def noting(self, note: Note) -> IdxPairs:
+        """Return the source that notes."""
+        return dataclasses.replace(self, note=note)
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, paths: Iterable[str]) -> IdxPairs:
@@ -109,7 +119,9 @@ class IdxPairs:
         runs: list[IdxUnit] = []
         for images, labels, name, split in sorted(set(pairs)):
             runs.extend(_runs(images, labels, name, "" if options.split else split))
-        return cls(options, tuple(runs), Classes.open(source_options, integers=True), not source_options.unlabelled)
+        classes, labelled = Classes.open(source_options, integers=True), not source_options.unlabelled
+        named = frozenset() if options.split else frozenset(splits)
+        return cls(options, tuple(runs), classes, labelled, named_splits=named)
 
     @property
     def labels(self) -> Labels | None:
@@ -128,6 +140,7 @@ class IdxPairs:
     def units(self, part: IdxUnit, ignored: list[str]) -> Sequence[IdxUnit]:
         """Return a run of images."""
         del ignored
+        self.note(IDX_SETS, f"{part.split or DEFAULT_SPLIT}/{part.name}")
         return (part,)
 
     def references(self, unit: IdxUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
@@ -175,14 +188,15 @@ def _partners(path: str) -> tuple[str, str, str, str]:
     for entry in storage_for(path).scan(folder or slash or ".", start=other_name, stop=f"{other_name}~"):
         theirs = _NAME.fullmatch(entry.name)
         if theirs and (theirs["prefix"], theirs["what"]) == (match["prefix"], other):
-            found.setdefault(other, f"{folder}{slash}{entry.name}")
+            found.setdefault(other, f"{folder}{slash}{entry.checked().name}")
     if other not in found:
         raise SourceError(
             f"{path} has no {other} file next to it. Both come in a pair: {match['prefix']}{other}-idx..."
         )
     key = found["images"].rpartition("/")[2].removesuffix(".gz")
     words = re.split(r"[-_.]", match["prefix"].rstrip("-_."))
-    return found["images"], found["labels"], key, _SPLITS.get(words[-1], "")
+    split = "test" if words[-1] == _T10K else folder_split(words[-1])
+    return found["images"], found["labels"], key, split
 
 
 def _runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:

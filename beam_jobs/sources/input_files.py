@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from beam_jobs.sources.names import is_left_behind
+from beam_jobs.sources.names import is_left_behind, is_path_left_behind
 from tpudata.errors import SourceError
-from tpudata.storage import expand, is_pattern, lazy_entries, storage_for
+from tpudata.storage import expand, is_pattern, lazy_entries, split_pattern, storage_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +43,19 @@ class InputFiles:
         count = 0
         for path, below in files:
             is_note = self.omits_notes and below.lower().endswith(".md")
-            if not is_note and not any(map(is_left_behind, below.split("/"))):
+            if not is_note and not is_path_left_behind(below):
                 count += 1
                 yield path, below
         if not count:
             raise SourceError(f"{self.path} has no files to convert. Add files, or pass another --input.")
+
+    def name_of(self, path: str) -> str:
+        """Return the name that iteration yields with a path."""
+        for folder in (self.path, split_pattern(self.path)[0]):
+            start = f"{folder.rstrip('/')}/"
+            if path.startswith(start):
+                return path.removeprefix(start)
+        return path.rpartition("/")[2]
 
     def _in_folder(self) -> Iterator[tuple[str, str]]:
         for entry in lazy_entries(self.path):

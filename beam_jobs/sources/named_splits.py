@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable
 
 from beam_jobs.options import ConvertOptions
@@ -12,6 +13,7 @@ from tpudata.errors import SourceError
 
 # Names that say whether they are splits. There may be a hundred million.
 LOOKED_AT = 10_000
+_BETWEEN_WORDS = re.compile(r"[-_.]")
 # From the name of a file below the input to a split, or nothing.
 SplitOf = Callable[[str], str]
 
@@ -21,12 +23,35 @@ def top_split(name: str) -> str:
     return folder_split(name.split("/")[0].split(".")[0].split("-")[0])
 
 
+def file_split(name: str) -> str:
+    """Return the split that a file or its folder is named after: `train-00000-of-00002.tar`, `data/test.tar`, `test/0000.tar`."""
+    *folders, file = name.split("/")
+    split = folder_split(file.partition(".")[0].partition("-")[0])
+    return split or (folder_split(folders[-1]) if folders else "")
+
+
+def split_in_top_name(name: str) -> str:
+    """Return the one split among the words of the outermost folder, or of a file without one: `wiki.train.tokens`."""
+    return _split_in(name.split("/")[0])
+
+
+def split_in_file_name(name: str) -> str:
+    """Return the one split among the words of a file's name: `imagenet-train-000000.tar`."""
+    return _split_in(name.rpartition("/")[2])
+
+
+def _split_in(name: str) -> str:
+    splits = {split for word in _BETWEEN_WORDS.split(name) if (split := folder_split(word))}
+    return splits.pop() if len(splits) == 1 else ""
+
+
 @dataclasses.dataclass(frozen=True)
 class NamedSplits:
     """The splits that names below an input stand for: `train/...`, `train.txt`, `train-00.jsonl`.
 
     Names are splits if two of them are, or all; other names next to them are an error. Names that are no accident, such as
-    `validation-00000-of-00001.parquet`, are splits if one of them is, unless it is `train`, which all others are anyway.
+    `validation-00000-of-00001.parquet`, are splits if one of them is, unless it is `train`, which all others are anyway. If none
+    begins with a split, all have one in the middle, and there are several, these count.
 
     Attributes:
         input: the input's path.
@@ -44,14 +69,21 @@ class NamedSplits:
 
     @classmethod
     def find(
-        cls, options: ConvertOptions, names: Iterable[str], split_of: SplitOf = top_split, *, accidental: bool = True
+        cls,
+        options: ConvertOptions,
+        names: Iterable[str],
+        split_of: SplitOf = top_split,
+        split_inside: SplitOf = split_in_top_name,
+        *,
+        accidental: bool = True,
     ) -> NamedSplits:
         """Decide by the first names of an input.
 
         Args:
             options: of the conversion.
             names: the first `LOOKED_AT` names and one more, or all if there are fewer.
-            split_of: returns the split that a name is, or nothing; a function of a module.
+            split_of: returns the split that a name begins with, or nothing; a function of a module.
+            split_inside: returns the split that a name has anywhere, or nothing; a function of a module.
             accidental: whether a single name may be that of a split by accident.
 
         Raises:
@@ -59,6 +91,9 @@ class NamedSplits:
             UsageError: the options deal out splits, but the names are splits.
         """
         splits = {name: split_of(name) for name in names}
+        inside = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}
+        if len({*inside.values()}) > 1 and all(inside.values()):
+            splits, split_of = inside, split_inside
         found = frozenset(split for split in splits.values() if split)
         others = [name for name, split in splits.items() if not split]
         are_splits = bool(found) and (not others or len(found) > 1 or not (accidental or found == {"train"}))
@@ -74,6 +109,28 @@ class NamedSplits:
         elif options.split:
             are_splits = False
         return cls(options.input, are_splits, found, len(splits) <= LOOKED_AT, split_of)
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The splits that the names stand for; none if they are not splits."""
+        return self.found if self.are_splits else frozenset()
+
+    def of_member(self, archive: str, member: str, where: str) -> str:
+        """Return the split of a member of an archive.
+
+        Args:
+            archive: the split that the archive's name stands for, or nothing.
+            member: the split that the member's folder stands for, or nothing.
+            where: the member, for the message.
+
+        Raises:
+            SourceError: they differ. An archive that is called `train`, with no archive of another split next to it, may have all.
+        """
+        if member and archive not in ("", member) and self.found != {"train"}:
+            raise SourceError(
+                f"{where} lies in a folder of the split {member}, and its archive is named after {archive}. Rename one of them."
+            )
+        return member or archive
 
     def of(self, name: str) -> str:
         """Return the split of a file, or nothing if its name says none.

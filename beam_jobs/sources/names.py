@@ -18,7 +18,29 @@ _LEFT_BEHIND = ("Thumbs.db", "desktop.ini", "__MACOSX")
 
 def is_left_behind(name: str) -> bool:
     """Return whether a name is ignored: it is hidden, or of a file that operating systems leave in folders."""
-    return name.startswith(".") or name in _LEFT_BEHIND
+    return name in _LEFT_BEHIND or (name.startswith(".") and name not in (".", ".."))
+
+
+def is_path_left_behind(path: str) -> bool:
+    """Return whether a path is ignored because of one of its names."""
+    return any(map(is_left_behind, path.split("/")))
+
+
+def member_path(name: str) -> str | None:
+    """Return the path of a member in its archive, without `.` and `..`; None if it is none in there."""
+    name = name.removeprefix("./")
+    parts = name.split("/")
+    if not {".", ".."} & {*parts}:
+        return name
+    inside: list[str] = []
+    for part in parts:
+        if part == "..":
+            if not inside:
+                return None
+            inside.pop()
+        elif part not in ("", "."):
+            inside.append(part)
+    return f"{'/' * name.startswith('/')}{'/'.join(inside)}" if inside else None
 
 
 def folder_split(name: str) -> str:

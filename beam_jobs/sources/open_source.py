@@ -20,7 +20,7 @@ from beam_jobs.sources.idx import IdxPairs, is_idx_name
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.lists.rows import UTF16_BOMS
-from beam_jobs.sources.names import is_left_behind
+from beam_jobs.sources.names import is_left_behind, is_path_left_behind
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.source import PARQUET_MAGIC, ParquetImages
 from beam_jobs.sources.source import Source
@@ -43,7 +43,7 @@ _FORM_OF_ENDING = {
     "zip": _ZIP,
     "parquet": _PARQUET,
     **dict.fromkeys(("csv", "tsv", "json", "jsonl"), _LIST),
-    "7z": _PACKED,
+    **dict.fromkeys(("7z", "npy", "npz", "h5", "hdf5"), _PACKED),
     **dict.fromkeys(IMAGE_FIELDS, _IMAGE),
 }
 _MAGIC = {_ZIP: ZIP_MAGIC, _PARQUET: PARQUET_MAGIC}
@@ -51,7 +51,11 @@ _WILDCARD_END = re.compile(r"[*?\]]")
 # A first column of a list may well be called BMI or P3.
 _PPM_START = re.compile(rb"P[1-6]\s*[\d#]")
 # Forms that people do have, with what to do about them.
+_SAVE = "Save its images as files, or write records with WriteTFRecordShards"
 _OTHER = {
+    b"PARE": "an encrypted Parquet file. Decrypt it",
+    b"\x93NUMPY": f"a NumPy array (.npy). {_SAVE}",
+    b"\x89HDF": f"an HDF5 file. {_SAVE}",
     b"BZh": "compressed with bzip2, and damaged. Restore it, or pack it again",
     b"7z\xbc\xaf": "a 7z archive. Unpack it, and name the folder",
 }
@@ -79,9 +83,10 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
         if source_options.source is None
         else _named(options, source_options, source_options.source)
     )
-    if source_options.label_type is not None and not getattr(source, "has_label_fields", False):
+    if source_options.label_type is not None and not getattr(source, "takes_label_type", False):
         raise UsageError(
-            f"--label-type is for labels in lists and WebDataset tars, and {options.input} is neither. Omit the flag."
+            "--label-type is for labels in lists and WebDataset tars and for folders of classes, and"
+            f" {options.input} is none of these. Omit the flag."
         )
     if options.label_offset and not source.has_classes:
         raise UsageError(
@@ -127,24 +132,42 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
     idx = [entry.path for entry in files if is_idx_name(entry.name)]
     if idx:
         return IdxPairs.find(options, source_options, idx)
-    if files and len(files) == len(entries) and is_tar(files[0].path):
-        return Tars.find(options, source_options, InputFiles(options.input, only_files=True))
+    data = [entry for entry in files if not _is_note(entry.name)]
+    if data and len(files) == len(entries) and is_tar(data[0].path):
+        return Tars.find(options, source_options, InputFiles(options.input, only_files=True, omits_notes=True))
     if source_options.unlabelled:
         return MatchedImages.find(options, source_options, options.input, ("**", "*"))
+    if files and len(files) == len(entries):
+        _reject_other_files(options.input, files)
     return ClassFolders.find(options, source_options)
+
+
+def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
+    """Raise SourceError if a folder without folders has files that are no images; going by the first that is no README."""
+    first = next((entry for entry in files if not _is_note(entry.name)), files[0])
+    form = _form(first.path)
+    if form != _IMAGE:
+        ending = first.name.rpartition(".")[2]
+        what = first.path if form == _LIST else f"'{folder}/*.{ending}'"
+        raise SourceError(f"{folder} has no folders of classes, and {first.name} is {form}. Pass --input {what}.")
 
 
 def _open_parquet_or_zips(
     options: ConvertOptions, source_options: SourceOptions, entries: Sequence[Entry]
 ) -> Source | None:
     """Return the source of a folder with nothing but Parquet files or zips, and perhaps a README; None for other folders."""
-    rest = [entry for entry in entries if not entry.name.lower().endswith(".md")]
+    rest = [entry for entry in entries if not _is_note(entry.name)]
     if not rest or any(entry.is_folder for entry in rest):
         return None
     form = next((form for form, magic in _MAGIC.items() if first_bytes(rest[0].path).startswith(magic)), None)
     if form is None or any(_form_of_ending(entry.name) != form for entry in rest):
         return None
     return _open_files(options, source_options, rest[0].path)
+
+
+def _is_note(name: str) -> bool:
+    """Return whether a file is about the data, as the README.md of Hugging Face's repositories."""
+    return name.lower().endswith(".md")
 
 
 def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Source:
@@ -160,7 +183,7 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
 
 def _matched_files(pattern: str) -> Iterator[tuple[Entry, str]]:
     for entry, below in expand(pattern):
-        if not entry.is_folder and not any(map(is_left_behind, below.split("/"))):
+        if not entry.is_folder and not is_path_left_behind(below):
             yield entry, below
 
 
@@ -225,6 +248,8 @@ def _form(path: str) -> str:
         return _TAR
     if head[:3] == b"\0\0\x08":
         return _IDX
+    if _is_npz(head):
+        raise SourceError(f"{path} is a NumPy archive (.npz). {_SAVE}.")
     for form, magic in _MAGIC.items():
         if head.startswith(magic):
             return form
@@ -242,6 +267,12 @@ def _form(path: str) -> str:
     if b"\0" in head and not head.startswith(UTF16_BOMS):
         raise SourceError(f"{path} is of no known form: it begins with {head[:8].hex(' ')}. Name {_FORMS}.")
     return _LIST
+
+
+def _is_npz(head: bytes) -> bool:
+    """Return whether these are the first bytes of a zip whose first member is a NumPy array."""
+    # The length of the name is at byte 26, and the name at byte 30 (APPNOTE.TXT, 4.3.7).
+    return head.startswith(ZIP_MAGIC) and head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".npy")
 
 
 def _is_image(head: bytes) -> bool:

@@ -30,8 +30,8 @@ class SourceOptions:
         label_column: column of a list that holds the classes; None finds it by its name.
         split_column: column of a list that holds the splits; None takes a column named "split" if there is one.
         label_separator: stands between several classes in one cell of a CSV list; None where a cell is one class.
-        label_type: `"int"` if labels are whole numbers that stand for themselves, `"str"` if they are names; None finds out by
-            the labels, and rejects a mixture.
+        label_type: `"int"` if labels, or the names of class folders, are whole numbers that stand for themselves, `"str"` if they
+            are names; None finds out by the labels, and rejects a mixture; folders then have names.
         column_types: `"int"`, `"float"`, `"float32"` or `"str"` by column, in place of what the values look like; with `=VALUE`
             after it, what missing values are stored as.
 
@@ -116,8 +116,8 @@ def add_source_flags(parser: FlagParser) -> None:
     add(
         "--label-type",
         choices=LABEL_TYPES,
-        help="labels of lists and WebDataset tars: int if whole numbers are labels themselves, str if all are names"
-        " (default: by the labels; a mixture is an error)",
+        help="labels of lists and WebDataset tars, and names of class folders: int if whole numbers are labels themselves, str"
+        " if all are names (default: by the labels, a mixture of which is an error; folders have names)",
     )
     add(
         "--column-types",

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.listed_pack import ListedPack
+from beam_jobs.references.notes import Note
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digest
 from beam_jobs.references.repeated_keys import KeyRows, Repeat
 from tpudata.errors import BadRecordError, SourceError
@@ -79,6 +80,13 @@ class PackSource(Source, Protocol):
         """Yield the records of a unit in packs of at most 4,096, the same as `references` does and in the same order."""
 
 
+class NotingSource(Source, Protocol):
+    """A source that notes what a person would want to know of the input, see `beam_jobs.references.notes`."""
+
+    def noting(self, note: Note) -> Source:
+        """Return the source that notes while its `units` and `references` run."""
+
+
 class Scan(Protocol):
     """One part of a ScannedSource that is read.
 
@@ -127,6 +135,13 @@ class ScannedSource(Source, Protocol):
 
     def repeated(self, repeat: Repeat, facts: Any) -> SourceError:
         """Return the error of two rows that have one key."""
+
+
+def noting(source: Source, note: Note) -> Source:
+    """Return a source that notes if it can; `note` gets what it notes."""
+    # isinstance would compute all properties, such as the labels of an append, for each unit.
+    method: Callable[[Note], Source] | None = getattr(source, "noting", None)
+    return source if method is None else method(note)
 
 
 def make_reference(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import lzma
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, ClassVar, NamedTuple
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
@@ -22,10 +23,13 @@ from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
 from beam_jobs.references.reference import CRC32_FORM, Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
-from beam_jobs.sources.names import class_and_split, folder_split, is_left_behind
+from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
+from beam_jobs.sources.names import class_and_split, folder_split, is_path_left_behind, member_path
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import file_size
+from beam_jobs.sources.tars.members import OUTSIDE
+from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Feature
 
@@ -43,10 +47,12 @@ class ZipUnit(NamedTuple):
     Attributes:
         path: the file.
         name: that keys begin with.
+        split: that its name stands for, or nothing.
     """
 
     path: str
     name: str
+    split: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,23 +62,45 @@ class Zips:
     Attributes:
         options: deal out splits and seed the order.
         files: the archives.
+        splits: those that the names of the archives stand for.
         classes: how folder names become class names.
         has_classes: False if records are unlabelled.
     """
 
     options: ConvertOptions
     files: InputFiles
+    splits: NamedSplits
     classes: Classes
     has_classes: bool = True
     several_labels: bool = False
-    integer_labels: bool = False
     extra: tuple[Feature, ...] = ()
+
+    # Classes are names of folders, which --label-type may say to be labels themselves.
+    folder_classes: ClassVar[bool] = True
+    takes_label_type: ClassVar[bool] = True
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Zips:
-        """Return the source of some archives; SourceError if there is none."""
-        next(iter(files))
-        return cls(options, files, Classes.open(source_options), not source_options.unlabelled)
+        """Return the source of some archives.
+
+        Raises:
+            SourceError: there is none, or the names of some are splits, and of some are not.
+            UsageError: the options deal out splits, but the names of the archives are splits.
+        """
+        names = [name for _, name in itertools.islice(files, LOOKED_AT + 1)]
+        splits = NamedSplits.find(options, names, file_split, split_in_file_name)
+        classes = Classes.open(source_options, integers=source_options.label_type == INT)
+        return cls(options, files, splits, classes, not source_options.unlabelled)
+
+    @property
+    def integer_labels(self) -> bool:
+        """Whether `--label-type int` makes the names of folders labels."""
+        return self.classes.collects_integers
+
+    @property
+    def named_splits(self) -> frozenset[str]:
+        """The splits that the names of the archives stand for."""
+        return self.splits.named
 
     @property
     def labels(self) -> Labels | None:
@@ -81,7 +109,7 @@ class Zips:
 
     def parts(self) -> Iterator[ZipUnit]:
         """Yield the archives."""
-        return (ZipUnit(path, name) for path, name in self.files)
+        return (ZipUnit(path, name, self.splits.of(name)) for path, name in self.files)
 
     def units(self, part: ZipUnit, ignored: list[str]) -> Sequence[ZipUnit]:
         """Return a part, which is listed at once; nothing is ignored here."""
@@ -99,17 +127,20 @@ class Zips:
                 # Not is_dir(), which raises IndexError for an empty name.
                 if member.filename.endswith("/"):
                     continue
-                where, key = f"{unit.path}/{member.filename}", f"{unit.name}/{member.filename}"
-                if any(map(is_left_behind, member.filename.split("/"))):
-                    ignored.append(where)
+                if is_path_left_behind(member.filename):
+                    ignored.append(f"{unit.path}/{member.filename}")
                     continue
+                name = member_path(member.filename)
+                key = f"{unit.name}/{name or member.filename}"
                 try:
-                    yield self._reference(unit, member, key, file, archive)
+                    if name is None:
+                        raise BadRecordError(f"{unit.path}/{member.filename}", OUTSIDE)
+                    yield self._reference(unit, member, name, key, file, archive)
                 except BadRecordError as error:
                     reject(with_key(error, key))
 
     def _reference(
-        self, unit: ZipUnit, member: zipfile.ZipInfo, key: str, file: BinaryIO, archive: zipfile.ZipFile
+        self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO, archive: zipfile.ZipFile
     ) -> Reference:
         where = f"{unit.path}/{member.filename}"
         if member.flag_bits & _ENCRYPTED:
@@ -118,16 +149,17 @@ class Zips:
             raise too_large(where, member.file_size)
         if not member.file_size:
             raise BadRecordError(where, "the file is empty")
-        folders = member.filename.split("/")[:-1]
+        folders = name.split("/")[:-1]
         labels: tuple[str, ...] = ()
         split = ""
         if self.has_classes:
-            name, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
-            labels = (self.classes.name(name, where),)
+            written, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
+            labels = (self.classes.name(written, where),)
         elif folders:
             split = folder_split(folders[0])
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
+        split = self.splits.of_member(unit.split, split, where)
         offset, data = member.header_offset, b""
         if offset < 0:
             raise CorruptionError(
@@ -172,3 +204,11 @@ def _opened(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
                 yield file, archive
         except (zipfile.BadZipFile, NotImplementedError) as error:
             raise CorruptionError(path, 0, f"the zip archive is cut or damaged: {error}") from None
+        except UnicodeDecodeError as error:
+            # Raised for the whole directory, when it is opened.
+            raise CorruptionError(
+                path,
+                0,
+                f"the zip archive has a name that is not UTF-8, which its flags say ({error.object!r}); rename the file, and"
+                " pack the archive again",
+            ) from None

@@ -13,10 +13,12 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.sample import Sample
 from beam_jobs.planning.tally import Tally, TallyPart
+from beam_jobs.planning.warning_lines import InputFacts, warning_lines
 from beam_jobs.references.pack import packs
 from beam_jobs.references.reference import Reference
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import Source, raise_rejection
+from beam_jobs.sources.source import noting
 from beam_jobs.steps.listing.list_references import TextBytes
 from beam_jobs.steps.listing.list_units import numbered_units
 from tpudata.errors import BadRecordError, SourceError
@@ -33,6 +35,7 @@ def plan_here(
     estimate: Estimate,
     overhead: int,
     base: Base | None,
+    facts: InputFacts,
 ) -> Plan:
     """List a source in this process, and return the plan for it.
 
@@ -43,12 +46,14 @@ def plan_here(
         estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
         overhead: bytes that a record takes in a shard besides its content and its texts.
         base: the dataset that is added to, or None.
+        facts: what is known of the input before that.
 
     Raises:
         BadRecordError: as in a run that does not skip bad records.
     """
     reject = _ignore_rejection if options.on_bad_record == SKIP else raise_rejection
-    tally, sample = Tally(), Sample()
+    tally, sample, counts = Tally(), Sample(), InputCounts()
+    source = noting(source, counts.notes.add)
 
     def sampled(references: Iterable[Reference]) -> Iterator[Reference]:
         # What a compressed stream gives is in the references themselves, and kept for the sample alone.
@@ -60,7 +65,8 @@ def plan_here(
         listed = sampled(source.references(unit, [], reject))
         for pack, digests in packs(listed, options.order, number):
             tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
-    return _plan(tally, estimated(sample, estimate), options, overhead, base)
+            counts.add(InputCounts(classes=pack.classes()))
+    return _plan(tally, estimated(sample, estimate), options, overhead, base, counts, facts)
 
 
 def planned(
@@ -72,6 +78,7 @@ def planned(
     base: Base | None,
     progress: ProgressReport,
     inputs: InputCounts,
+    facts: InputFacts,
 ) -> Plan:
     """Return the plan for the counts of a run, and report its totals.
 
@@ -85,7 +92,7 @@ def planned(
             f"{options.input}: all that is in it was rejected. It is listed in {options.output}/{REJECTS_FOLDER}/. Fix it, and run"
             " again with --resume."
         )
-    plan = _plan(tally, ratios, options, overhead, base, inputs.duplicates)
+    plan = _plan(tally, ratios, options, overhead, base, inputs, facts)
     reject_strays(options.output, plan.shard_names() if base is None else base.all_shard_names(plan))
     progress.total(plan.files, plan.bytes)
     return plan
@@ -102,12 +109,19 @@ def _plan(
     options: ConvertOptions,
     overhead: int,
     base: Base | None,
-    left_out: Mapping[str, tuple[int, int]] | None = None,
+    inputs: InputCounts,
+    facts: InputFacts,
 ) -> Plan:
     if base is not None:
         plan = plan_append(tally, ratios, options, overhead)
-        return dataclasses.replace(plan, suffix=suffix_for(options, base.manifest))
-    return dataclasses.replace(make_plan(tally, ratios, options, overhead, left_out), suffix=suffix_for(options))
+    else:
+        plan = make_plan(tally, ratios, options, overhead, inputs.duplicates)
+    records = {name: split.records for name, split in plan.splits.items()}
+    return dataclasses.replace(
+        plan,
+        suffix=suffix_for(options, None if base is None else base.manifest),
+        warnings=warning_lines(facts, inputs, records, appends=base is not None),
+    )
 
 
 def _ignore_rejection(error: BadRecordError) -> None:

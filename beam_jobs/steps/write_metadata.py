@@ -108,6 +108,7 @@ class WriteMetadata(LimitedStep):
             converted=dict(sorted(converted.items())),
             counts=counts,
             dali_index=self._options.dali_index,
+            warnings={**plan.warnings, **converter.warnings(total)},
         )
         adds = bool(manifest.splits or manifest.rejected)
         if self._base is not None:

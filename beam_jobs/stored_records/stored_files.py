@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from beam_jobs.references.reference import key_bytes
-from beam_jobs.sources.names import is_left_behind
+from beam_jobs.sources.names import is_path_left_behind
 from beam_jobs.stored_records.splits import named_split
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import Dataset, Shard, open_dataset
@@ -132,7 +132,7 @@ def _foreign(path: str) -> list[StoredFile]:
             raise UsageError(
                 f"{path}: {dataset} in it is a dataset. Name datasets one by one: their records are read by their manifest."
             )
-    kept = [(entry, below) for entry, below in entries if not any(map(is_left_behind, below.split("/")))]
+    kept = [(entry, below) for entry, below in entries if not is_path_left_behind(below)]
     kept.sort(key=lambda item: key_bytes(item[1]))
     return [StoredFile(entry.path, entry.size, below, named_split(below)) for entry, below in kept]
 

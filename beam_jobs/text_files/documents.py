@@ -7,16 +7,18 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.text_files.blocks import SpanBlock, gathered, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.document import Document, DocumentBlock, Reject, TextFile, TextPart
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, document_key, look_at
 from beam_jobs.text_files.lines import BOM, Span, has_mark
-from beam_jobs.text_files.options import FILES, PARQUET, TextOptions
+from beam_jobs.text_files.options import AUTO, FILES, PARQUET, TextOptions
 from beam_jobs.text_files.parquet_rows import group_rows, row_groups
 from beam_jobs.text_files.streams import decompressed_chunks, plain_chunks
-from beam_jobs.text_files.values import RowForm
+from beam_jobs.text_files.values import JSON_ROW, RowForm
+from beam_jobs.values.json_values import parse_json
 from tpudata.errors import BadRecordError, SourceError
 
 # A file of 10 GB has 150 parts, for as many workers.
@@ -53,7 +55,9 @@ def documents(part: TextPart, options: TextOptions, reject: Reject) -> Iterator[
         yield from block.documents()
 
 
-def document_blocks(part: TextPart, options: TextOptions, reject: Reject) -> Iterator[DocumentBlock]:
+def document_blocks(
+    part: TextPart, options: TextOptions, reject: Reject, note: Note = ignore_note
+) -> Iterator[DocumentBlock]:
     """Yield the documents of a part in blocks, in the order of the file.
 
     Args:
@@ -61,6 +65,7 @@ def document_blocks(part: TextPart, options: TextOptions, reject: Reject) -> Ite
         options: options of the form.
         reject: called with the error of a document that is too large, or of a file of an unknown format. If it returns, the
             listing continues.
+        note: gets the columns that no field names.
 
     Raises:
         SourceError: a row of CSV is too long, or a column of Parquet of another type.
@@ -77,17 +82,43 @@ def document_blocks(part: TextPart, options: TextOptions, reject: Reject) -> Ite
         return
     if form.kind == PARQUET:
         # A file of unknown form is one part, with all its row groups.
-        found = gathered(_rows(part._replace(stop=part.stop if part.form else -1), options))
+        found = gathered(_rows(part._replace(stop=part.stop if part.form else -1), options, note))
     elif form.kind == FILES:
         found = gathered(_whole(file, form, options.document_bytes))
     else:
         found = _spans(part, form, options.document_bytes)
     known, is_read_in_place = TEXT_FORMATS[form.kind], form.kind != PARQUET and not form.compression
     row, name = RowForm(known.row, form.delimiter, form.columns), document_key(file.name)
-    for spans in found:
+    if options.form == AUTO:
+        note(FOUND_ROWS if known.has_fields else FOUND_LINES, file.name)
+    _note_columns(form.columns, options, note)
+    for number, spans in enumerate(found):
+        if not number and known.row == JSON_ROW and form.kind != PARQUET:
+            # Reading the keys of each row would take as long as converting it.
+            _note_columns(_first_keys(spans), options, note)
         kept = _of_allowed_size(DocumentBlock(name, row, spans, is_read_in_place), form, file, options, reject)
         if len(kept.spans.sizes):
             yield kept
+
+
+def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> None:
+    """Note the columns that no field names; sequences of tokens have no place for any."""
+    if options.sequence_length is not None:
+        return
+    stored = {field.name for field in options.fields}
+    for name in names:
+        if name not in stored:
+            note(COLUMNS, name)
+
+
+def _first_keys(spans: SpanBlock) -> Iterable[str]:
+    """Return the keys of the first row; none if it is no object, which is rejected when it is read."""
+    start, size = int(spans.starts[0]), int(spans.sizes[0])
+    try:
+        row = parse_json(spans.data[start : start + size].decode())
+    except ValueError:
+        return ()
+    return row if isinstance(row, dict) else ()
 
 
 def _of_allowed_size(
@@ -153,9 +184,10 @@ def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
         yield Span(WHOLE_FILE, size, b"".join(held))
 
 
-def _rows(part: TextPart, options: TextOptions) -> Iterator[Span]:
+def _rows(part: TextPart, options: TextOptions, note: Note) -> Iterator[Span]:
     file = part.file
     groups = row_groups(file.path, file.size, options)
+    _note_columns(groups.names, options, note)
     stop = len(groups.rows) if part.stop < 0 else part.stop
     for group in range(part.start, stop):
         first = sum(groups.rows[:group])

@@ -24,6 +24,7 @@ _PARQUET_MAGIC = b"PAR1"
 _REMOVE = "Remove it from the input."
 # Common forms that are not supported, with the fix.
 _OTHER = {
+    b"PARE": "an encrypted Parquet file. Decrypt it",
     b"PK\x03\x04": "a zip archive. Unpack it, and pass the folder",
     b"7z\xbc\xaf": "a 7z archive. Unpack it, and pass the folder",
 }

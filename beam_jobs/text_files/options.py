@@ -19,6 +19,7 @@ FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, PARQUET)
 # A file of JSON that is one array: found by its content, and named by no flag.
 JSON_ARRAY = "json array"
 TEXT = "text"
+_LABELS = ("label", "labels", "class", "classes", "target", "targets")
 FIELD_KINDS = (TEXT, STR, INT, FLOAT, FLOAT32)
 _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 # Beyond, a row and the tables of packing would be as large as a shard.
@@ -166,6 +167,11 @@ class TextOptions:
     def text_fields(self) -> tuple[str, ...]:
         """Names of the fields that are text."""
         return tuple(field.name for field in self.fields if field.kind == TEXT)
+
+    @property
+    def label_fields(self) -> tuple[TextField, ...]:
+        """The fields of whole numbers that are labels by their names."""
+        return tuple(field for field in self.fields if field.kind == INT and field.name.lower() in _LABELS)
 
     def ids_name(self, name: str) -> str:
         """Name of the feature with the ids of a text field."""

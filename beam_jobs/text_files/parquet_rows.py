@@ -28,10 +28,12 @@ class RowGroups(NamedTuple):
     Attributes:
         rows: number of rows of each.
         bytes: size of each in the file.
+        names: the file's columns.
     """
 
     rows: tuple[int, ...]
     bytes: tuple[int, ...]
+    names: tuple[str, ...]
 
 
 def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
@@ -59,7 +61,7 @@ def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
                 raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         sizes = tuple(sum(group.column(n).total_compressed_size for n in range(group.num_columns)) for group in groups)
-        return RowGroups(tuple(group.num_rows for group in groups), sizes)
+        return RowGroups(tuple(group.num_rows for group in groups), sizes, tuple(names))
 
 
 def group_rows(path: str, size: int, group: int, first: int, options: TextOptions) -> Iterator[bytes]:

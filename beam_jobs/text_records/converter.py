@@ -22,6 +22,7 @@ from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import text_features
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.tokenizers import CharacterSet, Tokenizer, TokenizerIdentity, TokenizerSpec, open_tokenizer
+from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature, encode_example
 from tpudata.format.tfrecord.framing import FRAME_BYTES
@@ -90,6 +91,16 @@ class TextConverter(Converter):
         if summary.unknown:
             counts["unknown"] = summary.unknown
         return counts
+
+    def warnings(self, summary: TextSummary) -> dict[str, str]:
+        """Return the warning about negative labels if there are any."""
+        if not summary.negative_labels:
+            return {}
+        names = ", ".join(field.name for field in self.options.label_fields)
+        return {
+            "negative_labels": f"{counted(summary.negative_labels, 'label')} below 0 in {names}, as test sets have them in place"
+            " of hidden ones; omit these files, or the --field"
+        }
 
     def files(self, context: ShardContext) -> dict[str, bytes]:
         """Return the tokenizer's file if it has one."""

@@ -118,7 +118,7 @@ class TextRecords:
     def _text_records(self, blocks: Iterable[Block], summary: TextSummary, reject: Reject) -> Iterator[bytes]:
         names = [field.name for field in self.options.fields]
         for block in blocks:
-            _, columns = self._read(block, reject)
+            _, columns = self._read(block, summary, reject)
             for values in zip(*columns, strict=True):
                 # The encoder is faster for bytes.
                 stored = [value.encode() if isinstance(value, str) else value for value in values]
@@ -127,8 +127,8 @@ class TextRecords:
                 summary.decoded_bytes += len(record)
                 yield record
 
-    def _read(self, block: Block, reject: Reject) -> tuple[list[int], list[list[Value]]]:
-        """Return the rows of the readable documents, and their values by field."""
+    def _read(self, block: Block, summary: TextSummary, reject: Reject) -> tuple[list[int], list[list[Value]]]:
+        """Return the rows of the readable documents, and their values by field; count negative labels."""
         pack, _ = block
         texts = _documents(block)
         if pack.forms() == [PLAIN]:
@@ -143,14 +143,18 @@ class TextRecords:
             except DocumentError as error:
                 reference = pack.reference(row)
                 reject(reference, _rejection(reference, str(error), error.at))
-        return rows, [list(column) for column in zip(*found, strict=True)]
+        columns = [list(column) for column in zip(*found, strict=True)]
+        for field, column in zip(self.options.fields, columns, strict=False):
+            if field in self.options.label_fields:
+                summary.negative_labels += sum(isinstance(value, int) and value < 0 for value in column)
+        return rows, columns
 
     def _tokenized(
         self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: Reject
     ) -> Iterator[_Batch]:
         """Yield batches of documents, which are not empty, and count unknown tokens."""
         for block in blocks:
-            batch = self._utf8_batch(block, tokenizer) or self._batch(block, tokenizer, reject)
+            batch = self._utf8_batch(block, tokenizer) or self._batch(block, tokenizer, summary, reject)
             if batch is None:
                 continue
             for documents in batch.tokens:
@@ -167,9 +171,9 @@ class TextRecords:
             return None
         return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))])
 
-    def _batch(self, block: Block, tokenizer: Tokenizer, reject: Reject) -> _Batch | None:
+    def _batch(self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: Reject) -> _Batch | None:
         """Return the tokens of documents, one by one; None if none is readable."""
-        rows, values = self._read(block, reject)
+        rows, values = self._read(block, summary, reject)
         if not rows:
             return None
         fields = [number for number, field in enumerate(self.options.fields) if field.kind == TEXT]

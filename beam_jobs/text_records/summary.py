@@ -17,6 +17,7 @@ class TextSummary:
         padding: number of padding tokens in records.
         dropped: number of tokens that were cut off documents.
         unknown: number of tokens for text that the tokenizer does not know.
+        negative_labels: number of labels below 0, as test sets have them in place of hidden ones.
     """
 
     documents: int = 0
@@ -25,6 +26,7 @@ class TextSummary:
     padding: int = 0
     dropped: int = 0
     unknown: int = 0
+    negative_labels: int = 0
 
     def merge(self, other: TextSummary) -> None:
         """Add another summary."""
@@ -38,8 +40,11 @@ class TextSummary:
         return self.tokens / places if places else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
-        return dataclasses.asdict(self)
+        """Return a JSON object; an index has the same bytes as in earlier versions unless there are negative labels."""
+        value = dataclasses.asdict(self)
+        if not self.negative_labels:
+            del value["negative_labels"]
+        return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> TextSummary:

@@ -356,7 +356,7 @@ def test_input_that_is_not_there_or_has_no_classes(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no files to convert"):
         convert(tmp_path / "flat", tmp_path / "out")
     (tmp_path / "flat" / "x.png").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"such as x\.png, which belong to no class"):
+    with pytest.raises(SourceError, match=r"has x\.png next to its folders, which is of no class"):
         convert(tmp_path / "flat", tmp_path / "out")
     with pytest.raises(StorageError, match="none://bucket/x: no storage for none://"):
         run(["--input", "none://bucket/x", "--output", str(tmp_path / "out")])

@@ -161,6 +161,12 @@ def test_decoding_limits_if_floats_are_made_of_images(pictures: Written, capsys:
     assert "--resize-shorter" in found["advice"]
 
 
+def test_smaller_pictures_are_not_the_advice_for_small_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = [np.full((8, 8, 3), number, np.uint8) for number in range(40)]
+    path = write_images(str(tmp_path), {"train": images}, {"train": [0] * 40}, shape=(8, 8, 3)).path
+    assert "--resize-shorter" not in report([path, "--batch-size=8"], capsys)["advice"]
+
+
 def test_images_of_several_sizes_are_resized_and_limit(pictures: Written, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", pictures.path, "--batch-size=8", "--seconds=0.02"]) == 1
     assert "or --image-size HxW to a command" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from tests.helpers.pictures import digests, make_pictures
 from tpudata import RecordSource
 from tpudata.cli import main
 from tpudata.errors import StorageError, StorageUnavailableError
-from tpudata.storage import expand, storage_for
+from tpudata.storage import Entry, expand, storage_for
 from tpudata.storage.fsspec_storage import FsspecStorage
 
 
@@ -73,7 +73,7 @@ def test_write_read_and_list(folder: str) -> None:
         (f"{folder}/a", "a", 0, True),
         (f"{folder}/c", "c", 1, False),
     ]
-    assert storage.stat(path) == (path, "b.bin", 10, False, None)
+    assert storage.stat(path) == Entry(path, "b.bin", 10, False)
     assert storage.stat(f"{folder}/none") is None
     assert [below for _, below in expand(f"{folder}/*/*.bin")] == ["a/b.bin"]
 

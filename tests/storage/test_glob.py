@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import glob
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,20 @@ def test_relative_patterns(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nowhere"):
         list(expand(f"{tmp_path}/nowhere/*"))
+
+
+def test_pipes_that_a_pattern_does_not_match_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a/1.jpg", "b/1.jpg"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"x")
+    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "a" / "pipe")
+    # A socket's path has 107 bytes at most.
+    monkeypatch.chdir(tmp_path / "b")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+    for pattern in ("*/*.jpg", "**/*.jpg"):
+        assert [below for _, below in expand(f"{tmp_path}/{pattern}")] == ["a/1.jpg", "b/1.jpg"]
+    for pattern in ("*", "**/pi*", "*/socket"):
+        with pytest.raises(StorageError, match=r"(pipe|socket): neither a file nor a folder"):
+            list(expand(f"{tmp_path}/{pattern}"))

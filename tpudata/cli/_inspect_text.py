@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tpudata.console.tables import bytes_text, count_text, counted, table
+from tpudata.console.tables import bytes_text, count_text, counted, table, warning_texts
 
 _SHOWN_CLASSES = 20
 
@@ -31,6 +31,8 @@ def description_text(it: dict[str, Any]) -> str:
         parts.append(_reasons_text("re-encoded", it["converted"]))
     if it["counts"]:
         parts.append(_counts_text(it["counts"], it["real_token_share"]))
+    if it["warnings"]:
+        parts.append("\n".join(warning_texts(it["warnings"])))
     parts += [_examples_text(name, split["examples"]) for name, split in it["splits"].items() if split["examples"]]
     return "\n\n".join(parts)
 

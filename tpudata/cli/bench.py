@@ -28,6 +28,8 @@ _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 _READING = ("read", "check")
 # Share of busy cores above which feeding is limited by the CPU; below it, by something else.
 _BUSY_SHARE = 0.75
+# Decoded images up to 64 x 64 x 3: what a record costs is not its pixels, so that smaller ones are no faster.
+_SMALL_IMAGE_BYTES = 64 * 64 * 3
 
 
 def run(argv: Sequence[str]) -> int:
@@ -180,6 +182,15 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
     return {"input_fn": whole}
 
 
+def _image_bytes(dataset: Dataset, split: str) -> float:
+    """Return the bytes of a decoded image: by its shape, else about the mean of a split; inf if neither is known."""
+    for feature in dataset.manifest.features:
+        if feature.encoding == "image" and feature.is_static:
+            return math.prod(size or 1 for size in feature.shape)
+    found = dataset.manifest.split(split)
+    return found.decoded_bytes / found.records if found.decoded_bytes else math.inf
+
+
 def _has_pictures(dataset: Dataset) -> bool:
     return any(feature.is_image_file for feature in dataset.manifest.features)
 
@@ -231,9 +242,15 @@ def _advice(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namesp
             " records in memory with cache=True."
         )
     if is_encoded and limit == ("decode" if flags.augment or flags.dtype != "uint8" else "input_fn"):
+        once = 'cache="auto" keeps decoded images if they fit in memory'
+        if _image_bytes(dataset, flags.split) <= _SMALL_IMAGE_BYTES:
+            once = f"{once}, and" if flags.crop is None else "Images this small need no encoding:"
+            return (
+                f"{once} convert --layout raw stores decoded ones if all have one size. More cores help in proportion."
+            )
         smaller = "Decode fewer pixels: convert with --resize-shorter, slightly larger than the model's input."
         if flags.crop is None:
-            smaller += ' Or decode once: cache="auto" keeps decoded images if they fit in memory.'
+            smaller += f" Or decode once: {once}."
         return f"{smaller} More cores help in proportion."
     if limit == "input_fn" and (flags.augment or flags.dtype != "uint8"):
         what = "Omit RandAugment or give it fewer layers" if flags.augment else "Feed uint8"

@@ -56,9 +56,9 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
     Returns:
         `path`, `layout`, `compression`, `format_version`, `created_by`, `records`, `bytes`, `splits` (per name: `records`, `bytes`,
         `decoded_bytes`, `shards`, `examples`), `features`, `labels` (class names or null), `rejected` (counts by reason),
-        `rejects` (paths of the files that list them), `converted` (counts of re-encoded inputs by reason), `counts` (of
-        documents and tokens, if it was made from text), `real_token_share` (of the places in sequences, or null), `options`
-        and `source`.
+        `rejects` (paths of the files that list them), `converted` (counts of re-encoded inputs by reason), `counts` (of documents
+        and tokens, if it was made from text), `warnings` (lines about the input, by kind), `real_token_share` (of the places in
+        sequences, or null), `options` and `source`.
         Sizes are in bytes.
 
     Raises:
@@ -83,6 +83,7 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         "rejects": _reject_files(dataset),
         "converted": dict(manifest.converted),
         "counts": dict(manifest.counts),
+        "warnings": dict(manifest.warnings),
         "real_token_share": manifest.real_token_share,
         "options": dict(manifest.options),
         "source": {

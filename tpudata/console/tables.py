@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 
+_WIDTH = 100
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -44,3 +46,18 @@ def bytes_text(size: int) -> str:
     if unit == 0:
         return counted(size, "byte")
     return f"{value:.2f} {_UNITS[unit]}" if value < 10 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def warning_texts(warnings: Mapping[str, str]) -> list[str]:
+    """Return warnings by kind as paragraphs of at most 100 columns, in the order of their kinds."""
+    return [
+        textwrap.fill(
+            line,
+            _WIDTH,
+            initial_indent="warning     ",
+            subsequent_indent=" " * len("warning     "),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for _, line in sorted(warnings.items())
+    ]

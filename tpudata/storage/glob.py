@@ -52,17 +52,18 @@ def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
     yield from expand_below(folder, parts)
 
 
-def expand_below(folder: str, parts: tuple[str, ...]) -> Iterator[tuple[Entry, str]]:
+def expand_below(folder: str, parts: tuple[str, ...], *, only_folders: bool = False) -> Iterator[tuple[Entry, str]]:
     """Expand a pattern that `split_pattern` has split; see `expand`.
 
     Args:
         folder: folder before the first wildcard.
         parts: parts of the pattern after it, between slashes.
+        only_folders: whether files are skipped, and pipes with them.
 
     Raises:
         StorageError: a folder cannot be listed.
     """
-    yield from _walk(folder, "", parts, _reached(parts, {0}) - {len(parts)})
+    yield from _walk(folder, "", parts, _reached(parts, {0}) - {len(parts)}, only_folders=only_folders)
 
 
 def matches(below: str, parts: tuple[str, ...]) -> bool:
@@ -91,26 +92,28 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
         StorageError: a folder cannot be listed.
     """
     places = _reached(parts, {0}) - {len(parts)}
-    for entry in lazy_entries(folder):
+    for entry in lazy_entries(folder, checked=False):
         matched = _next(entry.name, parts, places, is_folder=entry.is_folder)
         if not entry.is_folder:
             if len(parts) in matched and accept(entry.name):
-                yield entry.name
+                yield entry.checked().name
         elif inner := matched - {len(parts)}:
             found = _walk(entry.path, f"{entry.name}/", parts, inner)
             if any(accept(below) for entry, below in found if not entry.is_folder):
                 yield entry.name
 
 
-def _walk(folder: str, below: str, parts: tuple[str, ...], places: set[int]) -> Iterator[tuple[Entry, str]]:
+def _walk(
+    folder: str, below: str, parts: tuple[str, ...], places: set[int], *, only_folders: bool = False
+) -> Iterator[tuple[Entry, str]]:
     """Walk a folder with all numbers of parts that may be matched already, so that nothing is yielded twice."""
-    for entry in lazy_entries(folder):
+    for entry in lazy_entries(folder, checked=False):
         matched = _next(entry.name, parts, places, is_folder=entry.is_folder)
-        if len(parts) in matched:
-            yield entry, f"{below}{entry.name}"
+        if len(parts) in matched and (entry.is_folder or not only_folders):
+            yield entry.checked(), f"{below}{entry.name}"
         inner = matched - {len(parts)}
         if entry.is_folder and inner:
-            yield from _walk(entry.path, f"{below}{entry.name}/", parts, inner)
+            yield from _walk(entry.path, f"{below}{entry.name}/", parts, inner, only_folders=only_folders)
 
 
 def _next(name: str, parts: tuple[str, ...], places: set[int], *, is_folder: bool) -> set[int]:

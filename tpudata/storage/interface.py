@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import BinaryIO, NamedTuple, Protocol
 
+from tpudata.errors import StorageError
+
 
 class Entry(NamedTuple):
     """A file or a folder.
@@ -16,6 +18,7 @@ class Entry(NamedTuple):
         size: bytes, 0 for a folder.
         is_folder: whether it is a folder.
         crc32c: CRC-32C of an object, as an unsigned integer; None for folders and if the storage has none.
+        is_special: whether it is a pipe, a socket or a device of a disk, which only `Storage.scan` yields.
     """
 
     path: str
@@ -23,6 +26,13 @@ class Entry(NamedTuple):
     size: int
     is_folder: bool
     crc32c: int | None = None
+    is_special: bool = False
+
+    def checked(self) -> Entry:
+        """Return the entry; StorageError for a pipe, a socket or a device, whose reading could block or never end."""
+        if self.is_special:
+            raise StorageError(f"{self.path}: neither a file nor a folder. Move it away, or pass another path.")
+        return self
 
 
 class Storage(Protocol):
@@ -52,6 +62,7 @@ class Storage(Protocol):
 
         Returns:
             Entries in the order of their names, with a `/` after those of folders; with `deep`, in the order of their paths.
+            Call `Entry.checked` of each that is not skipped by its name.
 
         Raises:
             StorageError: there is no such folder.

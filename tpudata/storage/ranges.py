@@ -32,12 +32,21 @@ class Range(NamedTuple):
         return not self.start and self.stop is None
 
 
-def lazy_entries(folder: str) -> Iterator[Entry]:
+def lazy_entries(folder: str, *, checked: bool = True) -> Iterator[Entry]:
     """Yield what is directly inside a folder, in order; the first ones before the whole folder of a disk is in memory.
 
+    Args:
+        folder: folder to list.
+        checked: whether a pipe, a socket or a device is an error; otherwise the caller calls `Entry.checked`.
+
     Raises:
-        StorageError: there is no such folder.
+        StorageError: there is no such folder, or something in it is neither a file nor a folder.
     """
+    for entry in _entries(folder):
+        yield entry.checked() if checked else entry
+
+
+def _entries(folder: str) -> Iterator[Entry]:
     storage = storage_for(folder)
     first = list(storage.scan(folder, limit=_FIRST))
     yield from first
@@ -104,7 +113,7 @@ def _skipped_before(files: Range, skip: Callable[[str], bool]) -> str:
 
 def _walk(files: Range, below: str, skip: Callable[[str], bool]) -> Iterator[tuple[Entry, str]]:
     for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
-        if entry.is_folder and not skip(entry.name):
+        if entry.checked().is_folder and not skip(entry.name):
             yield from _walk(Range(entry.path), f"{below}{entry.name}/", skip)
         else:
             yield entry, f"{below}{entry.name}"

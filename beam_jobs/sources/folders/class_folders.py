@@ -10,20 +10,26 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, NamedTuple
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.labels import Labels
+from beam_jobs.references.labels import Labels, check_classes, integer_labels
 from beam_jobs.references.reference import Reference
-from beam_jobs.sources.classes import read_labels
+from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.names import is_left_behind, splits_of
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection
+from beam_jobs.values.column_kinds import INT
 from tpudata.console.nearest import did_you_mean
-from tpudata.errors import SourceError
+from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 from tpudata.storage import Entry, Range, files_below, folder_ranges, lazy_entries
+
+# Names in which folders are looked for.
+_LOOKED_AT = 10_000
+# Endings of files that are read by a pattern and hold many images.
+_READ_BY_PATTERN = ("parquet", "tar", "zip")
 
 
 class ClassFolder(NamedTuple):
@@ -76,15 +82,19 @@ class ClassFolders:
         options: deal out splits and seed the order.
         tops: the folders whose subfolders are classes.
         labels: the classes, those of empty folders too.
+        classes: how folder names become class names.
     """
 
     options: ConvertOptions
     tops: tuple[SplitFolder, ...]
     labels: Labels
+    classes: Classes
     has_classes: bool = True
     several_labels: bool = False
-    integer_labels: bool = False
     extra: tuple[Feature, ...] = ()
+    # Classes are names of folders, which --label-type may say to be labels themselves.
+    folder_classes: ClassVar[bool] = True
+    takes_label_type: ClassVar[bool] = True
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ClassFolders:
@@ -107,19 +117,32 @@ class ClassFolders:
             tops = tuple(SplitFolder(entry.path, f"{entry.name}/", splits[entry.name]) for entry in found)
         else:
             tops = (SplitFolder(options.input, "", ""),)
-        if source_options.labels_file is None:
-            classes = {entry.name for top in tops for entry in _subfolders(top.path)} if splits else set(names)
-            return cls(options, tops, Labels(tuple(sorted(classes))))
-        labels = read_labels(source_options.labels_file)
-        known = set(labels.names)
-        for top in tops:
-            for entry in _subfolders(top.path):
-                if entry.name not in known:
-                    raise SourceError(
-                        f"{entry.path}: --labels {source_options.labels_file} has no class {entry.name!r}."
-                        f"{did_you_mean(entry.name, labels.names)} Add it to the file, or rename or remove the folder."
-                    )
-        return cls(options, tops, labels)
+        classes = Classes.open(source_options, integers=source_options.label_type == INT)
+        folders = [entry for top in tops for entry in (_subfolders(top.path) if splits else found)]
+        if classes.labels is None and not classes.integers:
+            return cls(options, tops, Labels(tuple(sorted({entry.name for entry in folders}))), classes)
+        for entry in folders:
+            try:
+                classes.name(entry.name, entry.path)
+            except BadRecordError as error:
+                raise _no_class(entry, classes, error) from None
+        if classes.labels is not None:
+            return cls(options, tops, classes.labels, classes)
+        largest = max(folders, key=lambda entry: int(entry.name))
+        numbers = {entry.name for entry in folders}
+        if not options.append:
+            check_classes(int(largest.name), len(numbers), largest.path)
+        return cls(options, tops, integer_labels(numbers), classes)
+
+    @property
+    def integer_labels(self) -> bool:
+        """Whether `--label-type int` makes the names of folders labels."""
+        return self.classes.collects_integers
+
+    @property
+    def named_splits(self) -> frozenset[str]:
+        """The splits that folders stand for."""
+        return frozenset(top.split for top in self.tops) - {""}
 
     def parts(self) -> Iterator[ClassFolder]:
         """Yield the class folders.
@@ -130,11 +153,15 @@ class ClassFolders:
         known = set(self.labels.names)
         for top in self.tops:
             for entry in _subfolders(top.path):
-                if entry.name not in known:
+                try:
+                    name = self.classes.name(entry.name, entry.path)
+                except BadRecordError:
+                    name = ""
+                if name not in known:
                     raise SourceError(
                         f"{entry.path} was made after the job had begun. Run again when the input is complete."
                     )
-                yield ClassFolder(entry.path, f"{top.key}{entry.name}", top.split, entry.name)
+                yield ClassFolder(entry.path, f"{top.key}{entry.name}", top.split, name)
 
     def units(self, part: ClassFolder, ignored: list[str]) -> Iterator[ClassFiles]:
         """Yield ranges of the files of a class folder and of the folders in it."""
@@ -166,25 +193,54 @@ class ClassFolders:
             )
 
 
+def _no_class(entry: Entry, classes: Classes, error: BadRecordError) -> SourceError:
+    """Return the error of a folder whose name is no class."""
+    if classes.labels is None:
+        return SourceError(f"{entry.path}: with --label-type int, {error.reason}.")
+    return SourceError(
+        f"{entry.path}: --labels {classes.path} has no class {entry.name!r}."
+        f"{did_you_mean(entry.name, classes.labels.names)} Add it to the file, or rename or remove the folder."
+    )
+
+
 def _subfolders(folder: str) -> list[Entry]:
     """Return the folders in a folder, sorted by name: there are as many as classes.
 
     Raises:
         SourceError: it has files, or nothing.
     """
-    found = []
-    for entry in lazy_entries(folder):
-        if is_left_behind(entry.name):
-            continue
-        if not entry.is_folder:
-            raise SourceError(
-                f"{folder} has files next to its subfolders, such as {entry.name}, which belong to no class. Move them into a"
-                " folder named after their class, or out of the input."
-            )
-        found.append(entry)
+    found: list[Entry] = []
+    file: Entry | None = None
+    # Without folders among the first names there are no classes.
+    names = (entry for entry in lazy_entries(folder) if not is_left_behind(entry.name))
+    for number, entry in enumerate(names):
+        if entry.is_folder:
+            found.append(entry)
+        else:
+            file = file or entry
+        if file is not None and (found or number >= _LOOKED_AT):
+            break
+    if file is not None:
+        raise SourceError(_with_files(folder, file, found))
     if not found:
         raise SourceError(
             f"{folder} has no subfolders. Put the images of each class into a folder named after the class."
         )
     # A listing has `a-b/` before `a/`.
     return sorted(found, key=operator.attrgetter("name"))
+
+
+def _with_files(folder: str, file: Entry, folders: Sequence[Entry]) -> str:
+    """Return the message about a folder with files, which are of no class."""
+    if not folders:
+        return (
+            f"{folder} has files, such as {file.name}, and no folders of classes. Put the images of each class into a folder"
+            " named after the class, pass --unlabelled if they have no classes, or pass a list of the files."
+        )
+    first = next((entry for entry in lazy_entries(folders[0].path) if not is_left_behind(entry.name)), None)
+    ending = "" if first is None or first.is_folder else first.name.rpartition(".")[2].lower()
+    pattern = f"'{folder}/*/*.{ending}'" if ending in _READ_BY_PATTERN else f"'{folder}/*/*'"
+    return (
+        f"{folder} has {file.name} next to its folders, which is of no class. Move it out of the input, name the other files by a"
+        f" pattern, such as --input {pattern}, or pass --unlabelled if the images have no classes."
+    )

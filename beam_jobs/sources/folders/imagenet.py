@@ -254,4 +254,4 @@ def _images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iterator[
         elif entry.is_folder:
             raise SourceError(f"{entry.path} is a folder (expected images only). Remove it from the input.")
         else:
-            yield entry.name, entry.path, WHOLE_FILE, entry.size
+            yield entry.name, entry.path, WHOLE_FILE, entry.checked().size

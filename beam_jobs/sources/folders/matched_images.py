@@ -9,15 +9,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
-from beam_jobs.sources.names import class_and_split, folder_split, is_left_behind
+from beam_jobs.sources.names import class_and_split, folder_split, is_path_left_behind
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
+from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 from tpudata.storage import Entry, Range, expand_below, files_below, folder_ranges, matches, storage_for
@@ -70,8 +71,11 @@ class MatchedImages:
     classes: Classes
     has_classes: bool = True
     several_labels: bool = False
-    integer_labels: bool = False
     extra: tuple[Feature, ...] = ()
+
+    # Classes are names of folders, which --label-type may say to be labels themselves.
+    folder_classes: ClassVar[bool] = True
+    takes_label_type: ClassVar[bool] = True
 
     @classmethod
     def find(
@@ -90,7 +94,8 @@ class MatchedImages:
             UsageError: the options deal out splits, but the folders are splits already.
         """
         labelled = not source_options.unlabelled
-        source = cls(options, fixed, parts, Classes.open(source_options), labelled)
+        classes = Classes.open(source_options, integers=source_options.label_type == INT)
+        source = cls(options, fixed, parts, classes, labelled)
         if options.split:
             # Early; what is in no file looked at here is found when it is listed.
             first = itertools.islice(expand_below(fixed, parts), _LOOKED_AT)
@@ -110,6 +115,11 @@ class MatchedImages:
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
 
     @property
+    def integer_labels(self) -> bool:
+        """Whether `--label-type int` makes the names of folders labels."""
+        return self.classes.collects_integers
+
+    @property
     def labels(self) -> Labels | None:
         """Those of `--labels FILE`."""
         return self.classes.labels
@@ -125,10 +135,9 @@ class MatchedImages:
         if all(part == "**" for part in upper):
             yield MatchedFolder(self.fixed, "")
         if upper:
-            for entry, below in expand_below(self.fixed, upper):
-                if entry.is_folder:
-                    self._check_splits([f"{below}/"])
-                    yield MatchedFolder(entry.path, f"{below}/")
+            for entry, below in expand_below(self.fixed, upper, only_folders=True):
+                self._check_splits([f"{below}/"])
+                yield MatchedFolder(entry.path, f"{below}/")
 
     def units(self, part: MatchedFolder, ignored: list[str]) -> Iterator[MatchedFiles]:
         """Yield ranges of the files of a folder."""
@@ -148,7 +157,7 @@ class MatchedImages:
         """
         last: tuple[str, str, tuple[str, ...]] | None = None
         for entry, key in self._matched(unit):
-            if any(map(is_left_behind, key.split("/"))):
+            if is_path_left_behind(key):
                 ignored.append(entry.path)
                 continue
             folder = key.rpartition("/")[0]
@@ -171,9 +180,9 @@ class MatchedImages:
         if folder.deep:
             for entry, below in files_below(files, lambda name: name.startswith(".")):
                 if not entry.is_folder and matches(below, self.pattern):
-                    yield entry, below
+                    yield entry.checked(), below
             return
         last = self.pattern[-1:]
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
             if not entry.is_folder and matches(entry.name, last):
-                yield entry, f"{folder.below}{entry.name}"
+                yield entry.checked(), f"{folder.below}{entry.name}"

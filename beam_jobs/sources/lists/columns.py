@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from beam_jobs.references.labels import is_utf8
 from beam_jobs.sources.lists.place import Place, earliest
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind, fits_int64, float32_problem, parse_float
@@ -111,6 +112,10 @@ class ColumnReader:
         """Learn from one row; SourceError if a value is no scalar, or does not fit what is declared."""
         columns = self.facts.columns
         for name in values.keys() - columns.keys():
+            if not is_utf8(name):
+                raise SourceError(
+                    f"{place}: column {name!r} is not Unicode, which a feature's name must be. Rename it."
+                )
             if name not in self._roles:
                 # The rows before had no such key.
                 columns[name] = Column(missing=self.facts.first)

@@ -12,11 +12,13 @@ folder. A key is the path as it is written.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
+from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.sources.classes import Classes, is_integer_label
@@ -28,6 +30,7 @@ from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import Row
 from beam_jobs.sources.lists.scan import ListScan, row_labels, row_path
 from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
+from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.names import listed_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
@@ -61,23 +64,31 @@ class Lists:
         options: deal out splits and seed the order.
         source_options: columns and labels.
         files: the lists; all have the columns of the first one for path, label and split.
+        splits: those that the names of the lists stand for, without a column of splits.
         first: path of the first list.
         typed: whether values have a kind themselves, as in JSONL.
         roles: columns of path, label and split.
         classes: how labels become names.
         schema: of all lists, once they are scanned.
         blocks: of all lists, if they are scanned in this process.
+        note: gets labels that lost their blanks.
     """
 
     options: ConvertOptions
     source_options: SourceOptions
     files: InputFiles
+    splits: NamedSplits
     first: str
     typed: bool
     roles: Roles
     classes: Classes
     schema: ListSchema
     blocks: tuple[Block, ...] | None = None
+    note: Note = ignore_note
+
+    def noting(self, note: Note) -> Lists:
+        """Return the source that notes."""
+        return dataclasses.replace(self, note=note)
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Lists:
@@ -89,10 +100,12 @@ class Lists:
             files: the lists.
 
         Raises:
-            SourceError: there is no list, or the first has no rows or not the columns that it needs.
-            UsageError: the options do not fit the list.
+            SourceError: there is no list, or the first has no rows or not the columns that it needs; or the names of some lists
+                are splits, and of some are not.
+            UsageError: the options do not fit the list, or deal out splits although the names of the lists are splits.
         """
-        first, _ = next(iter(files))
+        some = list(itertools.islice(files, LOOKED_AT + 1))
+        first, _ = some[0]
         file = list_file(first, source_options)
         roles = Roles.find(first_columns(file), source_options, first)
         if roles.split is not None:
@@ -102,9 +115,17 @@ class Lists:
             raise UsageError(
                 "--label-separator is for CSV lists; write several labels into a JSONL list as a JSON list."
             )
-        several = source_options.label_separator is not None
+        # A column of splits decides, whatever the lists are called.
+        names = [name for _, name in some] if roles.split is None else []
+        splits = NamedSplits.find(options, names, file_split, split_in_file_name)
         classes = Classes.open(source_options)
-        return cls(options, source_options, files, first, typed, roles, classes, ListSchema(several=several))
+        schema = ListSchema(several=source_options.label_separator is not None)
+        return cls(options, source_options, files, splits, first, typed, roles, classes, schema)
+
+    @property
+    def named_splits(self) -> frozenset[str]:
+        """The splits that the names of the lists stand for."""
+        return self.splits.named
 
     @property
     def has_classes(self) -> bool:
@@ -132,7 +153,7 @@ class Lists:
         return features(dict(self.schema.kinds))
 
     @property
-    def has_label_fields(self) -> bool:
+    def takes_label_type(self) -> bool:
         """Whether labels are values whose type `--label-type` may say."""
         return True
 
@@ -148,8 +169,9 @@ class Lists:
             part: its path.
 
         Raises:
-            SourceError: its columns are not those of the first list, or it has no rows.
+            SourceError: its columns are not those of the first list, it has no rows, or its name leaves a doubt about splits.
         """
+        self._named_split(part)
         file = list_file(part, self.source_options)
         if Roles.find(first_columns(file), self.source_options, part) != self.roles:
             raise SourceError(
@@ -231,14 +253,25 @@ class Lists:
                 " is complete."
             )
         rows = unit.file.block_rows(data, unit.start, unit.line)
+        split = self._named_split(path)
         for found in with_sizes(self._listed(row, f"{path} line {row.line}", folder, kinds) for row in rows):
             if isinstance(found, BadRecordError):
                 reject(found)
                 continue
             row, size = found
             yield make_reference(
-                self.options, row.key, path=row.file, size=size, split=row.split, labels=row.labels, extra=row.extra
+                self.options,
+                row.key,
+                path=row.file,
+                size=size,
+                split=row.split or split,
+                labels=row.labels,
+                extra=row.extra,
             )
+
+    def _named_split(self, path: str) -> str:
+        """Return the split that a list's name stands for, or nothing; SourceError if that is in doubt."""
+        return "" if self.roles.split is not None else self.splits.of(self.files.name_of(path))
 
     def _listed(
         self, row: Row, where: str, folder: str, kinds: Mapping[str, ColumnKind]
@@ -248,6 +281,8 @@ class Lists:
         try:
             key = row_path(row, self.roles, where)
             names, _ = row_labels(row, self.roles, self.source_options.label_separator, where)
+            if isinstance(written := row.values.get(self.roles.label or ""), str) and written != written.strip():
+                self.note(LABEL_BLANKS, written)
             labels = tuple(self.classes.name(name, where) for name in names)
         except BadRecordError as error:
             return with_key(error, key)

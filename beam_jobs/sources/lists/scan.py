@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from beam_jobs.references.labels import is_class_name
 from beam_jobs.references.reference import key_bytes
 from beam_jobs.references.repeated_keys import KeyRows, key_rows
 from beam_jobs.sources.classes import json_labels
@@ -101,7 +102,7 @@ class ListScan:
             self._paths.append(path)
             self._lines.append(row.line)
             names, several = row_labels(row, self._roles, self._separator, where)
-            for name in names:
+            for name in filter(is_class_name, names):
                 self.facts.names.setdefault(name, place)
             self.facts.several |= several
 

@@ -18,12 +18,12 @@ from pyarrow import parquet
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
+from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
 from beam_jobs.references.ranged_file import open_ranged
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
-from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits
-from beam_jobs.sources.names import folder_split
+from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import Columns, find_columns
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
@@ -81,6 +81,7 @@ class ParquetImages:
         splits: those that the names of the files stand for.
         columns: of the first file; all have the same.
         classes: how labels become names.
+        note: gets columns that are not stored.
     """
 
     options: ConvertOptions
@@ -91,6 +92,11 @@ class ParquetImages:
     classes: Classes
     several_labels: bool = False
     extra: tuple[Feature, ...] = ()
+    note: Note = ignore_note
+
+    def noting(self, note: Note) -> ParquetImages:
+        """Return the source that notes."""
+        return dataclasses.replace(self, note=note)
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> ParquetImages:
@@ -114,7 +120,7 @@ class ParquetImages:
                 raise UsageError(f"--{name.replace('_', '-')} is for lists, and {first} is a Parquet file. Omit it.")
         with _opened(first, file_size(first)) as file:
             columns = find_columns(file.schema_arrow, source_options, first)
-        splits = NamedSplits.find(options, [name for _, name in some], named_split, accidental=False)
+        splits = NamedSplits.find(options, [name for _, name in some], file_split, split_in_file_name, accidental=False)
         classes = Classes.open(source_options, integers=columns.integers and columns.names is None)
         return cls(options, source_options, files, splits, columns, classes)
 
@@ -122,6 +128,11 @@ class ParquetImages:
     def has_classes(self) -> bool:
         """Whether there is a column of labels."""
         return self.columns.label is not None
+
+    @property
+    def named_splits(self) -> frozenset[str]:
+        """The splits that the names of the files stand for."""
+        return self.splits.named
 
     @property
     def labels(self) -> Labels | None:
@@ -156,6 +167,9 @@ class ParquetImages:
                     f"{part.path} and the first file of {self.options.input} have other columns or class names. Convert them one by"
                     " one."
                 )
+            for name in file.schema_arrow.names:
+                if name not in (self.columns.image, self.columns.label):
+                    self.note(IMAGE_COLUMNS, name)
             rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
         for group, count in enumerate(rows):
             yield ParquetUnit(part.path, size, part.name, split, group, row)
@@ -170,7 +184,7 @@ class ParquetImages:
         number = unit.first
         with _opened(unit.path, unit.size) as file:
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=[unit.group], columns=columns, use_threads=False):
-                for values in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+                for values in zip(*(_values(batch.column(name)) for name in columns), strict=True):
                     where, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
                     try:
                         data = _image_bytes(values[0], where)
@@ -190,6 +204,8 @@ class ParquetImages:
                     number += 1
 
     def _name(self, value: Any, where: str) -> str:
+        if isinstance(value, UnicodeDecodeError):
+            raise BadRecordError(where, f"its label is not UTF-8: {value.object!r}; write it as UTF-8")
         if self.columns.names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
                 raise BadRecordError(where, f"its label is neither text nor a whole number: {value!r}")
@@ -199,7 +215,25 @@ class ParquetImages:
         return self.classes.name(self.columns.names[value], where)
 
 
+def _values(column: Any) -> list[Any]:
+    """Return the values of a column; the error in place of a text that is not UTF-8."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        values = [_value(scalar) for scalar in column]
+    return values
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError as error:
+        return error
+
+
 def _image_bytes(value: Any, where: str) -> bytes:
+    if isinstance(value, UnicodeDecodeError):
+        raise BadRecordError(where, f"the path of its image is not UTF-8: {value.object!r}; write it as UTF-8")
     path = value.get("path") if isinstance(value, dict) else None
     data = value.get("bytes") if isinstance(value, dict) else value
     if data is None and path:
@@ -207,13 +241,6 @@ def _image_bytes(value: Any, where: str) -> bytes:
     if not data:
         raise BadRecordError(where, "the image is empty" if data is not None else "no image: a null")
     return bytes(data)
-
-
-def named_split(name: str) -> str:
-    """Return the split that a file's name stands for: `train-00000-of-00002.parquet`, `data/test.parquet`, `test/0000.parquet`."""
-    *folders, file = name.split("/")
-    split = folder_split(file.partition(".")[0].partition("-")[0])
-    return split or (folder_split(folders[-1]) if folders else "")
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple, cast
 
@@ -12,11 +13,13 @@ from beam_jobs.sources.tars.members import BLOCK, Member, is_tar_header, tar_mem
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS, LABEL_FIELDS, field_labels, samples
 from beam_jobs.sources.tars.unit import TarUnit, is_record
 from beam_jobs.text_files.streams import find_compression
-from tpudata.errors import SourceError
+from tpudata.errors import BadRecordError, SourceError
 
 CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
 # Of a compressed tar, whose members can only be skipped by unpacking them. That takes a second or two.
 _MOST_LOOKED_AT = 1 << 29
+# Samples in which a label is looked for, and names among which the rest of a sample is.
+_MOST_SAMPLES, _MOST_NAMES = 1000, 100_000
 
 
 class TarForm(NamedTuple):
@@ -33,8 +36,16 @@ class TarForm(NamedTuple):
     several: bool = False
 
 
-def tar_form(unit: TarUnit) -> TarForm:
-    """Return the form of a tar; SourceError if it is a compressed tar of tars, or its first members are too large to say."""
+def tar_form(unit: TarUnit, *, labelled: bool) -> TarForm:
+    """Return the form of a tar.
+
+    Args:
+        unit: the tar.
+        labelled: whether the labels of samples are read.
+
+    Raises:
+        SourceError: it is a compressed tar of tars, or its first members are too large to say.
+    """
     compressed = bool(packing(unit.path))
     with _opened(unit.path, compressed) as (file, size):
         first = next((member for member in tar_members(file, unit.path, 0, size) if is_record(member)), None)
@@ -49,13 +60,48 @@ def tar_form(unit: TarUnit) -> TarForm:
         members = tar_members(file, unit.path, 0, size)
         # One that is too large is rejected when it is listed.
         files = (member for member in members if is_record(member) and member.size <= MOST_INPUT_BYTES)
-        _, fields = next(samples(file, unit.path, files, read_images=False), ("", {}))
-    if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
-        return TarForm(CLASSES)
-    field = next((name for name in LABEL_FIELDS if name in fields), None)
-    if field is None:
-        return TarForm(PAIRS)
-    return TarForm(PAIRS, *field_labels(fields[field], field, unit.path))
+        first_samples = (fields for _, fields in samples(file, unit.path, files, read_images=False))
+        fields = next(first_samples, {})
+        if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
+            return TarForm(CLASSES)
+        if not labelled:
+            return TarForm(PAIRS)
+        for sample in itertools.islice(itertools.chain((fields,), first_samples), _MOST_SAMPLES):
+            field = next((name for name in LABEL_FIELDS if name in sample), None)
+            # A sample without a label is a bad record, and says nothing about the others.
+            with contextlib.suppress(BadRecordError):
+                if field is not None:
+                    return TarForm(PAIRS, *field_labels(sample[field], field, unit.path))
+    return TarForm(PAIRS)
+
+
+def check_is_no_sample(unit: TarUnit, name: str) -> None:
+    """Raise SourceError if a member in no folder belongs to a sample of a WebDataset that cannot be read as one.
+
+    Args:
+        unit: the tar.
+        name: of the member.
+    """
+    stem, _, ending = name.rpartition(".")
+    if ending.lower() not in (*IMAGE_FIELDS, *LABEL_FIELDS):
+        return
+    with open_tar(unit.path, bool(packing(unit.path))) as (file, size):
+        members = itertools.islice(
+            tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end), _MOST_NAMES
+        )
+        names = [member.name for member in members if is_record(member)]
+    partner = next((other for other in names if other != name and other.rpartition(".")[0] == stem), None)
+    if partner is None:
+        return
+    if "." in stem.rpartition("/")[2]:
+        raise SourceError(
+            f"{unit.path}: members {name} and {partner} are no WebDataset sample, whose name ends at the first dot. Rename the"
+            " members, such as to 0001.jpg and 0001.cls."
+        )
+    raise SourceError(
+        f"{unit.path}: members {name} and {partner} are a WebDataset sample, and do not follow each other. Pack the tar again"
+        " with --sort=name."
+    )
 
 
 def inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
@@ -74,7 +120,8 @@ def inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
                     f"{outer.path}: member {member.name} is not a tar, and the first member is one. {fix}"
                 )
             label = member.name.rsplit("/", 1)[-1].removesuffix(".tar")
-            yield TarUnit(outer.path, outer.key(member.name), member.offset, member.offset + member.size, label)
+            end = member.offset + member.size
+            yield TarUnit(outer.path, outer.key(member.name), member.offset, end, label, outer.split)
 
 
 class _FirstBytes:

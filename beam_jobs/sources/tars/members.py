@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
+from beam_jobs.sources.names import is_path_left_behind, member_path
 from tpudata.errors import CorruptionError, SourceError
 
 BLOCK = 512
@@ -45,15 +46,19 @@ _REJECTED_TYPES = {
 _PAX_KEYS = ("path", "linkpath", "size")
 _SPARSE_KEYS = ("GNU.sparse.", "SCHILY.realsize")
 _CHUNK = 1 << 16
+# Problem of a member whose path begins with more `..` than folders before them.
+OUTSIDE = "outside the archive by its path; pack the archive again from the folder that holds it"
 # Of a long name, or of all that a pax header says. Systems have names of 4096 bytes at most.
 _MOST_NAME_BYTES = 1 << 20
+# Offsets in files are int64. A header can claim up to 2^95 bytes.
+_MOST_BYTES = (1 << 63) - 1
 
 
 class Member(NamedTuple):
     """One member of a tar that is not a folder.
 
     Attributes:
-        name: its path in the tar, without a leading "./".
+        name: its path in the tar, without `.` and `..`.
         offset: byte offset of its content in the tar's file (in the unpacked stream of a compressed one).
         size: bytes of its content.
         is_file: whether it is a file; otherwise a link or device without content, or a member with a `problem`.
@@ -109,7 +114,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
         kind = header[156:157]
         content = offset + BLOCK
         size = int(pax["size"]) if pax.get("size") else _number(header[124:136], path, offset)
-        if size < 0:
+        if not 0 <= size <= _MOST_BYTES - content:
             raise CorruptionError(path, offset, f"a tar header with the size {size}")
         claimed, size = size, 0 if kind in _DATALESS_TYPES else size
         if end is not None and content + size > end:
@@ -131,17 +136,19 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
         elif kind != b"V":
             # The path of a sparse file of format 1.0 is made up.
             name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _name(header)
-            name = name.removeprefix("./")
+            inside = member_path(name)
             if any(key.startswith(_SPARSE_KEYS) for key in pax):
                 kind = b"S"
             if kind in _REJECTED_TYPES:
-                raise SourceError(f"{path} at byte {offset}: {name} is {_REJECTED_TYPES[kind]}.")
+                raise SourceError(f"{path} at byte {offset}: {inside or name} is {_REJECTED_TYPES[kind]}.")
             # Before there was a type for folders, a slash at the end marked them.
             if kind not in _FOLDER_TYPES and (kind not in _FILE_TYPES or size or not name.endswith("/")):
                 link = (pax.get("linkpath") or long_link or _text(header[157:257])) if kind in _LINK_TYPES else ""
                 problem = _problem(kind, name, size)
-                yield Member(name, content, size, kind in _FILE_TYPES and not problem, link, problem)
-            dataless = name if claimed > size else ""
+                if inside is None and kind in _FILE_TYPES and not is_path_left_behind(name):
+                    problem = problem or OUTSIDE
+                yield Member(inside or name, content, size, kind in _FILE_TYPES and not problem, link, problem)
+            dataless = (inside or name) if claimed > size else ""
             long_name = long_link = ""
             pax = {}
         offset = content + (size + BLOCK - 1) // BLOCK * BLOCK

@@ -16,7 +16,9 @@ from tpudata.errors import BadRecordError, CorruptionError
 
 # The fields of a sample that hold its image, and those that may hold its label, the first of them that is there.
 IMAGE_FIELDS = frozenset(("jpg", "jpeg", "png", "gif", "webp", "bmp", "ppm", "tif", "tiff", "jp2", "avif", "heic"))
-LABEL_FIELDS = ("cls", "json", "txt")
+JSON, TEXT = "json", "txt"
+LABEL_FIELDS = ("cls", JSON, TEXT)
+_LABEL = "label"
 
 
 class Content(NamedTuple):
@@ -60,13 +62,35 @@ def field_labels(content: Content, field: str, path: str) -> tuple[tuple[str, ..
     where = f"{path}/{content.member.name}"
     try:
         text = content.data.decode("utf-8-sig").strip()
-        value: Any = parse_json(text) if field == "json" else text
+        value: Any = parse_json(text) if field == JSON else text
     except ValueError as error:
-        raise BadRecordError(where, "not UTF-8 text" if field != "json" else f"not JSON: {error}") from None
-    if field != "json":
+        raise BadRecordError(where, "not UTF-8 text" if field != JSON else f"not JSON: {error}") from None
+    if field != JSON:
         if not text or "\n" in text:
             raise BadRecordError(
                 where, f"a label is one line of text: it has {counted(len(text.splitlines()), 'line')} of text"
             )
         return (text,), False
-    return json_labels(value.get("label") if isinstance(value, dict) else None, where, '"label"')
+    if not isinstance(value, dict) or _LABEL not in value:
+        raise BadRecordError(
+            where, f'it has no "{_LABEL}"; write one, or pass --unlabelled if the images have no classes'
+        )
+    return json_labels(value[_LABEL], where, f'"{_LABEL}"')
+
+
+def further_keys(content: Content) -> list[str]:
+    """Return the keys of a field of JSON besides that of the label; none if it is not an object."""
+    try:
+        value = parse_json(content.data.decode("utf-8-sig"))
+    except ValueError:
+        return []
+    return [key for key in value if key != _LABEL] if isinstance(value, dict) else []
+
+
+def image_problem(fields: Iterable[str]) -> str:
+    """Return why the fields of a sample are rejected that do not have one image."""
+    names = list(fields)
+    dotted = next((name for name in names if name.rpartition(".")[2] in IMAGE_FIELDS and "." in name), None)
+    if dotted is not None:
+        return f"the name of a sample ends at the first dot, so its image is a field {dotted!r}; rename its members"
+    return f"a sample needs one image; it has {', '.join(names)}; its members must follow each other"

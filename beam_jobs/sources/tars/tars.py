@@ -12,21 +12,35 @@ image lies; images of a compressed tar travel themselves.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import BinaryIO, ClassVar
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
+from beam_jobs.references.notes import SAMPLE_FIELDS, TEXT_CLASSES, Note, ignore_note
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes, is_integer_label
 from beam_jobs.sources.input_files import InputFiles
+from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.names import class_and_split, folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import open_tar, packing, unpacked_name
-from beam_jobs.sources.tars.form import PAIRS, TARS, inner_tars, tar_form
+from beam_jobs.sources.tars.form import PAIRS, TARS, check_is_no_sample, inner_tars, tar_form
 from beam_jobs.sources.tars.members import Member
-from beam_jobs.sources.tars.samples import IMAGE_FIELDS, LABEL_FIELDS, Content, field_labels, read_content, samples
+from beam_jobs.sources.tars.samples import (
+    IMAGE_FIELDS,
+    JSON,
+    LABEL_FIELDS,
+    TEXT,
+    Content,
+    field_labels,
+    further_keys,
+    image_problem,
+    read_content,
+    samples,
+)
 from beam_jobs.sources.tars.unit import TarUnit, tar_files
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError
@@ -40,19 +54,29 @@ class Tars:
     Attributes:
         options: deal out splits and seed the order.
         files: the tars.
+        splits: those that the names of the tars stand for.
         form: `CLASSES`, `TARS` or `PAIRS`.
         classes: how labels become names.
         has_classes: False where records are unlabelled.
         several_labels: whether samples have lists of labels.
+        note: gets fields of samples that are not stored, and classes in files of text.
     """
 
     options: ConvertOptions
     files: InputFiles
+    splits: NamedSplits
     form: str
     classes: Classes
     has_classes: bool = True
     several_labels: bool = False
     extra: tuple[Feature, ...] = ()
+    note: Note = ignore_note
+    # --label-type may say what labels are, or the names of folders.
+    takes_label_type: ClassVar[bool] = True
+
+    def noting(self, note: Note) -> Tars:
+        """Return the source that notes."""
+        return dataclasses.replace(self, note=note)
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Tars:
@@ -64,17 +88,21 @@ class Tars:
             files: the tars.
 
         Raises:
-            SourceError: a tar of tars is compressed; or the first members of a compressed tar are too large to say what it is.
+            SourceError: a tar of tars is compressed; the first members of a compressed tar are too large to say what it is; or the
+                names of some tars are splits, and of some are not.
             CorruptionError: a header is damaged or a tar is cut.
+            UsageError: the options deal out splits, but the names of the tars are splits.
         """
-        form, labels, several = tar_form(_tar_unit(*next(iter(files))))
+        some = list(itertools.islice(files, LOOKED_AT + 1))
+        splits = NamedSplits.find(options, [name for _, name in some], file_split, split_in_file_name)
+        form, labels, several = tar_form(_tar_unit(*some[0]), labelled=not source_options.unlabelled)
         label_type = source_options.label_type
         integers = label_type == INT or (label_type is None and bool(labels) and all(map(is_integer_label, labels)))
-        # Folders named after numbers are names like any others.
+        # Without the flag, folders named after numbers are names like any others.
         unmixed = form == PAIRS and label_type is None and not integers
         classes = Classes.open(source_options, integers=integers, unmixed=unmixed)
         labelled = not source_options.unlabelled
-        return cls(options, files, form, classes, labelled, labelled and several)
+        return cls(options, files, splits, form, classes, labelled, labelled and several)
 
     @property
     def labels(self) -> Labels | None:
@@ -83,17 +111,22 @@ class Tars:
 
     @property
     def integer_labels(self) -> bool:
-        """Whether the labels of pairs are whole numbers."""
+        """Whether the labels of pairs are whole numbers, or `--label-type int` makes the names of folders labels."""
         return self.classes.collects_integers
 
     @property
-    def has_label_fields(self) -> bool:
-        """Whether labels are values whose type `--label-type` may say."""
-        return self.form == PAIRS
+    def folder_classes(self) -> bool:
+        """Whether classes are names of folders, or of the tars in a tar."""
+        return self.form != PAIRS
+
+    @property
+    def named_splits(self) -> frozenset[str]:
+        """The splits that the names of the tars stand for."""
+        return self.splits.named
 
     def parts(self) -> Iterator[TarUnit]:
         """Yield the tars."""
-        return (_tar_unit(path, name) for path, name in self.files)
+        return (_tar_unit(path, name, self.splits.of(name)) for path, name in self.files)
 
     def units(self, part: TarUnit, ignored: list[str]) -> Iterable[TarUnit]:
         """Return a tar, or the tars in a tar of tars.
@@ -153,10 +186,13 @@ class Tars:
                 # Where no folder is a class, the outermost is what may be a split.
                 split, labels = folder_split(folders[0]) if folders else "", ()
             elif not unit.label:
+                if not folders:
+                    check_is_no_sample(unit, member.name)
                 name, split = class_and_split(folders, f"{unit.path}: member {member.name}")
                 labels = (name,)
             if split:
                 reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
+            split = self.splits.of_member(unit.split, split, f"{unit.path}: member {member.name}")
             yield Content(member, read_content(file, unit.path, member) if compressed else b""), split, labels
 
     def _pairs(
@@ -168,18 +204,21 @@ class Tars:
         ignored: list[str],
         reject: Reject,
     ) -> Iterator[tuple[Content, str, tuple[str, ...]]]:
-        for key, fields in samples(file, unit.path, members, compressed):
+        for number, (key, fields) in enumerate(samples(file, unit.path, members, compressed)):
             where = f"{unit.path}/{key}"
             images = [name for name in fields if name in IMAGE_FIELDS]
             sources = [name for name in LABEL_FIELDS if name in fields]
             try:
                 if len(images) != 1:
-                    raise BadRecordError(where, f"a sample needs one image; it has {', '.join(fields)}")
+                    raise BadRecordError(where, image_problem(fields))
                 labels: tuple[str, ...] = ()
                 if self.has_classes:
                     if not sources:
                         got = fields[images[0]].member.name
-                        raise BadRecordError(where, f"no partner .cls, .json or .txt next to it: {got}")
+                        raise BadRecordError(
+                            where,
+                            f"no .cls, .json or .txt follows or precedes it: {got}; pack the tar again with --sort=name",
+                        )
                     written, several = field_labels(fields[sources[0]], sources[0], unit.path)
                     if several and not self.several_labels:
                         raise BadRecordError(where, "it has a list of labels, and the first sample has not")
@@ -187,10 +226,22 @@ class Tars:
             except BadRecordError as error:
                 reject(with_key(error, unit.key(key)))
                 continue
-            used = {images[0], *sources[: len(labels)]}
+            used = {images[0], *(sources[:1] if self.has_classes else ())}
+            self._note_fields(fields, used, reads_keys=number == 0)
             ignored.extend(f"{unit.path}/{fields[name].member.name}" for name in fields if name not in used)
-            yield fields[images[0]], "", labels
+            yield fields[images[0]], unit.split, labels
+
+    def _note_fields(self, fields: Mapping[str, Content], used: Collection[str], *, reads_keys: bool) -> None:
+        """Note what is not stored of a sample, and a class in a text, which may be a caption."""
+        if TEXT in used:
+            self.note(TEXT_CLASSES, TEXT)
+        for name, content in fields.items():
+            if name not in used:
+                self.note(SAMPLE_FIELDS, name)
+            elif name == JSON and reads_keys:
+                for key in further_keys(content):
+                    self.note(SAMPLE_FIELDS, f"{key} in {name}")
 
 
-def _tar_unit(path: str, name: str) -> TarUnit:
-    return TarUnit(path, unpacked_name(name))
+def _tar_unit(path: str, name: str, split: str = "") -> TarUnit:
+    return TarUnit(path, unpacked_name(name), split=split)

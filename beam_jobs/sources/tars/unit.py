@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
-from beam_jobs.sources.names import is_left_behind
+from beam_jobs.sources.names import is_path_left_behind
 from beam_jobs.sources.source import Reject, with_key
 from beam_jobs.sources.tars.members import Member, tar_members
 from tpudata.errors import BadRecordError
@@ -20,6 +20,7 @@ class TarUnit(NamedTuple):
         name: stands before the members' names in keys.
         start, end: of the inner tar in the file; 0 and -1 for the file as a whole.
         label: class of all members, or nothing.
+        split: that the file's name stands for, or nothing.
     """
 
     path: str
@@ -27,6 +28,7 @@ class TarUnit(NamedTuple):
     start: int = 0
     end: int = -1
     label: str = ""
+    split: str = ""
 
     def key(self, member: str) -> str:
         """Return the key of a member, by its name; of a sample, by what its members' names have in common."""
@@ -35,7 +37,7 @@ class TarUnit(NamedTuple):
 
 def is_record(member: Member) -> bool:
     """Return whether a member may be a record, or belong to one: a file whose name is not ignored."""
-    return member.is_file and not any(is_left_behind(part) for part in member.name.split("/"))
+    return member.is_file and not is_path_left_behind(member.name)
 
 
 def tar_files(file: BinaryIO, unit: TarUnit, size: int | None, ignored: list[str], reject: Reject) -> Iterator[Member]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from beam_jobs.sources.named_splits import LOOKED_AT
-from beam_jobs.sources.names import is_left_behind
+from beam_jobs.sources.names import is_left_behind, is_path_left_behind
 from beam_jobs.text_files.document import TextFile
 from tpudata.errors import SourceError
 from tpudata.storage import (
@@ -114,7 +114,7 @@ def _entries(listed: TextFiles) -> Iterator[tuple[Entry, str]]:
     if not listed.deep:
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
             if not entry.is_folder and matches(entry.name, pattern):
-                yield entry, entry.name
+                yield entry.checked(), entry.name
     elif pattern:
         for entry, below in files_below(files, lambda name: name.startswith(".")):
             if not entry.is_folder and matches(below, pattern):
@@ -124,4 +124,4 @@ def _entries(listed: TextFiles) -> Iterator[tuple[Entry, str]]:
 
 
 def _is_text(below: str) -> bool:
-    return not any(map(is_left_behind, below.split("/")))
+    return not is_path_left_behind(below)

@@ -18,6 +18,7 @@ from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.columns import joined_columns
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.listed_pack import NOT_HELD, ListedPack
+from beam_jobs.references.notes import TEXT_FOLDERS, Note, ignore_note
 from beam_jobs.references.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE, Reference
@@ -26,7 +27,7 @@ from beam_jobs.sources.source import Reject, raise_rejection
 from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text_ranges
 from beam_jobs.text_files.document import DocumentBlock, TextPart
 from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts
-from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_files.options import FILES, TextOptions
 from tpudata.format import Feature
 
 # Smaller documents are written aside: a separate read costs more than reading so much twice.
@@ -54,6 +55,7 @@ class TextSource:
         options: deal out splits and seed the order.
         text: what a document is.
         splits: those that the names of the files stand for.
+        note: gets columns that are not stored, and folders that look like classes.
     """
 
     options: ConvertOptions
@@ -63,6 +65,11 @@ class TextSource:
     several_labels: bool = False
     integer_labels: bool = False
     extra: tuple[Feature, ...] = ()
+    note: Note = ignore_note
+
+    def noting(self, note: Note) -> TextSource:
+        """Return the source that notes."""
+        return dataclasses.replace(self, note=note)
 
     @classmethod
     def find(cls, options: ConvertOptions, text: TextOptions) -> TextSource:
@@ -100,13 +107,21 @@ class TextSource:
         held: list[tuple[TextPart, str]] = []
         size = 0
         for text in text_parts(text_files(part, ignored), self.text, RANGE_BYTES):
-            held.append((text, self.splits.of(text.file.name)))
+            split = self.splits.of(text.file.name)
+            self._note_folder(text.file.name, split)
+            held.append((text, split))
             size += text.stop - text.start if text.form is None else RANGE_BYTES
             if size >= RANGE_BYTES or len(held) >= _UNIT_FILES:
                 yield TextUnit(tuple(held))
                 held, size = [], 0
         if held:
             yield TextUnit(tuple(held))
+
+    def _note_folder(self, name: str, split: str) -> None:
+        """Note the folder of a file that is one document: it may be its class."""
+        folders = name.split("/")[:-1]
+        if self.text.form == FILES and len(folders) > bool(split and folders and self.splits.split_of(folders[0])):
+            self.note(TEXT_FOLDERS, folders[-1])
 
     def references(self, unit: TextUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to each document of a unit."""
@@ -127,7 +142,7 @@ class TextSource:
 
     def _parts(self, unit: TextUnit, reject: Reject) -> Iterator[_Part]:
         for part, split in unit.parts:
-            for block in document_blocks(part, self.text, reject):
+            for block in document_blocks(part, self.text, reject, self.note):
                 for start in range(0, len(block.spans.sizes), _RUN_DOCUMENTS):
                     spans = block.spans.take(slice(start, start + _RUN_DOCUMENTS))
                     yield _Part(part.file.path, split, block._replace(spans=spans))

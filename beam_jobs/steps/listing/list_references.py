@@ -8,7 +8,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,11 @@ from beam_jobs.output.rejects import Rejects
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.sample import SAMPLE_SIZE
 from beam_jobs.planning.tally import TallyPart
+from beam_jobs.references.notes import Notes
 from beam_jobs.references.pack import Pack, packs
 from beam_jobs.references.reference import Digests, Reference
 from beam_jobs.sources import Reject, Source
-from beam_jobs.sources.source import PackSource
+from beam_jobs.sources.source import PackSource, noting
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
@@ -81,7 +82,9 @@ class ListReferences(LimitedStep):
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=self._options.shuffle, texts=texts))
             for part in pack.smallest(digests, SAMPLE_SIZE, sample_bounds):
                 yield TaggedOutput(SAMPLE, part.to_bytes())
-            yield TaggedOutput(NAMES, pack.labels())
+            classes = pack.classes()
+            yield TaggedOutput(NAMES, set[str]().union(*classes.values()))
+            counts.append(InputCounts(classes=classes))
         yield TaggedOutput(COUNTS, InputCounts.sum(counts))
 
     def _packs(self, number: int, units: Sequence[Any], counts: list[InputCounts]) -> Iterator[tuple[Pack, Digests]]:
@@ -93,7 +96,8 @@ class ListReferences(LimitedStep):
         first = 0
         for unit in units:
             with self._unit(unit, counts) as listing:
-                for listed in source.packs(unit, listing.ignored, listing.reject):
+                noted = cast(PackSource, noting(source, listing.notes.add))
+                for listed in noted.packs(unit, listing.ignored, listing.reject):
                     begin = listing.spool.write(listed.held())
                     pack = listed.written_aside(listing.spool.path, begin)
                     positions = order.positions(listed.digests[:, 1], number, first)
@@ -102,7 +106,8 @@ class ListReferences(LimitedStep):
 
     def _references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
         with self._unit(unit, counts) as listing:
-            for reference in self._source.references(unit, listing.ignored, listing.reject):
+            source = noting(self._source, listing.notes.add)
+            for reference in source.references(unit, listing.ignored, listing.reject):
                 if not reference.data:
                     yield reference
                     continue
@@ -121,13 +126,13 @@ class ListReferences(LimitedStep):
                 raise error
             rejects.add(error)
 
-        storage, ignored = storage_for(self._options.output), list[str]()
+        storage, ignored, notes = storage_for(self._options.output), list[str](), Notes()
         path = storage.join(self._options.output, f"{TEMPORARY_PREFIX}spool-{name}")
         with _Spool(path) as spool:
-            yield _Listing(ignored, reject, spool)
+            yield _Listing(ignored, reject, spool, notes)
         if self._options.on_bad_record == SKIP:
             rejects.write(self._options.output)
-        counts.append(InputCounts(len(ignored), rejects.counts()))
+        counts.append(InputCounts(len(ignored), rejects.counts(), notes=notes))
 
 
 class _Spool:
@@ -181,8 +186,10 @@ class _Listing(NamedTuple):
         ignored: paths of ignored files.
         reject: takes the error of a rejected record.
         spool: takes the bytes of records without an address.
+        notes: takes the notes of the source.
     """
 
     ignored: list[str]
     reject: Reject
     spool: _Spool
+    notes: Notes

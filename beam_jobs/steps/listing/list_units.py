@@ -11,6 +11,7 @@ from apache_beam.pvalue import TaggedOutput
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
+from beam_jobs.sources.source import noting
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.steps.listing.growing import growing
 from beam_jobs.steps.listing.scan_source import ScannedParts
@@ -86,7 +87,8 @@ class _TakeApart(LimitedStep):
 
     @holds_limits
     def process(self, parts: Sequence[Any] | bytes) -> Iterator[Any]:
-        source, ignored = self._source, list[str]()
+        counts, ignored = InputCounts(), list[str]()
+        source = noting(self._source, counts.notes.add)
         if isinstance(parts, bytes):
             found: Iterable[tuple[int, Any]] = numbered_units(source, ignored)
         else:
@@ -94,8 +96,8 @@ class _TakeApart(LimitedStep):
             found = ((0, unit) for part in parts for unit in source.units(part, ignored))
         for units in growing(found, len(parts) or 1):
             yield units
-            if ignored:
-                yield TaggedOutput(SKIPPED, InputCounts(len(ignored)))
-                ignored.clear()
-        if ignored:
-            yield TaggedOutput(SKIPPED, InputCounts(len(ignored)))
+            counts.ignored += len(ignored)
+            ignored.clear()
+        counts.ignored += len(ignored)
+        if counts != InputCounts():
+            yield TaggedOutput(SKIPPED, counts)

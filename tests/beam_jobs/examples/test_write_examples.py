@@ -266,7 +266,7 @@ def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) ->
         ({"features": []}, "features is empty"),
         ({"features": ["x"]}, "tpudata.format.Feature"),
         ({"features": [Feature("x", "int64", "int64")] * 2}, "'x' appears twice"),
-        ({"features": [Feature("x", "int64", "int64")], "labels": ["a"]}, "wrong label"),
+        ({"features": [Feature("x", "int64", "int64")], "labels": ["a"]}, "not an int64 label of 1 class, as"),
         ({"resume": True, "overwrite": True}, "choose one"),
     ],
 )

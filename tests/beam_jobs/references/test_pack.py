@@ -49,7 +49,10 @@ def test_references_come_back_from_columns_and_from_bytes(items: list[Reference]
     again = Pack.from_bytes(pack.to_bytes())
     assert list(again.references()) == items
     assert again.positions.tolist() == list(range(len(items)))
-    assert pack.labels() == {name for item in items for name in item.labels}
+    splits = {item.split for item in items if item.labels}
+    assert pack.classes() == {
+        split: {name for item in items if item.split == split for name in item.labels} for split in splits
+    }
 
 
 @given(st.lists(MANY, min_size=1, max_size=4))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.beam_jobs.sources.inputs import ignored, jpeg, listed, listed_and_rejected, opened, summary
+from tests.beam_jobs.sources.inputs import ignored, jpeg, listed, listed_and_rejected, opened, summary, tar_bytes
 from tpudata.errors import CorruptionError, SourceError
 
 GZ = pytest.mark.parametrize("gz", [False, True])
@@ -216,3 +216,48 @@ def test_a_size_in_base_256(tmp_path: Path, gz: bool) -> None:
     with tarfile.open(path) as tar:
         assert [info.size for info in tar] == [len(jpeg(0))]
     assert summary(opened(path)) == {"data.tar/cat/0.jpg": ("train", ("cat",), jpeg(0))}
+
+
+@GZ
+def test_paths_with_dots_are_resolved_and_hide_nothing(tmp_path: Path, gz: bool) -> None:
+    names = ["./cat/0.jpg", "cat/./1.jpg", "dog/../cat/../dog/2.jpg", "../cat/3.jpg", "cat/.4.jpg", "../.DS_Store"]
+    path = tmp_path / "data.tar"
+    data = tar_bytes([(name, jpeg(number)) for number, name in enumerate(names)])
+    path.write_bytes(gzip.compress(data) if gz else data)
+    found, rejected = listed_and_rejected(opened(path))
+    assert [(reference.key, reference.labels) for reference in found] == [
+        ("data.tar/cat/0.jpg", ("cat",)),
+        ("data.tar/cat/1.jpg", ("cat",)),
+        ("data.tar/dog/2.jpg", ("dog",)),
+    ]
+    assert [(error.key, error.source) for error in rejected] == [("data.tar/../cat/3.jpg", f"{path}/../cat/3.jpg")]
+    assert "outside the archive" in rejected[0].reason
+    passed: list[str] = []
+    for unit in opened(path).parts():
+        list(opened(path).references(unit, passed, lambda _: None))
+    assert passed == [f"{path}/cat/.4.jpg", f"{path}/../.DS_Store"]
+
+
+@GZ
+@pytest.mark.parametrize("size", [1 << 62, 1 << 63, 1 << 80])
+def test_a_size_that_no_file_has_is_an_error(tmp_path: Path, gz: bool, size: int) -> None:
+    members = [(f"cat/{number}.jpg", jpeg(number)) for number in range(4)]
+    data = bytearray(tar_bytes(members))
+    start = data.rindex(b"cat/3.jpg")
+    data[start + 124 : start + 136] = b"\x80" + size.to_bytes(11, "big")
+    data[start + 148 : start + 156] = b" " * 8
+    data[start + 148 : start + 156] = b"%06o\0 " % sum(data[start : start + 512])
+    path = tmp_path / "data.tar"
+    path.write_bytes(gzip.compress(data) if gz else data)
+    with pytest.raises(CorruptionError, match=f"{size}|is cut") as caught:
+        listed_and_rejected(opened(path))
+    assert caught.value.path == str(path)
+
+
+def test_a_class_that_is_not_utf8_is_a_bad_record(tmp_path: Path) -> None:
+    path = tmp_path / "data.tar"
+    name = os.fsdecode(b"c\xe9t/0.jpg")
+    path.write_bytes(tar_bytes([(name, jpeg(0)), ("dog/1.jpg", jpeg(1))]))
+    found, rejected = listed_and_rejected(opened(path))
+    assert [reference.labels for reference in found] == [("dog",)]
+    assert [error.key for error in rejected] == [f"data.tar/{name}"]

@@ -220,3 +220,21 @@ def test_the_command_holds_no_names_of_archives(tmp_path: Path) -> None:
     source = opened(tmp_path / "in")
     assert len(pickle.dumps(source)) < 2000
     assert len(listed(source)) == 100
+
+
+def test_paths_with_dots_are_resolved_and_hide_nothing(tmp_path: Path) -> None:
+    names = ["./cat/0.jpg", "dog/../cat/1.jpg", "../dog/2.jpg", "cat/.3.jpg"]
+    path = zipped(tmp_path / "a.zip", {name: jpeg(number) for number, name in enumerate(names)})
+    found, rejected = listed_and_rejected(opened(path))
+    assert [(reference.key, reference.labels) for reference in found] == [
+        ("a.zip/cat/0.jpg", ("cat",)),
+        ("a.zip/cat/1.jpg", ("cat",)),
+    ]
+    assert [(error.key, error.source) for error in rejected] == [("a.zip/../dog/2.jpg", f"{path}/../dog/2.jpg")]
+
+
+def test_a_name_that_is_not_utf8_though_its_flag_says_so_is_an_error(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"cät/0.jpg": jpeg(0)})
+    path.write_bytes(path.read_bytes().replace("ä".encode(), b"\xe9\xe9"))
+    with pytest.raises(CorruptionError, match=r"not UTF-8.*c\\xe9\\xe9t/0\.jpg"):
+        listed(opened(path))

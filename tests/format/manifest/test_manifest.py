@@ -269,6 +269,8 @@ def test_bytes_that_are_no_manifest_name_the_file(data: bytes) -> None:
         (lambda value: value["features"][0].update(shape=[1.5, 2, 3]), r"features\[0\]\.shape\[0\] is 1\.5"),
         (lambda value: value["features"][1].update(num_classes="x"), r"features\[1\]\.num_classes is 'x'"),
         (lambda value: value.update(keys=1), "keys is 1, not true or false"),
+        (lambda value: value.update(warnings=[]), r"warnings is \[\], not an object"),
+        (lambda value: value.update(warnings={"columns": 1}), r"warnings\['columns'\] is 1, not a string"),
         (lambda value: value.update(converted=[]), r"converted is \[\], not an object"),
         (lambda value: value.update(converted={"GIF": -1}), r"converted\['GIF'\] is -1, not a number from 0"),
         (lambda value: value.update(appends="1"), "appends is '1', not a whole number"),

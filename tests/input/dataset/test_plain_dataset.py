@@ -505,7 +505,7 @@ def test_features_that_cannot_be_fed_are_corrected_in_features(tmp_path: Path, f
     ):
         make_input_fn(TFRecordFiles(path, [feature, LABEL]), training=True)
     folder = write_dataset(str(tmp_path / "d"), {"train": [STORED]}, [feature, LABEL], layout="", shards=1)
-    with pytest.raises(FeatureError, match=rf"{message}\. Convert the dataset again\.$"):
+    with pytest.raises(FeatureError, match=rf"{message}\. Pass parse= to make_input_fn"):
         make_input_fn(folder, "train", training=True)
 
 

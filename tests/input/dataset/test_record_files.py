@@ -27,8 +27,8 @@ def test_files_are_paths(kind: Any, files: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"features": "label"}, UsageError, r"features='label': pass a sequence of tpudata.format.Feature"),
-        ({"features": [LABEL, "x"]}, UsageError, "pass a sequence of tpudata.format.Feature"),
+        ({"features": "label"}, UsageError, r"not a sequence of tpudata.format.Feature \(got str\)"),
+        ({"features": [LABEL, "x"]}, UsageError, r"not a sequence of tpudata.format.Feature \(got list\)"),
         ({"features": [LABEL, LABEL]}, FeatureError, "two have one name: label, label"),
         ({"features": [LABEL], "label": "y"}, FeatureError, "label='y': the records have label"),
         ({"label": "y"}, FeatureError, "label='y': the records have no features"),

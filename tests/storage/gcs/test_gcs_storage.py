@@ -19,7 +19,7 @@ from google.api_core import exceptions as api
 
 from scripts.fake_gcs import FakeGcs, Fault
 from tpudata.errors import StorageError, StorageUnavailableError, UsageError
-from tpudata.storage import Storage, expand, storage_for
+from tpudata.storage import Entry, Storage, expand, storage_for
 from tpudata.storage.gcs import GcsStorage, session
 from tpudata.storage.gcs.errors import _failure
 from tpudata.storage.gcs.retry_policy import RetryPolicy
@@ -325,7 +325,7 @@ def test_odd_names(store: FakeGcs, gcs: Storage, name: str, data: bytes) -> None
     assert store.buckets["b"].keys() == {f"deep er/{name}/{name}"}
     (folder,) = gcs.list("gs://b/deep er")
     assert (folder.name, folder.is_folder) == (name, True)
-    due = (path, name, len(data), False, google_crc32c.value(data))
+    due = Entry(path, name, len(data), False, google_crc32c.value(data))
     assert gcs.list(folder.path) == [due]
     assert gcs.stat(path) == due
     assert gcs.read(path) == gcs.read_range(path, 0, 100) == data

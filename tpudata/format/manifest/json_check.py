@@ -81,6 +81,10 @@ def check_manifest_json(value: Any) -> None:
     for name in ("rejected", "converted", "counts"):
         for reason, count in value.get(name, {}).items():
             _check(f"{name}[{reason!r}]", count, (int,))
+    warnings = value.get("warnings", {})
+    _check("warnings", warnings, (dict,))
+    for kind, line in warnings.items():
+        _check(f"warnings[{kind!r}]", line, (str,))
     _check("appends", value.get("appends", 0), (int,))
     rejects = value.get("rejects", [])
     _check("rejects", rejects, (list,))

@@ -18,6 +18,7 @@
     counts           {what: count} of a conversion of text: documents, tokens, padding, dropped and unknown tokens, duplicates;
                      of `tpudata reshard`: quarantined records that were omitted, inputs that were rejected_before
     real_token_share share of tokens in sequences that are not padding: follows from counts; missing for other layouts
+    warnings         {kind: line} of what the conversion met in its input; missing if that was nothing
     keys             whether index/ has the keys of every shard, see tpudata.format.shards.keys
     dali_index       whether index/ has an index for DALI of every shard, see tpudata.format.shards.dali_index
     tfds             name and version for TFDS, such as "pets:1.0.0", or null; see tpudata.format.tfds
@@ -82,6 +83,7 @@ class Manifest:
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     tfds: str | None = None
     dali_index: bool = False
+    warnings: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_version(self.format_version)
@@ -165,6 +167,8 @@ class Manifest:
             "options": dict(self.options),
             "source": dataclasses.asdict(self.source),
         }
+        if self.warnings:
+            value["warnings"] = dict(self.warnings)
         if self.real_token_share is not None:
             value["real_token_share"] = round(self.real_token_share, 6)
         data = (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(
@@ -209,6 +213,7 @@ class Manifest:
                 counts=value.get("counts", {}),
                 tfds=value.get("tfds"),
                 dali_index=value.get("dali_index", False),
+                warnings=value.get("warnings", {}),
             )
         except DatasetError as error:
             raise DatasetError(f"{path}: {error}") from None

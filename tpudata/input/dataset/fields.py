@@ -21,6 +21,8 @@ _CHANNELS = (1, 3, 4)
 PADDING = -(2**31)
 # Fix for a record that does not match the manifest.
 CONVERT_AGAIN = "Convert the dataset again."
+# Fix for features that match the manifest and cannot be fed: converted again, they would be the same.
+PARSE = "Pass parse= to make_input_fn, which takes records apart itself."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +115,7 @@ def select_fields(
     sequence_length: int | None = None,
     truncate: bool = False,
     buckets: Sequence[int] | None = None,
-    hint: str = CONVERT_AGAIN,
+    hint: str = PARSE,
 ) -> Fields:
     """Choose the fields that are read of each record.
 

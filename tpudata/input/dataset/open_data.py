@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Dataset, open_dataset
-from tpudata.input.dataset.fields import CONVERT_AGAIN, Fields, select_fields
+from tpudata.input.dataset.fields import PARSE, Fields, select_fields
 from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset, open_files
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, RecordFiles, TextLineFiles, TFRecordFiles
 from tpudata.input.dataset.shards import check_shards
@@ -142,5 +142,5 @@ def fields_of(
         truncate=sequences.truncate,
         buckets=sequences.buckets,
         label_name=None if files is None else files.label,
-        hint=dataset.hint if isinstance(dataset, PlainDataset) else CONVERT_AGAIN,
+        hint=dataset.hint if isinstance(dataset, PlainDataset) else PARSE,
     )

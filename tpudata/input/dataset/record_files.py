@@ -49,7 +49,10 @@ class TFRecordFiles:
     def __post_init__(self) -> None:
         _check_paths(self.files)
         if not isinstance(self.features, Sequence) or not all(isinstance(f, Feature) for f in self.features):
-            raise UsageError(f"features={self.features!r}: pass a sequence of tpudata.format.Feature.")
+            got = type(self.features).__name__
+            raise UsageError(
+                f"features: not a sequence of tpudata.format.Feature (got {got}). Pass [Feature(...), ...]."
+            )
         names = [feature.name for feature in self.features]
         if len(set(names)) != len(names):
             raise FeatureError(f"features: two have one name: {', '.join(sorted(names))}. Omit one.")

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from tpudata.errors import StorageError
 from tpudata.storage.interface import Entry
 from tpudata.storage.local.errors import WRITTEN, named, storage_error
 from tpudata.storage.local.listing import cut_names, names_in
@@ -40,7 +39,7 @@ class LocalStorage:
     def list(self, folder: str) -> list[Entry]:
         """Return what is directly inside a folder, sorted by name."""
         with named("listed", folder), os.scandir(folder) as entries:
-            return sorted(map(_entry, entries), key=operator.attrgetter("name"))
+            return sorted((_entry(entry).checked() for entry in entries), key=operator.attrgetter("name"))
 
     @property
     def lists_deep(self) -> bool:
@@ -70,7 +69,7 @@ class LocalStorage:
             except (FileNotFoundError, NotADirectoryError, ValueError):
                 # Python raises ValueError for a name that no file can have: one with a NUL.
                 return None
-        return _entry_of(path, Path(path).name, found)
+        return _entry_of(path, Path(path).name, found).checked()
 
     def read(self, path: str, size: int | None = None) -> bytes:
         """Return a whole file."""
@@ -269,7 +268,5 @@ def _entry_at(path: str, name: str, stat: Callable[[], os.stat_result] | None = 
 def _entry_of(path: str, name: str, found: os.stat_result) -> Entry:
     if stat_bits.S_ISREG(found.st_mode):
         return Entry(path, name, found.st_size, False)
-    if not stat_bits.S_ISDIR(found.st_mode):
-        # Reading a pipe or a device could block or never end.
-        raise StorageError(f"{path}: neither a file nor a folder. Move it away, or pass another path.")
-    return Entry(path, name, 0, True)
+    is_folder = stat_bits.S_ISDIR(found.st_mode)
+    return Entry(path, name, 0, is_folder, is_special=not is_folder)

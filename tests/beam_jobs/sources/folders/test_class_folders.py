@@ -58,7 +58,7 @@ def test_what_is_no_input(tmp_path: Path) -> None:
     for name, message in (
         ("nowhere", "is not there. Name a folder"),
         ("empty", "has no subfolders"),
-        ("a", "files next to its subfolders"),
+        ("a", "has files, such as 0.jpg, and no folders of classes"),
         ("a/0.jpg", "is one image"),
         ("empty.csv", "is empty"),
         ("binary", "no known form"),
@@ -72,3 +72,36 @@ def test_class_folders_are_converted(tmp_path: Path) -> None:
     assert converted(tmp_path / "in", tmp_path / "out") == {
         "train": {b"cat/0.jpg": (0, jpeg(0)), b"dog/1.jpg": (1, jpeg(1))}
     }
+
+
+def test_label_type_makes_numbers_of_folders_labels(tmp_path: Path) -> None:
+    names = ["0", "2", "10"]
+    write_files(tmp_path / "in", {f"{name}/0.jpg": jpeg(number) for number, name in enumerate(names)})
+    integers = SourceOptions(label_type="int")
+    assert opened(tmp_path / "in").labels == Labels(("0", "10", "2"))
+    assert opened(tmp_path / "in", integers).labels == Labels(tuple(map(str, range(11))))
+    found = opened(f"{tmp_path}/in/*/*.jpg", integers)
+    assert (found.integer_labels, {labels for _, labels, _ in summary(found).values()}) == (
+        True,
+        {("0",), ("2",), ("10",)},
+    )
+    write_files(tmp_path, {"names.txt": "\n".join("abcdefghijk").encode()})
+    named = opened(tmp_path / "in", SourceOptions(label_type="int", labels_file=f"{tmp_path}/names.txt"))
+    assert {labels for _, labels, _ in summary(named).values()} == {("a",), ("c",), ("k",)}
+    for name, message in (
+        ("cat", "is no whole number"),
+        ("01", "is no whole number"),
+        ("20190101", "more than 1,000,000"),
+    ):
+        write_files(tmp_path / name, {f"{name}/0.jpg": jpeg(0), "0/1.jpg": jpeg(1)})
+        with pytest.raises(SourceError, match=rf"{name}/{name}: with --label-type int, .*{message}"):
+            opened(tmp_path / name, integers)
+    write_files(tmp_path / "years", {"2019/0.jpg": jpeg(0), "20190/1.jpg": jpeg(1)})
+    with pytest.raises(SourceError, match=r"years/20190: label 20190 makes 20,191 classes"):
+        opened(tmp_path / "years", integers)
+
+
+def test_label_type_is_rejected_without_labels_that_it_could_be_of(tmp_path: Path) -> None:
+    write_files(tmp_path, {"train/n01440764/n01440764_1.JPEG": jpeg(0)})
+    with pytest.raises(UsageError, match=r"--label-type is for .* and for folders of classes, and .* is none of these"):
+        opened(tmp_path, SourceOptions(label_type="int"))

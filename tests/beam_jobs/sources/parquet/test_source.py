@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,14 @@ def test_the_command_reads_one_footer_and_holds_no_row_groups(tmp_path: Path) ->
     assert len([unit for part in whole for unit in source.units(part, [])]) == 400
     with pytest.raises(CorruptionError, match=r"train-99999\.parquet"):
         list(source.units(last, []))
+
+
+def test_a_label_that_is_not_utf8_is_a_bad_record(tmp_path: Path) -> None:
+    offsets, texts = pa.py_buffer(struct.pack("<3i", 0, 3, 6)), pa.py_buffer(b"c\xe9tdog")
+    labels = pa.Array.from_buffers(pa.string(), 2, [None, offsets, texts])
+    parquet.write_table(pa.table({"image": [jpeg(0), jpeg(1)], "label": labels}), tmp_path / "a.parquet")
+    found, rejected = listed_and_rejected(opened(tmp_path / "a.parquet"))
+    assert [reference.labels for reference in found] == [("dog",)]
+    assert [(error.key, error.reason) for error in rejected] == [
+        ("a.parquet:0", "its label is not UTF-8: b'c\\xe9t'; write it as UTF-8")
+    ]

@@ -89,7 +89,8 @@ def test_every_reference_comes_once_and_is_counted(tmp_path: Path) -> None:
     sampled = [key for data in aside[SAMPLE] for key in Pack.from_bytes(data).keys]
     assert sampled
     assert set(sampled) < {item.key for item in items}
-    assert aside[COUNTS] == [InputCounts(), InputCounts()]
+    classes = {split: {f"class {number}" for number in range(5)} for split in ("test", "train")}
+    assert aside[COUNTS] == [InputCounts(classes=classes), InputCounts(classes=classes)]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -119,7 +120,8 @@ BAD = [BadRecordError("/in/a", "cut: 3 of 7 bytes"), BadRecordError("/in/list.cs
 def test_rejections_are_listed_and_counted_by_kind(tmp_path: Path) -> None:
     references, aside = listed(tmp_path, [file(1), *BAD, file(2), "/in/.x"], ["/in/.y", file(4)], on_bad_record="skip")
     assert references == [file(1), file(2), file(4)]
-    assert aside[COUNTS] == [InputCounts(1, {"cut": 1, "it is gone": 1}), InputCounts(1)]
+    first = InputCounts(1, {"cut": 1, "it is gone": 1}, classes={"train": {"class 1", "class 2"}})
+    assert aside[COUNTS] == [first, InputCounts(1, classes={"train": {"class 4"}})]
     (path,) = (tmp_path / "rejects").iterdir()
     assert [json.loads(line) for line in path.read_bytes().splitlines()] == [
         {"source": "/in/a", "offset": None, "reason": "cut: 3 of 7 bytes"},

@@ -1,0 +1,231 @@
+"""Warnings of a conversion: a line for each thing about its input that a person would want to know, and what does the other thing.
+
+Each is there only if the thing was seen. They follow from the notes of the listing, the classes by split, and what the source says
+of itself, so they are the same on every engine and in a dry run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from beam_jobs.planning.input_counts import InputCounts
+from beam_jobs.references import notes
+from beam_jobs.sources.classes import is_integer_label
+from beam_jobs.sources.options import SourceOptions
+from beam_jobs.sources.source import Source
+from tpudata.console.tables import count_text, counted
+
+# Names that folders of images have next to folders of something else, and classes hardly.
+_KINDS_OF_FILES = frozenset(
+    f"{name}{plural}"
+    for name in (
+        "annotation",
+        "gt",
+        "image",
+        "img",
+        "imageset",
+        "jpegimage",
+        "label",
+        "mask",
+        "picture",
+        "segmentation",
+    )
+    for plural in ("", "s")
+)
+# A split's name, and what is no letter after it: train2017, test1, val_images.
+_LIKE_A_SPLIT = re.compile(r"(train(ing)?|val(id(ation)?)?|dev|test(ing)?)([^a-z].*)?", re.IGNORECASE | re.DOTALL)
+# Samples of which more than half have a class that no other has, this many or with blanks in their classes, have captions.
+_MANY_SAMPLES = 100
+_SHOWN = notes.MOST_EXAMPLES - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFacts:
+    """What is known of an input before it is listed.
+
+    Attributes:
+        splits: those that names in the input stand for.
+        classes: class names that are known.
+        has_folders: whether classes are named by folders.
+        is_ordered: whether a flag says how classes are numbered.
+    """
+
+    splits: frozenset[str] = frozenset()
+    classes: tuple[str, ...] = ()
+    has_folders: bool = False
+    is_ordered: bool = False
+
+    @classmethod
+    def of(cls, source: Source, options: SourceOptions) -> InputFacts:
+        """Return what a source of images knows; those of installed packages need not have `named_splits` and `folder_classes`."""
+        is_ordered = options.labels_file is not None or options.label_type is not None
+        return cls(
+            getattr(source, "named_splits", frozenset()),
+            () if source.labels is None else source.labels.names,
+            bool(source.has_classes and getattr(source, "folder_classes", False)),
+            is_ordered,
+        )
+
+
+def warning_lines(
+    facts: InputFacts, counts: InputCounts, records: Mapping[str, int], *, appends: bool
+) -> dict[str, str]:
+    """Return the warnings by kind, in the order in which they are printed.
+
+    Args:
+        facts: about the input.
+        counts: of the listing.
+        records: number of records by split.
+        appends: whether these are added to a dataset, which has other records of the splits and classes.
+    """
+    lines = _noted(counts.notes)
+    lines |= _captions(counts, sum(records.values()))
+    names = set(facts.classes).union(*counts.classes.values())
+    if not facts.is_ordered:
+        lines |= _alike(names)
+    if not appends:
+        lines |= _folders(facts, names)
+        lines |= _splits(facts, counts.classes, records)
+    return lines
+
+
+def _noted(noted: notes.Notes) -> dict[str, str]:
+    lines = {}
+    if columns := noted.examples(notes.COLUMNS):
+        lines[notes.COLUMNS] = f"columns that are not stored: {_listed(columns)}; pass --field NAME:str to store one"
+    lines_of, rows = noted.examples(notes.FOUND_LINES), noted.examples(notes.FOUND_ROWS)
+    if lines_of and rows:
+        lines[notes.FOUND_LINES] = (
+            f"files that were read as lines, next to files of rows such as {rows[0]}: {_listed(lines_of)}; name the files of rows"
+            f" by a pattern, such as --input 'DIR/**/*.{rows[0].rpartition('.')[2]}'"
+        )
+    if columns := noted.examples(notes.IMAGE_COLUMNS):
+        lines[notes.IMAGE_COLUMNS] = (
+            f"columns that are not stored: {_listed(columns)}; a CSV or JSONL list of files stores further columns"
+        )
+    if fields := noted.examples(notes.SAMPLE_FIELDS):
+        lines[notes.SAMPLE_FIELDS] = (
+            f"fields of samples that are not stored: {_listed(fields)}; a CSV or JSONL list of files stores further columns"
+        )
+    if len(folders := noted.examples(notes.TEXT_FOLDERS)) > 1:
+        lines[notes.TEXT_FOLDERS] = (
+            f"names of folders that are not stored: {_listed(folders)}; if they are classes, write JSONL rows and pass --field"
+            " text --field label:str"
+        )
+    if labels := noted.examples(notes.LABEL_BLANKS):
+        lines[notes.LABEL_BLANKS] = (
+            f"blanks around {counted(noted.count(notes.LABEL_BLANKS), 'label')} were removed, such as {labels[0]!r}; write"
+            " labels without them"
+        )
+    sets = defaultdict(list)
+    for split, _, name in (example.partition("/") for example in noted.examples(notes.IDX_SETS)):
+        sets[split].append(name)
+    if several := next(((split, names) for split, names in sets.items() if len(names) > 1), None):
+        split, names = several
+        lines[notes.IDX_SETS] = (
+            f"several sets of IDX files become one in {split}: {_listed(names)}; name one set by a pattern, such as --input"
+            " 'DIR/PREFIX-*'"
+        )
+    return lines
+
+
+def _captions(counts: InputCounts, records: int) -> dict[str, str]:
+    samples, names = counts.notes.count(notes.TEXT_CLASSES), set[str]().union(*counts.classes.values())
+    if not samples or 2 * len(names) <= records:
+        return {}
+    if records < _MANY_SAMPLES and sum(" " in name for name in names) * 2 < len(names):
+        return {}
+    return {
+        notes.TEXT_CLASSES: f"the .txt of {counted(samples, 'sample')} was taken for its class, which makes"
+        f" {counted(len(names), 'class', 'classes')}; if these are captions, pass --unlabelled"
+    }
+
+
+def _alike(names: Collection[str]) -> dict[str, str]:
+    groups: dict[str, list[str]] = defaultdict(list)
+    # Labels that are numbers may be a million.
+    for name in sorted(name for name in names if not name.isdecimal()):
+        groups[" ".join(unicodedata.normalize("NFC", name).casefold().split())].append(name)
+    alike = [group for group in groups.values() if len(group) > 1]
+    if not alike:
+        return {}
+    shown = [" and ".join(map(_distinct, group)) for group in alike]
+    return {
+        "classes_alike": f"classes that differ in case, blanks or the form of Unicode alone: {_listed(shown)}; rename them if"
+        " they are one class"
+    }
+
+
+def _distinct(name: str) -> str:
+    """Return a name so that its blanks and its form of Unicode show."""
+    return ascii(name) if unicodedata.normalize("NFC", name) != unicodedata.normalize("NFD", name) else repr(name)
+
+
+def _folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
+    if not facts.has_folders or not names:
+        return {}
+    lines, ordered = {}, sorted(names)
+    files, splits = ([name for name in ordered if fits(name)] for fits in (_is_kind_of_file, _is_like_a_split))
+    if len(files) > 1 or files == ordered:
+        lines["folders_of_files"] = (
+            f"{_folders_named(files)} taken for {_classes(files)}; if that is wrong, pass --input DIR/{files[0]} --unlabelled"
+        )
+    if len(splits) > 1:
+        lines["folders_like_splits"] = (
+            f"{_folders_named(splits)} taken for {_classes(splits)}; if they are splits, name them train, validation and test, or"
+            f" pass --input DIR/{splits[-1]}"
+        )
+    is_numeric = all(map(is_integer_label, ordered)) and not facts.is_ordered
+    if is_numeric and (moved := next(((n, name) for n, name in enumerate(ordered) if str(n) != name), None)):
+        number, name = moved
+        lines["numeric_folders"] = (
+            f"folders named by numbers get labels in the order of their text: folder {name} is label {number}; pass"
+            f" --label-type int to make it label {name}"
+        )
+    return lines
+
+
+def _folders_named(names: Sequence[str]) -> str:
+    return f"the folder{'s' * (len(names) > 1)} {_listed(names)} {'were' if len(names) > 1 else 'was'}"
+
+
+def _classes(names: Sequence[str]) -> str:
+    return "classes" if len(names) > 1 else "a class"
+
+
+def _is_kind_of_file(name: str) -> bool:
+    return name.lower() in _KINDS_OF_FILES
+
+
+def _is_like_a_split(name: str) -> bool:
+    return _LIKE_A_SPLIT.fullmatch(name) is not None
+
+
+def _splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping[str, int]) -> dict[str, str]:
+    lines = {}
+    if empty := sorted(facts.splits - records.keys()):
+        lines["empty_splits"] = (
+            f"no record in {_listed(empty)}, although files or folders of the input are named so; add records, or remove them"
+        )
+    if len(records) > 1:
+        found = {split: classes.get(split, set()) for split in sorted(records)}
+        parts = []
+        for split, names in found.items():
+            alone = names.difference(*(others for other, others in found.items() if other != split))
+            if alone:
+                parts.append(f"{count_text(len(alone))} in {split} ({_listed(sorted(alone))})")
+        if parts:
+            lines["classes_of_one_split"] = (
+                f"classes that only one split has: {', '.join(parts)}; add records of them, or correct their names"
+            )
+    return lines
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Return the first names, and whether there are more; bytes of file names that are not UTF-8 as escapes."""
+    every = [name.encode(errors="backslashreplace").decode() for name in names]
+    return ", ".join(every[:_SHOWN]) + (", ..." if len(every) > _SHOWN else "")
