@@ -5,9 +5,11 @@ import math
 import re
 import shutil
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -268,6 +270,45 @@ def test_a_damaged_checkpoint_is_told_in_a_line(
     path.write_bytes(path.read_bytes()[:100])
     assert train_job(digits_dataset, folder, "--mode=eval") == 1
     assert "model.ckpt-40 cannot be read" in capsys.readouterr().err
+
+
+def _folder_in_place_of(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _save_step(folder: Path, step: Any) -> None:
+    """Replace the global step of a checkpoint."""
+    values = {name: tf.train.load_variable(str(folder), name) for name, _ in tf.train.list_variables(str(folder))}
+    values["global_step"] = np.asarray(step)
+    tf.raw_ops.SaveV2(
+        prefix=str(folder / "model.ckpt-40"),
+        tensor_names=list(values),
+        shape_and_slices=[""] * len(values),
+        tensors=list(values.values()),
+    )
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "predict", "export"])
+def test_a_checkpoint_that_cannot_be_used_is_one_line_in_each_mode(
+    mode: str, model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damages: list[tuple[Callable[[Path], None], str]] = [
+        (lambda folder: _folder_in_place_of(folder / "model.ckpt-40.index"), "cannot be read: "),
+        (lambda folder: _folder_in_place_of(folder / "model.ckpt-40.data-00000-of-00001"), "cannot be read: "),
+        (lambda folder: (folder / "model.ckpt-40.index").write_bytes(b"x" * 500) and None, "cannot be read: not an"),
+        (lambda folder: _save_step(folder, [1, 2]), "global_step: not a step (got int64(2,), expected one integer"),
+        (lambda folder: _save_step(folder, b"x"), "global_step: not a step (got b'x', expected one integer"),
+        (lambda folder: _save_step(folder, math.nan), "global_step: not a step (got nan, expected one integer"),
+        (lambda folder: _save_step(folder, -3), "global_step: not a step (got -3, expected one integer"),
+    ]
+    for number, (damage, message) in enumerate(damages):
+        folder = Path(shutil.copytree(model_dir, tmp_path / f"{number}"))
+        damage(folder)
+        assert train_job(digits_dataset, folder, f"--mode={mode}", "--train-steps=50") == 1
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+        assert line.startswith(f"tpudata: error: {folder / 'model.ckpt-40'}")
+        assert message in line
 
 
 @pytest.mark.parametrize(
