@@ -12,12 +12,13 @@ from tpudata._version import __version__
 from tpudata.format import Dataset
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import TrainOptions
+from tpudata.train.outputs.places import writes_model_dir
 
 _PACKAGES = ("tensorflow", "tensorflow-tpu", "tf_keras", "keras", "numpy")
 
 
 def record_run(options: TrainOptions, dataset: Dataset, params: dict[str, Any]) -> None:
-    """Print the full configuration with the versions that run it, and save it in the model's folder.
+    """Print the full configuration with the versions that run it, and save it in the model's folder, if the run writes there.
 
     The file is JSON with sorted keys: `train_config.json`, or MODE_config.json if the run does not train.
 
@@ -40,12 +41,14 @@ def record_run(options: TrainOptions, dataset: Dataset, params: dict[str, Any]) 
         "versions": {"tpudata": __version__, "python": platform.python_version(), **_versions()},
     }
     name = "train_config.json" if options.trains else f"{options.mode}_config.json"
-    write_json(options.model_dir, name, record)
+    is_saved = writes_model_dir(options)
+    if is_saved:
+        write_json(options.model_dir, name, record)
     shown = {key: value for key, value in record["options"].items() if key != "params"}
     settings = {**shown, **{f"params.{key}": value for key, value in params.items()}}
     words = [f"{key}={json.dumps(value)}" for key, value in settings.items() if value is not None]
     versions = [f"{name} {version}" for name, version in record["versions"].items()]
-    print(f"configuration, saved in {name}:")
+    print(f"configuration, saved in {name}:" if is_saved else "configuration:")
     wrapper = textwrap.TextWrapper(
         118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
     )
