@@ -24,7 +24,8 @@ from tpudata.train.job import prepare
 from tpudata.train.options.flags import parse_options
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.closing_table import closing_table
-from tpudata.train.outputs.places import chosen_checkpoint
+from tpudata.train.outputs.history import explained_differences, require_same_data
+from tpudata.train.outputs.places import chosen_checkpoint, writes_model_dir
 from tpudata.train.outputs.record import record_run
 
 
@@ -89,9 +90,20 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         raise UsageError(
             f"--mode {options.mode}: {options.model_dir} has no checkpoint. Train first, with --mode train or train_and_eval."
         )
+    before = job.history.trained_before(job.first_step) if options.trains else None
+    will_train = options.trains and job.first_step < options.train_steps
+    if before is not None and will_train:
+        require_same_data(options, before.configuration, job.configuration, job.first_step)
     check_model(job)
     if job.estimator.config.is_chief:
-        record_run(options, job.dataset, job.params)
+        # A run that has nothing to train leaves the record of what was trained.
+        is_saved = will_train if options.trains else writes_model_dir(options)
+        record_run(options, job.configuration, is_saved=is_saved)
+        if will_train:
+            changes = "" if before is None else explained_differences(before, job.section)
+            if changes:
+                print(f"{changes}\n", flush=True)
+            job.history.write(options.model_dir, job.section)
     outcome = MODE_FUNCTIONS[options.mode](job, checkpoint)
     print(f"{closing_table(outcome.rows, outcome.metrics)}\nmodel: {options.model_dir}{outcome.written}")
     return dict(outcome.metrics)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import tpudata
 from tpudata.format import Dataset
+from tpudata.train.continued_input import ContinuedInput
 from tpudata.train.options.train_options import TrainOptions
+from tpudata.train.outputs.history import Section
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -52,8 +54,13 @@ def _request(params: Mapping[str, Any], context: tf.distribute.InputContext, sta
     return (params["batch_size"], *hosts, start_step)
 
 
-def training_input(options: TrainOptions, dataset: Dataset) -> CheckedInput:
+def training_input(options: TrainOptions, dataset: Dataset, section: Section) -> CheckedInput:
     """Return the input of training.
+
+    Args:
+        options: options of the run.
+        dataset: the dataset that is read.
+        section: section of the model's history that is trained.
 
     Raises:
         UsageError: an option does not fit the dataset.
@@ -78,7 +85,7 @@ def training_input(options: TrainOptions, dataset: Dataset) -> CheckedInput:
         seed=options.seed,
         cache="auto",
     )
-    return CheckedInput(made)
+    return CheckedInput(ContinuedInput(made, section))
 
 
 def evaluation_input(options: TrainOptions, dataset: Dataset) -> CheckedInput:

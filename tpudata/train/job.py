@@ -16,7 +16,9 @@ from tpudata.models import check_model_name, get_model, make_model_fn
 from tpudata.train.input import CheckedInput, evaluation_input, training_input
 from tpudata.train.model import label_of, make_estimator, model_params
 from tpudata.train.options.train_options import TrainOptions
+from tpudata.train.outputs.history import History, Section
 from tpudata.train.outputs.places import check_places, check_splits
+from tpudata.train.outputs.record import configuration_of
 
 if TYPE_CHECKING:
     from tpudata.estimator import TPUEstimator
@@ -41,9 +43,31 @@ class Job:
     estimator: TPUEstimator
 
     @functools.cached_property
+    def configuration(self) -> dict[str, Any]:
+        """The full configuration, as a JSON object."""
+        return configuration_of(self.options, self.dataset, self.params)
+
+    @functools.cached_property
+    def first_step(self) -> int:
+        """Steps that are done when the run begins."""
+        from tpudata.train.modes import global_step
+
+        return global_step(self.estimator) or 0
+
+    @functools.cached_property
+    def history(self) -> History:
+        """History of the model's folder when the run begins."""
+        return History.read(self.options.model_dir)
+
+    @functools.cached_property
+    def section(self) -> Section:
+        """Section of the history that this run trains."""
+        return self.history.section_at(self.first_step, self.configuration)
+
+    @functools.cached_property
     def training_input(self) -> CheckedInput:
         """Input of training."""
-        return training_input(self.options, self.dataset)
+        return training_input(self.options, self.dataset, self.section)
 
     @functools.cached_property
     def evaluation_input(self) -> CheckedInput:

@@ -49,7 +49,9 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise UsageError(f"--config {path}: the file must be a mapping, such as `model: mnist_cnn`, got {_written(found)}.")
+        raise UsageError(
+            f"--config {path}: the file must be a mapping, such as `model: mnist_cnn`, got {_written(found)}."
+        )
     values: dict[str, Any] = {}
     for key, value in found.items():
         name = str(key).replace("-", "_")

@@ -105,6 +105,11 @@ def _parser(prog: str) -> FlagParser:
     _add_numbers(parser)
     _add_devices(parser)
     _add_input(parser)
+    parser.add_switch(
+        "--allow-other-data",
+        default=TrainOptions.allow_other_data,
+        help="continue the training in --model-dir on another dataset than before (default: false)",
+    )
     parser.add_argument(
         "--checkpoint",
         metavar="PATH",

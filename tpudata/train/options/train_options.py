@@ -23,6 +23,7 @@ MODES_OF = {
     "num_predictions": ("predict",),
     "prompt": ("predict",),
     "cluster": ("train", "train_and_eval"),
+    "allow_other_data": ("train", "train_and_eval"),
     "checkpoint": ("eval", "predict", "export"),
     "output": ("predict", "export"),
     "continuous": ("eval",),
@@ -74,6 +75,7 @@ class TrainOptions:
         num_predictions: in mode `predict`, the number of records to predict; None for the whole split. With a prompt, the number
             of its continuations; None for one.
         prompt: in mode `predict`, a text to continue instead of predicting the split's records.
+        allow_other_data: whether training may continue in `model_dir` on another dataset than before, from its first record on.
         checkpoint: in the modes `eval`, `predict` and `export`, the checkpoint to use: a path, a folder for its newest, or "best"
             for the one that early stopping keeps in `model_dir`; None for the newest there.
         output: in mode `predict`, the file to write: CSV if its name ends in .csv, or else JSON Lines; None for `predictions.jsonl`
@@ -120,6 +122,7 @@ class TrainOptions:
     truncate: bool = False
     num_predictions: int | None = None
     prompt: str | None = None
+    allow_other_data: bool = False
     checkpoint: str | None = None
     output: str | None = None
     continuous: bool = False
