@@ -66,10 +66,29 @@ def training_input(options: TrainOptions, dataset: Dataset, section: Section) ->
         UsageError: an option does not fit the dataset.
         FeatureError: a feature has no static shape.
     """
+    return CheckedInput(ContinuedInput(_training_input_fn(options, dataset), section))
+
+
+def model_features(options: TrainOptions, dataset: Dataset) -> dict[str, Any]:
+    """Return the spec of the features of a training batch of one row, without weights; it raises the errors of training_input."""
+    import tensorflow as tf
+
+    # Eager operations would start TensorFlow, which a cluster's process must not do before it joins the others.
+    with tf.Graph().as_default():
+        return without_weights(_training_input_fn(options, dataset)({"batch_size": 1}).element_spec)
+
+
+def without_weights(spec: Any) -> dict[str, Any]:
+    """Return the features of an element's spec without the row and token weights that feeding adds."""
+    features = spec[0] if isinstance(spec, tuple) else spec
+    return {name: tensor for name, tensor in features.items() if name not in ("weights", "token_weights")}
+
+
+def _training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., tf.data.Dataset]:
     from tpudata.input import CutMix, MixUp, RandAugment, TrainCrop, make_input_fn
 
     mixes: dict[str, MixUp | CutMix] = {"mixup": MixUp(), "cutmix": CutMix()}
-    made = make_input_fn(
+    return make_input_fn(
         options.data,
         options.train_split,
         training=True,
@@ -85,7 +104,6 @@ def training_input(options: TrainOptions, dataset: Dataset, section: Section) ->
         seed=options.seed,
         cache="auto",
     )
-    return CheckedInput(ContinuedInput(made, section))
 
 
 def evaluation_input(options: TrainOptions, dataset: Dataset) -> CheckedInput:

@@ -13,7 +13,7 @@ from tpudata.console.loading import uncollected_loading
 from tpudata.console.quiet import quiet_loading
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.models import check_model_name, get_model, make_model_fn
-from tpudata.train.input import CheckedInput, evaluation_input, training_input
+from tpudata.train.input import CheckedInput, evaluation_input, model_features, training_input
 from tpudata.train.model import label_of, make_estimator, model_params
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.history import History, Section
@@ -93,7 +93,13 @@ def prepare(options: TrainOptions) -> Job:
     model = get_model(options.model)
     label = label_of(options, dataset)
     params = model_params(options, dataset, label)
-    estimator = make_estimator(options, make_model_fn(model, params), params)
+    model_fn = make_model_fn(model, params)
+    warm_start = None
+    if options.warm_start is not None:
+        from tpudata.train.warm_start import warm_start_settings
+
+        warm_start = warm_start_settings(options, model_fn, params, model_features(options, dataset))
+    estimator = make_estimator(options, model_fn, params, warm_start)
     return Job(options, dataset, label, params, estimator)
 
 

@@ -13,7 +13,7 @@ from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.tpu_check.result import require_none_rejected
 from tpudata.storage import storage_for
 from tpudata.train.evaluation import Evaluation, check_metric
-from tpudata.train.input import CheckedInput
+from tpudata.train.input import CheckedInput, without_weights
 from tpudata.train.job import Job
 from tpudata.train.outputs.closing_table import Row, closing_row
 from tpudata.train.outputs.predictions import write_predictions
@@ -99,10 +99,7 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
 def export_model(job: Job, checkpoint: str | None) -> Outcome:
     """Write the SavedModel; its inputs are the features of prediction, with any number of rows."""
     options = job.options
-    spec = job.evaluation_input.element_spec()
-    features = spec[0] if isinstance(spec, tuple) else spec
-    # Without the row and token weights that evaluation adds.
-    inputs = {name: tensor for name, tensor in features.items() if name not in ("weights", "token_weights")}
+    inputs = without_weights(job.evaluation_input.element_spec())
     folder = options.output or storage_for(options.model_dir).join(options.model_dir, EXPORT_NAME)
     receiver = export.build_raw_serving_input_receiver_fn(inputs)
     path = job.estimator.export_saved_model(folder, receiver, checkpoint_path=checkpoint).decode()

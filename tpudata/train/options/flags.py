@@ -105,6 +105,12 @@ def _parser(prog: str) -> FlagParser:
     _add_numbers(parser)
     _add_devices(parser)
     _add_input(parser)
+    parser.add_argument(
+        "--warm-start",
+        metavar="PATH",
+        help="start with the variables of another run's checkpoint, or the newest of its folder, while --model-dir has none; the "
+        "last layer starts anew if its size differs",
+    )
     parser.add_switch(
         "--allow-other-data",
         default=TrainOptions.allow_other_data,
