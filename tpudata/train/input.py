@@ -14,6 +14,9 @@ from tpudata.train.outputs.history import Section
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from tpudata.input import Images, Tokens
+    from tpudata.input.serving import ServingFeatures
+
 
 class CheckedInput:
     """An input_fn that does not make a dataset again that the check of the model has made, which takes 0.2 to 0.5 s.
@@ -98,9 +101,7 @@ def _training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[...,
             augment=RandAugment() if options.augment else None,
             mix=mixes.get(options.mix or ""),
         ),
-        tokens=tpudata.Tokens(
-            sequence_length=options.sequence_length, truncate=options.truncate, targets=_targets(dataset)
-        ),
+        tokens=_tokens(options, dataset),
         seed=options.seed,
         cache="auto",
     )
@@ -108,19 +109,34 @@ def _training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[...,
 
 def evaluation_input(options: TrainOptions, dataset: Dataset) -> CheckedInput:
     """Return the input of evaluation and prediction; it raises the errors of training_input."""
-    from tpudata.input import CentreCrop, make_input_fn
+    from tpudata.input import make_input_fn
 
     made = make_input_fn(
         options.data,
         options.eval_split,
         training=False,
-        images=tpudata.Images(size=options.image_size, crop=None if options.crop is None else CentreCrop(options.crop)),
-        tokens=tpudata.Tokens(
-            sequence_length=options.sequence_length, truncate=options.truncate, targets=_targets(dataset)
-        ),
+        images=_evaluation_images(options),
+        tokens=_tokens(options, dataset),
         cache="auto",
     )
     return CheckedInput(made)
+
+
+def serving_features(options: TrainOptions, dataset: Dataset) -> ServingFeatures:
+    """Return the steps from encoded images or records to the features of prediction; it raises the errors of training_input."""
+    from tpudata.input.serving import ServingFeatures
+
+    return ServingFeatures(dataset, _evaluation_images(options), _tokens(options, dataset))
+
+
+def _evaluation_images(options: TrainOptions) -> Images:
+    from tpudata.input import CentreCrop
+
+    return tpudata.Images(size=options.image_size, crop=None if options.crop is None else CentreCrop(options.crop))
+
+
+def _tokens(options: TrainOptions, dataset: Dataset) -> Tokens:
+    return tpudata.Tokens(sequence_length=options.sequence_length, truncate=options.truncate, targets=_targets(dataset))
 
 
 def _targets(dataset: Dataset) -> bool | None:
