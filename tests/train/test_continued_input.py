@@ -172,14 +172,15 @@ def test_a_damaged_history_is_one_line(data: Path, capsys: pytest.CaptureFixture
     assert train(data, 1, 20) == 0
     path = Path("m/train_history.json")
     first = read_json(path)["sections"][0]
-    for damaged in (
+    damages: list[Any] = [
         [],
         {"sections": 3},
         {"sections": [{**first, "position": -1}]},
         {"sections": [{**first, "order_batch_size": 0}]},
         {"sections": [{**first, "first_step": "0"}]},
         {"sections": [{**first, "configuration": {"options": []}}]},
-    ):
+    ]
+    for damaged in damages:
         capsys.readouterr()
         path.write_text(json.dumps(damaged))
         assert train(data, 2, 20) == 1

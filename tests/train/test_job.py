@@ -359,10 +359,10 @@ def _save_step(folder: Path, step: Any) -> None:
 def test_a_checkpoint_that_cannot_be_used_is_one_line_in_each_mode(
     mode: str, model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    damages: list[tuple[Callable[[Path], None], str]] = [
+    damages: list[tuple[Callable[[Path], Any], str]] = [
         (lambda folder: _folder_in_place_of(folder / "model.ckpt-40.index"), "cannot be read: "),
         (lambda folder: _folder_in_place_of(folder / "model.ckpt-40.data-00000-of-00001"), "cannot be read: "),
-        (lambda folder: (folder / "model.ckpt-40.index").write_bytes(b"x" * 500) and None, "cannot be read: not an"),
+        (lambda folder: (folder / "model.ckpt-40.index").write_bytes(b"x" * 500), "cannot be read: not an"),
         (lambda folder: _save_step(folder, [1, 2]), "global_step: not a step (got int64(2,), expected one integer"),
         (lambda folder: _save_step(folder, b"x"), "global_step: not a step (got b'x', expected one integer"),
         (lambda folder: _save_step(folder, math.nan), "global_step: not a step (got nan, expected one integer"),

@@ -137,7 +137,8 @@ def test_a_text_generator_goes_on_with_a_prompt(tmp_path: Path, capsys: pytest.C
     served = signatures["serving_default"](input_ids=prompts)
     assert served["generated_ids"].shape == (3, 12)
     records = stored_records(tmp_path / "d", "train")[:3]
-    prompts = tf.constant([np.frombuffer(decode_example(record)["input_ids"][0], "<i4") for record in records])
+    ids: list[Any] = [decode_example(record)["input_ids"][0] for record in records]
+    prompts = tf.constant([np.frombuffer(item, "<i4") for item in ids])
     for key, value in signatures["serving_default"](input_ids=prompts).items():
         np.testing.assert_array_equal(signatures["examples"](examples=tf.constant(records))[key], value)
 

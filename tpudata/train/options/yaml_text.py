@@ -43,7 +43,7 @@ def parse_yaml(text: str, place: str) -> Any:
 
 
 def _loader(yaml: Any) -> Any:
-    class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """Loader for which 4e-3 is a number, and a repeated key or deep nesting an error."""
 
         depth = 0

@@ -187,10 +187,13 @@ def _kept(configuration: Mapping[str, Any]) -> Any:
 def _sections(found: Any) -> tuple[Section, ...]:
     sections = []
     for item in found["sections"]:
-        numbers = [item["first_step"], item["position"], item["order_batch_size"]]
-        if not all(type(number) is int and 0 <= number < 2**53 for number in numbers) or numbers[2] < 1:
+        section = Section(
+            item["first_step"], item["position"], item["order_batch_size"], _checked(item["configuration"])
+        )
+        numbers = (section.first_step, section.position, section.order_batch_size)
+        if not all(type(number) is int and 0 <= number < 2**53 for number in numbers) or section.order_batch_size < 1:
             raise ValueError("a number is out of range")
-        sections.append(Section(*numbers, _checked(item["configuration"])))
+        sections.append(section)
     return tuple(sections)
 
 
