@@ -27,6 +27,7 @@ from tpudata.train.outputs.closing_table import closing_table
 from tpudata.train.outputs.history import explained_differences, require_same_data
 from tpudata.train.outputs.places import chosen_checkpoint, writes_model_dir
 from tpudata.train.outputs.record import record_run
+from tpudata.train.range_check import label_error
 
 
 def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
@@ -47,8 +48,8 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
     except TpudataError:
         raise
     except Exception as error:
-        # TensorFlow's reader wraps the message of a damaged record in pages of text.
-        known = reader_error(error)
+        # TensorFlow wraps the message of a damaged record, or of a label without an output, in pages of text.
+        known = reader_error(error) or label_error(options, error)
         if known is None:
             raise
         raise known from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tpudata
@@ -10,6 +10,7 @@ from tpudata.format import Dataset
 from tpudata.train.continued_input import ContinuedInput
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.history import Section
+from tpudata.train.range_check import RangeCheckedInput, ValueRange
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -57,19 +58,23 @@ def _request(params: Mapping[str, Any], context: tf.distribute.InputContext, sta
     return (params["batch_size"], *hosts, start_step)
 
 
-def training_input(options: TrainOptions, dataset: Dataset, section: Section) -> CheckedInput:
+def training_input(
+    options: TrainOptions, dataset: Dataset, section: Section, ranges: Sequence[ValueRange]
+) -> CheckedInput:
     """Return the input of training.
 
     Args:
         options: options of the run.
         dataset: the dataset that is read.
         section: section of the model's history that is trained.
+        ranges: values that the model can take.
 
     Raises:
         UsageError: an option does not fit the dataset.
         FeatureError: a feature has no static shape.
     """
-    return CheckedInput(ContinuedInput(_training_input_fn(options, dataset), section))
+    made = RangeCheckedInput(_training_input_fn(options, dataset), ranges)
+    return CheckedInput(ContinuedInput(made, section))
 
 
 def model_features(options: TrainOptions, dataset: Dataset) -> dict[str, Any]:
@@ -107,7 +112,7 @@ def _training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[...,
     )
 
 
-def evaluation_input(options: TrainOptions, dataset: Dataset) -> CheckedInput:
+def evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Sequence[ValueRange]) -> CheckedInput:
     """Return the input of evaluation and prediction; it raises the errors of training_input."""
     from tpudata.input import make_input_fn
 
@@ -119,7 +124,7 @@ def evaluation_input(options: TrainOptions, dataset: Dataset) -> CheckedInput:
         tokens=_tokens(options, dataset),
         cache="auto",
     )
-    return CheckedInput(made)
+    return CheckedInput(RangeCheckedInput(made, ranges))
 
 
 def serving_features(options: TrainOptions, dataset: Dataset) -> ServingFeatures:

@@ -19,6 +19,7 @@ from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.history import History, Section
 from tpudata.train.outputs.places import check_places, check_splits
 from tpudata.train.outputs.record import configuration_of
+from tpudata.train.range_check import value_ranges
 
 if TYPE_CHECKING:
     from tpudata.estimator import TPUEstimator
@@ -67,12 +68,17 @@ class Job:
     @functools.cached_property
     def training_input(self) -> CheckedInput:
         """Input of training."""
-        return training_input(self.options, self.dataset, self.section)
+        ranges = value_ranges(self.options, self.dataset, self.options.train_split, self.label, self.params)
+        return training_input(self.options, self.dataset, self.section, ranges)
 
     @functools.cached_property
     def evaluation_input(self) -> CheckedInput:
         """Input of evaluation and prediction."""
-        return evaluation_input(self.options, self.dataset)
+        ranges = value_ranges(self.options, self.dataset, self.options.eval_split, self.label, self.params)
+        if self.options.mode == "predict":
+            # Labels are not used, and may be unknown.
+            ranges = [item for item in ranges if not item.is_label]
+        return evaluation_input(self.options, self.dataset, ranges)
 
 
 def prepare(options: TrainOptions) -> Job:
