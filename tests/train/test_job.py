@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -20,7 +21,7 @@ from tests.helpers.forked import run as run_program
 from tests.train.jobs import newest_step, read_json, train_job
 from tpudata.cli import main
 from tpudata.estimator.devices.topology import Topology
-from tpudata.format import open_dataset
+from tpudata.format import Split, open_dataset, write_metadata
 from tpudata.train.model import label_of, model_params
 from tpudata.train.options.flags import parse_options
 
@@ -190,6 +191,20 @@ def test_what_cannot_be_done_writes_nothing(
     assert train_job(digits_dataset, folder, *flags) == code
     assert message in capsys.readouterr().err
     assert not folder.exists()
+
+
+def test_a_split_without_records_is_an_error_before_anything_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_digits(tmp_path / "data", {"train": 20, "validation": 20})
+    manifest = open_dataset(str(data)).manifest
+    for split, modes in (("validation", ["train_and_eval", "eval", "predict", "export"]), ("train", ["train"])):
+        splits = {**manifest.splits, split: Split(())}
+        write_metadata(str(data), dataclasses.replace(manifest, splits=splits), [str(digit) for digit in range(10)])
+        for mode in modes:
+            assert train_job(data, tmp_path / "m", f"--mode={mode}") == 1
+            assert f"split {split!r} has no records. Choose another split." in capsys.readouterr().err
+    assert not (tmp_path / "m").exists()
 
 
 def test_nothing_is_written_over_the_dataset(

@@ -14,10 +14,10 @@ _SCHEMES = ("file", "gs")
 
 
 def check_splits(options: TrainOptions, dataset: Dataset) -> None:
-    """Check that the dataset has the splits that the mode reads.
+    """Check that the dataset has the splits that the mode reads, with records.
 
     Raises:
-        DatasetError: the dataset lacks a split.
+        DatasetError: the dataset lacks a split, or it has no records.
     """
     splits = dataset.manifest.splits
     wanted = {"--train-split": options.train_split} if options.trains else {}
@@ -25,6 +25,7 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
         wanted["--eval-split"] = options.eval_split
     for flag, name in wanted.items():
         if name in splits:
+            dataset.kept(name)
             continue
         fixes = [f"Pass {flag} {' or '.join(splits)}", "convert again with --split train=0.9,validation=0.1"]
         if flag == "--eval-split" and options.mode == "train_and_eval":

@@ -147,6 +147,8 @@ class _Training:
                     self._stops |= parts.checkpointing.save(self.step)
                 parts.monitor.after_run(fetched)
             if not has_data:
+                if last_loss is None:
+                    _log.warning("train: the input has no batch (got 0 steps from step %d on). Check input_fn.", self.step)
                 _log.info("The input ended at step %d.", self.step)
                 break
         if last_loss is not None:
