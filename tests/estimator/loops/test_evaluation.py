@@ -177,7 +177,7 @@ def test_warns_of_an_input_without_a_batch(tmp_path: Path, caplog: pytest.LogCap
         "evaluate: the input has no batch, so that the loss is 0 and metrics are of no rows. Check input_fn.",
         "evaluate: the input has only rows of weight 0, so that the loss is 0 and metrics are of no rows. Check input_fn.",
         "predict: the input has no batch: there are no predictions. Check input_fn.",
-        "train: the input has no batch (got 0 steps from step 1 on). Check input_fn.",
+        "train: the input has no batch after step 1: nothing is trained. Check input_fn.",
     ]
 
 

@@ -21,7 +21,6 @@ from tpudata.estimator.loops.first_checkpoint import given_or_newest
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.steps.predict_step import PredictStep
 
-
 _log = logging.getLogger("tpudata")
 
 

@@ -148,7 +148,9 @@ class _Training:
                 parts.monitor.after_run(fetched)
             if not has_data:
                 if last_loss is None:
-                    _log.warning("train: the input has no batch (got 0 steps from step %d on). Check input_fn.", self.step)
+                    _log.warning(
+                        "train: the input has no batch after step %d: nothing is trained. Check input_fn.", self.step
+                    )
                 _log.info("The input ended at step %d.", self.step)
                 break
         if last_loss is not None:
