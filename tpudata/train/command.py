@@ -20,7 +20,7 @@ from typing import Any
 
 from tpudata.error_text import reader_error
 from tpudata.errors import TpudataError, UsageError
-from tpudata.train.job import prepare
+from tpudata.train.job import global_step, prepare
 from tpudata.train.options.flags import parse_options
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.closing_table import closing_table
@@ -81,7 +81,7 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     """
     job = prepare(options)
     # Imported late, as it loads TensorFlow.
-    from tpudata.train.modes import MODE_FUNCTIONS, check_model, global_step, rehearse
+    from tpudata.train.modes import MODE_FUNCTIONS, check_model, rehearse
 
     if options.rehearse:
         rehearse(job)

@@ -51,8 +51,6 @@ class Job:
     @functools.cached_property
     def first_step(self) -> int:
         """Steps that are done when the run begins."""
-        from tpudata.train.modes import global_step
-
         return global_step(self.estimator) or 0
 
     @functools.cached_property
@@ -107,6 +105,14 @@ def prepare(options: TrainOptions) -> Job:
         warm_start = warm_start_settings(options, model_fn, params, model_features(options, dataset))
     estimator = make_estimator(options, model_fn, params, warm_start)
     return Job(options, dataset, label, params, estimator)
+
+
+def global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
+    """Return the step of a checkpoint, by default the newest, or None if there is none."""
+    from tpudata.estimator.state.checkpoint import Checkpoint
+
+    path = checkpoint or estimator.latest_checkpoint()
+    return None if path is None else Checkpoint.open(path).step()
 
 
 def _show_progress() -> None:

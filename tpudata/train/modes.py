@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from tpudata.estimator import ModeKeys, TPUEstimator, check_tpu_compatibility
+from tpudata.estimator import ModeKeys, check_tpu_compatibility
 from tpudata.estimator.export.serving_input import NamedReceiver
-from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.tpu_check.result import require_none_rejected
 from tpudata.storage import storage_for
 from tpudata.train.evaluation import Evaluation, check_metric
 from tpudata.train.input import CheckedInput, serving_features, without_weights
-from tpudata.train.job import Job
+from tpudata.train.job import Job, global_step
 from tpudata.train.outputs.closing_table import Row, closing_row
 from tpudata.train.outputs.predictions import write_predictions
 from tpudata.train.outputs.prompt import prompt_input_fn, write_continuations
@@ -159,12 +158,6 @@ def check_model(job: Job) -> None:
         input_fn = _inference_input_fn(job)
         checked = input_fn.check if isinstance(input_fn, CheckedInput) else input_fn
         estimator.check_model(checked, ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT)
-
-
-def global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
-    """Return the step of a checkpoint, by default the newest, or None if there is none."""
-    path = checkpoint or estimator.latest_checkpoint()
-    return None if path is None else Checkpoint.open(path).step()
 
 
 def _evaluation(job: Job) -> Evaluation:
