@@ -77,15 +77,6 @@ def training_input(
     return CheckedInput(ContinuedInput(made, section))
 
 
-def model_features(options: TrainOptions, dataset: Dataset) -> dict[str, Any]:
-    """Return the spec of the features of a training batch of one row, without weights; it raises the errors of training_input."""
-    import tensorflow as tf
-
-    # Eager operations would start TensorFlow, which a cluster's process must not do before it joins the others.
-    with tf.Graph().as_default():
-        return without_weights(_training_input_fn(options, dataset)({"batch_size": 1}).element_spec)
-
-
 def without_weights(spec: Any) -> dict[str, Any]:
     """Return the features of an element's spec without the row and token weights that feeding adds."""
     features = spec[0] if isinstance(spec, tuple) else spec

@@ -13,7 +13,7 @@ from tpudata.console.loading import uncollected_loading
 from tpudata.console.quiet import quiet_loading
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.models import check_model_name, get_model, make_model_fn
-from tpudata.train.input import CheckedInput, evaluation_input, model_features, training_input
+from tpudata.train.input import CheckedInput, evaluation_input, serving_features, training_input
 from tpudata.train.model import label_of, make_estimator, model_params
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.history import History, Section
@@ -23,6 +23,9 @@ from tpudata.train.range_check import value_ranges
 
 if TYPE_CHECKING:
     from tpudata.estimator import TPUEstimator
+    from tpudata.train.warm_start import WarmStart
+
+_log = logging.getLogger("tpudata")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,13 +101,25 @@ def prepare(options: TrainOptions) -> Job:
     label = label_of(options, dataset)
     params = model_params(options, dataset, label)
     model_fn = make_model_fn(model, params)
-    warm_start = None
-    if options.warm_start is not None:
-        from tpudata.train.warm_start import warm_start_settings
-
-        warm_start = warm_start_settings(options, model_fn, params, model_features(options, dataset))
-    estimator = make_estimator(options, model_fn, params, warm_start)
+    warm_start = _warm_start(options)
+    estimator = make_estimator(options, model_fn, params, None if warm_start is None else warm_start.settings)
+    if warm_start is not None:
+        warm_start.choose(model_fn, params, serving_features(options, dataset))
     return Job(options, dataset, label, params, estimator)
+
+
+def _warm_start(options: TrainOptions) -> WarmStart | None:
+    """Return the warm start that the options ask for; None if training continues from a checkpoint in the model's folder."""
+    if options.warm_start is None:
+        return None
+    from tpudata.estimator.state.checkpoints import latest
+    from tpudata.train.warm_start import WarmStart
+
+    newest = latest(options.model_dir)
+    if newest is None:
+        return WarmStart(options)
+    _log.info("--warm-start is not needed: training continues from %s.", newest.prefix)
+    return None
 
 
 def global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
