@@ -372,7 +372,19 @@ def test_the_best_checkpoint_of_a_goal(tmp_path: Path) -> None:
         assert tf.train.latest_checkpoint(str(folder / "best")) == str(folder / "best" / f"model.ckpt-{best}")
 
 
-@pytest.mark.parametrize("text", ["", '{"metric": "loss", "evaluations": [1]}'])
+def test_values_of_other_records_do_not_stop_a_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained = Trained(tmp_path)
+    assert stop_early(tmp_path, trained, early_stop_patience=1).metrics["global_step"] == 6
+    assert stop_early(tmp_path, trained, early_stop_patience=1).metrics["global_step"] == 6
+    assert "starts again" not in capsys.readouterr().out
+    # It has got worse since step 4, by other records.
+    assert stop_early(tmp_path, trained, early_stop_patience=1, eval_split="test").metrics["global_step"] == 8
+    out = capsys.readouterr().out
+    assert "early stopping starts again: its values of before are loss of 1 records in validation\n" in out
+    assert _json(tmp_path / "early_stopping.json")["split"] == "test"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"metric": "loss", "evaluations": [1]}', "[" * 100_000])
 def test_a_damaged_record_of_evaluations(text: str, tmp_path: Path) -> None:
     (tmp_path / "early_stopping.json").write_text(text)
     with pytest.raises(TpudataError, match=r"early_stopping\.json is damaged\. Remove it"):

@@ -58,11 +58,14 @@ def test_starts_with_the_model_and_not_with_the_optimizer(
     assert train_job(digits_dataset, tmp_path / "first", *first, model=MODEL) == 0
     source = _values(tmp_path / "first", 5)
     assert np.abs(source["first/average"]).min() > 0
+    export = ["--mode=export", f"--output={tmp_path / 'export'}"]
+    assert train_job(digits_dataset, tmp_path / "first", *export, model=MODEL) == 0
+    (exported,) = (tmp_path / "export").iterdir()
     rest = {"first/kernel", "first/average"}
     with caplog.at_level(logging.INFO, logger="tpudata"):
         for name, flags, path in (
             ("same", [], tmp_path / "first"),
-            ("other", ["--param=outputs=12"], tmp_path / "first" / "model.ckpt-5.index"),
+            ("other", ["--param=outputs=12"], exported),
         ):
             words = ["--mode=train", "--train-steps=1", f"--warm-start={path}", *flags]
             assert train_job(digits_dataset, tmp_path / name, *words, model=MODEL) == 0
@@ -79,6 +82,7 @@ def test_starts_with_the_model_and_not_with_the_optimizer(
     path = tmp_path / "first" / "model.ckpt-5"
     assert f"--warm-start: 3 of the model's 3 variables from {path}." in caplog.text
     omitted = "the last layer starts anew, as its size differs: last/kernel (got (4, 10), expected (4, 12))."
+    path = exported / "variables" / "variables"
     assert f"--warm-start: 2 of the model's 3 variables from {path}; {omitted}" in caplog.text
     # The same command continues.
     words = ["--mode=train", "--train-steps=2", f"--warm-start={tmp_path / 'first'}"]
