@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.console.nearest import did_you_mean
-from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError, reason
+from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
 
 _GLOBAL_STEP = "global_step"
 # Errors that TensorFlow's reader raises for damaged files.
@@ -127,7 +127,7 @@ def read_tensor(reader: Any, prefix: str, name: str) -> Any:
 
 
 def _damaged(prefix: str, error: Exception) -> CheckpointError:
-    text = reason(error) if isinstance(error, tf.errors.OpError) else str(error).partition("\n")[0]
+    text = str(error).partition("\n")[0]
     return CheckpointError(
         f"{prefix} cannot be read: {text}. Restore its files, or pass the path of an older checkpoint; to continue "
         "training from that one, name it in the file 'checkpoint' of its folder."
