@@ -1,9 +1,7 @@
-"""Who takes an input_fn's batches: distribution strategies, Keras of both kinds, a session of TensorFlow 1, and plain loops."""
+"""Features of prediction from encoded images and from records: those that evaluation feeds."""
 
 from __future__ import annotations
 
-import importlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,59 +9,55 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers.datasets import Written
-from tests.helpers.forked import run
-from tpudata import Images, TextLineFiles, make_input_fn
+from tests.helpers.datasets import encode_image, write_dataset
+from tpudata import Images, Tokens, make_input_fn
+from tpudata.format import Feature, encode_example, open_dataset
+from tpudata.input import CentreCrop
+from tpudata.input.serving import ServingFeatures
 
-
-def test_mirrored_replicas_take_the_global_batch(raw_digits: Written) -> None:
-    done = run("-m", "tests.input.mirrored_program", raw_digits.path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    images, labels = raw_digits.images["test"], raw_digits.labels["test"]
-    right = sum(int(image.max()) % 10 == label for image, label in zip(images, labels, strict=True))
-    assert 0 < right < 101
-    assert found == {"replicas": 2, "same": 20, "right": right, "count": 101}
+v1 = tf.compat.v1
+LABEL = Feature("label", "int64", "int64", num_classes=3)
+RANDOM = np.random.default_rng(0)
+# Of several sizes; a JPEG is larger than four times the requested size, so that it is decoded at a fraction.
+PICTURES = [RANDOM.integers(0, 256, (height, width, 3), np.uint8) for height, width in ((40, 50), (33, 30), (160, 200))]
+FILES = [encode_image(picture, kind) for picture, kind in zip(PICTURES, ("PNG", "PNG", "JPEG"), strict=True)]
+PIXELS = RANDOM.integers(0, 256, (3, 6, 4, 1), np.uint8)
+ENCODED = Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image")
+RAW = Feature("image_raw", "bytes", "uint8", (6, 4, 1), "raw")
+SIZE = Feature("size", "float", "float32", (2,))
+IDS = Feature("input_ids", "int64", "int64", (None,))
 
 
 @pytest.mark.parametrize(
-    ("package", "batch_size"),
+    ("layout", "values", "images", "tokens", "files"),
     [
-        ("tf_keras", 40),
-        ("keras", 40),
-        *(pytest.param(name, 101, marks=pytest.mark.matrix) for name in ("tf_keras", "keras")),
+        ("imagenet", {ENCODED: FILES}, Images(crop=CentreCrop(24)), Tokens(), FILES),
+        ("imagenet", {ENCODED: FILES}, Images(size=(20, 24)), Tokens(), FILES),
+        ("raw", {RAW: [pixels.tobytes() for pixels in PIXELS]}, Images(), Tokens(), [encode_image(p) for p in PIXELS]),
+        ("mine", {ENCODED: FILES, SIZE: [[1.0, 2.0]] * 3}, Images(size=(20, 24)), Tokens(), None),
+        ("tokens", {IDS: [[1], [2, 3], [4, 5, 6, 7]]}, Images(), Tokens(sequence_length=5, targets=True), None),
     ],
+    ids=["crop", "size", "raw", "several", "tokens"],
 )
-def test_keras_evaluates_what_a_plain_loop_does(raw_digits: Written, package: str, batch_size: int) -> None:
-    keras = importlib.import_module(package)
-    options: Any = {"features": "image", "images": Images(dtype="float32"), "weights": "sample_weight"}
-    train = make_input_fn(raw_digits.path, "train", training=True, seed=1, **options)({"batch_size": 50})
-    test = make_input_fn(raw_digits.path, "test", training=False, **options)({"batch_size": batch_size})
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10)])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    metric = keras.metrics.SparseCategoricalCrossentropy(from_logits=True, name="entropy")
-    accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    model.compile("adam", loss, weighted_metrics=[metric, accuracy])
-    before = model.evaluate(test, verbose=0, return_dict=True)
-    model.fit(train, steps_per_epoch=6, epochs=3, shuffle=False, verbose=0)
-    after = model.evaluate(test, verbose=0, return_dict=True)
-    assert after["entropy"] < before["entropy"]
-    logits = np.asarray(model(np.stack(raw_digits.images["test"]).astype(np.float32) / 255), np.float64)
-    labels = np.array(raw_digits.labels["test"])
-    log_shares = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    assert after["accuracy"] == pytest.approx((logits.argmax(1) == labels).mean(), abs=1e-6)
-    assert after["entropy"] == pytest.approx(-log_shares[np.arange(101), labels].mean(), rel=1e-5)
-
-
-def test_a_session_of_tensorflow_1_takes_files(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("".join(f"{i}\n" for i in range(10)))
-    input_fn = make_input_fn(TextLineFiles(path), training=False)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        batch = tf.compat.v1.data.make_one_shot_iterator(input_fn({"batch_size": 6})).get_next()
-        found = [session.run(batch) for _ in range(2)]
-        with pytest.raises(tf.errors.OutOfRangeError):
-            session.run(batch)
-    rows = [int(line) for features in found for line in features["text"][features["weights"] > 0]]
-    assert rows == list(range(10))
+def test_features_are_those_of_evaluation(
+    layout: str, values: dict[Feature, list[Any]], images: Images, tokens: Tokens, files: Any, tmp_path: Path
+) -> None:
+    rows = [{feature.name: column[n] for feature, column in values.items()} for n in range(3)]
+    label = {} if tokens.targets else {"label": 2}
+    features = [*values, *([] if tokens.targets else [LABEL])]
+    write_dataset(str(tmp_path), {"test": [{**row, **label} for row in rows]}, features, layout=layout, shards=1)
+    made = make_input_fn(str(tmp_path), "test", training=False, images=images, tokens=tokens)({"batch_size": 3})
+    ((expected, _),) = made.as_numpy_iterator()
+    expected = {name: value for name, value in expected.items() if name not in ("weights", "token_weights")}
+    with tf.Graph().as_default(), v1.Session() as session:
+        serving = ServingFeatures(open_dataset(str(tmp_path)), images, tokens).build()
+        # Callers have no label.
+        found = [session.run(serving.features, {serving.examples: [encode_example(row) for row in rows]})]
+        assert (serving.encoded_images is not None) == (files is not None)
+        if files is not None:
+            found.append(session.run(serving.features, {serving.encoded_images: files}))
+        for served in found:
+            assert served.keys() == expected.keys()
+            for name, value in expected.items():
+                assert serving.features[name].shape.as_list() == [None, *value.shape[1:]]
+                np.testing.assert_array_equal(served[name], value)

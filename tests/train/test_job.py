@@ -1,22 +1,27 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
 import shutil
+import tempfile
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.helpers.datasets import write_undecodable
 from tests.helpers.digits import write_digits
+from tests.helpers.forked import run as run_program
 from tests.train.jobs import newest_step, read_json, train_job
 from tpudata.cli import main
 from tpudata.estimator.devices.topology import Topology
-from tpudata.format import open_dataset
+from tpudata.format import Split, open_dataset, write_metadata
 from tpudata.train.model import label_of, model_params
 from tpudata.train.options.flags import parse_options
 
@@ -188,6 +193,20 @@ def test_what_cannot_be_done_writes_nothing(
     assert not folder.exists()
 
 
+def test_a_split_without_records_is_an_error_before_anything_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_digits(tmp_path / "data", {"train": 20, "validation": 20})
+    manifest = open_dataset(str(data)).manifest
+    for split, modes in (("validation", ["train_and_eval", "eval", "predict", "export"]), ("train", ["train"])):
+        splits = {**manifest.splits, split: Split(())}
+        write_metadata(str(data), dataclasses.replace(manifest, splits=splits), [str(digit) for digit in range(10)])
+        for mode in modes:
+            assert train_job(data, tmp_path / "m", f"--mode={mode}") == 1
+            assert f"split {split!r} has no records. Choose another split." in capsys.readouterr().err
+    assert not (tmp_path / "m").exists()
+
+
 def test_nothing_is_written_over_the_dataset(
     model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -268,6 +287,109 @@ def test_a_damaged_checkpoint_is_told_in_a_line(
     path.write_bytes(path.read_bytes()[:100])
     assert train_job(digits_dataset, folder, "--mode=eval") == 1
     assert "model.ckpt-40 cannot be read" in capsys.readouterr().err
+
+
+# Predicts and exports as somebody who may only read the model's folder.
+READER = """
+import os, sys
+import tensorflow
+from tpudata.cli import main
+
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+data, model, output = sys.argv[1:]
+common = ["train", "--model=mnist_cnn", f"--data={data}", f"--model-dir={model}"]
+for flags in (["--mode=predict", f"--output={output}/p.jsonl"], ["--mode=export", f"--output={output}/export"]):
+    assert main([*common, *flags]) == 0
+assert main([*common, "--mode=predict"]) == 1
+"""
+
+
+def test_predict_and_export_elsewhere_only_read_the_model_dir(model_dir: Path, digits_dataset: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        for name, source in (("model", model_dir), ("data", digits_dataset)):
+            copied = Path(shutil.copytree(source, root / name))
+            for path in (copied, *copied.rglob("*")):
+                path.chmod(0o555 if path.is_dir() else 0o444)
+        (root / "out").mkdir()
+        (root / "out").chmod(0o777)
+        before = {path: path.stat().st_mtime_ns for path in (root / "model").rglob("*")}
+        done = run_program("-c", READER, *(str(root / name) for name in ("data", "model", "out")))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("configuration:\n")
+        assert "model could not be written: " in done.stderr
+        assert {path: path.stat().st_mtime_ns for path in (root / "model").rglob("*")} == before
+        assert len((root / "out" / "p.jsonl").read_text().splitlines()) == 90
+        assert len([*(root / "out" / "export").iterdir()]) == 1
+        for path in (root / "model", *(root / "model").rglob("*"), root / "data", *(root / "data").rglob("*")):
+            path.chmod(0o777)
+
+
+def test_a_path_that_is_no_checkpoint_is_one_line(
+    model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "garbage").mkdir()
+    (tmp_path / "garbage" / "checkpoint").write_bytes(b"\xff\xfe")
+    (tmp_path / "folder" / "checkpoint").mkdir(parents=True)
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone" / "checkpoint").write_text('model_checkpoint_path: "gone"\n')
+    for path, code, message in (
+        ("/dev/null", 2, "there is no /dev/null.index. Pass a checkpoint of "),
+        (f"{digits_dataset}", 2, f"there is no {digits_dataset}.index. Pass a checkpoint of "),
+        ("\0", 2, "cannot be the name of a file"),
+        ("\udcff", 2, "cannot be the name of a file"),
+        ("s3://bucket/model", 2, "TensorFlow has no file system for s3://"),
+        (f"{tmp_path / 'garbage'}", 1, "is damaged (expected a line such as"),
+        (f"{tmp_path / 'folder'}", 1, "could not be read: "),
+        (f"{tmp_path / 'gone'}", 1, "which does not exist"),
+    ):
+        assert train_job(digits_dataset, model_dir, "--mode=eval", f"--checkpoint={path}") == code
+        out, err = capsys.readouterr()
+        assert message in err
+        assert (len(err.splitlines()), out) == (1, "")
+
+
+def _folder_in_place_of(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _save_step(folder: Path, step: Any) -> None:
+    """Replace the global step of a checkpoint."""
+    values = {name: tf.train.load_variable(str(folder), name) for name, _ in tf.train.list_variables(str(folder))}
+    values["global_step"] = np.asarray(step)
+    tf.raw_ops.SaveV2(
+        prefix=str(folder / "model.ckpt-40"),
+        tensor_names=list(values),
+        shape_and_slices=[""] * len(values),
+        tensors=list(values.values()),
+    )
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "predict", "export"])
+def test_a_checkpoint_that_cannot_be_used_is_one_line_in_each_mode(
+    mode: str, model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damages: list[tuple[Callable[[Path], Any], str]] = [
+        (lambda folder: _folder_in_place_of(folder / "model.ckpt-40.index"), "cannot be read: "),
+        (lambda folder: _folder_in_place_of(folder / "model.ckpt-40.data-00000-of-00001"), "cannot be read: "),
+        (lambda folder: (folder / "model.ckpt-40.index").write_bytes(b"x" * 500), "cannot be read: not an"),
+        (lambda folder: _save_step(folder, [1, 2]), "global_step: not a step (got int64(2,), expected one integer"),
+        (lambda folder: _save_step(folder, b"x"), "global_step: not a step (got b'x', expected one integer"),
+        (lambda folder: _save_step(folder, math.nan), "global_step: not a step (got nan, expected one integer"),
+        (lambda folder: _save_step(folder, -3), "global_step: not a step (got -3, expected one integer"),
+    ]
+    for number, (damage, message) in enumerate(damages):
+        folder = Path(shutil.copytree(model_dir, tmp_path / f"{number}"))
+        damage(folder)
+        assert train_job(digits_dataset, folder, f"--mode={mode}", "--train-steps=50") == 1
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+        assert line.startswith(f"tpudata: error: {folder / 'model.ckpt-40'}")
+        assert message in line
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tpudata.cli import main
 from tpudata.errors import TpudataError
 from tpudata.estimator import CheckpointError
-from tpudata.format import open_dataset
+from tpudata.format import decode_example, open_dataset, read_records
 from tpudata.train.evaluation import Evaluation
 from tpudata.train.options.train_options import TrainOptions
 
@@ -30,6 +30,13 @@ def _train(data: Path, model_dir: Path, *flags: str, model: str = "mnist_cnn") -
 
 def _json(path: Path) -> Any:
     return json.loads(path.read_bytes())
+
+
+def stored_records(data: Path, split: str) -> list[bytes]:
+    """Return the records of a split as they are stored, serialised Examples."""
+    dataset = open_dataset(str(data))
+    paths = [dataset.shard_path(shard) for shard in dataset.manifest.split(split).shards]
+    return [record for path in paths for _, record in read_records(path)]
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +51,29 @@ def model_dir(digits_dataset: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def test_exports_and_predictions_are_those_of_a_checkpoint(
     model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    examples = open_dataset(str(digits_dataset)).examples("validation")
-    images = tf.stack([tf.io.decode_png(record["image/encoded"][0]) for record in examples])
+    files = [record["image/encoded"][0] for record in open_dataset(str(digits_dataset)).examples("validation")]
+    images = tf.stack([tf.io.decode_png(file) for file in files])
+    records = stored_records(digits_dataset, "validation")
     predicted = []
     for name, flags in (("newest", []), ("other", [f"--checkpoint={model_dir / 'model.ckpt-10'}"])):
         capsys.readouterr()
         output = [] if name == "newest" else [f"--output={tmp_path / 'export'}"]
         assert _train(digits_dataset, model_dir, "--mode=export", *output, *flags) == 0
         (path,) = re.findall(
-            r"^exported: (\S+), with inputs image uint8 \[None, 8, 8, 1\]$", capsys.readouterr().out, re.MULTILINE
+            r"^exported: (\S+), with inputs image uint8 \[None, 8, 8, 1\]\nother signatures: encoded_images, examples$",
+            capsys.readouterr().out,
+            re.MULTILINE,
         )
         assert Path(path).parent == (model_dir if name == "newest" else tmp_path) / "export"
-        served = tf.saved_model.load(path).signatures["serving_default"](image=images)
+        signatures = tf.saved_model.load(path).signatures
+        assert sorted(signatures) == ["encoded_images", "examples", "serving_default"]
+        served = signatures["serving_default"](image=images)
+        for other in (
+            signatures["encoded_images"](encoded_images=tf.constant(files)),
+            signatures["examples"](examples=tf.constant(records)),
+        ):
+            for key, value in served.items():
+                np.testing.assert_array_equal(other[key], value)
         table = tmp_path / f"{name}.csv"
         assert _train(digits_dataset, model_dir, "--mode=predict", f"--output={table}", *flags) == 0
         with table.open(newline="") as file:
@@ -114,8 +132,15 @@ def test_a_text_generator_goes_on_with_a_prompt(tmp_path: Path, capsys: pytest.C
     (path,) = folder.iterdir()
     assert f"exported: {path}, with inputs input_ids int32 [None, 16]" in capsys.readouterr().out
     prompts = tf.constant([[1] * 16, [2] * 16, [3] * 16])
-    served = tf.saved_model.load(str(path)).signatures["serving_default"](input_ids=prompts)
+    signatures = tf.saved_model.load(str(path)).signatures
+    assert sorted(signatures) == ["examples", "serving_default"]
+    served = signatures["serving_default"](input_ids=prompts)
     assert served["generated_ids"].shape == (3, 12)
+    records = stored_records(tmp_path / "d", "train")[:3]
+    ids: list[Any] = [decode_example(record)["input_ids"][0] for record in records]
+    prompts = tf.constant([np.frombuffer(item, "<i4") for item in ids])
+    for key, value in signatures["serving_default"](input_ids=prompts).items():
+        np.testing.assert_array_equal(signatures["examples"](examples=tf.constant(records))[key], value)
 
 
 def test_a_model_that_does_not_generate(
@@ -347,7 +372,19 @@ def test_the_best_checkpoint_of_a_goal(tmp_path: Path) -> None:
         assert tf.train.latest_checkpoint(str(folder / "best")) == str(folder / "best" / f"model.ckpt-{best}")
 
 
-@pytest.mark.parametrize("text", ["", '{"metric": "loss", "evaluations": [1]}'])
+def test_values_of_other_records_do_not_stop_a_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained = Trained(tmp_path)
+    assert stop_early(tmp_path, trained, early_stop_patience=1).metrics["global_step"] == 6
+    assert stop_early(tmp_path, trained, early_stop_patience=1).metrics["global_step"] == 6
+    assert "starts again" not in capsys.readouterr().out
+    # It has got worse since step 4, by other records.
+    assert stop_early(tmp_path, trained, early_stop_patience=1, eval_split="test").metrics["global_step"] == 8
+    out = capsys.readouterr().out
+    assert "early stopping starts again: its values of before are loss of 1 records in validation\n" in out
+    assert _json(tmp_path / "early_stopping.json")["split"] == "test"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"metric": "loss", "evaluations": [1]}', "[" * 100_000])
 def test_a_damaged_record_of_evaluations(text: str, tmp_path: Path) -> None:
     (tmp_path / "early_stopping.json").write_text(text)
     with pytest.raises(TpudataError, match=r"early_stopping\.json is damaged\. Remove it"):

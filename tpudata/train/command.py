@@ -20,12 +20,14 @@ from typing import Any
 
 from tpudata.error_text import reader_error
 from tpudata.errors import TpudataError, UsageError
-from tpudata.train.job import prepare
+from tpudata.train.job import global_step, prepare
 from tpudata.train.options.flags import parse_options
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.closing_table import closing_table
-from tpudata.train.outputs.places import chosen_checkpoint
+from tpudata.train.outputs.history import explained_differences, require_same_data
+from tpudata.train.outputs.places import chosen_checkpoint, writes_model_dir
 from tpudata.train.outputs.record import record_run
+from tpudata.train.range_check import label_error
 
 
 def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
@@ -46,8 +48,8 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
     except TpudataError:
         raise
     except Exception as error:
-        # TensorFlow's reader wraps the message of a damaged record in pages of text.
-        known = reader_error(error)
+        # TensorFlow wraps the message of a damaged record, or of a label without an output, in pages of text.
+        known = reader_error(error) or label_error(options, error)
         if known is None:
             raise
         raise known from error
@@ -79,7 +81,7 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     """
     job = prepare(options)
     # Imported late, as it loads TensorFlow.
-    from tpudata.train.modes import MODE_FUNCTIONS, check_model, global_step, rehearse
+    from tpudata.train.modes import MODE_FUNCTIONS, check_model, rehearse
 
     if options.rehearse:
         rehearse(job)
@@ -89,9 +91,20 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         raise UsageError(
             f"--mode {options.mode}: {options.model_dir} has no checkpoint. Train first, with --mode train or train_and_eval."
         )
+    before = job.history.trained_before(job.first_step) if options.trains else None
+    will_train = options.trains and job.first_step < options.train_steps
+    if before is not None and will_train:
+        require_same_data(options, before.configuration, job.configuration, job.first_step)
     check_model(job)
     if job.estimator.config.is_chief:
-        record_run(options, job.dataset, job.params)
+        # A run that has nothing to train leaves the record of what was trained.
+        is_saved = will_train if options.trains else writes_model_dir(options)
+        record_run(options, job.configuration, is_saved=is_saved)
+        if will_train:
+            changes = "" if before is None else explained_differences(before, job.section)
+            if changes:
+                print(f"{changes}\n", flush=True)
+            job.history.write(options.model_dir, job.section)
     outcome = MODE_FUNCTIONS[options.mode](job, checkpoint)
     print(f"{closing_table(outcome.rows, outcome.metrics)}\nmodel: {options.model_dir}{outcome.written}")
     return dict(outcome.metrics)

@@ -113,7 +113,7 @@ class Evaluation:
         """
         options = self._options
         every = options.save_checkpoints_steps or options.train_steps
-        values = {at: value for at, value in _kept(options).items() if at <= step}
+        values = {at: value for at, value in _kept(options, self._records).items() if at <= step}
         while True:
             # Only at regular steps: an interrupted run must be evaluated at the same steps as an uninterrupted one.
             is_due = step > 0 and (step % every == 0 or step >= options.train_steps)
@@ -123,9 +123,13 @@ class Evaluation:
                 if [*values][_best([*values.values()], _is_max(options))] == step:
                     keep_best(options, self._estimator.latest_checkpoint() or "")
                 history = [{"step": at, "value": value} for at, value in values.items()]
-                write_json(
-                    options.model_dir, STOPPING_NAME, {"metric": options.early_stop_metric, "evaluations": history}
-                )
+                record = {
+                    "metric": options.early_stop_metric,
+                    "split": options.eval_split,
+                    "records": self._records,
+                    "evaluations": history,
+                }
+                write_json(options.model_dir, STOPPING_NAME, record)
             if step >= options.train_steps or _is_over(list(values.values()), options):
                 break
             step = train(min(options.train_steps, (step // every + 1) * every))
@@ -190,8 +194,12 @@ def _timeout(options: TrainOptions) -> float:
     return _TIMEOUT if options.continuous_timeout is None else options.continuous_timeout
 
 
-def _kept(options: TrainOptions) -> dict[int, float]:
-    """Return the values of earlier runs in this folder, by step, if they are of the same metric.
+def _kept(options: TrainOptions, records: int) -> dict[int, float]:
+    """Return the values of earlier runs in this folder, by step, if they are of the same metric and the same records.
+
+    Args:
+        options: options of the run.
+        records: number of records in the split.
 
     Raises:
         TpudataError: the file is damaged.
@@ -202,10 +210,14 @@ def _kept(options: TrainOptions) -> dict[int, float]:
         return {}
     try:
         record = json.loads(storage.read(path))
-        if record["metric"] != options.early_stop_metric:
+        before = (record["metric"], record.get("split", options.eval_split), record.get("records", records))
+        if before != (options.early_stop_metric, options.eval_split, records):
+            print(
+                f"early stopping starts again: its values of before are {before[0]} of {before[2]} records in {before[1]}"
+            )
             return {}
         return {int(item["step"]): float(item["value"]) for item in record["evaluations"]}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise TpudataError(
             f"{path} is damaged. Remove it; early stopping then starts again from the newest checkpoint."
         ) from error

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tpudata
 from tpudata.format import Dataset
+from tpudata.train.continued_input import ContinuedInput
 from tpudata.train.options.train_options import TrainOptions
+from tpudata.train.outputs.history import Section
+from tpudata.train.range_check import RangeCheckedInput, ValueRange
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+    from tpudata.input import Images, Tokens
+    from tpudata.input.serving import ServingFeatures
 
 
 class CheckedInput:
@@ -52,17 +58,36 @@ def _request(params: Mapping[str, Any], context: tf.distribute.InputContext, sta
     return (params["batch_size"], *hosts, start_step)
 
 
-def training_input(options: TrainOptions, dataset: Dataset) -> CheckedInput:
+def training_input(
+    options: TrainOptions, dataset: Dataset, section: Section, ranges: Sequence[ValueRange]
+) -> CheckedInput:
     """Return the input of training.
+
+    Args:
+        options: options of the run.
+        dataset: the dataset that is read.
+        section: section of the model's history that is trained.
+        ranges: values that the model can take.
 
     Raises:
         UsageError: an option does not fit the dataset.
         FeatureError: a feature has no static shape.
     """
+    made = RangeCheckedInput(_training_input_fn(options, dataset), ranges)
+    return CheckedInput(ContinuedInput(made, section))
+
+
+def without_weights(spec: Any) -> dict[str, Any]:
+    """Return the features of an element's spec without the row and token weights that feeding adds."""
+    features = spec[0] if isinstance(spec, tuple) else spec
+    return {name: tensor for name, tensor in features.items() if name not in ("weights", "token_weights")}
+
+
+def _training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., tf.data.Dataset]:
     from tpudata.input import CutMix, MixUp, RandAugment, TrainCrop, make_input_fn
 
     mixes: dict[str, MixUp | CutMix] = {"mixup": MixUp(), "cutmix": CutMix()}
-    made = make_input_fn(
+    return make_input_fn(
         options.data,
         options.train_split,
         training=True,
@@ -72,30 +97,42 @@ def training_input(options: TrainOptions, dataset: Dataset) -> CheckedInput:
             augment=RandAugment() if options.augment else None,
             mix=mixes.get(options.mix or ""),
         ),
-        tokens=tpudata.Tokens(
-            sequence_length=options.sequence_length, truncate=options.truncate, targets=_targets(dataset)
-        ),
+        tokens=_tokens(options, dataset),
         seed=options.seed,
         cache="auto",
     )
-    return CheckedInput(made)
 
 
-def evaluation_input(options: TrainOptions, dataset: Dataset) -> CheckedInput:
+def evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Sequence[ValueRange]) -> CheckedInput:
     """Return the input of evaluation and prediction; it raises the errors of training_input."""
-    from tpudata.input import CentreCrop, make_input_fn
+    from tpudata.input import make_input_fn
 
     made = make_input_fn(
         options.data,
         options.eval_split,
         training=False,
-        images=tpudata.Images(size=options.image_size, crop=None if options.crop is None else CentreCrop(options.crop)),
-        tokens=tpudata.Tokens(
-            sequence_length=options.sequence_length, truncate=options.truncate, targets=_targets(dataset)
-        ),
+        images=_evaluation_images(options),
+        tokens=_tokens(options, dataset),
         cache="auto",
     )
-    return CheckedInput(made)
+    return CheckedInput(RangeCheckedInput(made, ranges))
+
+
+def serving_features(options: TrainOptions, dataset: Dataset) -> ServingFeatures:
+    """Return the steps from encoded images or records to the features of prediction; it raises the errors of training_input."""
+    from tpudata.input.serving import ServingFeatures
+
+    return ServingFeatures(dataset, _evaluation_images(options), _tokens(options, dataset))
+
+
+def _evaluation_images(options: TrainOptions) -> Images:
+    from tpudata.input import CentreCrop
+
+    return tpudata.Images(size=options.image_size, crop=None if options.crop is None else CentreCrop(options.crop))
+
+
+def _tokens(options: TrainOptions, dataset: Dataset) -> Tokens:
+    return tpudata.Tokens(sequence_length=options.sequence_length, truncate=options.truncate, targets=_targets(dataset))
 
 
 def _targets(dataset: Dataset) -> bool | None:

@@ -13,13 +13,19 @@ from tpudata.console.loading import uncollected_loading
 from tpudata.console.quiet import quiet_loading
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.models import check_model_name, get_model, make_model_fn
-from tpudata.train.input import CheckedInput, evaluation_input, training_input
+from tpudata.train.input import CheckedInput, evaluation_input, serving_features, training_input
 from tpudata.train.model import label_of, make_estimator, model_params
 from tpudata.train.options.train_options import TrainOptions
+from tpudata.train.outputs.history import History, Section
 from tpudata.train.outputs.places import check_places, check_splits
+from tpudata.train.outputs.record import configuration_of
+from tpudata.train.range_check import value_ranges
 
 if TYPE_CHECKING:
     from tpudata.estimator import TPUEstimator
+    from tpudata.train.warm_start import WarmStart
+
+_log = logging.getLogger("tpudata")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +47,39 @@ class Job:
     estimator: TPUEstimator
 
     @functools.cached_property
+    def configuration(self) -> dict[str, Any]:
+        """The full configuration, as a JSON object."""
+        return configuration_of(self.options, self.dataset, self.params)
+
+    @functools.cached_property
+    def first_step(self) -> int:
+        """Steps that are done when the run begins."""
+        return global_step(self.estimator) or 0
+
+    @functools.cached_property
+    def history(self) -> History:
+        """History of the model's folder when the run begins."""
+        return History.read(self.options.model_dir)
+
+    @functools.cached_property
+    def section(self) -> Section:
+        """Section of the history that this run trains."""
+        return self.history.section_at(self.first_step, self.configuration)
+
+    @functools.cached_property
     def training_input(self) -> CheckedInput:
         """Input of training."""
-        return training_input(self.options, self.dataset)
+        ranges = value_ranges(self.options, self.dataset, self.options.train_split, self.label, self.params)
+        return training_input(self.options, self.dataset, self.section, ranges)
 
     @functools.cached_property
     def evaluation_input(self) -> CheckedInput:
         """Input of evaluation and prediction."""
-        return evaluation_input(self.options, self.dataset)
+        ranges = value_ranges(self.options, self.dataset, self.options.eval_split, self.label, self.params)
+        if self.options.mode == "predict":
+            # Labels are not used, and may be unknown.
+            ranges = [item for item in ranges if not item.is_label]
+        return evaluation_input(self.options, self.dataset, ranges)
 
 
 def prepare(options: TrainOptions) -> Job:
@@ -69,8 +100,34 @@ def prepare(options: TrainOptions) -> Job:
     model = get_model(options.model)
     label = label_of(options, dataset)
     params = model_params(options, dataset, label)
-    estimator = make_estimator(options, make_model_fn(model, params), params)
+    model_fn = make_model_fn(model, params)
+    warm_start = _warm_start(options)
+    estimator = make_estimator(options, model_fn, params, None if warm_start is None else warm_start.settings)
+    if warm_start is not None:
+        warm_start.choose(model_fn, params, serving_features(options, dataset))
     return Job(options, dataset, label, params, estimator)
+
+
+def _warm_start(options: TrainOptions) -> WarmStart | None:
+    """Return the warm start that the options ask for; None if training continues from a checkpoint in the model's folder."""
+    if options.warm_start is None:
+        return None
+    from tpudata.estimator.state.checkpoints import latest
+    from tpudata.train.warm_start import WarmStart
+
+    newest = latest(options.model_dir)
+    if newest is None:
+        return WarmStart(options)
+    _log.info("--warm-start is not needed: training continues from %s.", newest.prefix)
+    return None
+
+
+def global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
+    """Return the step of a checkpoint, by default the newest, or None if there is none."""
+    from tpudata.estimator.state.checkpoint import Checkpoint
+
+    path = checkpoint or estimator.latest_checkpoint()
+    return None if path is None else Checkpoint.open(path).step()
 
 
 def _show_progress() -> None:

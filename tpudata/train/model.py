@@ -11,7 +11,7 @@ from tpudata.models import param_defaults
 from tpudata.train.options.train_options import TrainOptions
 
 if TYPE_CHECKING:
-    from tpudata.estimator import RunConfig, TPUEstimator
+    from tpudata.estimator import RunConfig, TPUEstimator, WarmStartSettings
 
 
 def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None) -> dict[str, Any]:
@@ -109,8 +109,16 @@ def _reject_textless(options: TrainOptions, dataset: Dataset) -> None:
     )
 
 
-def make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: dict[str, Any]) -> TPUEstimator:
+def make_estimator(
+    options: TrainOptions, model_fn: Callable[..., Any], params: dict[str, Any], warm_start: WarmStartSettings | None
+) -> TPUEstimator:
     """Return the estimator of a run.
+
+    Args:
+        options: options of the run.
+        model_fn: the model.
+        params: its params.
+        warm_start: variables that start from another checkpoint, or None.
 
     Raises:
         ModelFnError: the estimator cannot use model_fn.
@@ -141,6 +149,7 @@ def make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: 
         train_batch_size=options.batch_size,
         eval_batch_size=eval_batch_size,
         predict_batch_size=eval_batch_size,
+        warm_start_from=warm_start,
     )
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from tpudata.estimator import ModeKeys, TPUEstimator, check_tpu_compatibility, export
-from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator import ModeKeys, check_tpu_compatibility
+from tpudata.estimator.export.serving_input import NamedReceiver
 from tpudata.estimator.tpu_check.result import require_none_rejected
 from tpudata.storage import storage_for
 from tpudata.train.evaluation import Evaluation, check_metric
-from tpudata.train.input import CheckedInput
-from tpudata.train.job import Job
+from tpudata.train.input import CheckedInput, serving_features, without_weights
+from tpudata.train.job import Job, global_step
 from tpudata.train.outputs.closing_table import Row, closing_row
 from tpudata.train.outputs.predictions import write_predictions
 from tpudata.train.outputs.prompt import prompt_input_fn, write_continuations
@@ -97,17 +97,27 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
 
 
 def export_model(job: Job, checkpoint: str | None) -> Outcome:
-    """Write the SavedModel; its inputs are the features of prediction, with any number of rows."""
+    """Write the SavedModel, with a signature each for the features of prediction, encoded images and records.
+
+    All take any number of rows.
+    """
     options = job.options
-    spec = job.evaluation_input.element_spec()
-    features = spec[0] if isinstance(spec, tuple) else spec
-    # Without the row and token weights that evaluation adds.
-    inputs = {name: tensor for name, tensor in features.items() if name not in ("weights", "token_weights")}
+    serving = serving_features(options, job.dataset)
+    signatures: dict[str, dict[str, Any]] = {}
+
+    def receiver() -> NamedReceiver:
+        tensors = serving.build()
+        if tensors.encoded_images is not None:
+            signatures["encoded_images"] = {"encoded_images": tensors.encoded_images}
+        signatures["examples"] = {"examples": tensors.examples}
+        return NamedReceiver(tensors.features, tensors.features, named_receiver_tensors=signatures)
+
+    inputs = without_weights(job.evaluation_input.element_spec())
     folder = options.output or storage_for(options.model_dir).join(options.model_dir, EXPORT_NAME)
-    receiver = export.build_raw_serving_input_receiver_fn(inputs)
     path = job.estimator.export_saved_model(folder, receiver, checkpoint_path=checkpoint).decode()
     shapes = [f"{name} {spec.dtype.name} {[None, *spec.shape[1:]]}" for name, spec in inputs.items()]
-    return Outcome(written=f"\nexported: {path}, with inputs {', '.join(shapes)}")
+    others = f"other signatures: {', '.join(signatures)}"
+    return Outcome(written=f"\nexported: {path}, with inputs {', '.join(shapes)}\n{others}")
 
 
 MODE_FUNCTIONS: Mapping[str, Callable[[Job, str | None], Outcome]] = MappingProxyType(
@@ -148,12 +158,6 @@ def check_model(job: Job) -> None:
         input_fn = _inference_input_fn(job)
         checked = input_fn.check if isinstance(input_fn, CheckedInput) else input_fn
         estimator.check_model(checked, ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT)
-
-
-def global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
-    """Return the step of a checkpoint, by default the newest, or None if there is none."""
-    path = checkpoint or estimator.latest_checkpoint()
-    return None if path is None else Checkpoint.open(path).step()
 
 
 def _evaluation(job: Job) -> Evaluation:

@@ -161,6 +161,26 @@ def test_evaluations_at_the_same_time(how: str, tmp_path: Path) -> None:
     assert estimator.evaluate(finite_input_fn(40), hooks=[Hook()]) == expected[40]
 
 
+def test_warns_of_an_input_without_a_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    estimator = make_estimator(tmp_path)
+    with caplog.at_level("WARNING", logger="tpudata"):
+        estimator.train(train_input_fn, steps=1)
+        estimator.evaluate(finite_input_fn(8))
+        assert len(list(estimator.predict(finite_input_fn(8)))) == 8
+        assert [record for record in caplog.records if record.name == "tpudata"] == []
+        assert estimator.evaluate(finite_input_fn(0))["loss"] == 0
+        assert estimator.evaluate(padded_input_fn(0, extra_batches=1))["loss"] == 0
+        assert list(estimator.predict(finite_input_fn(0))) == []
+        estimator.train(finite_input_fn(0), steps=2)
+    assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-1")
+    assert [record.getMessage() for record in caplog.records if record.name == "tpudata"] == [
+        "evaluate: the input has no batch, so that the loss is 0 and metrics are of no rows. Check input_fn.",
+        "evaluate: the input has only rows of weight 0, so that the loss is 0 and metrics are of no rows. Check input_fn.",
+        "predict: the input has no batch: there are no predictions. Check input_fn.",
+        "train: the input has no batch after step 1: nothing is trained. Check input_fn.",
+    ]
+
+
 def test_untrained_and_empty(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     result = estimator.evaluate(finite_input_fn(40))

@@ -97,6 +97,22 @@ def test_a_learning_rate_under_both_names_is_rejected() -> None:
         ("a: [", "run.yaml: not valid YAML at line 1"),
         ("a: !!python/object:os.x {}", "run.yaml: not valid YAML at line 1"),
         ("batch_size: 0", "--batch-size must be 1 or more, got 0."),
+        ("seed: !!timestamp x", "run.yaml: not valid YAML at line 1, column 7: 'x' is not of the type timestamp."),
+        ("seed: !!bool x", "at line 1, column 7: 'x' is not of the type bool."),
+        ('seed: !!int ""', "at line 1, column 7: '' is not of the type int."),
+        ('seed: !!float ""', "at line 1, column 7: '' is not of the type float."),
+        ("seed: 2001-13-45", "at line 1, column 7: '2001-13-45' is not of the type timestamp."),
+        (f"seed: {'1' * 6000}", "at line 1, column 7: '1111"),
+        (f"params: {{a: {'[' * 5000}{']' * 5000}}}", "at line 1, column 61: values are nested too deeply (expected at"),
+        (f"params: {{a: {'[' * 60}", "values are nested too deeply (expected at most 50 levels)."),
+        # Each of ten lists has the one before ten times.
+        (
+            "\n".join(["a0: &a0 [1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 11))]),
+            "its aliases stand for too many values (expected at most 100,000).",
+        ),
+        (f"learning_rate: 1{'0' * 400}", "run.yaml: learning_rate must be a number"),
+        (f"data: [{', '.join(['1000'] * 1000)}]", "data must be a text, got [1000, 1000,"),
+        (f"[{', '.join(['1000'] * 1000)}]", "must be a mapping, such as `model: mnist_cnn`, got [1000"),
     ],
 )
 def test_what_is_wrong_in_a_file(parse: Any, text: str, message: str) -> None:
@@ -104,6 +120,7 @@ def test_what_is_wrong_in_a_file(parse: Any, text: str, message: str) -> None:
         parse(text, *REQUIRED)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize("word", ["units", "=3", "a b=3"])

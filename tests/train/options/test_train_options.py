@@ -40,6 +40,8 @@ def test_every_option_has_a_flag() -> None:
         "gcp_project": "p",
         "cluster": None,
         "rehearse": True,
+        "warm_start": None,
+        "allow_other_data": False,
         "image_size": (6, 11),
         "crop": None,
         "augment": False,

@@ -85,7 +85,8 @@ def _check_value(name: str, text: str | None, parse: Callable[[str], object]) ->
 
 def read_config(path: str | None) -> dict[str, Any]:
     """Return the values that the file of --config sets, by name with underscores; the rehearsal checks them fully."""
-    from tpudata.train.options.config_file import PARAMS, checked_params, parse_yaml
+    from tpudata.train.options.config_file import PARAMS, checked_params
+    from tpudata.train.options.yaml_text import parse_yaml
 
     if path is None:
         return {}

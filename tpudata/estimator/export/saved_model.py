@@ -25,7 +25,7 @@ from tpudata.estimator.api.errors import (
 from tpudata.estimator.api.export_outputs import DEFAULT_SIGNATURE, named_outputs
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
-from tpudata.estimator.export.serving_input import ServingInputReceiver
+from tpudata.estimator.export.serving_input import NamedReceiver, ServingInputReceiver
 from tpudata.estimator.feeding.signature import call_model_fn
 from tpudata.estimator.graph.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_state import fresh_keras_state
@@ -128,18 +128,24 @@ def _build(runtime: Runtime, serving_input_receiver_fn: Any) -> tuple[dict[str, 
 
 
 def _signatures(receiver: ServingInputReceiver, spec: Any) -> dict[str, Any]:
-    inputs = {"": receiver.receiver_tensors}
-    inputs |= {f"{name}:": tensors for name, tensors in (receiver.receiver_tensors_alternatives or {}).items()}
+    outputs = named_outputs(spec.export_outputs, spec.predictions)
+    wanted = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
+    for prefix, tensors in (receiver.receiver_tensors_alternatives or {}).items():
+        wanted |= {f"{prefix}:{name}": (tensors, output) for name, output in outputs.items()}
     signatures, skipped = {}, []
-    for prefix, tensors in inputs.items():
-        for name, output in named_outputs(spec.export_outputs, spec.predictions).items():
-            try:
-                signature = output.as_signature_def(tensors)
-                _require_fed(signature, tensors)
-            except ValueError as error:
-                skipped.append(f"{prefix}{name}: {error}")
-            else:
-                signatures[f"{prefix}{name}"] = signature
+    for name, tensors in receiver.named_receiver_tensors.items() if isinstance(receiver, NamedReceiver) else ():
+        if DEFAULT_SIGNATURE in outputs:
+            wanted[name] = (tensors, outputs[DEFAULT_SIGNATURE])
+        else:
+            skipped.append(f"{name}: model_fn has no export_output {DEFAULT_SIGNATURE!r}")
+    for name, (tensors, output) in wanted.items():
+        try:
+            signature = output.as_signature_def(tensors)
+            _require_fed(signature, tensors)
+        except ValueError as error:
+            skipped.append(f"{name}: {error}")
+        else:
+            signatures[name] = signature
     if not signatures:
         raise ModelFnValueError(
             f"export_saved_model: no signature can be served; {'; '.join(skipped)}. Add a PredictOutput to export_outputs, or "

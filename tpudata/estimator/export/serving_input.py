@@ -63,6 +63,17 @@ class TensorServingInputReceiver(ServingInputReceiver):
         object.__setattr__(self, "features", tensor)
 
 
+@dataclasses.dataclass(frozen=True)
+class NamedReceiver(ServingInputReceiver):
+    """A ServingInputReceiver with further sets of inputs, each of which has one signature: the default output, under its name.
+
+    Attributes:
+        named_receiver_tensors: the sets, by the signature's name.
+    """
+
+    named_receiver_tensors: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+
 def _named(tensors: Any, field: str, default: str) -> dict[str, Any]:
     if tensors is None:
         raise ValueError(f"ServingInputReceiver has no {field} (got None). Pass a tensor or a dict of tensors.")

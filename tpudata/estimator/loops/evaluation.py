@@ -65,6 +65,9 @@ def evaluate(
                 _warn_of_padding(
                     step, np.concatenate([part.numpy() for part in step.replicas.parts(features["weights"])])
                 )
+    if not weight and not monitor.should_stop:
+        rows = "has only rows of weight 0" if batches else "has no batch"
+        _log.warning("evaluate: the input %s, so that the loss is 0 and metrics are of no rows. Check input_fn.", rows)
     monitor.end()
     loader.note_writes()
     step.flush()

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_
 from tpudata.estimator.loops.first_checkpoint import given_or_newest
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.steps.predict_step import PredictStep
+
+_log = logging.getLogger("tpudata")
 
 
 def predict(
@@ -42,6 +45,7 @@ def predict(
     with runtime.lock:
         loader.load(checkpoint)
     monitor.after_create_session()
+    batches = 0
     with contextlib.closing(feed.iterate()) as iteration:
         while not monitor.should_stop:
             asked = monitor.before_run()
@@ -49,6 +53,7 @@ def predict(
             if element is None:
                 break
             features, mask = element
+            batches += 1
             with runtime.lock:
                 if runtime.trains:
                     raise UsageError(
@@ -77,6 +82,8 @@ def predict(
                 continue
             for row in range(int(kept.sum())):
                 yield tf.nest.map_structure(lambda array, row=row: array[row], batch)
+    if not batches and not monitor.should_stop:
+        _log.warning("predict: the input has no batch: there are no predictions. Check input_fn.")
     monitor.end()
     loader.note_writes()
 

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpudata.console.nearest import did_you_mean
@@ -38,7 +39,7 @@ class Checkpoint:
         """Return the checkpoint at `prefix`.
 
         Raises:
-            CheckpointError: there is no checkpoint.
+            CheckpointError: there is no checkpoint, or its index cannot be read.
         """
         try:
             with tf.io.gfile.GFile(f"{prefix}.index", "rb") as file:
@@ -48,6 +49,8 @@ class Checkpoint:
                 f"There is no checkpoint at {prefix}: {prefix}.index does not exist. Pass a path in the form that "
                 "tf.train.latest_checkpoint returns."
             ) from None
+        except tf.errors.OpError as error:
+            raise _damaged(prefix, error) from error
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Checkpoint":
@@ -65,7 +68,16 @@ class Checkpoint:
             CheckpointError: the files are damaged.
         """
         reader = self.reader()
-        return int(read_tensor(reader, self.prefix, _GLOBAL_STEP)) if reader.has_tensor(_GLOBAL_STEP) else 0
+        if not reader.has_tensor(_GLOBAL_STEP):
+            return 0
+        value = np.asarray(read_tensor(reader, self.prefix, _GLOBAL_STEP))
+        if value.shape or not np.issubdtype(value.dtype, np.integer) or value < 0:
+            found = f"{value.dtype.name}{value.shape}" if value.shape else f"{value.item()}"
+            raise CheckpointError(
+                f"{self.prefix}: global_step: not a step (got {found}, expected one integer of 0 or more). Another program wrote "
+                "it: pass another checkpoint."
+            )
+        return int(value)
 
     def reader(self) -> Any:
         """Return TensorFlow's reader of the checkpoint.
@@ -115,7 +127,8 @@ def read_tensor(reader: Any, prefix: str, name: str) -> Any:
 
 
 def _damaged(prefix: str, error: Exception) -> CheckpointError:
+    text = str(error).partition("\n")[0]
     return CheckpointError(
-        f"{prefix} cannot be read: {error}. Restore its files, or pass the path of an older checkpoint; to continue "
+        f"{prefix} cannot be read: {text}. Restore its files, or pass the path of an older checkpoint; to continue "
         "training from that one, name it in the file 'checkpoint' of its folder."
     )

@@ -14,7 +14,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from tpudata.errors import StorageError
-from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, reason
+from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, CheckpointNotFoundError, reason
 from tpudata.estimator.state.checkpoint import Checkpoint
 
 _log = logging.getLogger("tpudata")
@@ -34,7 +34,7 @@ def latest(model_dir: str) -> Checkpoint | None:
         return None
     try:
         return Checkpoint.open(prefixes[-1])
-    except CheckpointError:
+    except CheckpointNotFoundError:
         newer = known(model_dir)
         # Another process may have written a new one and deleted this one in the meantime.
         if newer and newer[-1] != prefixes[-1]:

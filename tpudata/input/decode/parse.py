@@ -31,8 +31,23 @@ def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], hint: str = CONV
     """
     if all(field.is_whole for field in fields):
         return {field.feature.name: serialized for field in fields}
+    return decode_columns(stored_columns(serialized, fields), fields, hint)
+
+
+def stored_columns(serialized: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:
+    """Return the stored values of a batch of records, by feature name: tensors, or ragged ones, with a row for each record.
+
+    Args:
+        serialized: string [n], each a serialised `tf.train.Example`.
+        fields: fields to read.
+    """
     spec = {field.feature.name: _spec(field) for field in fields}
-    stored = tf.io.parse_example(serialized, spec)
+    stored: dict[str, Any] = tf.io.parse_example(serialized, spec)
+    return stored
+
+
+def decode_columns(stored: dict[str, Any], fields: Sequence[Field], hint: str = CONVERT_AGAIN) -> dict[str, tf.Tensor]:
+    """Decode the stored values of a batch of records; the result is that of `parse_batch`."""
     return {field.feature.name: _decode(stored[field.feature.name], field, hint) for field in fields}
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import importlib
 import json
-import re
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
 from tpudata.console.flags import height_width, sentence
 from tpudata.console.nearest import suggestion
-from tpudata.errors import MissingExtraError, UsageError
+from tpudata.errors import UsageError
 from tpudata.storage import storage_for
+from tpudata.train.options.yaml_text import parse_yaml
 
 PARAMS = "params"
 # Types of a value in a file, and their name, by the type of the option's field; a boolean is not a whole number.
@@ -49,7 +49,9 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise UsageError(f"--config {path}: the file must be a mapping, such as `model: mnist_cnn`, got {found!r}.")
+        raise UsageError(
+            f"--config {path}: the file must be a mapping, such as `model: mnist_cnn`, got {_written(found)}."
+        )
     values: dict[str, Any] = {}
     for key, value in found.items():
         name = str(key).replace("-", "_")
@@ -77,46 +79,6 @@ def parse_param(text: str) -> tuple[str, Any]:
     return name, _plain(parse_yaml(value, f"--param {name}"), f"--param {name}")
 
 
-def parse_yaml(text: str, place: str) -> Any:
-    """Parse a YAML text.
-
-    Raises:
-        UsageError: the text is not YAML, or a mapping has a key twice.
-        MissingExtraError: PyYAML is not installed.
-    """
-    try:
-        yaml = importlib.import_module("yaml")
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("A configuration in YAML", "tensorflow") from error
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
-        """Loader for which 4e-3 is a number, and a repeated key an error."""
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for number, key in enumerate(keys):
-                if key in keys[:number]:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key!r} occurs twice", node.start_mark
-                    )
-            return super().construct_mapping(node, deep)
-
-    Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-    )
-    try:
-        found = yaml.load(text, Loader)
-        # ValueError if a list or a mapping contains itself.
-        json.dumps(found, default=str, skipkeys=True)
-        return found
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
-        raise UsageError(f"{place}: not valid YAML{where}: {error.problem or error.context}.") from error
-    except (yaml.YAMLError, TypeError, ValueError) as error:
-        raise UsageError(f"{place}: not valid YAML: {str(error).splitlines()[0]}.") from error
-
-
 def checked_params(value: Any, place: str) -> dict[str, Any]:
     """Return the model's parameters as a dict, by name with underscores.
 
@@ -126,7 +88,7 @@ def checked_params(value: Any, place: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UsageError(f"{place} must be a mapping from names to values, got {value!r}.")
+        raise UsageError(f"{place} must be a mapping from names to values, got {_written(value)}.")
     params = {}
     for key, item in value.items():
         name = str(key).replace("-", "_")
@@ -152,10 +114,10 @@ def _plain(value: Any, place: str) -> Any:
 
 
 def _written(value: Any) -> str:
-    """Return a value in YAML's notation."""
+    """Return a value in YAML's notation, shortened if it is long."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
-    return str(value) if isinstance(value, datetime.date) else repr(value)
+    return str(value) if isinstance(value, datetime.date) else reprlib.repr(value)
 
 
 def _checked(value: Any, kind: str, place: str) -> Any:
@@ -169,7 +131,10 @@ def _checked(value: Any, kind: str, place: str) -> Any:
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise UsageError(f"{place} must be {text}, got {_written(value)}.")
     result: Any = value
-    return float(result) if name == "float" else result
+    try:
+        return float(result) if name == "float" else result
+    except OverflowError as error:
+        raise UsageError(f"{place} must be a number of at most 1.8e308, got {_written(value)}.") from error
 
 
 def _size(value: Any, place: str) -> tuple[int, int]:

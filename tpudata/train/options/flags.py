@@ -106,6 +106,17 @@ def _parser(prog: str) -> FlagParser:
     _add_devices(parser)
     _add_input(parser)
     parser.add_argument(
+        "--warm-start",
+        metavar="PATH",
+        help="start with the variables of another run's checkpoint, or the newest of its folder, while --model-dir has none; the "
+        "last layer starts anew if its size differs",
+    )
+    parser.add_switch(
+        "--allow-other-data",
+        default=TrainOptions.allow_other_data,
+        help="continue the training in --model-dir on another dataset than before (default: false)",
+    )
+    parser.add_argument(
         "--checkpoint",
         metavar="PATH",
         help=f"eval, predict, export: checkpoint to use; {BEST}: the one that early stopping keeps (default: the newest)",

@@ -23,6 +23,8 @@ MODES_OF = {
     "num_predictions": ("predict",),
     "prompt": ("predict",),
     "cluster": ("train", "train_and_eval"),
+    "allow_other_data": ("train", "train_and_eval"),
+    "warm_start": ("train", "train_and_eval"),
     "checkpoint": ("eval", "predict", "export"),
     "output": ("predict", "export"),
     "continuous": ("eval",),
@@ -74,6 +76,9 @@ class TrainOptions:
         num_predictions: in mode `predict`, the number of records to predict; None for the whole split. With a prompt, the number
             of its continuations; None for one.
         prompt: in mode `predict`, a text to continue instead of predicting the split's records.
+        warm_start: checkpoint from which training starts while `model_dir` has none: a path, or a folder for its newest. All
+            variables of the model start from it; the last layer only if it has the same size.
+        allow_other_data: whether training may continue in `model_dir` on another dataset than before, from its first record on.
         checkpoint: in the modes `eval`, `predict` and `export`, the checkpoint to use: a path, a folder for its newest, or "best"
             for the one that early stopping keeps in `model_dir`; None for the newest there.
         output: in mode `predict`, the file to write: CSV if its name ends in .csv, or else JSON Lines; None for `predictions.jsonl`
@@ -120,6 +125,8 @@ class TrainOptions:
     truncate: bool = False
     num_predictions: int | None = None
     prompt: str | None = None
+    warm_start: str | None = None
+    allow_other_data: bool = False
     checkpoint: str | None = None
     output: str | None = None
     continuous: bool = False
@@ -129,7 +136,7 @@ class TrainOptions:
     early_stop_goal: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("model", "data", "model_dir", "train_split", "eval_split", "checkpoint", "output"):
+        for name in ("model", "data", "model_dir", "train_split", "eval_split", "warm_start", "checkpoint", "output"):
             text = getattr(self, name)
             if text is not None and not text.strip():
                 raise UsageError(f"{_flag(name)} is empty. Pass a value.")

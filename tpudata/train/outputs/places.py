@@ -14,10 +14,10 @@ _SCHEMES = ("file", "gs")
 
 
 def check_splits(options: TrainOptions, dataset: Dataset) -> None:
-    """Check that the dataset has the splits that the mode reads.
+    """Check that the dataset has the splits that the mode reads, with records.
 
     Raises:
-        DatasetError: the dataset lacks a split.
+        DatasetError: the dataset lacks a split, or it has no records.
     """
     splits = dataset.manifest.splits
     wanted = {"--train-split": options.train_split} if options.trains else {}
@@ -25,6 +25,7 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
         wanted["--eval-split"] = options.eval_split
     for flag, name in wanted.items():
         if name in splits:
+            dataset.kept(name)
             continue
         fixes = [f"Pass {flag} {' or '.join(splits)}", "convert again with --split train=0.9,validation=0.1"]
         if flag == "--eval-split" and options.mode == "train_and_eval":
@@ -43,11 +44,7 @@ def check_places(options: TrainOptions) -> None:
         StorageError: the model's path or the output cannot be written, or has an unknown scheme.
     """
     for flag, path in (("--model-dir", options.model_dir), ("--data", options.data)):
-        scheme, found_scheme, _ = path.partition("://")
-        if found_scheme and scheme not in _SCHEMES:
-            raise UsageError(
-                f"{flag} {path}: TensorFlow has no file system for {scheme}:// (expected a local path or gs://). Copy it."
-            )
+        _check_scheme(flag, path)
     found = storage_for(options.model_dir).stat(options.model_dir)
     if found is not None and not found.is_folder:
         raise UsageError(f"--model-dir {options.model_dir} is a file. Pass a folder; it is created if needed.")
@@ -58,7 +55,8 @@ def check_places(options: TrainOptions) -> None:
         raise UsageError(f"--output {output} is in the dataset's folder, {options.data}. Pass another place.")
     if options.rehearse:
         return  # Writes nothing.
-    storage_for(options.model_dir).check_writable(options.model_dir)
+    if writes_model_dir(options):
+        storage_for(options.model_dir).check_writable(options.model_dir)
     if output is not None:
         storage = storage_for(output)
         found = storage.stat(output)
@@ -71,11 +69,21 @@ def check_places(options: TrainOptions) -> None:
         storage.check_writable(output)
 
 
+def writes_model_dir(options: TrainOptions) -> bool:
+    """Return whether the run writes to the model's folder: not if all that it makes goes elsewhere, by --output."""
+    if options.rehearse:
+        return False
+    is_elsewhere = options.output is not None and not _is_in(options.output, options.model_dir)
+    return not (options.mode in ("predict", "export") and is_elsewhere)
+
+
 def chosen_checkpoint(options: TrainOptions) -> str | None:
     """Return the path of the requested checkpoint, without its ending, or None for the newest.
 
     Raises:
         UsageError: there is no such checkpoint.
+        CheckpointError: it cannot be read.
+        StorageError: the path cannot be read.
     """
     if options.checkpoint is None:
         return None
@@ -83,22 +91,57 @@ def chosen_checkpoint(options: TrainOptions) -> str | None:
 
     if options.checkpoint == BEST:
         folder = best_folder(options)
-        path = tf.train.latest_checkpoint(folder)
+        path = find_checkpoint("--checkpoint", folder)
         if path is None:
             raise UsageError(
                 f"--checkpoint {BEST}: {folder} has no checkpoint. Train with --early-stop-metric, which keeps the best one there."
             )
-        return str(path)
-    # A folder stands for its newest checkpoint.
-    path = tf.train.latest_checkpoint(options.checkpoint) or options.checkpoint.removesuffix(".index")
-    if not tf.io.gfile.exists(f"{path}.index"):
+        return path
+    path = find_checkpoint("--checkpoint", options.checkpoint)
+    if path is None:
         known = tf.train.get_checkpoint_state(options.model_dir)
         paths = [] if known is None else list(known.all_model_checkpoint_paths)
         raise UsageError(
-            f"--checkpoint {options.checkpoint}: there is no {path}.index. Pass a checkpoint of {options.model_dir} (it has "
-            f"{', '.join(paths) or 'none'})."
+            f"--checkpoint {options.checkpoint}: there is no {options.checkpoint.removesuffix('.index')}.index. Pass a checkpoint "
+            f"of {options.model_dir} (it has {', '.join(paths) or 'none'})."
         )
-    return str(path)
+    return path
+
+
+def find_checkpoint(flag: str, path: str) -> str | None:
+    """Return the path without its ending of a checkpoint, or of the newest of a folder; None if there is none.
+
+    Args:
+        flag: flag with the path, for errors.
+        path: path of the checkpoint, with or without .index, or a folder of checkpoints or of a SavedModel.
+
+    Raises:
+        UsageError: TensorFlow has no file system for the path, or it cannot be the name of a file.
+        CheckpointError: the checkpoint, or the folder's list of them, cannot be read.
+        StorageError: the path cannot be read.
+    """
+    import tensorflow as tf
+
+    from tpudata.estimator.api.errors import reason
+    from tpudata.estimator.state.checkpoint import Checkpoint
+    from tpudata.estimator.state.checkpoints import latest
+
+    _check_scheme(flag, path)
+    if "\0" in path or path != path.encode(errors="replace").decode():
+        raise UsageError(f"{flag} {path!r} cannot be the name of a file. Pass the path of a checkpoint.")
+    try:
+        if tf.io.gfile.isdir(path):
+            newest = latest(path)
+            saved = tf.io.gfile.join(path, "variables", "variables")
+            prefix = saved if newest is None else newest.prefix
+        else:
+            prefix = path.removesuffix(".index")
+        if not tf.io.gfile.exists(f"{prefix}.index"):
+            return None
+    except tf.errors.OpError as error:
+        raise StorageError(f"{flag} {path} could not be read: {reason(error)}. Check the path.") from error
+    Checkpoint.open(prefix).step()
+    return str(prefix)
 
 
 def best_folder(options: TrainOptions) -> str:
@@ -134,6 +177,14 @@ def keep_best(options: TrainOptions, checkpoint: str) -> None:
     if before is not None and Path(before).name != name:
         for path in tf.io.gfile.glob(f"{before}.*"):
             tf.io.gfile.remove(path)
+
+
+def _check_scheme(flag: str, path: str) -> None:
+    scheme, has_scheme, _ = path.partition("://")
+    if has_scheme and scheme not in _SCHEMES:
+        raise UsageError(
+            f"{flag} {path}: TensorFlow has no file system for {scheme}:// (expected a local path or gs://). Copy it."
+        )
 
 
 def _resolved(path: str) -> str:

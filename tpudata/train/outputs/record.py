@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import platform
@@ -9,17 +10,18 @@ import textwrap
 from typing import Any
 
 from tpudata._version import __version__
-from tpudata.format import Dataset
+from tpudata.format import Dataset, Manifest
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import TrainOptions
 
 _PACKAGES = ("tensorflow", "tensorflow-tpu", "tf_keras", "keras", "numpy")
 
 
-def record_run(options: TrainOptions, dataset: Dataset, params: dict[str, Any]) -> None:
-    """Print the full configuration with the versions that run it, and save it in the model's folder.
+CONFIG_NAME = "train_config.json"
 
-    The file is JSON with sorted keys: `train_config.json`, or MODE_config.json if the run does not train.
+
+def configuration_of(options: TrainOptions, dataset: Dataset, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the full configuration of a run, and the versions that run it, as a JSON object.
 
     Args:
         options: options of the run.
@@ -29,28 +31,54 @@ def record_run(options: TrainOptions, dataset: Dataset, params: dict[str, Any]) 
     import tensorflow as tf
 
     manifest = dataset.manifest
-    record: dict[str, Any] = {
+    facts: dict[str, Any] = {
+        "fingerprint": manifest.source.fingerprint,
+        "records": {name: split.records for name, split in manifest.splits.items()},
+    }
+    if options.trains:
+        facts["split_digest"] = _split_digest(manifest, options.train_split)
+        facts["kept_records"] = dataset.kept(options.train_split).records
+    return {
         "options": options.to_json(),
         "params": params,
-        "dataset": {
-            "fingerprint": manifest.source.fingerprint,
-            "records": {name: split.records for name, split in manifest.splits.items()},
-        },
+        "dataset": facts,
         "devices": [device.name for device in tf.config.list_logical_devices()],
         "versions": {"tpudata": __version__, "python": platform.python_version(), **_versions()},
     }
-    name = "train_config.json" if options.trains else f"{options.mode}_config.json"
-    write_json(options.model_dir, name, record)
+
+
+def record_run(options: TrainOptions, record: dict[str, Any], *, is_saved: bool) -> None:
+    """Print the configuration, and save it in the model's folder.
+
+    The file is JSON with sorted keys: `train_config.json`, or MODE_config.json if the run does not train.
+
+    Args:
+        options: options of the run.
+        record: the configuration.
+        is_saved: whether to save it.
+    """
+    name = CONFIG_NAME if options.trains else f"{options.mode}_config.json"
+    if is_saved:
+        write_json(options.model_dir, name, record)
+    params = record["params"]
     shown = {key: value for key, value in record["options"].items() if key != "params"}
     settings = {**shown, **{f"params.{key}": value for key, value in params.items()}}
     words = [f"{key}={json.dumps(value)}" for key, value in settings.items() if value is not None]
     versions = [f"{name} {version}" for name, version in record["versions"].items()]
-    print(f"configuration, saved in {name}:")
+    print(f"configuration, saved in {name}:" if is_saved else "configuration:")
     wrapper = textwrap.TextWrapper(
         118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
     )
     print(wrapper.fill(" ".join(words)))
     print(f"  {', '.join(versions)} on {', '.join(record['devices'])}\n", flush=True)
+
+
+def _split_digest(manifest: Manifest, split: str) -> str:
+    """Return a digest of a split's records, their order and their meaning."""
+    shards = [(shard.records, shard.bytes, shard.crc32c) for shard in manifest.split(split).shards]
+    features = [feature.to_json() for feature in manifest.features]
+    text = json.dumps([shards, manifest.compression, features, manifest.labels_crc32c], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _versions() -> dict[str, str]:

@@ -154,6 +154,9 @@ class _Training:
             self._progress.end(self.step, last_loss)
         parts.checkpointing.end(self.step)
         parts.monitor.end()
+        is_ended = self._termination.requested or self._stops or parts.monitor.should_stop
+        if last_loss is None and not is_ended and (last is None or self.step < last):
+            _log.warning("train: the input has no batch after step %d: nothing is trained. Check input_fn.", self.step)
         if self._termination.requested:
             saved = (
                 ", which is saved. Run again to continue"

@@ -1,0 +1,121 @@
+"""Features of prediction from what callers of an exported model have: encoded images, or records of the dataset."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.format import Dataset, Feature
+from tpudata.input.dataset.fields import Field, Fields, select_fields
+from tpudata.input.dataset_ops import as_written
+from tpudata.input.decode.image import decode_images
+from tpudata.input.decode.parse import decode_columns, stored_columns
+from tpudata.input.graph.batch_steps import BatchSteps
+from tpudata.input.options.images import Images
+from tpudata.input.options.options import Options
+from tpudata.input.options.tokens import Tokens
+from tpudata.input.text.sequence import TOKEN_WEIGHTS
+
+# What PNG can hold without a loss.
+_PNG_CHANNELS = (1, 3, 4)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServingTensors:
+    """Tensors of a graph with the features of any number of rows; each but `examples` may be fed in place of those before it.
+
+    Attributes:
+        examples: a placeholder, string [n]: serialised `tf.train.Example`s with the dataset's features; labels are not needed.
+        encoded_images: string [n], the images as files, such as JPEG or PNG; None if a model is fed more than one image.
+        features: features of prediction, by name.
+    """
+
+    examples: tf.Tensor
+    encoded_images: tf.Tensor | None
+    features: dict[str, tf.Tensor]
+
+
+class ServingFeatures:
+    """Steps from encoded images or records to the features of prediction: those of evaluation, without weights.
+
+    Args:
+        dataset: the dataset.
+        images: options of images in evaluation.
+        tokens: options of tokens.
+
+    Raises:
+        FeatureError: a feature has no static shape.
+        UsageError: an option does not fit the dataset.
+    """
+
+    def __init__(self, dataset: Dataset, images: Images, tokens: Tokens) -> None:
+        fields = select_fields(
+            dataset.manifest,
+            image_size=images.size,
+            keep_encoded=images.crop is not None,
+            sequence_length=tokens.sequence_length,
+            truncate=tokens.truncate,
+        )
+        options = Options(False, images, False, None, None, 0, "feature")
+        options = dataclasses.replace(options, sequences=tokens.sequences(dataset.manifest, fields, False))
+        self._fields = Fields(fields.inputs, None)
+        self._steps = BatchSteps(self._fields, options)
+        self._is_one_by_one = options.one_by_one
+
+    def build(self) -> ServingTensors:
+        """Add the steps to the default graph, which must be one of TensorFlow 1."""
+        v1 = tf.compat.v1
+        examples = v1.placeholder(tf.string, [None], name="examples")
+        stored = stored_columns(examples, self._fields.inputs)
+        encoded = None
+        if self._is_one_image:
+            (field,) = self._fields.inputs
+            name = field.feature.name
+            if field.feature.encoding == "image":
+                stored[name] = encoded = v1.placeholder_with_default(stored[name], [None], name="encoded_images")
+                columns = decode_columns(stored, self._fields.inputs)
+            else:
+                # Pixels as stored become a file without a loss, so that a file can be fed in their place.
+                pixels = decode_columns(stored, self._fields.inputs)[name]
+                files = tf.map_fn(tf.io.encode_png, pixels, fn_output_signature=tf.TensorSpec([], tf.string))
+                encoded = v1.placeholder_with_default(files, [None], name="encoded_images")
+                columns = {name: decode_images(encoded, _as_file(field))}
+        else:
+            columns = decode_columns(stored, self._fields.inputs)
+        features = {
+            name: v1.placeholder_with_default(tensor, [None, *tensor.shape[1:]], name=name)
+            for name, tensor in self._features(columns).items()
+        }
+        return ServingTensors(examples, encoded, features)
+
+    @property
+    def _is_one_image(self) -> bool:
+        """Whether a model is fed one image, and nothing else."""
+        images = self._fields.images
+        return self._fields.inputs == images and len(images) == 1 and images[0].feature.shape[2] in _PNG_CHANNELS
+
+    def _features(self, columns: dict[str, Any]) -> dict[str, tf.Tensor]:
+        if not self._is_one_by_one:
+            return _without_targets(self._steps.rows(columns))
+
+        def prepared(row: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            return _without_targets(self._steps.row(row, {})[0])
+
+        with tf.Graph().as_default():
+            rows = {name: tf.compat.v1.placeholder(value.dtype, value.shape[1:]) for name, value in columns.items()}
+            signature = {name: tf.TensorSpec(value.shape, value.dtype) for name, value in prepared(rows).items()}
+        mapped: dict[str, tf.Tensor] = tf.map_fn(as_written(prepared), columns, fn_output_signature=signature)
+        return mapped
+
+
+def _as_file(field: Field) -> Field:
+    """Return the field of the same image, stored as a file."""
+    feature = Feature(field.feature.name, "bytes", "uint8", field.shape, "image")
+    return dataclasses.replace(field, feature=feature)
+
+
+def _without_targets(element: Any) -> dict[str, tf.Tensor]:
+    features = element[0] if isinstance(element, tuple) else element
+    return {name: value for name, value in features.items() if name != TOKEN_WEIGHTS}

@@ -1,0 +1,111 @@
+"""Parser of the YAML of `tpudata train`: one-line errors, and limits on depth and size."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+from tpudata.errors import MissingExtraError, UsageError
+
+# Composing a node takes three calls of Python for each level, of the 1,000 that it allows.
+_MAX_DEPTH = 50
+# Aliases stand for copies: 300 bytes of them can stand for 10**10 values.
+_MAX_VALUES = 100_000
+_FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
+
+
+def parse_yaml(text: str, place: str) -> Any:
+    """Parse a YAML text.
+
+    Args:
+        text: the text.
+        place: its place, for errors.
+
+    Raises:
+        UsageError: the text is not YAML, a mapping has a key twice, or values are nested too deeply or too many.
+        MissingExtraError: PyYAML is not installed.
+    """
+    try:
+        yaml = importlib.import_module("yaml")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("A configuration in YAML", "tensorflow") from error
+    try:
+        found = yaml.load(text, _loader(yaml))
+        _count_values(found, {})
+        return found
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
+        raise UsageError(f"{place}: not valid YAML{where}: {error.problem or error.context}.") from error
+    except (yaml.YAMLError, TypeError, ValueError) as error:
+        raise UsageError(f"{place}: not valid YAML: {str(error).splitlines()[0]}.") from error
+
+
+def _loader(yaml: Any) -> Any:
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Loader for which 4e-3 is a number, and a repeated key or deep nesting an error."""
+
+        depth = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.depth += 1
+            if self.depth > _MAX_DEPTH:
+                problem = f"values are nested too deeply (expected at most {_MAX_DEPTH} levels)"
+                raise yaml.composer.ComposerError(None, None, problem, self.peek_event().start_mark)
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep)
+            except yaml.YAMLError:
+                raise
+            # What SafeLoader's constructors raise for a text that does not fit its tag, such as `!!timestamp x`.
+            except (AttributeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
+                kind = node.tag.rpartition(":")[2]
+                problem = f"{_shortened(node.value)} is not of the type {kind}"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            for number, key in enumerate(keys):
+                if key in keys[:number]:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key!r} occurs twice", node.start_mark
+                    )
+            return super().construct_mapping(node, deep)
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789"))
+    return Loader
+
+
+def _count_values(value: Any, counts: dict[int, int | None]) -> int:
+    """Return the number of values in a structure, with a copy for each alias.
+
+    Args:
+        value: the structure.
+        counts: the numbers of lists and mappings that are counted, by id; None for those that are being counted.
+
+    Raises:
+        ValueError: there are too many, or a list or mapping contains itself.
+    """
+    if not isinstance(value, list | dict):
+        return 1
+    if id(value) not in counts:
+        counts[id(value)] = None
+        items = value if isinstance(value, list) else value.values()
+        count = 1 + sum(_count_values(item, counts) for item in items)
+        if count > _MAX_VALUES:
+            raise ValueError(f"its aliases stand for too many values (expected at most {_MAX_VALUES:,})")
+        counts[id(value)] = count
+    known = counts[id(value)]
+    if known is None:
+        raise ValueError("Circular reference detected")
+    return known
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) else "a list or mapping"
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,147 @@
+"""Check of a batch's labels and token ids against what a bundled model has outputs for.
+
+TensorFlow's own error names neither the dataset nor the feature, and on a GPU or a TPU there is none: the loss is NaN, or wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tpudata.errors import DatasetError
+from tpudata.format import Dataset, Feature
+from tpudata.models import param_defaults
+from tpudata.train.options.train_options import TrainOptions
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_OUTSIDE = re.compile(r"Received a label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)")
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueRange:
+    """Values of a feature that a model can take.
+
+    Attributes:
+        feature: name of the feature.
+        is_label: whether it is fed as the label, rather than in the features under its name.
+        first, last: the least and the largest value.
+        where: dataset and split, for errors.
+        model: the model and the parameters that decide the range, for errors.
+        fix: what to do about a value outside.
+    """
+
+    feature: str
+    is_label: bool
+    first: int
+    last: int
+    where: str
+    model: str
+    fix: str
+
+
+def value_ranges(
+    options: TrainOptions, dataset: Dataset, split: str, label: Feature | None, params: Mapping[str, Any]
+) -> list[ValueRange]:
+    """Return the ranges of what a bundled model is fed; none for a user's model, whose meaning of labels is unknown.
+
+    Args:
+        options: options of the run.
+        dataset: the dataset that is read.
+        split: the split that is read.
+        label: the dataset's label, or None.
+        params: params of the model.
+    """
+    settings = {**(param_defaults(options.model) or {}), **params} if ":" not in options.model else {}
+    where, ranges = f"{dataset.path}, split {split}", []
+    classes, offset, tokens = (settings.get(name) for name in ("num_classes", "label_offset", "vocab_size"))
+    if label is not None and isinstance(classes, int) and isinstance(offset, int):
+        model = f"{options.model} with num_classes={classes} and label_offset={offset}"
+        fix = "Pass --param num_classes=N or --param label_offset=N, or convert the dataset again with --label-offset."
+        ranges.append(ValueRange(label.name, True, offset, offset + classes - 1, where, model, fix))
+    if isinstance(tokens, int):
+        model = f"{options.model} with vocab_size={tokens}"
+        ranges.append(
+            ValueRange("input_ids", False, 0, tokens - 1, where, model, "Pass --param vocab_size=N for more token ids.")
+        )
+    return ranges
+
+
+def label_error(options: TrainOptions, error: BaseException) -> DatasetError | None:
+    """Return the error of a label that a user's model has no output for, from TensorFlow's; None for another error."""
+    found = _OUTSIDE.search(str(error))
+    if found is None:
+        return None
+    return DatasetError(
+        f"{options.data}: a label does not fit {options.model} (got {found[1]} in the loss, expected 0 to {int(found[2]) - 1}). "
+        "Give the model an output for each label: those of a dataset with --label-offset N begin at N."
+    )
+
+
+class RangeCheckedInput:
+    """An input_fn whose batches fail with an error that names dataset, feature and value if a value is outside its range.
+
+    Args:
+        input_fn: input_fn of `make_input_fn`.
+        ranges: the ranges.
+    """
+
+    def __init__(self, input_fn: Callable[..., tf.data.Dataset], ranges: Sequence[ValueRange]) -> None:
+        self._input_fn = input_fn
+        self._ranges = ranges
+
+    def __call__(
+        self, params: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, start_step: int = 0
+    ) -> tf.data.Dataset:
+        """Return the dataset from a step on."""
+        from tpudata.input.dataset_ops import as_written
+
+        dataset = self._input_fn(params, input_context, start_step)
+        return dataset.map(as_written(self._check)) if self._ranges else dataset
+
+    def _check(self, *element: Any) -> Any:
+        import tensorflow as tf
+
+        features = element[0]
+        checks = []
+        for item in self._ranges:
+            values = features.get(item.feature) if not item.is_label else element[1] if len(element) > 1 else None
+            if values is not None and values.dtype.is_integer:
+                weights = features.get("weights")
+                # Rows of padding may have any label.
+                counts = None if weights is None else tf.reshape(weights > 0, [-1] + [1] * (values.shape.rank - 1))
+                checks.append(_assert_range(item, values, counts))
+            elif values is not None and values.dtype.is_floating:
+                checks.append(_assert_shares(item, values))
+        with tf.control_dependencies(checks):
+            return tf.nest.map_structure(tf.identity, element if len(element) > 1 else element[0])
+
+
+def _assert_range(item: ValueRange, values: tf.Tensor, counts: tf.Tensor | None) -> tf.Operation:
+    import tensorflow as tf
+
+    if counts is not None:
+        values = tf.where(counts, values, item.first)
+    least, largest = tf.reduce_min(values), tf.reduce_max(values)
+    found = tf.strings.as_string(tf.where(least < item.first, least, largest))
+    return tf.debugging.Assert((least >= item.first) & (largest <= item.last), [_message(item, found)])
+
+
+def _assert_shares(item: ValueRange, shares: tf.Tensor) -> tf.Operation:
+    """Check mixed labels: a class that is not there has no share, so that the shares of a row are less than 1."""
+    import tensorflow as tf
+
+    least = tf.reduce_min(tf.reduce_sum(tf.cast(shares[:, item.first :], tf.float32), axis=1))
+    return tf.debugging.Assert(least > 0.99, [_message(item, tf.constant("another label"))])
+
+
+def _message(item: ValueRange, found: tf.Tensor) -> tf.Tensor:
+    """Return a message in the form that `tpudata.error_text` recognises."""
+    import tensorflow as tf
+
+    begin = f"Feature {item.feature}: a value does not fit {item.model} (got "
+    end = f" in {item.where}, expected {item.first} to {item.last}). {item.fix}"
+    return tf.strings.join([begin, found, end])

@@ -1,0 +1,129 @@
+"""Warm start of `tpudata train`: the model's variables from the checkpoint of another run.
+
+All variables of the model start from it, the averages of batch normalization included; the optimizer's variables and the step do
+not. The last layer is omitted if its size differs.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.console.nearest import did_you_mean
+from tpudata.console.tables import counted
+from tpudata.errors import UsageError
+from tpudata.estimator import ModeKeys, RunConfig, WarmStartSettings
+from tpudata.estimator.feeding.signature import call_model_fn
+from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.input.serving import ServingFeatures
+from tpudata.train.options.train_options import TrainOptions
+from tpudata.train.outputs.places import find_checkpoint
+
+_v1 = tf.compat.v1
+_log = logging.getLogger("tpudata")
+
+
+class WarmStart:
+    """Choice of the variables that start from another run's checkpoint.
+
+    The estimator is made before the variables are chosen: the model shows them, and a cluster's process must not start TensorFlow
+    before its estimator joins the others.
+
+    Attributes:
+        settings: settings for the estimator, whose list of variables `choose` fills.
+
+    Args:
+        options: options of the run.
+
+    Raises:
+        UsageError: there is no checkpoint.
+        CheckpointError: the checkpoint cannot be read.
+    """
+
+    def __init__(self, options: TrainOptions) -> None:
+        assert options.warm_start is not None
+        path = find_checkpoint("--warm-start", options.warm_start)
+        if path is None:
+            raise UsageError(
+                f"--warm-start {options.warm_start}: there is no checkpoint. Pass one, or the folder of a model."
+            )
+        self._options = options
+        self._path = path
+        # A list of patterns matches all variables, and not only the trainable ones.
+        self._patterns: list[str] = []
+        self.settings = WarmStartSettings(path, self._patterns)
+
+    def choose(self, model_fn: Callable[..., Any], params: Mapping[str, Any], serving: ServingFeatures) -> None:
+        """Choose the model's variables, without the last layer if it has another size.
+
+        Args:
+            model_fn: the model.
+            params: its params.
+            serving: features that the model is fed, in a graph.
+
+        Raises:
+            UsageError: the checkpoint does not fit the model.
+        """
+        model, path = self._options.model, self._path
+        variables, last_layer = _model_variables(self._options, model_fn, params, serving)
+        reader = Checkpoint.open(path).reader()
+        shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+        omitted = []
+        for name, variable in variables.items():
+            if name not in shapes:
+                raise UsageError(
+                    f"--warm-start {path}: it lacks the variable {name!r} of {model}.{did_you_mean(name, shapes)} Pass a "
+                    "checkpoint of the same model with the same parameters."
+                )
+            shape, dtype = tuple(variable.shape), variable.dtype.base_dtype
+            if shape == tuple(shapes[name]) and dtype == dtypes[name]:
+                self._patterns.append(f"{re.escape(name)}:0$")
+            elif name in last_layer:
+                omitted.append(f"{name} (got {tuple(shapes[name])}, expected {shape})")
+            else:
+                raise UsageError(
+                    f"--warm-start {path}: the variable {name!r} does not fit {model} (got {dtypes[name].name}"
+                    f"{tuple(shapes[name])}, expected {dtype.name}{shape}), and only the last layer, {', '.join(last_layer)}, may "
+                    "differ. Pass the same parameters and input size."
+                )
+        if not self._patterns:
+            raise UsageError(f"--warm-start {path}: no variable of {model} fits. Pass a checkpoint of the same model.")
+        rest = f"; the last layer starts anew, as its size differs: {', '.join(omitted)}" if omitted else ""
+        count, total = len(self._patterns), counted(len(variables), "variable")
+        _log.info("--warm-start: %d of the model's %s from %s%s.", count, total, path, rest)
+
+
+def _model_variables(
+    options: TrainOptions, model_fn: Callable[..., Any], params: Mapping[str, Any], serving: ServingFeatures
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the model's variables by name, without the optimizer's, and the names of those of the last layer.
+
+    The model is built for prediction in a scratch graph, as predictions need no optimizer.
+    """
+    call = tf.autograph.experimental.do_not_convert(call_model_fn)
+    with tf.Graph().as_default():
+        step = _v1.train.get_or_create_global_step()
+        features = serving.build().features
+        with fresh_keras_state(options.seed):
+            config = RunConfig(tf_random_seed=options.seed)
+            try:
+                call(model_fn, features, None, ModeKeys.PREDICT, {**params, "use_tpu": False}, config)
+            except UsageError:
+                raise
+            except Exception as error:
+                raise UsageError(
+                    f"--warm-start: {options.model} cannot be built for prediction, which shows its variables (got "
+                    f"{type(error).__name__}: {str(error).partition(chr(10))[0]}). Let it return predictions in mode "
+                    f"{ModeKeys.PREDICT!r}."
+                ) from error
+        variables = {variable.op.name: variable for variable in _v1.global_variables() if variable is not step}
+        trainable = [variable.op.name for variable in _v1.trainable_variables()]
+    if not trainable:
+        raise UsageError(f"--warm-start: {options.model} has no trainable variable (expected 1 or more). Omit it.")
+    layer = trainable[-1].rpartition("/")[0]
+    return variables, [name for name in trainable if name.rpartition("/")[0] == layer]
