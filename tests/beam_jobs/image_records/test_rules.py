@@ -155,6 +155,7 @@ ROWS = [
     Row("JPEG, upright by Exif", encode(RGB, "JPEG", exif=exif(1)), KEPT),
     Row("JPEG, several pictures (MPO)", encode(RGB, "MPO", **two_frames()), KEPT),
     Row("JPEG with bytes after its end", JPEG_RGB + b"\0" * 100, KEPT),
+    Row("JPEG, stray bytes before a marker", JPEG_RGB[:20] + b"\0\1\xff\0\2" + JPEG_RGB[20:], KEPT),
     Row(
         "JPEG, turned by Exif",
         encode(RGB, "JPEG", quality=95, exif=exif(6)),
@@ -167,6 +168,11 @@ ROWS = [
     Row("JPEG, YCCK", as_ycck(CMYK), "JPEG", "CMYK"),
     Row("JPEG, cut in its header", JPEG_RGB[:60], "JPEG cut inside its header"),
     Row("JPEG, cut in its pixels", JPEG_RGB[:-20], "it has no end"),
+    Row(
+        "JPEG, stray bytes before its first marker",
+        *(JPEG_RGB[:2] + b"\0\1\2" + JPEG_RGB[2:], "JPEG without a marker after its start"),
+    ),
+    Row("JPEG, an unknown marker", JPEG_RGB[:20] + b"\xff\2\0\2" + JPEG_RGB[20:], "JPEG that cannot be decoded"),
     Row("JPEG, 12 bits", with_frame(JPEG_RGB, precision=12), "12 bits per sample"),
     Row("JPEG, lossless, hierarchical or arithmetic", with_frame(JPEG_RGB, 0xC9), "arithmetic-coded JPEG"),
     Row("JPEG, two components", with_frame(JPEG_RGB, components=2), "2 components"),
@@ -471,3 +477,21 @@ def test_equal_images_give_equal_bytes() -> None:
     for row in ROWS:
         if row.outcome in ("JPEG", "PNG"):
             assert convert(row.data) == convert(row.data)
+
+
+@given(st.data())
+@settings(max_examples=100)
+def test_a_jpeg_with_stray_bytes_is_kept_only_if_tensorflow_decodes_it(data: st.DataObject) -> None:
+    stray = data.draw(st.lists(st.sampled_from([0, 1, 0x80, 0xC0, 0xD8, 0xE1, 0xFE, 0xFF]), max_size=6).map(bytes))
+    places = [place for place in range(2, len(JPEG_RGB) - 4) if JPEG_RGB[place] == 0xFF and JPEG_RGB[place + 1]]
+    place = data.draw(st.sampled_from(places[:8]))
+    changed = JPEG_RGB[:place] + stray + JPEG_RGB[place:]
+    try:
+        record = convert(changed)
+    except BadRecordError:
+        # The decoder may take some of these bytes for a marker.
+        assert b"\xff" in stray or not changed.startswith(b"\xff\xd8\xff")
+        return
+    assert record["image/encoded"] == changed
+    pixels = tf_pixels(record["image/encoded"])
+    assert pixels.shape == (record["image/height"], record["image/width"], record["image/channels"])
