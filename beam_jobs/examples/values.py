@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_jobs.image_records.check import check_fits
 from beam_jobs.values.column_kinds import FLOAT32_WHOLE, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
@@ -73,6 +74,8 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
     check_unmasked(feature.name, value)
     if feature.encoding == "raw":
         return _fit_raw(feature, value)
+    if feature.encoding == "image":
+        return feature, _fit_image(feature, value)
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
         value = _as_kind(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
@@ -84,9 +87,6 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
             f"Feature {feature.name!r}: it does not fit the schema (got {describe(found)}, expected"
             f" {describe(feature)})."
         )
-    if feature.encoding == "image":
-        _check_shape(feature, found.shape, ())
-        return feature, stored
     _check_shape(feature, found.shape, feature.shape)
     return dataclasses.replace(feature, shape=found.shape), stored
 
@@ -173,6 +173,22 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
     array = _as_kind(feature, value, dtype, "biuf" if dtype.kind == "f" else "biu")
     _check_shape(feature, array.shape, feature.shape)
     return dataclasses.replace(feature, shape=array.shape), array.astype(dtype.newbyteorder("<")).tobytes()
+
+
+def _fit_image(feature: Feature, value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        got = describe(infer(feature.name, value)[0])
+        raise FeatureError(
+            f"Feature {feature.name!r}: it does not fit the schema (got {got}, expected {describe(feature)}). Pass the bytes"
+            " of an encoded image."
+        )
+    try:
+        check_fits(feature, value)
+    except ValueError as error:
+        raise FeatureError(
+            f"Feature {feature.name!r}: it does not fit the schema (got {error}; expected {describe(feature)})."
+        ) from None
+    return value
 
 
 def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray[Any, Any]:
