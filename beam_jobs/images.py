@@ -5,6 +5,12 @@ Sources are in beam_jobs.sources, the steps in beam_jobs.pipeline, and the rules
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    # Before the imports, which take most of a second.
+    from tpudata.console.interrupts import end_on_interrupt
+
+    end_on_interrupt()
+
 import dataclasses
 import functools
 import sys

@@ -6,6 +6,12 @@ beam_jobs.pipeline.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    # Before the imports, which take most of a second.
+    from tpudata.console.interrupts import end_on_interrupt
+
+    end_on_interrupt()
+
 import dataclasses
 import functools
 import sys
