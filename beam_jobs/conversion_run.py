@@ -29,7 +29,7 @@ from beam_jobs.output.rejects import remove_listing_rejects
 from beam_jobs.output.removal import give_up, remove_dataset
 from beam_jobs.pipeline import build_pipeline
 from beam_jobs.planning.plan import Plan
-from beam_jobs.run.job import job_has_ended
+from beam_jobs.run.job import check_served, job_has_ended
 from beam_jobs.run.launch import JobRun, Launch
 from beam_jobs.run.lifetime import ends_with_process
 from beam_jobs.run.package import with_package
@@ -102,6 +102,7 @@ def _convert(
     conversion: Conversion, pipeline: beam.Pipeline, beam_options: PipelineOptions, launch: Launch
 ) -> Added | None:
     options = conversion.options
+    check_served(beam_options, launch.report)
     has_ended = functools.partial(job_has_ended, options=beam_options)
     check_unclaimed(options.output, has_ended)
     found = _look_at_output(conversion)

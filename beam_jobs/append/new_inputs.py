@@ -16,6 +16,7 @@ from beam_jobs.append.known_keys import Standing
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.repeated_keys import Repeat
+from beam_jobs.run.job import counter_value
 from beam_jobs.sources import Reject, Source, raise_rejection
 from beam_jobs.sources.source import Scan, ScannedSource
 from tpudata.errors import BadRecordError, SourceError
@@ -151,4 +152,6 @@ def new_inputs(source: Source, base: Base, path: str) -> NewInputs:
 def known_count(result: PipelineResult) -> int | None:
     """Return how many inputs of a run have a record in the dataset; None if the runner keeps no count."""
     found = result.metrics().query(MetricsFilter().with_name(_KNOWN))[MetricResults.COUNTERS]
-    return sum(int(counter.result) for counter in found) if found else None
+    counts = [counter_value(counter) for counter in found]
+    # An engine that sends a counter without its value keeps none.
+    return None if not counts or None in counts else sum(count for count in counts if count is not None)
