@@ -234,7 +234,11 @@ def test_given_features_say_how_values_are_stored(feature: Feature, value: Any, 
             for shape, value, message in (
                 ((None, None, 3), b"", r"got the file is empty; expected image uint8 of shape \(None, None, 3\)"),
                 ((None, None, 3), b"no image", "got unknown image format: it begins with"),
-                ((None, None, 3), "text", r"got bytes of shape \(\), expected image .* Pass the bytes of an encoded image"),
+                (
+                    (None, None, 3),
+                    "text",
+                    r"got bytes of shape \(\), expected image .* Pass the bytes of an encoded image",
+                ),
                 ((None, None, 3), [JPEG], r"got bytes of shape \(1,\)"),
                 ((None, None, 3), JPEG[:-10], "JPEG cut"),
                 ((None, None, 3), PNG[:-10], "PNG cut"),

@@ -12,7 +12,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
 from beam_jobs import images, text
-from beam_jobs.run.package import build_wheel, with_package
+from beam_jobs.run.package import build_wheel, network_problem, with_package
 from beam_jobs.run.runner import pipeline_options
 from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.helpers.pictures import digests, make_pictures
@@ -161,3 +161,21 @@ def test_workers_with_the_package_alone_run_the_steps_of_real_jobs(
         assert run([f"--input={source}", f"--output={there}", *flags, *engine]) == 0
         assert digests(tmp_path / there) == digests(tmp_path / here)
     assert [path.name for path in (tmp_path / "without").iterdir()] == ["tensorflow.py"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "warns"),
+    [
+        ([*DATAFLOW, "--no_use_public_ips"], True),
+        ([*DATAFLOW, "--no_use_public_ips", "--extra_package=tpudata-9.whl"], True),
+        (DATAFLOW, False),
+        ([*DATAFLOW, "--use_public_ips"], False),
+        ([*DATAFLOW, "--no_use_public_ips", "--sdk_container_image=gcr.io/p/tpudata"], False),
+        ([*DATAFLOW, "--no_use_public_ips", "--worker_harness_container_image=gcr.io/p/tpudata"], False),
+        ([*DATAFLOW, "--no_use_public_ips", "--prebuild_sdk_container_engine=cloud_build"], False),
+        (["--no_use_public_ips"], False),
+    ],
+)
+def test_workers_that_may_not_reach_pypi_are_warned_of(flags: list[str], warns: bool) -> None:
+    problem = network_problem(pipeline_options(flags, 1)[0])
+    assert ("--sdk_container_image" in problem) == bool(problem) == warns

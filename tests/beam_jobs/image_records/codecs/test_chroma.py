@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 from PIL.JpegImagePlugin import get_sampling
 
+from beam_jobs.image_records.codecs.modern_formats import iso_chroma_step
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.rules import stored_image
 from tests.beam_jobs.images import as_ycck, encode, exif
@@ -106,11 +107,11 @@ def test_a_source_of_half_colours_gives_the_bytes_of_before() -> None:
     assert stored_image(data, "", ImageOptions()).data == encode(upright, "JPEG", quality=95)
 
 
-def test_damaged_boxes_do_not_matter() -> None:
+@pytest.mark.parametrize(("size", "step"), [(0, (2, 1)), (1, (1, 1)), (7, (1, 1)), (2**31, (2, 1))])
+def test_boxes_of_wrong_sizes_end_the_search(size: int, step: tuple[int, int]) -> None:
     data = bytearray(encode(STRIPES, "AVIF", quality=95, subsampling="4:2:2"))
-    place = data.index(b"av1C") - 4
-    data[place : place + 4] = b"\0\0\0\1"
-    try:
-        assert stored(bytes(data))[1] == FULL
-    except ValueError as error:
-        assert "AVIF" in str(error)
+    assert iso_chroma_step(bytes(data), "AVIF") == (2, 1)
+    place = data.index(b"meta") - 4
+    data[place : place + 4] = size.to_bytes(4, "big")
+    assert iso_chroma_step(bytes(data), "AVIF") == step
+    assert all(iso_chroma_step(bytes(data[:end]), "AVIF") in ((1, 1), (2, 1)) for end in range(len(data)))
