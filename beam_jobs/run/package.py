@@ -22,6 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 from beam_jobs.run.places import sees_local_files
 from tpudata._version import __version__
 from tpudata.errors import UsageError
+from tpudata.installation import install_command
 
 _NAME = "tpudata"
 _PACKAGES = ("beam_jobs", "tpudata")
@@ -124,11 +125,15 @@ def _metadata() -> str:
         required = importlib.metadata.requires(_NAME) or []
     except importlib.metadata.PackageNotFoundError:
         raise UsageError(
-            "The workers need this package, and it is not installed here, so what it requires is not known. Run `pip install -e .` "
-            "in the clone, or pass --setup_file ./setup.py."
+            "The workers need this package, and it is not installed here, so what it requires is not known. Run"
+            f" `{install_command()}`, or pass --setup_file=FILE of a clone."
         ) from None
     lines = ["Metadata-Version: 2.1", f"Name: {_NAME}", f"Version: {__version__}"]
-    lines += [f"Requires-Dist: {item}" for item in required if "extra ==" not in item]
+    # Extras, too: on a worker that lacks one, the message names its packages.
+    lines += [f"Requires-Dist: {item}" for item in required]
+    lines += [
+        f"Provides-Extra: {extra}" for extra in importlib.metadata.metadata(_NAME).get_all("Provides-Extra") or []
+    ]
     return "\n".join(lines) + "\n"
 
 
