@@ -102,7 +102,8 @@ def decode_image(
         across, down = down, across
     # Drop the rest, which describes the input file: encoders would write some of it.
     profile = None if image.mode == "CMYK" else image.info.get("icc_profile")
-    plain.info = {"icc_profile": profile} if profile else {}
+    # A damaged TIFF may have a number there.
+    plain.info = {"icc_profile": profile} if profile and isinstance(profile, bytes) else {}
     return DecodedImage(plain, (across, down))
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import struct
@@ -437,6 +438,32 @@ def test_damage_inside_the_pixels_is_seen_by_decoding() -> None:
 def test_a_cut_header_is_rejected_with_the_same_words_in_every_run() -> None:
     with pytest.raises(BadRecordError, match=r"TIFF that cannot be decoded: its header is cut or damaged$"):
         convert(encode(RGB, "TIFF")[:20])
+
+
+@pytest.mark.parametrize("kind", [2, 3, 5, 11])
+@pytest.mark.parametrize("tag", [700, 34675])
+def test_tags_of_wrong_types_do_not_show_the_decoder_s_own_errors(tag: int, kind: int) -> None:
+    # XMP and a colour profile, which are bytes, as text, integers, fractions or floats.
+    data = bytearray(encode(RGB, "TIFF"))
+    (start,) = struct.unpack_from("<I", data, 4)
+    # In place of the tag for planes, which is optional.
+    entry = data.index(struct.pack("<H", 284), start)
+    for count in (1, 2):
+        struct.pack_into("<HHI", data, entry, tag, kind, count)
+        with contextlib.suppress(BadRecordError):
+            np.testing.assert_array_equal(tf_pixels(convert(bytes(data))["image/encoded"]), RGB)
+            continue
+        with pytest.raises(
+            BadRecordError, match=r"rejected: TIFF that cannot be decoded: its header is cut or damaged$"
+        ):
+            convert(bytes(data))
+
+
+def test_damaged_pixels_of_a_tiff_are_named_without_numbers_of_the_decoder() -> None:
+    data = bytearray(encode(RGB, "TIFF", compression="tiff_deflate"))
+    data[12] ^= 0xFF
+    with pytest.raises(BadRecordError, match=r"TIFF that cannot be decoded: its pixels are cut or damaged$"):
+        convert(bytes(data))
 
 
 def test_a_jpeg_without_a_table_is_seen_by_decoding() -> None:
