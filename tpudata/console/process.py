@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import logging
 import os
@@ -13,7 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
-from tpudata.console.interrupts import INTERRUPTED, MESSAGE, is_default_or_ours, was_interrupted, working
+from tpudata.console.interrupts import INTERRUPTED, MESSAGE, is_default_or_ours, loading, was_interrupted, working
+from tpudata.console.machine_errors import machine_problem
 from tpudata.errors import TpudataError
 
 # Exit codes that a shell reports for a program that SIGPIPE or SIGTERM ended.
@@ -75,6 +77,23 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
     return code
 
 
+def run_module(name: str, prog: str) -> int:
+    """Run a command that is a module with `run(argv, prog)`, which is only imported here; return its exit code.
+
+    Args:
+        name: full name of the module.
+        prog: name of the command, for messages.
+    """
+
+    def run(argv: Sequence[str]) -> int:
+        with loading():
+            command = importlib.import_module(name)
+        code: int = command.run(argv, prog)
+        return code
+
+    return run_command(run)
+
+
 def owns_process() -> bool:
     """Return whether this process only runs one of tpudata's commands, or a part of one, and ends with it."""
     return _is_ours
@@ -98,11 +117,15 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
     except SystemExit as done:
         # argparse exits this way after --help.
         return done.code if isinstance(done.code, int) else int(done.code is not None)
-    except Exception:
+    except Exception as error:
         # Libraries wrap an interrupt that meets them at work.
         if is_whole and was_interrupted():
             return _end_interrupted(KeyboardInterrupt())
-        raise
+        problem = machine_problem(error)
+        if not problem:
+            raise
+        print(f"tpudata: error: {problem}", file=sys.stderr)
+        return TpudataError.exit_code
 
 
 def _end_interrupted(error: KeyboardInterrupt) -> int:
