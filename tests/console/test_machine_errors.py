@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow
+import pyarrow  # type: ignore[import-untyped]
 import pytest
+from pyarrow import parquet
 
 from tests.beam_jobs.images import chunk
 from tests.helpers import forked
+from tpudata.cli import main
 from tpudata.console.process import run_command
 
 # Runs a command under a limit of so many bytes of memory beyond what this process has.
@@ -38,11 +40,17 @@ def raised(error: BaseException, wrapped_in: Exception | None = None) -> int:
     return run_command(command, [])
 
 
+def of_numpy() -> BaseException:
+    with pytest.raises(MemoryError) as caught:
+        np.empty(1 << 60, np.uint8)
+    return caught.value
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
         (MemoryError(), "MemoryError"),
-        (np._core._exceptions._ArrayMemoryError((1 << 40,), np.dtype("u1")), "Unable to allocate 1.00 TiB"),
+        (of_numpy(), "Unable to allocate 1.00 EiB"),
         (pyarrow.lib.ArrowMemoryError("malloc of size 64 failed"), "malloc of size 64 failed"),
         (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), "Cannot allocate memory"),
         (RuntimeError("can't start new thread"), "can't start new thread"),
@@ -89,3 +97,18 @@ def test_an_image_beyond_the_memory_is_one_line_and_no_bad_record(tmp_path: Path
     assert line.startswith("tpudata: error: memory ran out (MemoryError; ulimit -v allows ")
     assert line.endswith(WORDS)
     assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("kind", ["text", "images"])
+def test_lack_of_memory_in_arrow_is_no_damage(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = {"text": ["a", "b"]} if kind == "text" else {"image": [{"bytes": b"x", "path": None}], "label": [1]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "in.parquet")
+
+    def fail(*_: object, **__: object) -> None:
+        raise pyarrow.lib.ArrowMemoryError("malloc of size 64 failed")
+
+    monkeypatch.setattr(parquet.ParquetFile, "iter_batches", fail)
+    assert main(["convert", kind, f"--input={tmp_path}/in.parquet", f"--output={tmp_path}/out"]) == 1
+    assert "tpudata: error: memory ran out (ArrowMemoryError: malloc of size 64 failed" in capsys.readouterr().err
