@@ -29,10 +29,10 @@ from beam_jobs.output.rejects import remove_listing_rejects
 from beam_jobs.output.removal import give_up, remove_dataset
 from beam_jobs.pipeline import build_pipeline
 from beam_jobs.planning.plan import Plan
-from beam_jobs.run.job import job_has_ended
+from beam_jobs.run.job import check_served, job_has_ended
 from beam_jobs.run.launch import JobRun, Launch
 from beam_jobs.run.lifetime import ends_with_process
-from beam_jobs.run.package import with_package
+from beam_jobs.run.package import network_problem, with_package
 from beam_jobs.run.progress import progress_bar
 from beam_jobs.run.runner import is_local, temporary_pipeline
 from beam_jobs.sources.source import ScannedSource
@@ -90,18 +90,21 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
     Raises:
         TpudataError: the input or the output is invalid, or a record was rejected.
     """
-    options = conversion.options.for_engine(local=is_local(beam_options))
+    options, launch = conversion.options.for_engine(local=is_local(beam_options)), launch or Launch()
+    if problem := network_problem(beam_options):
+        launch.report(f"warning: {problem}")
     conversion = dataclasses.replace(conversion, options=options)
     with held_request_limits(options.request_limits), with_package(beam_options) as used:
         parts = _most_parts(conversion) if is_local(used) else None
         with temporary_pipeline(used, parts) as pipeline:
-            return _convert(conversion, pipeline, used, launch or Launch())
+            return _convert(conversion, pipeline, used, launch)
 
 
 def _convert(
     conversion: Conversion, pipeline: beam.Pipeline, beam_options: PipelineOptions, launch: Launch
 ) -> Added | None:
     options = conversion.options
+    check_served(beam_options, launch.report)
     has_ended = functools.partial(job_has_ended, options=beam_options)
     check_unclaimed(options.output, has_ended)
     found = _look_at_output(conversion)

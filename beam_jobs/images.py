@@ -5,9 +5,19 @@ Sources are in beam_jobs.sources, the steps in beam_jobs.pipeline, and the rules
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    # Before the imports, which take most of a second. The module is imported again by its name, and this copy ends here.
+    import sys
+
+    from tpudata.console.interrupts import end_on_interrupt
+
+    end_on_interrupt()
+    from tpudata.console.process import run_module
+
+    sys.exit(run_module("beam_jobs.images", "python -m beam_jobs.images"))
+
 import dataclasses
 import functools
-import sys
 from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -30,7 +40,6 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.sources import SourceOptions, add_source_flags, open_source, source_options
 from tpudata.console.flags import FlagParser
-from tpudata.console.process import run_command
 
 _FORMS = """
 SRC is a folder whose subfolders are classes (under train, validation and test folders, or not), a CSV or JSONL list of paths and
@@ -105,7 +114,3 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         deciding={**options.deciding(), **source_options.deciding(), **images.deciding()},
         facts=InputFacts.of(source, source_options),
     )
-
-
-if __name__ == "__main__":
-    sys.exit(run_command(functools.partial(run, prog="python -m beam_jobs.images")))

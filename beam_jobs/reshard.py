@@ -5,9 +5,19 @@ The inputs are in beam_jobs.stored_records, the steps in beam_jobs.pipeline.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    # Before the imports, which take most of a second. The module is imported again by its name, and this copy ends here.
+    import sys
+
+    from tpudata.console.interrupts import end_on_interrupt
+
+    end_on_interrupt()
+    from tpudata.console.process import run_module
+
+    sys.exit(run_module("beam_jobs.reshard", "python -m beam_jobs.reshard"))
+
 import dataclasses
 import functools
-import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,7 +44,6 @@ from beam_jobs.stored_records.source import StoredRecords
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset
 from tpudata.console.flags import FlagParser
-from tpudata.console.process import run_command
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
@@ -237,7 +246,3 @@ def _report_missing_keys(output: str, stored: ReshardOptions) -> None:
         missing = len(keys) - (splits[name].records if name in splits else 0)
         if missing > 0:
             print(f"{'no record':<11} for at least {counted(missing, 'key')} of {len(keys)} in the list of {name}")
-
-
-if __name__ == "__main__":
-    sys.exit(run_command(functools.partial(run, prog="python -m beam_jobs.reshard")))

@@ -6,9 +6,19 @@ beam_jobs.pipeline.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    # Before the imports, which take most of a second. The module is imported again by its name, and this copy ends here.
+    import sys
+
+    from tpudata.console.interrupts import end_on_interrupt
+
+    end_on_interrupt()
+    from tpudata.console.process import run_module
+
+    sys.exit(run_module("beam_jobs.text", "python -m beam_jobs.text"))
+
 import dataclasses
 import functools
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,7 +46,6 @@ from beam_jobs.text_records.converter import TextConverter, text_bytes
 from beam_jobs.text_records.schema import text_layout
 from beam_jobs.tokenizers import TokenizerSpec, dataset_tokenizer, open_tokenizer
 from tpudata.console.flags import FlagParser
-from tpudata.console.process import run_command
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -148,7 +157,3 @@ def _with_known_vocabulary(options: ConvertOptions, text: TextOptions) -> TextOp
     dataset_tokenizer(options.output)
     path = storage.join(options.output, _VOCABULARY)
     return dataclasses.replace(text, tokenizer=TokenizerSpec(spec.kind, path, spec.eos))
-
-
-if __name__ == "__main__":
-    sys.exit(run_command(functools.partial(run, prog="python -m beam_jobs.text")))

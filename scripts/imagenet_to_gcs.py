@@ -11,6 +11,12 @@ and --no-jpeg-only keeps PNGs. The other flags are those of `tpudata convert ima
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    # Before the imports, which take most of a second.
+    from tpudata.console.interrupts import end_on_interrupt
+
+    end_on_interrupt()
+
 import sys
 from collections.abc import Sequence
 

@@ -19,6 +19,7 @@ from tpudata.errors import (
     TpudataError,
     UsageError,
 )
+from tpudata.installation import install_command
 
 ALL = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, TpudataError)}
 SPECIAL: dict[type, tuple[Any, ...]] = {
@@ -56,7 +57,7 @@ def test_exit_codes() -> None:
 def test_messages_and_attributes() -> None:
     missing = MissingExtraError("tpudata.input", "tensorflow")
     assert isinstance(missing, (UsageError, ImportError))
-    assert "pip install 'tpudata[tensorflow]'" in str(missing)
+    assert str(missing).endswith(f"which is not installed. Run: {install_command('tensorflow')}")
     bad = BadRecordError("a.tar", "no image", 512)
     assert isinstance(bad, SourceError)
     assert str(bad) == "a.tar at byte 512: rejected: no image"

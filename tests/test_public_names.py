@@ -97,4 +97,6 @@ try:
 except tpudata.MissingExtraError as error:
     print(error)
 """
-    assert "pip install 'tpudata[tensorflow]'" in python(program)
+    assert f"needs the [tensorflow] extra, which is not installed. Run: pip install -e '{ROOT}[tensorflow]'" in python(
+        program
+    )

@@ -12,6 +12,7 @@ from tests.helpers.rooms import circles, import_graph, imports, modules_of
 # Folders and modules of tpudata, the lowest first; beam_jobs stands where its imports end.
 ROOMS = (
     "_version",
+    "installation",
     "errors",
     "_tensorflow",
     "_gcs_blocks",
@@ -36,6 +37,7 @@ USERS = ("train", "cli", "__main__")
 CONVERTING = {"tpudata.cli.report", "tpudata.cli.verify", "tpudata.train.outputs.prompt"}
 WITHOUT_TENSORFLOW = (
     "_version",
+    "installation",
     "errors",
     "console",
     "storage",

@@ -1,31 +1,34 @@
 """tpudata: converts folders of files into TFRecord shards, feeds them to TPUs, and trains models on them.
 
-Importing this package does not load TensorFlow; the first use of a name that needs it does.
+Importing this package loads nothing else; the first use of a name does.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from tpudata._version import __version__
-from tpudata.errors import (
-    BadRecordError,
-    CorruptionError,
-    DatasetError,
-    FeatureError,
-    MissingExtraError,
-    OutputError,
-    SourceError,
-    StorageError,
-    StorageUnavailableError,
-    TpudataError,
-    UsageError,
-)
-from tpudata.format import Dataset, Manifest, open_dataset
 
+# Type checkers take it for true. Importing `typing` would take half of the time until a command can handle a Ctrl-C.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from tpudata.errors import (
+        BadRecordError,
+        CorruptionError,
+        DatasetError,
+        FeatureError,
+        MissingExtraError,
+        OutputError,
+        SourceError,
+        StorageError,
+        StorageUnavailableError,
+        TpudataError,
+        UsageError,
+    )
     from tpudata.estimator import tpu_system
+    from tpudata.format import Dataset, Manifest, open_dataset
     from tpudata.input import (
         CentreCrop,
         CutMix,
@@ -82,30 +85,51 @@ __all__ = [
     "tpu_system",
 ]
 
-# Names that are imported at their first use, with their modules: most load TensorFlow, and `tpudata.source` loads Pillow.
+# Names that are imported at their first use, with their modules: most load TensorFlow, the others numpy. A command whose package
+# takes no time to load can handle a Ctrl-C from its start.
 _LAZY = {
+    "BadRecordError": "tpudata.errors",
     "CentreCrop": "tpudata.input",
+    "CorruptionError": "tpudata.errors",
     "CutMix": "tpudata.input",
     "DataService": "tpudata.input",
+    "Dataset": "tpudata.format",
+    "DatasetError": "tpudata.errors",
+    "FeatureError": "tpudata.errors",
     "FixedLengthRecordFiles": "tpudata.input",
     "Images": "tpudata.input",
+    "Manifest": "tpudata.format",
+    "MissingExtraError": "tpudata.errors",
     "MixUp": "tpudata.input",
     "Mixture": "tpudata.input",
     "Normalize": "tpudata.input",
+    "OutputError": "tpudata.errors",
     "RandAugment": "tpudata.input",
     "RecordSource": "tpudata.source",
+    "SourceError": "tpudata.errors",
+    "StorageError": "tpudata.errors",
+    "StorageUnavailableError": "tpudata.errors",
     "TFRecordFiles": "tpudata.input",
     "TextLineFiles": "tpudata.input",
     "Tokens": "tpudata.input",
+    "TpudataError": "tpudata.errors",
     "TrainCrop": "tpudata.input",
+    "UsageError": "tpudata.errors",
     "as_keras": "tpudata.input",
     "as_numpy": "tpudata.input",
     "make_input_fn": "tpudata.input",
+    "open_dataset": "tpudata.format",
     "tpu_system": "tpudata.estimator",
 }
 
 
+# Modules that are attributes of this one without an import of theirs.
+_MODULES = ("errors", "format", "storage")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY[name]), name)

@@ -22,6 +22,8 @@ in the original TPUEstimator.
 
 import re
 
+from tpudata.installation import install_command
+
 _PLACED = re.compile(r"(.*) at byte (\d+)", re.DOTALL)
 
 
@@ -45,9 +47,7 @@ class MissingExtraError(UsageError, ImportError):
     """A feature needs packages that are not installed; the message names the extra to install."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(
-            f"{feature} needs the [{extra}] extra, which is not installed. Run: pip install 'tpudata[{extra}]'"
-        )
+        super().__init__(f"{feature} needs the [{extra}] extra, which is not installed. Run: {install_command(extra)}")
         self.feature = feature
         self.extra = extra
 

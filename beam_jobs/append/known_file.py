@@ -36,6 +36,7 @@ from tpudata.format import Dataset, Shard
 from tpudata.format.layout import keys_name
 from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, Entries, ShardKeys
 from tpudata.storage import for_each, is_remote, storage_for
+from tpudata.storage.local.errors import named
 from tpudata.storage.local.file_urls import local_path
 
 _BUCKET_ENTRIES = 1 << 7
@@ -124,11 +125,14 @@ class KnownFile:
         self._start = head + size
         self._bits = buckets.bit_length() - 1
         self._is_copy = is_remote(path)
-        self._file = _nameless_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
+        with named("read", path):
+            self._file = _nameless_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
         if not self._is_copy:
             weakref.finalize(self, os.close, self._file)
             size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
-            if (found := os.fstat(self._file).st_size) != size:
+            with named("read", path):
+                found = os.fstat(self._file).st_size
+            if found != size:
                 raise StorageError(
                     f"{path} could not be read: cut (got {found} bytes, expected {size}). Start the append again."
                 )
@@ -167,7 +171,8 @@ class KnownFile:
 
     def _read_run(self, first: int, last: int) -> bytes:
         size = (last - first) * ENTRY_BYTES
-        data = os.pread(self._file, size, self._start + first * ENTRY_BYTES)
+        with named("read", self._path):
+            data = os.pread(self._file, size, self._start + first * ENTRY_BYTES)
         if len(data) != size:
             raise StorageError(
                 f"{self._path} could not be read: cut (got {len(data)} bytes at byte {self._start + first * ENTRY_BYTES}, expected"

@@ -17,6 +17,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.repeated_keys import Repeat
+from beam_jobs.run.job import counter_value
 from beam_jobs.sources import Reject, Source, raise_rejection
 from beam_jobs.sources.source import Scan, ScannedSource, noting
 from tpudata.errors import BadRecordError, SourceError
@@ -156,4 +157,6 @@ def new_inputs(source: Source, base: Base, path: str) -> NewInputs:
 def known_count(result: PipelineResult) -> int | None:
     """Return how many inputs of a run have a record in the dataset; None if the runner keeps no count."""
     found = result.metrics().query(MetricsFilter().with_name(_KNOWN))[MetricResults.COUNTERS]
-    return sum(int(counter.result) for counter in found) if found else None
+    counts = [counter_value(counter) for counter in found]
+    # An engine that sends a counter without its value keeps none.
+    return None if not counts or None in counts else sum(count for count in counts if count is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import threading
 import traceback
@@ -44,6 +45,7 @@ def without_worker_tracebacks() -> Iterator[None]:
     After an error this lasts to the end of the process: running steps fail when their engine and files disappear.
     """
     stream, hook, logger = sys.stderr, threading.excepthook, logging.getLogger("apache_beam")
+    ours = _separate(stream)
     level = logger.level
 
     def pass_on(failed: threading.ExceptHookArgs) -> None:
@@ -51,7 +53,7 @@ def without_worker_tracebacks() -> Iterator[None]:
             hook(failed)
 
     has_failed = True
-    sys.stderr, threading.excepthook = _WithoutTracebacks(stream), pass_on
+    sys.stderr, threading.excepthook = _WithoutTracebacks(ours), pass_on
     logger.setLevel(logging.CRITICAL)
     try:
         yield
@@ -60,3 +62,12 @@ def without_worker_tracebacks() -> Iterator[None]:
         if not (has_failed and owns_process()):
             sys.stderr, threading.excepthook = stream, hook
             logger.setLevel(level)
+            if ours is not stream:
+                ours.close()
+
+
+def _separate(stream: TextIO) -> TextIO:
+    """Return stderr with a separate descriptor, so that lines of libraries in C can be dropped without ours; only in a command."""
+    if not owns_process() or stream is not sys.__stderr__:
+        return stream
+    return os.fdopen(os.dup(stream.fileno()), "w", 1, encoding=stream.encoding, errors=stream.errors)

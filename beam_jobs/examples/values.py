@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from beam_jobs.examples.label_maps import encode_label_map
+from beam_jobs.image_records.check import check_fits
 from beam_jobs.values.column_kinds import FLOAT32_WHOLE, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
@@ -79,6 +80,8 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
         stored, size = encode_label_map(feature, value)
         _check_shape(feature, size, feature.shape)
         return dataclasses.replace(feature, shape=size), stored
+    if feature.encoding == "image":
+        return feature, _fit_image(feature, value)
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
         value = _as_kind(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
@@ -90,9 +93,6 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
             f"Feature {feature.name!r}: it does not fit the schema (got {describe(found)}, expected"
             f" {describe(feature)})."
         )
-    if feature.encoding == "image":
-        _check_shape(feature, found.shape, ())
-        return feature, stored
     _check_shape(feature, found.shape, feature.shape)
     return dataclasses.replace(feature, shape=found.shape), stored
 
@@ -180,6 +180,22 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
     array = _as_kind(feature, value, dtype, "biuf" if dtype.kind == "f" else "biu")
     _check_shape(feature, array.shape, feature.shape)
     return dataclasses.replace(feature, shape=array.shape), array.astype(dtype.newbyteorder("<")).tobytes()
+
+
+def _fit_image(feature: Feature, value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        got = describe(infer(feature.name, value)[0])
+        raise FeatureError(
+            f"Feature {feature.name!r}: it does not fit the schema (got {got}, expected {describe(feature)}). Pass the bytes"
+            " of an encoded image."
+        )
+    try:
+        check_fits(feature, value)
+    except ValueError as error:
+        raise FeatureError(
+            f"Feature {feature.name!r}: it does not fit the schema (got {error}; expected {describe(feature)})."
+        ) from None
+    return value
 
 
 def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray[Any, Any]:

@@ -1,4 +1,4 @@
-"""Comparison of a record's encoded images with the features that describe them, for `tpudata verify`."""
+"""Comparison of encoded images with the features that describe them: those of records, and those of examples to be written."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from beam_jobs.image_records.codecs.header import read_header
 from beam_jobs.image_records.codecs.image_format import AVIF, HEIC, JPEG, JPEG_2000, PNG, PPM, TIFF, image_format
+from beam_jobs.image_records.codecs.pillow_files import open_image
 from beam_jobs.image_records.codecs.pixels import check_decodes
 from tpudata.format import Feature, Manifest
 from tpudata.format.example.wire import Value
@@ -13,6 +14,25 @@ from tpudata.format.label_map import label_map_problem
 
 # Formats that a conversion reads but never writes; TensorFlow does not decode them.
 _NOT_FED = (AVIF, HEIC, JPEG_2000, PPM, TIFF)
+
+
+def check_fits(feature: Feature, data: bytes) -> None:
+    """Check that bytes are an image that TensorFlow decodes, with a complete header and the size of its feature.
+
+    Args:
+        feature: feature of encoding `image`; it may leave height and width open.
+        data: the bytes.
+
+    Raises:
+        ValueError: they are not; the message says what they are.
+    """
+    name = image_format(data)
+    if name in _NOT_FED:
+        raise ValueError(f"{_article(name)} {name}, which TensorFlow does not decode; convert it to JPEG or PNG")
+    header = read_header(data, name) if name in (JPEG, PNG) else None
+    width, height = (header.width, header.height) if header is not None else open_image(data, name).size
+    if any(size not in (None, got) for size, got in zip(feature.shape, (height, width), strict=False)):
+        raise ValueError(f"{_article(name)} {name} of height {height} and width {width}")
 
 
 def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:
@@ -49,12 +69,18 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
         except ValueError:
             continue  # Reported already.
         if name in _NOT_FED:
-            yield f"feature {feature.name!r} is a {name}, which TensorFlow does not decode; convert it to JPEG or PNG"
+            yield (
+                f"feature {feature.name!r} is {_article(name)} {name}, which TensorFlow does not decode; convert it to JPEG or PNG"
+            )
             continue
         try:
             check_decodes(data, name)
         except ValueError as error:
             yield f"feature {feature.name!r} does not decode: {error}"
+
+
+def _article(name: str) -> str:
+    return "an" if name == AVIF else "a"
 
 
 def _images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[tuple[Feature, bytes]]:

@@ -12,6 +12,7 @@ from PIL import Image
 from beam_jobs.image_records.codecs.header import UPRIGHT, ImageHeader, check_size, read_header
 from beam_jobs.image_records.codecs.image_format import JPEG, PNG, TIFF, image_format
 from beam_jobs.image_records.codecs.pixels import (
+    DecodedImage,
     check_decodes,
     decode_image,
     encode_image,
@@ -58,24 +59,25 @@ def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
         ValueError: rejected; the message completes `rejected: `.
     """
     if _is_pixels(form):
-        image, name, reason, lossless = _idx_image(data, form, options), IDX, "IDX pixels", True
+        name, reason, lossless = IDX, "IDX pixels", True
+        decoded = DecodedImage(_idx_image(data, form, options))
     else:
         name = image_format(data)
         header = read_header(data, name) if name in (JPEG, PNG) else None
         if header is not None:
             reason = _why(header, options)
             if not reason:
-                if options.check == DECODE:
-                    check_decodes(data, name)
+                if options.check == DECODE or not header.is_regular:
+                    check_decodes(data, name, header)
                 return StoredImage(data, name, header.height, header.width, header.components)
         elif is_animated(data, name):
             reason = "first page of a TIFF of several pages" if name == TIFF else f"first frame of an animated {name}"
         else:
             reason = name
-        image, lossless = _decoded(data, name, header, options), is_lossless(data, name)
+        decoded, lossless = _decoded(data, name, header, options), is_lossless(data, name)
     keep = lossless and options.quality is None and not options.jpeg_only
     stored = PNG if keep else JPEG
-    encoded = encode_image(image, stored, options.quality or DEFAULT_QUALITY)
+    encoded, image = encode_image(decoded, stored, options.quality or DEFAULT_QUALITY), decoded.image
     return StoredImage(encoded, stored, image.height, image.width, len(image.getbands()), reason)
 
 
@@ -97,7 +99,7 @@ def image_pixels(data: bytes, form: str, options: ImageOptions) -> tuple[bytes, 
         image = _idx_image(data, form, options)
     else:
         name = image_format(data)
-        image = _decoded(data, name, read_header(data, name) if name in (JPEG, PNG) else None, options)
+        image = _decoded(data, name, read_header(data, name) if name in (JPEG, PNG) else None, options).image
     return image.tobytes(), (image.height, image.width, len(image.getbands()))
 
 
@@ -122,7 +124,7 @@ def _why(header: ImageHeader, options: ImageOptions) -> str:
     return ""
 
 
-def _decoded(data: bytes, name: str, header: ImageHeader | None, options: ImageOptions) -> Image.Image:
+def _decoded(data: bytes, name: str, header: ImageHeader | None, options: ImageOptions) -> DecodedImage:
     return decode_image(data, name, header, options.resize_shorter, draft=options.check != DECODE)
 
 

@@ -6,6 +6,7 @@ import re
 import signal
 
 from tpudata.console.flags import sentence
+from tpudata.console.machine_errors import machine_problem, machine_problem_in
 from tpudata.error_text import own_error
 from tpudata.errors import TpudataError
 
@@ -54,6 +55,8 @@ def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -
     if known is not None:
         return known
     text = _GO_STACK.sub("", str(error).replace("\\n", "\n"))
+    if problem := machine_problem(error) or machine_problem_in(text):
+        return TpudataError(f"{f'{job}: ' if job else ''}{problem}{f' {_AGAIN}.' if job else ''}")
     if _NO_DOCKER.search(text):
         return TpudataError(
             f"--runner={runner} runs its workers in docker, which did not start one here. Try `docker info`; or pass"

@@ -13,20 +13,28 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import grpc
 from apache_beam.metrics import MetricsFilter
+from apache_beam.metrics.execution import MetricResult
 from apache_beam.metrics.metric import MetricResults
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, PortableOptions, StandardOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.runner import PipelineResult, PipelineState
+
+from tpudata.errors import TpudataError
 
 _DATAFLOW = "DataflowRunner"
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs/{region}/{id}?project={project}"
 # An engine that does not answer by then says nothing.
 _ANSWER_SECONDS = 10.0
 _NAMESPACE = "tpudata"
+# Beam's own job server, in the process that submits.
+EMBEDDED = "embed"
+# For a job server to answer: before a line reports it, and in all if no option has it.
+_QUIET_SECONDS, _WAIT_SECONDS = 1.0, 60.0
+_UNKNOWN_TO_PRISM = "job with id {} not found"
 
 
 def job_identity(result: PipelineResult, runner: str, options: PipelineOptions) -> dict[str, str]:
@@ -52,13 +60,53 @@ def job_text(identity: Mapping[str, str]) -> str:
     return f"job {identity['id']} ({identity['where']})"
 
 
+def check_served(options: PipelineOptions, report: Callable[[str], None]) -> None:
+    """Check that the job server of `--job_endpoint` is there, before anything is prepared for it.
+
+    Args:
+        options: options of the pipeline; without an endpoint nothing is checked.
+        report: gets a line if the server has to be waited for.
+
+    Raises:
+        TpudataError: it did not answer within `--job_server_timeout`.
+    """
+    portable = options.view_as(PortableOptions)
+    endpoint, seconds = portable.job_endpoint, float(portable.job_server_timeout or _WAIT_SECONDS)
+    # Dataflow ignores it.
+    if not endpoint or endpoint == EMBEDDED or _runner(options) == _DATAFLOW:
+        return
+    with grpc.insecure_channel(endpoint) as channel:
+        ready = grpc.channel_ready_future(channel)
+        with contextlib.suppress(grpc.FutureTimeoutError):
+            ready.result(min(_QUIET_SECONDS, seconds))
+            return
+        report(f"waiting for the job server {endpoint}, for {seconds:g} s at most")
+        with contextlib.suppress(grpc.FutureTimeoutError):
+            ready.result(max(seconds - _QUIET_SECONDS, 0))
+            return
+        ready.cancel()
+    raise TpudataError(
+        f"--job_endpoint {endpoint}: no job server answered within {seconds:g} s. Start it or correct the address; "
+        "--job_server_timeout=SECONDS waits longer."
+    )
+
+
+def counter_value(counter: MetricResult) -> int | None:
+    """Return the value of a counter of a job; None if its engine sent none.
+
+    Engines may send what was committed, what was attempted, or both, and `MetricResult.result` is None if 0 was committed alone.
+    """
+    value = counter.attempted if counter.committed is None else counter.committed
+    return None if value is None else int(value)
+
+
 def job_counts(result: PipelineResult) -> Counter[str]:
     """Return what the steps of a job have counted so far: records, bytes_read, rejected, shards_written, shards_kept."""
     # Portable results keep the first answer.
     found = copy.copy(result).metrics().query(MetricsFilter().with_namespace(_NAMESPACE))
     counts: Counter[str] = Counter()
     for counter in found[MetricResults.COUNTERS]:
-        counts[counter.key.metric.name] += int(counter.result or 0)
+        counts[counter.key.metric.name] += counter_value(counter) or 0
     return counts
 
 
@@ -76,7 +124,7 @@ def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool
         identity: of the job.
         options: of this run; only an engine that this run uses, too, is asked.
     """
-    if str(options.view_as(StandardOptions).runner).rpartition(".")[2] != identity.get("runner"):
+    if _runner(options) != identity.get("runner"):
         return None
     with contextlib.suppress(Exception):
         if identity["runner"] == _DATAFLOW:
@@ -84,6 +132,10 @@ def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool
         if identity["endpoint"]:
             return _portable_job_has_ended(identity)
     return None
+
+
+def _runner(options: PipelineOptions) -> str:
+    return str(options.view_as(StandardOptions).runner).rpartition(".")[2]
 
 
 def _dataflow_job_has_ended(identity: Mapping[str, str], *, anonymous: bool) -> bool:
@@ -109,5 +161,12 @@ def _dataflow_job_has_ended(identity: Mapping[str, str], *, anonymous: bool) -> 
 def _portable_job_has_ended(identity: Mapping[str, str]) -> bool:
     with grpc.insecure_channel(identity["endpoint"]) as channel:
         request = beam_job_api_pb2.GetJobStateRequest(job_id=identity["id"])
-        answer = beam_job_api_pb2_grpc.JobServiceStub(channel).GetState(request, timeout=_ANSWER_SECONDS)
+        try:
+            answer = beam_job_api_pb2_grpc.JobServiceStub(channel).GetState(request, timeout=_ANSWER_SECONDS)
+        except grpc.RpcError as error:
+            # Prism says so of a job before its restart, which cannot go on: its jobs are in its process. Those of Flink and Spark
+            # may outlive their job server, which answers otherwise.
+            if error.details() == _UNKNOWN_TO_PRISM.format(identity["id"]):
+                return True
+            raise
     return bool(PipelineState.is_terminal(beam_job_api_pb2.JobState.Enum.Name(answer.state)))

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, StandardOptions
 
+from beam_jobs.run.job import EMBEDDED
 from beam_jobs.run.places import LOOPBACK, worker_environment
 from beam_jobs.run.prism import PRISM
 from beam_jobs.run.runner import is_in_process
 from tpudata.errors import UsageError
 
-# Beam's own job server, in the process that submits.
-_EMBEDDED = "embed"
-
 
 def ends_with_process(options: PipelineOptions) -> bool:
     """Return whether a job ends at the latest when this process does: its engine or all its workers are in it, or end with it."""
     runner, endpoint = _runner_and_endpoint(options)
-    if is_in_process(runner) or endpoint == _EMBEDDED or (runner == PRISM and not endpoint):
+    if is_in_process(runner) or endpoint == EMBEDDED or (runner == PRISM and not endpoint):
         return True
     return worker_environment(options) == LOOPBACK
 

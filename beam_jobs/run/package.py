@@ -22,6 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 from beam_jobs.run.places import sees_local_files
 from tpudata._version import __version__
 from tpudata.errors import UsageError
+from tpudata.installation import install_command
 
 _NAME = "tpudata"
 _PACKAGES = ("beam_jobs", "tpudata")
@@ -43,8 +44,7 @@ def with_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
     Raises:
         UsageError: nothing is known of how this package was installed.
     """
-    images = options.view_as(WorkerOptions).sdk_container_image, options.view_as(PortableOptions).environment_config
-    if sees_local_files(options) or any(images) or _brings_this_package(options.view_as(SetupOptions)):
+    if sees_local_files(options) or _has_image(options) or _brings_this_package(options.view_as(SetupOptions)):
         yield options
         return
     with tempfile.TemporaryDirectory(prefix="tpudata-package-") as folder:
@@ -52,6 +52,31 @@ def with_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
         setup = used.view_as(SetupOptions)
         setup.extra_packages = [*(setup.extra_packages or []), str(build_wheel(Path(folder)))]
         yield used
+
+
+def network_problem(options: PipelineOptions) -> str:
+    """Return why workers may fail to install what this package requires, and the fix; empty if nothing is known against it.
+
+    Args:
+        options: options of the pipeline.
+    """
+    has_public_ips = options.view_as(WorkerOptions).use_public_ips
+    # A prebuilt image is installed by a builder with other addresses.
+    is_installed = _has_image(options) or bool(options.view_as(SetupOptions).prebuild_sdk_container_engine)
+    if sees_local_files(options) or has_public_ips is not False or is_installed:
+        return ""
+    return (
+        "--no_use_public_ips: each worker installs tpudata's requirements from PyPI when it starts, and the job fails if its"
+        " network has no way there, such as Cloud NAT. Pass --sdk_container_image=IMAGE of an image with tpudata, as in"
+        " docs/convert/dataflow.md."
+    )
+
+
+def _has_image(options: PipelineOptions) -> bool:
+    worker = options.view_as(WorkerOptions)
+    # Beam takes the second for the first, with a warning.
+    images = worker.sdk_container_image, worker.worker_harness_container_image
+    return any(images) or bool(options.view_as(PortableOptions).environment_config)
 
 
 def _brings_this_package(setup: SetupOptions) -> bool:
@@ -100,11 +125,15 @@ def _metadata() -> str:
         required = importlib.metadata.requires(_NAME) or []
     except importlib.metadata.PackageNotFoundError:
         raise UsageError(
-            "The workers need this package, and it is not installed here, so what it requires is not known. Run `pip install -e .` "
-            "in the clone, or pass --setup_file ./setup.py."
+            "The workers need this package, and it is not installed here, so what it requires is not known. Run"
+            f" `{install_command()}`, or pass --setup_file=FILE of a clone."
         ) from None
     lines = ["Metadata-Version: 2.1", f"Name: {_NAME}", f"Version: {__version__}"]
-    lines += [f"Requires-Dist: {item}" for item in required if "extra ==" not in item]
+    # Extras, too: on a worker that lacks one, the message names its packages.
+    lines += [f"Requires-Dist: {item}" for item in required]
+    lines += [
+        f"Provides-Extra: {extra}" for extra in importlib.metadata.metadata(_NAME).get_all("Provides-Extra") or []
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -98,6 +98,8 @@ def _opened(path: str, size: int) -> Iterator[Any]:
             raise SourceError(f"{path}: {error}") from None
         except _DamagedColumnError as error:
             raise CorruptionError(path, 0, f"the Parquet file is cut or damaged: {error}") from None
+        except MemoryError:  # Arrow's is an ArrowException, too.
+            raise
         except (pyarrow.ArrowException, OSError) as error:
             raise CorruptionError(path, 0, f"the Parquet file is cut or damaged: {_one_line(error)}") from None
 
@@ -113,6 +115,8 @@ class _DamagedColumnError(ValueError):
 def _batches(file: Any, group: int, names: list[str]) -> Iterator[Any]:
     try:
         yield from file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names, use_threads=False)
+    except MemoryError:
+        raise
     except (pyarrow.ArrowException, OSError):
         # pyarrow does not name the column, so each is read again.
         for name in names:

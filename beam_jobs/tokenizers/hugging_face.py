@@ -60,6 +60,8 @@ class HuggingFaceTokenizer:
         """Return the ids of each text; ValueError for text outside a vocabulary without an unknown token."""
         try:
             encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except MemoryError:
+            raise
         except Exception as error:  # The package raises nothing narrower.
             raise ValueError(f"the tokenizer cannot encode it: {error}") from None
         return [np.array(one.ids, np.int32) for one in encoded]
@@ -98,6 +100,8 @@ def _tokenizer(data: bytes, path: str) -> Any:
         raise MissingExtraError("--tokenizer hf", "text") from error
     try:
         return package.Tokenizer.from_str(data.decode())
+    except MemoryError:
+        raise
     except Exception as error:  # The package raises nothing narrower.
         reason = " ".join(str(error).split()).rstrip(".")
         raise SourceError(f"{path} is not a tokenizer.json of Hugging Face: {reason}. {COPY_AGAIN}") from None

@@ -266,7 +266,7 @@ def test_a_missing_package_names_the_extra(files: Path, kind: str, package: str)
     spec = TokenizerSpec.parse(f"{kind}:{files}/a.json")
     with (
         mock.patch.dict(sys.modules, {package: None}),
-        pytest.raises(MissingExtraError, match=r"pip install 'tpudata\[text\]'"),
+        pytest.raises(MissingExtraError, match=r"Run: pip install -e '\S+\[text\]'$"),
     ):
         open_tokenizer(spec)
 

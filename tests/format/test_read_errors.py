@@ -84,6 +84,26 @@ def test_a_missing_file(folder: Path) -> None:
     assert str(error).startswith(f"{shard} could not be read: No such file")
 
 
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        # Its first bytes are in no page, so reading them fails as a broken disk does.
+        (
+            "/proc/self/mem",
+            "Input/output error. The disk or the connection to it fails: see the system's log (`dmesg`).",
+        ),
+        ("/proc/self", "Is a directory. It is a folder: pass a file."),
+    ],
+)
+def test_a_disk_that_fails_is_named_with_its_reason(folder: Path, target: str, reason: str) -> None:
+    shard = min(folder.glob("*.tfrecord"))
+    shard.unlink()
+    shard.symlink_to(target)
+    error = read_error(failing(str(shard), name_of_split(str(folder), "train")))
+    assert isinstance(error, StorageError)
+    assert str(error) == f"{shard} could not be read: {reason}"
+
+
 def test_a_block_that_does_not_unpack(tmp_path: Path) -> None:
     path = write_dataset(
         str(tmp_path), {"train": [{"x": b"abc"}] * 9}, FEATURES, layout="", shards=1, compression="gzip"

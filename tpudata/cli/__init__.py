@@ -10,11 +10,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from tpudata._version import __version__
-from tpudata.console.flags import sentence
-from tpudata.console.nearest import suggestion
-from tpudata.console.process import run_command
-from tpudata.errors import UsageError
+from tpudata.console.interrupts import end_on_interrupt, loading
 
 __all__ = ["main"]
 
@@ -39,10 +35,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the arguments; None takes those of this process.
     """
+    if argv is None:
+        end_on_interrupt()
+    # Only now, so that Ctrl-C is handled before anything that takes time.
+    from tpudata.console.process import run_command
+
     return run_command(_dispatch, argv)
 
 
 def _dispatch(argv: Sequence[str]) -> int:
+    from tpudata._version import __version__
+    from tpudata.console.flags import sentence
+    from tpudata.console.nearest import suggestion
+    from tpudata.errors import UsageError
+
     if not argv:
         print(_help(), file=sys.stderr)
         return UsageError.exit_code
@@ -57,7 +63,9 @@ def _dispatch(argv: Sequence[str]) -> int:
         what, known = ("flag", ["--help", "--version"]) if name.startswith("-") else ("command", [*COMMANDS])
         unknown = sentence(f"unknown {what} {name!r}{suggestion(name, known)}")
         raise UsageError(f"{unknown} Known: {', '.join(known)}. See: tpudata --help")
-    code: int = importlib.import_module(f"tpudata.cli.{name}").run(rest)
+    with loading():
+        command = importlib.import_module(f"tpudata.cli.{name}")
+    code: int = command.run(rest)
     return code
 
 

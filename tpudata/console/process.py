@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import logging
 import os
@@ -13,10 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
+from tpudata.console.interrupts import INTERRUPTED, MESSAGE, is_default_or_ours, loading, was_interrupted, working
+from tpudata.console.machine_errors import machine_problem
 from tpudata.errors import TpudataError
 
-# Exit codes that a shell reports for a program that SIGINT, SIGPIPE or SIGTERM ended.
-INTERRUPTED = 130
+# Exit codes that a shell reports for a program that SIGPIPE or SIGTERM ended.
 BROKEN_PIPE = 141
 TERMINATED = 143
 # After a signal: time for the program to end by itself, and then time to remove its temporary files for it.
@@ -75,26 +77,62 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
     return code
 
 
+def run_module(name: str, prog: str) -> int:
+    """Run a command that is a module with `run(argv, prog)`, which is only imported here; return its exit code.
+
+    Args:
+        name: full name of the module.
+        prog: name of the command, for messages.
+    """
+
+    def run(argv: Sequence[str]) -> int:
+        with loading():
+            command = importlib.import_module(name)
+        code: int = command.run(argv, prog)
+        return code
+
+    return run_command(run)
+
+
 def owns_process() -> bool:
     """Return whether this process only runs one of tpudata's commands, or a part of one, and ends with it."""
     return _is_ours
 
 
 def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+    # An in-process caller keeps its handlers, and another thread may set none.
+    is_whole = _is_ours and threading.current_thread() is threading.main_thread()
     try:
-        return function(argv)
+        with working() if is_whole else contextlib.nullcontext():
+            return function(argv)
     except TpudataError as error:
+        if is_whole and was_interrupted():
+            return _end_interrupted(KeyboardInterrupt())
         # One line, even if the name of a file contains line ends.
         line = str(error).replace("\r", "\\r").replace("\n", "\\n")
         print(f"tpudata: error: {line}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as error:
-        code, words = _interruption(error)
-        print(words, file=sys.stderr)
-        return code
+        return _end_interrupted(error)
     except SystemExit as done:
         # argparse exits this way after --help.
         return done.code if isinstance(done.code, int) else int(done.code is not None)
+    except Exception as error:
+        # Libraries wrap an interrupt that meets them at work.
+        if is_whole and was_interrupted():
+            return _end_interrupted(KeyboardInterrupt())
+        problem = machine_problem(error)
+        if not problem:
+            raise
+        print(f"tpudata: error: {problem}", file=sys.stderr)
+        return TpudataError.exit_code
+
+
+def _end_interrupted(error: KeyboardInterrupt) -> int:
+    """Print the message for an interrupt; return the exit code."""
+    code, words = _interruption(error)
+    print(words, file=sys.stderr)
+    return code
 
 
 def end_with(lifeline: int) -> None:
@@ -138,7 +176,7 @@ def _interruption(error: KeyboardInterrupt) -> tuple[int, str]:
     """Return the exit code and the message for an interrupt."""
     if isinstance(error, Terminated):
         return TERMINATED, "tpudata: ended by SIGTERM"
-    return INTERRUPTED, "tpudata: interrupted"
+    return INTERRUPTED, MESSAGE
 
 
 @contextlib.contextmanager
@@ -157,13 +195,16 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
         Terminated: SIGTERM came.
         KeyboardInterrupt: Ctrl-C came.
     """
-    defaults = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     interrupts = _Interrupts(stop, tidy)
-    before = {number: signal.getsignal(number) for number, default in defaults.items()}
-    changed = [number for number, default in defaults.items() if before[number] is default]
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    is_free = {
+        signal.SIGTERM: before[signal.SIGTERM] is signal.SIG_DFL,
+        signal.SIGINT: is_default_or_ours(before[signal.SIGINT]),
+    }
+    changed = [number for number in before if is_free[number]]
     for number in changed:
         signal.signal(number, interrupts.receive)
     try:

@@ -7,7 +7,9 @@ for files without a manifest, in which each byte that is no letter or digit is "
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -21,6 +23,7 @@ from tpudata.format.example.decode import decode_example
 from tpudata.format.example.wire import Value
 from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c, read_records
 from tpudata.storage import storage_for
+from tpudata.storage.local.errors import storage_error
 
 # Longer names would hide the message.
 _MOST_BYTES = 1000
@@ -33,7 +36,9 @@ _DAMAGED = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 _UNPACKED = re.compile(r"inflate\(\) failed|Reading from zlib|incorrect data check|invalid \w+|unexpected end of")
 _CHANGED = re.compile(r"A file has fewer records than its index says|Excluding the header|Dataset was empty")
 _GCS_FAILED = re.compile(r": (Error executing an HTTP request: [^\n]*)\n\s*when reading (gs://[^\n]+)")
-_UNREADABLE = re.compile(r"transformation with iterator: \S+: ([^\n]+?); ([A-Z][\w ]+)")
+_UNREADABLE = re.compile(r"transformation with iterator: \S+: ([^\n]+?); ([A-Z][^\n\[]+)")
+# Errors of the operating system by their text, which is all that TensorFlow passes on.
+_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 
 
 def name_of_split(folder: str, split: str) -> str:
@@ -79,9 +84,10 @@ def read_error(text: str) -> TpudataError | None:
         return StorageError(f"{failed[2]} could not be read: {failed[1]}. {fix}")
     unreadable = _UNREADABLE.search(text)
     if unreadable is not None:
-        return StorageError(
-            f"{unreadable[1]} could not be read: {unreadable[2]}. Check that it is there and may be read."
-        )
+        path, reason = unreadable[1], unreadable[2].strip()
+        if reason in _NUMBERS:
+            return storage_error("read", path, OSError(_NUMBERS[reason], reason))
+        return StorageError(f"{path} could not be read: {reason}. Check that it is there and may be read.")
     if _UNPACKED.search(text):
         return TpudataError(f"{where}: a compressed block does not unpack. {_fix(split)}")
     if _CHANGED.search(text):

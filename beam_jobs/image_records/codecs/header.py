@@ -30,10 +30,10 @@ _SOF_READ = frozenset((0xFFC0, 0xFFC1, 0xFFC2))
 _SOF_REJECTED = frozenset(range(0xFFC3, 0xFFD0)) - {0xFFC4, 0xFFC8, 0xFFCC}
 # Markers without a length: TEM and the restart markers.
 _BARE_MARKERS = frozenset((0xFF01, *range(0xFFD0, 0xFFD8)))
-_APP1, _APP14, _SOS, _EOI = 0xFFE1, 0xFFEE, 0xFFDA, b"\xff\xd9"
+_APP1, _APP14, _DNL, _SOS, _EOI = 0xFFE1, 0xFFEE, 0xFFDC, 0xFFDA, b"\xff\xd9"
 # Most segments, which are skipped: tables, comments, and those of applications other than Exif and Adobe.
 _SKIPPED = frozenset((0xFFC4, 0xFFDB, 0xFFDD, 0xFFFE, *range(0xFFE0, 0xFFF0))) - {_APP1, _APP14}
-_EXIF, _ADOBE = b"Exif\0\0", b"Adobe"
+_EXIF, _ADOBE, _ADOBE_TRANSFORM = b"Exif\0\0", b"Adobe", 11
 _ORIENTATION_TAG = 0x0112
 
 
@@ -49,6 +49,8 @@ class ImageHeader(NamedTuple):
         alpha: whether the PNG has transparency: an alpha channel or a tRNS chunk.
         orientation: Exif orientation, 1 to 8; 1 is upright.
         adobe: whether the JPEG has Adobe's APP14 marker, which means that its CMYK is inverted.
+        chroma_step: pixels for each sample of colour, across and down: (2, 2) is 4:2:0. (1, 1) for all images but JPEGs of YCbCr.
+        is_regular: whether the markers of the JPEG are those of its standard. If not, decoders may still take it.
     """
 
     format: str
@@ -59,6 +61,8 @@ class ImageHeader(NamedTuple):
     alpha: bool = False
     orientation: int = UPRIGHT
     adobe: bool = False
+    chroma_step: tuple[int, int] = (1, 1)
+    is_regular: bool = True
 
 
 def read_header(data: bytes, name: str) -> ImageHeader:
@@ -152,15 +156,22 @@ def _read_png(data: bytes) -> ImageHeader:
 
 def _read_jpeg(data: bytes) -> ImageHeader:
     position, end = 2, len(data)
-    frame, orientation, adobe = None, 0, False
+    frame, orientation, adobe, is_regular = None, 0, None, True
+    if end > position and data[position] != 0xFF:
+        # TensorFlow and Pillow take it for no JPEG.
+        raise ValueError("JPEG without a marker after its start (at byte 2)")
     segment = _SEGMENT.unpack_from
     while position + 4 <= end:
         marker, length = segment(data, position)
         if marker in _SKIPPED:
             position += 2 + length if length > 2 else 4
             continue
-        if marker < 0xFF00:
-            raise ValueError(f"JPEG without a marker at the end of a segment (at byte {position})")
+        if marker <= 0xFF00:
+            # Decoders skip stray bytes up to the next marker, and a 0xff that is followed by zero.
+            is_regular, position = False, data.find(b"\xff", position + 1)
+            if position < 0:
+                break
+            continue
         if marker == 0xFFFF:
             position += 1  # a fill byte
             continue
@@ -171,35 +182,55 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             break
         body = position + 4
         if marker in _SOF_READ:
+            is_regular = is_regular and frame is None
             frame = _read_frame(data, position)
         elif marker in _SOF_REJECTED:
             raise ValueError(
                 f"a lossless, hierarchical or arithmetic-coded JPEG (marker ff {marker & 0xFF:02x}); baseline and progressive"
                 " are read"
             )
-        elif marker == _APP1 and not orientation and data.startswith(_EXIF, body):
-            orientation = exif_orientation(data[body + len(_EXIF) : position + 2 + length])
-        elif marker == _APP14 and data.startswith(_ADOBE, body):
-            adobe = True
+        elif marker == _APP1:
+            if not orientation and data.startswith(_EXIF, body):
+                orientation = exif_orientation(data[body + len(_EXIF) : position + 2 + length])
+        elif marker == _APP14:
+            if data.startswith(_ADOBE, body):
+                adobe = data[body + _ADOBE_TRANSFORM : body + _ADOBE_TRANSFORM + 1]
+        else:
+            is_regular = is_regular and marker == _DNL
         position += 2 + max(length, 2)
-    if frame is None or position + 4 > end:
+    if frame is None or position < 0 or position + 4 > end:
         raise ValueError(f"JPEG cut inside its header ({end} bytes)")
     if not data.endswith(_EOI) and data.find(_EOI, position) < 0:
         raise ValueError(f"JPEG cut: it has no end after {end} bytes")
-    height, width, components = frame
-    return ImageHeader(JPEG, height, width, components, 8, False, orientation or UPRIGHT, adobe)
+    height, width, components, step = frame
+    # Adobe's transform 0 means RGB, whose samples are no chroma.
+    step = (1, 1) if adobe == b"\0" else step
+    return ImageHeader(
+        *(JPEG, height, width, components, 8, False, orientation or UPRIGHT, adobe is not None, step, is_regular)
+    )
 
 
-def _read_frame(data: bytes, position: int) -> tuple[int, int, int]:
-    """Return height, width and components."""
-    if position + 2 + _SOF.size > len(data):
+def _read_frame(data: bytes, position: int) -> tuple[int, int, int, tuple[int, int]]:
+    """Return height, width, components, and the step of chroma."""
+    start = position + 2 + _SOF.size
+    if start > len(data):
         raise ValueError(f"JPEG cut inside its header ({len(data)} bytes)")
     _, precision, height, width, components = _SOF.unpack_from(data, position + 2)
     if precision != 8:
         raise ValueError(f"JPEG of {precision} bits per sample; 8 are read")
     if components not in (1, 3, 4):
         raise ValueError(f"JPEG of {components} components; 1, 3 and 4 are known")
-    return height, width, components
+    return height, width, components, _chroma_step(data[start : start + 9]) if components == 3 else (1, 1)
+
+
+def _chroma_step(parts: bytes) -> tuple[int, int]:
+    """Return the step of chroma by the description of three components: an identifier, sampling factors and a table each."""
+    if len(parts) < 9 or parts[0::3] == b"RGB":
+        return 1, 1
+    luma, *chroma = parts[1::3]
+    across = min((luma >> 4) // max(factors >> 4, 1) for factors in chroma)
+    down = min((luma & 15) // max(factors & 15, 1) for factors in chroma)
+    return max(across, 1), max(down, 1)
 
 
 def _name(kind: bytes) -> str:

@@ -1,9 +1,10 @@
-"""AVIF, HEIC and JPEG 2000: opening them, and finding lossless ones."""
+"""AVIF, HEIC and JPEG 2000: opening them, finding lossless ones, and how finely colours are sampled."""
 
 from __future__ import annotations
 
 import importlib
 import io
+from collections.abc import Iterator
 
 from PIL import Image, features
 
@@ -16,6 +17,9 @@ _CODESTREAM_BOX = b"jp2c"
 _START = b"\xff\x4f\xff\x51"
 _COD, _TILE = b"\xff\x52", b"\xff\x90"
 _REVERSIBLE = 1
+# Bits of the third byte of av1C; steps of chroma by the format in byte 16 of hvcC: 4:2:0, 4:2:2, 4:4:4.
+_AV1_MONOCHROME, _AV1_ACROSS, _AV1_DOWN = 0x10, 0x08, 0x04
+_HEVC_STEPS = {1: (2, 2), 2: (2, 1), 3: (1, 1)}
 
 
 def open_modern(data: bytes, name: str) -> Image.Image | None:
@@ -58,6 +62,48 @@ def is_reversible(data: bytes) -> bool:
             return data[place + 13] == _REVERSIBLE
         place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
     return False
+
+
+def iso_chroma_step(data: bytes, name: str) -> tuple[int, int]:
+    """Return the pixels for each sample of colour of an AVIF or HEIC as it is decoded, across and down; (1, 1) if unknown.
+
+    Every coded image has a configuration among the item properties (ISO/IEC 23008-12, 6.5; `av1C`, AV1 in ISOBMFF, 2.3; `hvcC`,
+    ISO/IEC 14496-15, 8.3). If they differ, as for a thumbnail, the finest counts.
+    """
+    steps, is_turned = [], False
+    for kind, content in _item_properties(data):
+        if kind == b"av1C" and len(content) > 2 and not content[2] & _AV1_MONOCHROME:
+            steps.append((2 if content[2] & _AV1_ACROSS else 1, 2 if content[2] & _AV1_DOWN else 1))
+        elif kind == b"hvcC" and len(content) > 16 and content[16] & 3:
+            steps.append(_HEVC_STEPS[content[16] & 3])
+        elif kind == b"irot" and content:
+            is_turned = is_turned or bool(content[0] & 1)
+    across, down = (min((step[side] for step in steps), default=1) for side in (0, 1))
+    # libheif turns images; Pillow reports the turn of an AVIF as its orientation.
+    return (down, across) if is_turned and name == HEIC else (across, down)
+
+
+def _item_properties(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the kind and the content of each item property of a file in the ISO format."""
+    content = data
+    # `meta` is a full box, whose version and flags come first.
+    for wanted, skipped in ((b"meta", 4), (b"iprp", 0), (b"ipco", 0)):
+        content = next((inner for kind, inner in _boxes(content) if kind == wanted), b"")[skipped:]
+    yield from _boxes(content)
+
+
+def _boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the kind and the content of each box (ISO/IEC 14496-12, 4.2), up to the first that is damaged."""
+    place = 0
+    while place + 8 <= len(data):
+        size, kind, head = int.from_bytes(data[place : place + 4], "big"), data[place + 4 : place + 8], 8
+        if size == 1:
+            size, head = int.from_bytes(data[place + 8 : place + 16], "big"), 16
+        end = place + size if size else len(data)
+        if end < place + head:
+            return
+        yield kind, data[place + head : end]
+        place = end
 
 
 def _codestream(data: bytes) -> int:

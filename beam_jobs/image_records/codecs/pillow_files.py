@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import re
+import struct
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -11,9 +15,16 @@ from PIL import Image, UnidentifiedImageError
 
 from beam_jobs.image_records.codecs.image_format import BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP
 from beam_jobs.image_records.codecs.modern_formats import PLUGINS, open_modern
+from tpudata.console.process import owns_process
 from tpudata.errors import UsageError
 
 _PLUGINS = {JPEG: "JPEG", PNG: "PNG", GIF: "GIF", WEBP: "WEBP", BMP: "BMP", TIFF: "TIFF", PPM: "PPM", **PLUGINS}
+
+
+# What damage makes of Pillow's own code, such as a TypeError for a tag of another type than its number has.
+_FAULTS = (AttributeError, TypeError, LookupError, ArithmeticError, AssertionError, RuntimeError, struct.error)
+_DAMAGED_HEADER = "its header is cut or damaged"
+_DECODER_ERROR = re.compile(r"decoder error -?\d+")
 
 
 @contextlib.contextmanager
@@ -28,10 +39,13 @@ def pillow_errors(name: str) -> Iterator[None]:
             raise
         # Its text contains a memory address, which would make rejects differ between runs.
         except UnidentifiedImageError as error:
-            raise ValueError(f"{name} that cannot be decoded: its header is cut or damaged") from error
-        # Pillow promises no list of exceptions: OSError, SyntaxError, EOFError, struct.error and others have been seen.
+            raise ValueError(f"{name} that cannot be decoded: {_DAMAGED_HEADER}") from error
+        except _FAULTS as error:
+            raise ValueError(f"{name} that cannot be decoded: {_DAMAGED_HEADER}") from error
+        # Pillow promises no list of exceptions: OSError, SyntaxError, EOFError, ValueError and others have been seen.
         except Exception as error:
-            raise ValueError(f"{name} that cannot be decoded: {error or type(error).__name__}") from error
+            reason = _DECODER_ERROR.sub("its pixels are cut or damaged", str(error)) or type(error).__name__
+            raise ValueError(f"{name} that cannot be decoded: {reason}") from error
 
 
 def open_image(data: bytes, name: str) -> Image.Image:
@@ -43,6 +57,41 @@ def open_image(data: bytes, name: str) -> Image.Image:
 
 def load_image(image: Image.Image, name: str) -> Image.Image:
     """Decode the pixels of an opened image, and return it; ValueError if it is broken."""
-    with pillow_errors(name):
+    with _silent_libtiff if name == TIFF else contextlib.nullcontext(), pillow_errors(name):
         image.load()
     return image
+
+
+class _SilentLibtiff:
+    """A context in which libtiff's lines on stderr, which name no file, are dropped; only in a process that runs nothing else.
+
+    Python's stderr is a separate descriptor during a conversion: see `beam_jobs.command.quiet_stderr`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._stderr = -1
+
+    def __enter__(self) -> None:
+        if not owns_process():
+            return
+        with self._lock:
+            if self._users == 0:
+                self._stderr = os.dup(2)
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, 2)
+                os.close(nowhere)
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            if self._users == 0:
+                return
+            self._users -= 1
+            if self._users == 0:
+                os.dup2(self._stderr, 2)
+                os.close(self._stderr)
+
+
+_silent_libtiff = _SilentLibtiff()

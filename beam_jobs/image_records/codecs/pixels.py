@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import NamedTuple
 
 from PIL import Image
 
@@ -14,7 +15,7 @@ from beam_jobs.image_records.codecs.header import (
     exif_orientation,
 )
 from beam_jobs.image_records.codecs.image_format import AVIF, GIF, HEIC, JPEG, JPEG_2000, PNG, TIFF, WEBP
-from beam_jobs.image_records.codecs.modern_formats import is_reversible
+from beam_jobs.image_records.codecs.modern_formats import is_reversible, iso_chroma_step
 from beam_jobs.image_records.codecs.pillow_files import load_image, open_image, pillow_errors
 from beam_jobs.image_records.codecs.sixteen_bits import (
     SIXTEEN_BIT_MODES,
@@ -35,6 +36,8 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+# Those that exchange rows and columns.
+_SIDEWAYS = tuple(_TURNS[orientation] for orientation in (5, 6, 7, 8))
 _GREY_MODES = ("1", "L", "LA", "La")
 _COLOR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "YCbCr", "CMYK")
 _JPEG_SIDE = 65_500  # libjpeg's limit
@@ -42,9 +45,21 @@ _JPEG_SIDE = 65_500  # libjpeg's limit
 _REDUCING_GAP = 3
 
 
+class DecodedImage(NamedTuple):
+    """Pixels of an image.
+
+    Attributes:
+        image: upright image of mode `L` or `RGB`.
+        chroma_step: pixels for each sample of colour that the source had, across and down: (1, 1) or more.
+    """
+
+    image: Image.Image
+    chroma_step: tuple[int, int] = (1, 1)
+
+
 def decode_image(
     data: bytes, name: str, header: ImageHeader | None, shorter: int | None = None, draft: bool = False
-) -> Image.Image:
+) -> DecodedImage:
     """Decode an image fully.
 
     Args:
@@ -53,9 +68,6 @@ def decode_image(
         header: header from `read_header`; None for other formats than JPEG and PNG.
         shorter: shorter side in pixels, to which larger images are shrunk; None keeps the size.
         draft: whether a JPEG may be decoded at a half, a quarter or an eighth of its size if it is shrunk further than that.
-
-    Returns:
-        An upright image of mode `L` or `RGB`.
 
     Raises:
         ValueError: broken, or of an unsupported kind; the message completes `rejected: `.
@@ -79,14 +91,20 @@ def decode_image(
     plain = _plain(image, name, header)
     if name == TIFF:
         size = _shrunk_size(plain.size, shorter)  # Pillow may have turned it while loading
+    # White behind it and fewer pixels leave colours as fine as the pixels.
+    is_finer = plain.size != size or image.has_transparency_data
+    across, down = (1, 1) if is_finer else _chroma_step(data, name, header)
     plain = _resize(plain, size)
     turn = _TURNS.get(header.orientation if header else _orientation(image, name))
     if turn is not None:
         plain = plain.transpose(turn)
+    if turn in _SIDEWAYS:
+        across, down = down, across
     # Drop the rest, which describes the input file: encoders would write some of it.
     profile = None if image.mode == "CMYK" else image.info.get("icc_profile")
-    plain.info = {"icc_profile": profile} if profile else {}
-    return plain
+    # A damaged TIFF may have a number there.
+    plain.info = {"icc_profile": profile} if profile and isinstance(profile, bytes) else {}
+    return DecodedImage(plain, (across, down))
 
 
 def shrink(image: Image.Image, shorter: int | None) -> Image.Image:
@@ -94,22 +112,31 @@ def shrink(image: Image.Image, shorter: int | None) -> Image.Image:
     return _resize(image, _shrunk_size(image.size, shorter))
 
 
-def check_decodes(data: bytes, name: str) -> None:
+def check_decodes(data: bytes, name: str, header: ImageHeader | None = None) -> None:
     """Decode an image and discard the pixels.
+
+    Args:
+        data: the encoded image.
+        name: format from `image_format`.
+        header: header from `read_header`, to compare the size with.
 
     Raises:
         ValueError: it is broken; the message completes `rejected: `.
     """
     if name == PNG:
         check_png_checksums(data)
-    load_image(open_image(data, name), name)
+    width, height = load_image(open_image(data, name), name).size
+    if header is not None and (height, width) != (header.height, header.width):
+        raise ValueError(f"{name} of {width} x {height} pixels, whose header has {header.width} x {header.height}")
 
 
-def encode_image(image: Image.Image, name: str, quality: int) -> bytes:
-    """Encode an image of mode `L` or `RGB`. Equal images give equal bytes with one build of Pillow.
+def encode_image(decoded: DecodedImage, name: str, quality: int) -> bytes:
+    """Encode an image. Equal images give equal bytes with one build of Pillow.
+
+    A JPEG keeps the source's sampling of colours as far as JPEGs of Pillow have it: 4:2:0, 4:2:2, or 4:4:4, which loses nothing.
 
     Args:
-        image: image from `decode_image`.
+        decoded: image from `decode_image`.
         name: `JPEG` or `PNG`.
         quality: quality of a JPEG, 1 to 100.
 
@@ -117,13 +144,17 @@ def encode_image(image: Image.Image, name: str, quality: int) -> bytes:
         ValueError: the image is too long for a JPEG; the message completes `rejected: `.
     """
     out = io.BytesIO()
+    image, (across, down) = decoded
     profile = image.info.get("icc_profile")
     if name == JPEG:
         if max(image.size) > _JPEG_SIDE:
             raise ValueError(
                 f"too large for a JPEG: {image.width} x {image.height} pixels; a JPEG may have {_JPEG_SIDE:,} a side"
             )
-        image.save(out, "JPEG", quality=quality, icc_profile=profile)
+        sampling = "4:4:4" if across < 2 else "4:2:2" if down < 2 else "4:2:0"
+        # A grey image has no colours to sample.
+        options = {"subsampling": sampling} if image.mode == "RGB" else {}
+        image.save(out, "JPEG", quality=quality, icc_profile=profile, **options)
     else:
         image.save(out, "PNG", icc_profile=profile)
     return out.getvalue()
@@ -156,6 +187,16 @@ def is_animated(data: bytes, name: str) -> bool:
     image = open_image(data, name)
     with pillow_errors(name):
         return getattr(image, "n_frames", 1) > 1
+
+
+def _chroma_step(data: bytes, name: str, header: ImageHeader | None) -> tuple[int, int]:
+    """Return the pixels for each sample of colour of a stored image, across and down; (1, 1) if its format does not tell."""
+    if header is not None:
+        return header.chroma_step
+    if name in (AVIF, HEIC):
+        return iso_chroma_step(data, name)
+    # A lossy WebP is VP8, which has no other sampling.
+    return (2, 2) if name == WEBP and not is_lossless(data, name) else (1, 1)
 
 
 def _orientation(image: Image.Image, name: str) -> int:

@@ -248,6 +248,8 @@ def _opened(path: str, size: int) -> Iterator[Any]:
     with open_ranged(path, size) as raw:
         try:
             yield parquet.ParquetFile(raw, pre_buffer=False)
+        except MemoryError:  # Arrow's is an ArrowException, too.
+            raise
         except (pyarrow.ArrowException, OSError) as error:
             reason = " ".join(str(error).split())
             raise CorruptionError(path, 0, f"the Parquet file is cut or damaged: {reason}") from None

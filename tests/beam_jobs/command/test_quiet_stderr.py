@@ -1,10 +1,13 @@
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from beam_jobs.command.quiet_stderr import without_worker_tracebacks
+from tests.beam_jobs.images import encode, picture
+from tests.helpers import forked
 
 OF_BEAM = (
     'Traceback (most recent call last):\n  File "/x/apache_beam/runners/worker/sdk_worker.py", line 1\nValueError\n'
@@ -39,3 +42,17 @@ def test_threads_of_beam_end_in_silence_and_others_do_not(
     said = capsys.readouterr().err
     assert "Exception in thread of /x/mine.py" in said
     assert "apache_beam" not in said
+
+
+def test_lines_of_libtiff_are_left_out_of_a_command(tmp_path: Path) -> None:
+    damaged = bytearray(encode(picture(), "TIFF", compression="tiff_deflate"))
+    damaged[12] ^= 0xFF
+    (tmp_path / "in" / "cat").mkdir(parents=True)
+    (tmp_path / "in" / "cat" / "a.tif").write_bytes(damaged)
+    (tmp_path / "in" / "cat" / "b.png").write_bytes(encode(picture(), "PNG"))
+    flags = [f"--input={tmp_path}/in", f"--output={tmp_path}/out"]
+    done = forked.run("-m", "tpudata", "convert", "images", *flags)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"tpudata: error: {tmp_path}/in/cat/a.tif: rejected: TIFF that cannot be decoded: its pixels are cut or damaged\n",
+    )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from beam_jobs.examples.values import decoded_size, describe, fit, infer
+from tests.beam_jobs.images import encode, picture
 from tpudata.errors import FeatureError
 from tpudata.format import Feature, decode_example, encode_example
 
@@ -119,7 +120,9 @@ def test_scalars_and_sequences(value: Any, feature: Feature, stored: list[Any]) 
     assert decode_example(encode_example({"x": kept}))["x"] == stored
 
 
+JPEG, PNG, GIF = (encode(picture(), name) for name in ("JPEG", "PNG", "GIF"))
 ID = 1234567890123
+JPEG, PNG, GIF = (encode(picture(), name) for name in ("JPEG", "PNG", "GIF"))
 
 
 @pytest.mark.parametrize("value", [float(ID), [0.5, float(ID)], np.array([[float(ID)]]), np.float64(ID), 1700000000.75])
@@ -184,7 +187,8 @@ def test_what_no_feature_holds(value: Any, message: str) -> None:
         (Feature("x", "bytes", "float64", (2,), "raw"), [1.5, -2], np.array([1.5, -2.0], "<f8").tobytes()),
         (Feature("x", "bytes", "uint16", (1, 2), "raw"), np.array([[1, 2]], ">u2"), b"\1\0\2\0"),
         (Feature("x", "bytes", "int16", (2,), "raw"), b"\1\0\2\0", b"\1\0\2\0"),
-        (Feature("x", "bytes", "uint8", (None, None, 3), "image"), b"\xff\xd8", b"\xff\xd8"),
+        *((Feature("x", "bytes", "uint8", (None, None, 3), "image"), data, data) for data in (JPEG, PNG, GIF)),
+        (Feature("x", "bytes", "uint8", (24, 40, 3), "image"), bytearray(JPEG), JPEG),
         (Feature("x", "float", "float32", (2,)), [1, 2], [1.0, 2.0]),
         (Feature("x", "float", "float32"), 3, 3.0),
         (Feature("x", "float", "float32"), 2**40, float(2**40)),
@@ -224,6 +228,25 @@ def test_given_features_say_how_values_are_stored(feature: Feature, value: Any, 
             Feature("x", "bytes", "uint8", (4, 4, 3), "image"),
             np.zeros((4, 4, 3), np.uint8),
             "expected image",
+        ),
+        *(
+            (Feature("x", "bytes", "uint8", shape, "image"), value, message)
+            for shape, value, message in (
+                ((None, None, 3), b"", r"got the file is empty; expected image uint8 of shape \(None, None, 3\)"),
+                ((None, None, 3), b"no image", "got unknown image format: it begins with"),
+                (
+                    (None, None, 3),
+                    "text",
+                    r"got bytes of shape \(\), expected image .* Pass the bytes of an encoded image",
+                ),
+                ((None, None, 3), [JPEG], r"got bytes of shape \(1,\)"),
+                ((None, None, 3), JPEG[:-10], "JPEG cut"),
+                ((None, None, 3), PNG[:-10], "PNG cut"),
+                ((None, None, 3), encode(picture(), "TIFF"), "got a TIFF, which TensorFlow does not decode"),
+                ((24, 24, 3), JPEG, "got a JPEG of height 24 and width 40; expected image"),
+                ((24, None, 3), encode(picture(25, 40), "PNG"), "a PNG of height 25"),
+                ((None, 39, 3), GIF, "a GIF of height 24 and width 40"),
+            )
         ),
     ],
 )

@@ -213,6 +213,12 @@ def test_pairs_and_a_key_function_are_the_same(tmp_path: Path) -> None:
         ([("a", {"x": 1}), ("b", {"x": 1.5})], {}, FeatureError, "Feature 'x': record "),
         # tests/beam_jobs/examples/test_values.py and test_rules.py have all that a single example may not have.
         ([{"x": np.array([2**63], np.uint64)}], {}, FeatureError, "does not fit int64"),
+        (
+            [{"x": b"text"}],
+            {"features": [Feature("x", "bytes", "uint8", (None, None, 3), "image")]},
+            FeatureError,
+            "Feature 'x': it does not fit the schema (got unknown image format",
+        ),
         ([{"label": "oak"}], {"labels": SPECIES}, BadRecordError, "oak"),
         ([{"x": 1}], {"num_shards": 2}, UsageError, "--num-shards is 2"),
         ([(None, {"x": 1})], {}, SourceError, "got None"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import struct
@@ -155,6 +156,7 @@ ROWS = [
     Row("JPEG, upright by Exif", encode(RGB, "JPEG", exif=exif(1)), KEPT),
     Row("JPEG, several pictures (MPO)", encode(RGB, "MPO", **two_frames()), KEPT),
     Row("JPEG with bytes after its end", JPEG_RGB + b"\0" * 100, KEPT),
+    Row("JPEG, stray bytes before a marker", JPEG_RGB[:20] + b"\0\1\xff\0\2" + JPEG_RGB[20:], KEPT),
     Row(
         "JPEG, turned by Exif",
         encode(RGB, "JPEG", quality=95, exif=exif(6)),
@@ -167,6 +169,11 @@ ROWS = [
     Row("JPEG, YCCK", as_ycck(CMYK), "JPEG", "CMYK"),
     Row("JPEG, cut in its header", JPEG_RGB[:60], "JPEG cut inside its header"),
     Row("JPEG, cut in its pixels", JPEG_RGB[:-20], "it has no end"),
+    Row(
+        "JPEG, stray bytes before its first marker",
+        *(JPEG_RGB[:2] + b"\0\1\2" + JPEG_RGB[2:], "JPEG without a marker after its start"),
+    ),
+    Row("JPEG, an unknown marker", JPEG_RGB[:20] + b"\xff\2\0\2" + JPEG_RGB[20:], "JPEG that cannot be decoded"),
     Row("JPEG, 12 bits", with_frame(JPEG_RGB, precision=12), "12 bits per sample"),
     Row("JPEG, lossless, hierarchical or arithmetic", with_frame(JPEG_RGB, 0xC9), "arithmetic-coded JPEG"),
     Row("JPEG, two components", with_frame(JPEG_RGB, components=2), "2 components"),
@@ -433,6 +440,32 @@ def test_a_cut_header_is_rejected_with_the_same_words_in_every_run() -> None:
         convert(encode(RGB, "TIFF")[:20])
 
 
+@pytest.mark.parametrize("kind", [2, 3, 5, 11])
+@pytest.mark.parametrize("tag", [700, 34675])
+def test_tags_of_wrong_types_do_not_show_the_decoder_s_own_errors(tag: int, kind: int) -> None:
+    # XMP and a colour profile, which are bytes, as text, integers, fractions or floats.
+    data = bytearray(encode(RGB, "TIFF"))
+    (start,) = struct.unpack_from("<I", data, 4)
+    # In place of the tag for planes, which is optional.
+    entry = data.index(struct.pack("<H", 284), start)
+    for count in (1, 2):
+        struct.pack_into("<HHI", data, entry, tag, kind, count)
+        with contextlib.suppress(BadRecordError):
+            np.testing.assert_array_equal(tf_pixels(convert(bytes(data))["image/encoded"]), RGB)
+            continue
+        with pytest.raises(
+            BadRecordError, match=r"rejected: TIFF that cannot be decoded: its header is cut or damaged$"
+        ):
+            convert(bytes(data))
+
+
+def test_damaged_pixels_of_a_tiff_are_named_without_numbers_of_the_decoder() -> None:
+    data = bytearray(encode(RGB, "TIFF", compression="tiff_deflate"))
+    data[12] ^= 0xFF
+    with pytest.raises(BadRecordError, match=r"TIFF that cannot be decoded: its pixels are cut or damaged$"):
+        convert(bytes(data))
+
+
 def test_a_jpeg_without_a_table_is_seen_by_decoding() -> None:
     start = JPEG_RGB.index(b"\xff\xdb")
     length = int.from_bytes(JPEG_RGB[start + 2 : start + 4], "big")
@@ -471,3 +504,21 @@ def test_equal_images_give_equal_bytes() -> None:
     for row in ROWS:
         if row.outcome in ("JPEG", "PNG"):
             assert convert(row.data) == convert(row.data)
+
+
+@given(st.data())
+@settings(max_examples=100)
+def test_a_jpeg_with_stray_bytes_is_kept_only_if_tensorflow_decodes_it(data: st.DataObject) -> None:
+    stray = data.draw(st.lists(st.sampled_from([0, 1, 0x80, 0xC0, 0xD8, 0xE1, 0xFE, 0xFF]), max_size=6).map(bytes))
+    places = [place for place in range(2, len(JPEG_RGB) - 4) if JPEG_RGB[place] == 0xFF and JPEG_RGB[place + 1]]
+    place = data.draw(st.sampled_from(places[:8]))
+    changed = JPEG_RGB[:place] + stray + JPEG_RGB[place:]
+    try:
+        record = convert(changed)
+    except BadRecordError:
+        # The decoder may take some of these bytes for a marker.
+        assert b"\xff" in stray or not changed.startswith(b"\xff\xd8\xff")
+        return
+    assert record["image/encoded"] == changed
+    pixels = tf_pixels(record["image/encoded"])
+    assert pixels.shape == (record["image/height"], record["image/width"], record["image/channels"])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from beam_jobs.images import run
 from tests.helpers.pictures import digests, make_pictures
-from tpudata.errors import BadRecordError, OutputError, SourceError, UsageError
+from tpudata.errors import BadRecordError, OutputError, SourceError, TpudataError, UsageError
 from tpudata.format import open_dataset
 
 NAMES = ("labels.txt", "dataset_info.json", "features.json")
@@ -118,3 +120,30 @@ def test_a_label_offset_is_of_classes(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--label-offset is 3"):
         convert(tmp_path / "pictures.csv", "--label-offset=3", "--unlabelled")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_disk_that_fails_at_any_look_at_the_output_is_an_error_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = make_pictures(tmp_path / "in", 3), tmp_path / "out"
+    real, looks, fails_at = os.stat, 0, 0
+
+    def stat(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        nonlocal looks
+        if isinstance(path, (str, os.PathLike)) and os.fspath(path).startswith(str(output)):
+            looks += 1
+            if looks == fails_at:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(path))
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    failed = 0
+    while looks >= fails_at:
+        looks, fails_at = 0, fails_at + 1
+        try:
+            run([f"--input={source}", f"--output={output}", "--resume"])
+        except TpudataError as error:
+            failed += 1
+            assert f"{output}" in str(error)  # noqa: PT017
+            assert "Input/output error. The disk or the connection to it fails" in str(error)  # noqa: PT017
+    assert failed >= 5

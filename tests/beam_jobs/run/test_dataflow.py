@@ -147,12 +147,19 @@ def work(store: FakeGcs) -> None:
     FnApiRunner().run_via_runner_api(pipeline, PipelineOptions([])).wait_until_finish()
 
 
-def test_what_is_submitted(store: FakeGcs, dataflow: FakeDataflow) -> None:
+def test_what_is_submitted(store: FakeGcs, dataflow: FakeDataflow, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--service_account_email=w@p.iam.gserviceaccount.com", "--machine_type=n2-standard-4", "--num_workers=3"]
     flags += ["--max_num_workers=40", "--disk_size_gb=30", "--label=team=vision", "--no_use_public_ips"]
     assert (
         run(argv(dataflow, *flags, "--job_name=pictures", "--autoscaling_algorithm=THROUGHPUT_BASED", "--detach")) == 0
     )
+    # Before the submission: the job would fail when its workers start.
+    warning, submitted = capsys.readouterr().err.splitlines()
+    assert warning.startswith(
+        "tpudata: warning: --no_use_public_ips: each worker installs tpudata's requirements from PyPI"
+    )
+    assert "--sdk_container_image=IMAGE" in warning
+    assert "is submitted" in submitted
     assert dataflow.path == "/v1b3/projects/p/locations/us-central1/jobs"
     job, environment = dataflow.job, dataflow.job["environment"]
     assert (job["name"], job["type"], job["labels"]) == ("pictures", 1, {"team": "vision"})

@@ -18,3 +18,23 @@ def test_a_worker_that_is_gone_while_prism_sends_to_it_is_a_lost_one() -> None:
     assert text.endswith("Run again with --resume to convert the rest.")
     assert "goroutine 213" not in text
     assert "\n" not in text
+
+
+def test_memory_and_disks_of_workers_elsewhere_are_named() -> None:
+    text = (
+        'Pipeline job-001 failed in state FAILED: Traceback (most recent call last):\n  File "x.py", line 1, in y\n{}'
+    )
+    for raised, expected in (
+        (
+            "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 9 GiB [while running 'WriteShards']",
+            "where: memory ran out (numpy._core._exceptions._ArrayMemoryError: Unable to allocate 9 GiB). Use a machine with",
+        ),
+        ("MemoryError\n", "where: memory ran out (MemoryError). Use a machine with more memory; fewer --workers"),
+        (
+            "OSError: [Errno 5] Input/output error: '/data/x' [while running 'List']",
+            "where: /data/x could not be used: Input/output error. The disk or the connection to it fails",
+        ),
+    ):
+        said = str(failure("FlinkRunner", RuntimeError(text.format(raised)), in_process=False, job="where"))
+        assert said.startswith(expected)
+        assert said.endswith(" Run again with --resume to convert the rest.")

@@ -12,7 +12,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
 from beam_jobs import images, text
-from beam_jobs.run.package import build_wheel, with_package
+from beam_jobs.run.package import build_wheel, network_problem, with_package
 from beam_jobs.run.runner import pipeline_options
 from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.helpers.pictures import digests, make_pictures
@@ -106,7 +106,7 @@ def test_an_installation_gives_the_same_wheel_as_a_clone(installed: Path, tmp_pa
     program = (
         "import sys; from pathlib import Path; from beam_jobs.run.package import build_wheel;"
         "import importlib.metadata as m;"
-        "print(build_wheel(Path(sys.argv[1]))); print(sorted(m.requires('tpudata')))"
+        "print(build_wheel(Path(sys.argv[1]))); print(sorted(m.requires('tpudata'), key=lambda item: 'extra ==' in item))"
     )
     environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
     (tmp_path / "out").mkdir()
@@ -122,8 +122,10 @@ def test_an_installation_gives_the_same_wheel_as_a_clone(installed: Path, tmp_pa
         names = [name for name in one.namelist() if "dist-info" not in name]
         assert names == [name for name in other.namelist() if "dist-info" not in name]
         assert all(one.read(name) == other.read(name) for name in names)
-    assert "apache-beam" in required
-    assert "tensorflow" not in required
+    always, _, extras = required.partition("extra ==")
+    assert "apache-beam" in always
+    assert "tensorflow" not in always[: always.rindex("', '")]
+    assert "sentencepiece" in extras
 
 
 @pytest.fixture
@@ -161,3 +163,21 @@ def test_workers_with_the_package_alone_run_the_steps_of_real_jobs(
         assert run([f"--input={source}", f"--output={there}", *flags, *engine]) == 0
         assert digests(tmp_path / there) == digests(tmp_path / here)
     assert [path.name for path in (tmp_path / "without").iterdir()] == ["tensorflow.py"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "warns"),
+    [
+        ([*DATAFLOW, "--no_use_public_ips"], True),
+        ([*DATAFLOW, "--no_use_public_ips", "--extra_package=tpudata-9.whl"], True),
+        (DATAFLOW, False),
+        ([*DATAFLOW, "--use_public_ips"], False),
+        ([*DATAFLOW, "--no_use_public_ips", "--sdk_container_image=gcr.io/p/tpudata"], False),
+        ([*DATAFLOW, "--no_use_public_ips", "--worker_harness_container_image=gcr.io/p/tpudata"], False),
+        ([*DATAFLOW, "--no_use_public_ips", "--prebuild_sdk_container_engine=cloud_build"], False),
+        (["--no_use_public_ips"], False),
+    ],
+)
+def test_workers_that_may_not_reach_pypi_are_warned_of(flags: list[str], warns: bool) -> None:
+    problem = network_problem(pipeline_options(flags, 1)[0])
+    assert ("--sdk_container_image" in problem) == bool(problem) == warns

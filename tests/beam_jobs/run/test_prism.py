@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -26,6 +27,7 @@ from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import ROOT, assert_nobody_is_left, is_running, running_worker_pool, wait_for
 from tpudata.errors import OutputError, TpudataError, UsageError
 from tpudata.format import open_dataset
+from tpudata.storage.claims.claim import JOB, Claim
 
 PICTURES = 360
 SHARDS = 60
@@ -267,6 +269,20 @@ def test_an_appending_job_that_was_left_goes_on_and_ends_complete(server: str, p
     assert images.run([f"--input={source}", f"--output={tmp_path}/here", "--append"]) == 0
     wait_for(lambda: not (output / ".tpudata-claim").exists())
     assert digests(output) == digests(tmp_path / "here")
+
+
+def test_a_job_that_prism_does_not_know_leaves_its_output_to_resume(
+    server: str, pool: str, few: Path, tmp_path: Path
+) -> None:
+    # As one does that it had before it was restarted.
+    output = tmp_path / "out"
+    output.mkdir()
+    job = {"runner": "PortableRunner", "id": "job-999", "where": server, "endpoint": server}
+    claim = dataclasses.replace(Claim.new(JOB), pid=1, birth="", job=job)
+    (output / ".tpudata-claim").write_bytes(claim.to_bytes())
+    flags = [f"--input={few}", f"--output={output}", "--on-bad-record=skip", "--max-bad-records=2", "--resume"]
+    assert images.run([*flags, *elsewhere(server, pool)]) == 0
+    assert open_dataset(str(output)).manifest.records == 72
 
 
 def test_an_interrupt_cancels_a_job_elsewhere(

@@ -19,6 +19,7 @@ from tpudata.errors import OutputError, StorageError
 from tpudata.storage import is_remote, storage_for
 from tpudata.storage.claims.claim import PIPELINE, PROCESS, Claim, claim_path, parse_claim, read_claim
 from tpudata.storage.claims.liveness import CONVERSION_FIX, HasEnded, check_dead
+from tpudata.storage.local.errors import named
 from tpudata.storage.local.file_urls import local_path
 
 BEAT_SECONDS = 10.0
@@ -158,4 +159,5 @@ def _missing_folders(output: str) -> list[Path]:
     if is_remote(output):
         return []
     path = Path(local_path(output))
-    return [folder for folder in (path, *path.parents) if not folder.exists()]
+    with named("looked up", output):
+        return [folder for folder in (path, *path.parents) if not folder.exists()]

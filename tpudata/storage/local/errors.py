@@ -6,6 +6,7 @@ import contextlib
 import errno
 from collections.abc import Iterator
 
+from tpudata.console.machine_errors import DISK_FIX
 from tpudata.errors import StorageError
 
 WRITTEN = "written"
@@ -25,7 +26,8 @@ _FIXES = {
     errno.ENFILE: "Raise the number of open files of the system (`sysctl fs.file-max`), or end other programs.",
     errno.ENAMETOOLONG: "Use shorter names: most file systems allow 255 bytes, 42 of which are used during writing.",
     errno.ELOOP: "Its links lead in a circle: fix or remove them.",
-    errno.EIO: "The disk or the connection to it fails: see the system's log (`dmesg`).",
+    errno.ENOMEM: "Memory ran out: end other programs, or use a machine with more.",
+    errno.EIO: DISK_FIX,
     errno.ESTALE: "The file server has replaced the file: run again.",
 }
 # The folder is made before the file, so it existed.

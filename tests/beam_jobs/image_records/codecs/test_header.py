@@ -81,8 +81,42 @@ def test_fill_bytes_and_lone_markers_are_passed_over() -> None:
     data = encode(np.zeros((8, 8, 3), np.uint8), "JPEG")
     padded = data[:2] + b"\xff\xff\xff\x01" + data[2:]
     assert read_header(padded, "JPEG") == read_header(data, "JPEG")
-    with pytest.raises(ValueError, match=r"without a marker at the end of a segment \(at byte 2\)"):
+
+
+def test_stray_bytes_before_a_marker_are_skipped_and_noted() -> None:
+    data = encode(np.zeros((8, 16, 3), np.uint8), "JPEG", exif=exif(6))
+    frame = data.index(b"\xff\xc0")
+    for place in (data.index(b"\xff\xdb"), frame):
+        for stray in (b"\0", b"\x12\x34\x56", b"\xff\0\xff\0", b"\0\xff"):
+            header = read_header(data[:place] + stray + data[place:], "JPEG")
+            assert not header.is_regular
+            assert header._replace(is_regular=True) == read_header(data, "JPEG")
+    with pytest.raises(ValueError, match="JPEG cut inside its header"):
+        read_header(data[:frame] + b"\0" * 50, "JPEG")
+    with pytest.raises(ValueError, match=r"without a marker after its start \(at byte 2\)"):
         read_header(data[:2] + b"\0" + data[2:], "JPEG")
+
+
+def test_markers_that_decoders_may_reject_are_noted() -> None:
+    data = encode(np.zeros((8, 16, 3), np.uint8), "JPEG")
+    frame = data.index(b"\xff\xc0")
+    again = data[frame : frame + 2 + int.from_bytes(data[frame + 2 : frame + 4], "big")]
+    for segment in (b"\xff\x02\0\2", again):
+        assert not read_header(data[:frame] + segment + data[frame:], "JPEG").is_regular
+    assert read_header(data, "JPEG").is_regular
+
+
+@given(
+    st.sampled_from([("4:4:4", (1, 1)), ("4:2:2", (2, 1)), ("4:2:0", (2, 2))]),
+    st.sampled_from(["RGB", "L", "CMYK"]),
+    st.booleans(),
+)
+def test_the_step_of_chroma_is_what_pillow_wrote(
+    sampling: tuple[str, tuple[int, int]], mode: str, keep_rgb: bool
+) -> None:
+    is_rgb = keep_rgb and mode == "RGB"
+    data = encode(Image.new(mode, (20, 12)), "JPEG", subsampling=sampling[0] if not is_rgb else 0, keep_rgb=is_rgb)
+    assert read_header(data, "JPEG").chroma_step == (sampling[1] if mode == "RGB" and not is_rgb else (1, 1))
 
 
 def test_bits_of_a_colour_type_that_there_is_not() -> None:

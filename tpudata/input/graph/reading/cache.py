@@ -30,6 +30,7 @@ from tpudata.format import (
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.shards import check_shards
+from tpudata.storage import storage_for
 
 # Share of free memory that "auto" may use for the cache, and the limit for True: while records are concatenated, they are in
 # memory twice.
@@ -66,7 +67,7 @@ class CachePlan:
         Raises:
             DatasetError: a file is missing (CorruptionError: or damaged).
         """
-        if self.folder is None or not Path(self.path, MANIFEST_NAME).exists():
+        if self.folder is None or storage_for(self.path).stat(str(Path(self.path, MANIFEST_NAME))) is None:
             return None
         try:
             dataset = open_dataset(self.path)

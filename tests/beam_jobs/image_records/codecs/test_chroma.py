@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pillow_heif
+import pytest
+from PIL import Image
+from PIL.JpegImagePlugin import get_sampling
+
+from beam_jobs.image_records.codecs.modern_formats import iso_chroma_step
+from beam_jobs.image_records.options import ImageOptions
+from beam_jobs.image_records.rules import stored_image
+from tests.beam_jobs.images import as_ycck, encode, exif
+
+# Columns of red and blue, a pixel wide and two pixels wide: colours that 4:2:0 cannot hold, and colours that it can.
+STRIPES = np.where(np.arange(64)[None, :, None] % 2, [0, 0, 255], [255, 0, 0]).repeat(48, 0).astype(np.uint8)
+WIDE = np.where(np.arange(64)[None, :, None] // 2 % 2, [0, 0, 255], [255, 0, 0]).repeat(48, 0).astype(np.uint8)
+ALPHA = np.concatenate([STRIPES, np.full((48, 64, 1), 255, np.uint8)], -1)
+ALPHA[::2, ::2, 3] = 0
+FULL, HALF_ACROSS, HALF = 0, 1, 2
+
+
+def stored(data: bytes, **options: Any) -> tuple[Image.Image, int]:
+    """Return the image of a record, and Pillow's number of its sampling."""
+    image = Image.open(io.BytesIO(stored_image(data, "", ImageOptions(**options)).data))
+    return image, get_sampling(image)
+
+
+def loss(image: Image.Image, expected: Any) -> float:
+    return float(np.abs(np.asarray(image.convert("RGB")).astype(int) - np.asarray(expected)).mean())
+
+
+def heic(pixels: Any, chroma: int, **options: Any) -> bytes:
+    out = io.BytesIO()
+    pillow_heif.from_pillow(Image.fromarray(pixels)).save(out, quality=95, chroma=chroma, **options)
+    return out.getvalue()
+
+
+def turned(sampling: str, orientation: int) -> bytes:
+    return encode(STRIPES, "JPEG", quality=95, subsampling=sampling, exif=exif(orientation))
+
+
+def test_stripes_of_one_pixel_keep_their_colours() -> None:
+    upright = STRIPES[::-1, ::-1]
+    for data, expected, options in (
+        (turned("4:4:4", 3), upright, {}),
+        (encode(Image.fromarray(STRIPES).convert("CMYK"), "JPEG", quality=95), STRIPES, {}),
+        (encode(STRIPES, "WEBP", lossless=True), STRIPES, {"quality": 95}),
+        (encode(STRIPES, "PNG"), STRIPES, {"jpeg_only": True}),
+        (encode(STRIPES, "AVIF", quality=95, subsampling="4:4:4"), STRIPES, {}),
+        (heic(STRIPES, 444), STRIPES, {}),
+        (encode(STRIPES, "JPEG2000", irreversible=True), STRIPES, {}),
+    ):
+        image, sampling = stored(data, **options)
+        assert sampling == FULL
+        assert loss(image, expected) < 6
+
+
+@pytest.mark.parametrize(
+    ("data", "sampling"),
+    [
+        (turned("4:2:0", 3), HALF),
+        (turned("4:2:0", 6), HALF),
+        (turned("4:2:2", 2), HALF_ACROSS),
+        # What was half across is half down, which Pillow does not write.
+        (turned("4:2:2", 6), FULL),
+        (encode(STRIPES, "WEBP", quality=95), HALF),
+        (encode(STRIPES, "AVIF", quality=95), HALF),
+        (encode(STRIPES, "AVIF", quality=95, subsampling="4:2:2"), HALF_ACROSS),
+        (encode(STRIPES, "AVIF", quality=95, subsampling="4:2:2", exif=exif(6)), FULL),
+        (heic(STRIPES, 420), HALF),
+        (heic(STRIPES, 422), HALF_ACROSS),
+        (as_ycck(encode(Image.fromarray(STRIPES).convert("CMYK"), "JPEG")), FULL),
+        # The white behind them has edges everywhere.
+        (encode(ALPHA, "WEBP", quality=95), FULL),
+        (encode(ALPHA, "AVIF", quality=95), FULL),
+    ],
+    ids=range(13),
+)
+def test_the_sampling_of_the_source_stays(data: bytes, sampling: int) -> None:
+    assert stored(data)[1] == sampling
+
+
+def test_a_jpeg_stored_as_rgb_gets_full_colours() -> None:
+    assert stored(encode(STRIPES, "JPEG", keep_rgb=True, exif=exif(3)))[1] == FULL
+
+
+def test_a_shrunk_image_keeps_the_colours_of_its_pixels() -> None:
+    # Each coloured pixel of the result was two, which 4:2:0 holds.
+    data = encode(WIDE, "JPEG", quality=95, subsampling="4:2:0")
+    image, sampling = stored(data, resize_shorter=24, check="decode")
+    assert sampling == FULL
+    assert loss(image, Image.open(io.BytesIO(data)).resize((32, 24), Image.Resampling.LANCZOS)) < 4
+
+
+def test_a_grey_image_is_the_same_as_before() -> None:
+    grey = Image.fromarray(STRIPES[..., 0])
+    data = stored_image(encode(grey, "PNG"), "", ImageOptions(jpeg_only=True)).data
+    assert data == encode(grey, "JPEG", quality=95)
+
+
+def test_a_source_of_half_colours_gives_the_bytes_of_before() -> None:
+    data = encode(WIDE, "JPEG", quality=90, exif=exif(3))
+    upright = Image.open(io.BytesIO(data)).transpose(Image.Transpose.ROTATE_180)
+    assert stored_image(data, "", ImageOptions()).data == encode(upright, "JPEG", quality=95)
+
+
+@pytest.mark.parametrize(("size", "step"), [(0, (2, 1)), (1, (1, 1)), (7, (1, 1)), (2**31, (2, 1))])
+def test_boxes_of_wrong_sizes_end_the_search(size: int, step: tuple[int, int]) -> None:
+    data = bytearray(encode(STRIPES, "AVIF", quality=95, subsampling="4:2:2"))
+    assert iso_chroma_step(bytes(data), "AVIF") == (2, 1)
+    place = data.index(b"meta") - 4
+    data[place : place + 4] = size.to_bytes(4, "big")
+    assert iso_chroma_step(bytes(data), "AVIF") == step
+    assert all(iso_chroma_step(bytes(data[:end]), "AVIF") in ((1, 1), (2, 1)) for end in range(len(data)))

@@ -1,0 +1,99 @@
+"""Ctrl-C in a process that only runs a command: exit code 130, and one line or silence instead of a traceback.
+
+While the process loads or exits, Ctrl-C ends it at once: there is nothing to clean up, and an exception might meet any import.
+While the command works, the first one raises KeyboardInterrupt, and a second one ends the process at once. Only the entry points of
+commands call these functions; they change nothing if Ctrl-C is ignored or handled by somebody else.
+
+This module is the first that a command imports, so it imports little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+# Exit code that a shell reports for a program that SIGINT ended.
+INTERRUPTED = 130
+MESSAGE = "tpudata: interrupted"
+
+
+def end_on_interrupt() -> None:
+    """Let Ctrl-C end this process at once, from now on: for the first line of a command."""
+    if is_default_or_ours(signal.getsignal(signal.SIGINT)):
+        signal.signal(signal.SIGINT, _end)
+
+
+@contextlib.contextmanager
+def working() -> Iterator[None]:
+    """Let the first Ctrl-C in the body raise KeyboardInterrupt, and a second one end the process."""
+    with _handled_by(_raise_once):
+        hook = sys.unraisablehook
+
+        def end_or_pass_on(unraisable: sys.UnraisableHookArgs) -> None:
+            # It met a finalizer, which swallows exceptions.
+            if issubclass(unraisable.exc_type, KeyboardInterrupt):
+                _end()
+            hook(unraisable)
+
+        sys.unraisablehook = end_or_pass_on
+        try:
+            yield
+        finally:
+            sys.unraisablehook = hook
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """Let Ctrl-C end the process at once while a command that works imports large libraries; in other programs nothing changes."""
+    if signal.getsignal(signal.SIGINT) is not _raise_once:
+        yield
+        return
+    with _handled_by(_end):
+        yield
+
+
+def is_default_or_ours(handler: object) -> bool:
+    """Return whether a handler of SIGINT is Python's default or one of this module."""
+    return handler in (signal.default_int_handler, _end, _raise_once)
+
+
+def was_interrupted() -> bool:
+    """Return whether Ctrl-C came in the body of `working`, which may have become another exception on its way."""
+    return signal.getsignal(signal.SIGINT) is _end_again
+
+
+@contextlib.contextmanager
+def _handled_by(handler: signal.Handlers | object) -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    if not is_default_or_ours(before):
+        yield
+        return
+    signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        # Python's own handler would end in a traceback once one interrupt is on its way.
+        if is_default_or_ours(signal.getsignal(signal.SIGINT)):
+            signal.signal(signal.SIGINT, before)
+
+
+def _raise_once(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    signal.signal(signal.SIGINT, _end_again)
+    raise KeyboardInterrupt
+
+
+def _end(number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
+    del number, frame
+    with contextlib.suppress(OSError):
+        os.write(2, f"{MESSAGE}\n".encode())
+    os._exit(INTERRUPTED)
+
+
+def _end_again(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    os._exit(INTERRUPTED)

@@ -1,0 +1,72 @@
+"""Errors that the machine is to blame for, whatever they met: memory that ran out, and disks that fail."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+
+DISK_FIX = "The disk or the connection to it fails: see the system's log (`dmesg`)."
+_DISK = (errno.EIO, errno.ESTALE, errno.ENXIO, errno.ENOTCONN, errno.EREMOTEIO)
+_ADVICE = "Use a machine with more memory; fewer --workers, or a smaller --batch-size, take less."
+# What Python, numpy, Arrow, the loader of libraries and TensorFlow say, as the last line of a traceback has it.
+_NO_MEMORY = re.compile(
+    r"^(?:[\w.]*MemoryError\b[^\n]*|OSError: \[Errno 12\][^\n]*|RuntimeError: can't start new thread[^\n]*"
+    r"|ImportError: [^\n]*(?:failed to map segment|[Cc]annot allocate memory)[^\n]*"
+    r"|[\w.]*ResourceExhaustedError: [^\n]*\bOOM\b[^\n]*)",
+    re.MULTILINE,
+)
+_DISK_FAILED = re.compile(
+    rf"^OSError: \[Errno (?:{'|'.join(map(str, _DISK))})\] ([^\n]*?): '([^\n]*?)'(?: -> [^\n]*)?$", re.MULTILINE
+)
+# How Beam ends the text of an error in a step.
+_STEP = re.compile(r" \[while running [^\n]*")
+
+
+def machine_problem(error: BaseException) -> str:
+    """Return the message for an error that the machine is to blame for, in one line; empty for all others.
+
+    Args:
+        error: an exception; those that it was raised from count, too.
+    """
+    for each in _chain(error):
+        problem = machine_problem_in(f"{type(each).__name__}: {each}")
+        if problem:
+            return problem
+        if isinstance(each, MemoryError):
+            return _without_memory(f"{type(each).__name__}: {each}")
+    return ""
+
+
+def machine_problem_in(text: str) -> str:
+    """Return the same for the text of a traceback."""
+    plain = _STEP.sub("", text)
+    if found := _NO_MEMORY.search(plain):
+        return _without_memory(found[0])
+    if found := _DISK_FAILED.search(plain):
+        reason, path = found.groups()
+        return f"{path} could not be used: {reason}. {DISK_FIX}"
+    return ""
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        yield error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+
+
+def _without_memory(what: str) -> str:
+    reason = what.removesuffix(": ").rstrip(". ")
+    return f"memory ran out ({reason}{_limit()}). {_ADVICE}"
+
+
+def _limit() -> str:
+    """Return the limit of this process's memory in words, if it has one."""
+    try:
+        import resource
+    except ImportError:
+        return ""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return "" if limit == resource.RLIM_INFINITY else f"; ulimit -v allows {limit // 1024:,} kB"

@@ -1,0 +1,41 @@
+"""The command that installs packages of an extra here: tpudata is on no index, so each kind of installation has its own."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+_NAME = "tpudata"
+
+
+def install_command(extra: str = "") -> str:
+    """Return the shell command that installs an extra here, such as `pip install -e '/home/me/tpudata[text]'`.
+
+    Args:
+        extra: name of an extra of setup.py; empty for tpudata alone.
+    """
+    # It takes longer to import than all of this package's errors.
+    import importlib.metadata
+    import json
+
+    wanted = f"[{extra}]" if extra else ""
+    root = Path(__file__).resolve().parents[1]
+    if (root / "setup.py").is_file():
+        return f"pip install -e {shlex.quote(f'{root}{wanted}')}"
+    try:
+        found = importlib.metadata.distribution(_NAME)
+        origin = json.loads(found.read_text("direct_url.json") or "{}")
+        url = str(origin.get("url", ""))
+    except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
+        return f"pip install {shlex.quote(f'PATH{wanted}')}, where PATH is a clone of tpudata or a wheel of it"
+    if "vcs_info" in origin:
+        url = f"{origin['vcs_info'].get('vcs', 'git')}+{url}@{origin['vcs_info'].get('commit_id', 'HEAD')}"
+    if url:
+        # A folder, a wheel or a repository, here or on a server.
+        return f"pip install {shlex.quote(f'{_NAME}{wanted} @ {url}')}"
+    # From an index or a folder of wheels, which nobody has noted: the packages of the extra have names that do.
+    marker = f'extra == "{extra}"'
+    packages = [item.partition(";")[0].strip() for item in found.requires or [] if marker in item.replace("'", '"')]
+    if packages:
+        return f"pip install {' '.join(map(shlex.quote, packages))}"
+    return f"pip install {shlex.quote(f'{_NAME}{wanted}=={found.version}')}, from where tpudata was installed"
