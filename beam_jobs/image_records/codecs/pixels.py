@@ -91,9 +91,8 @@ def decode_image(
     plain = _plain(image, name, header)
     if name == TIFF:
         size = _shrunk_size(plain.size, shorter)  # Pillow may have turned it while loading
-    # White behind it and fewer pixels leave colours as fine as the pixels.
-    is_finer = plain.size != size or image.has_transparency_data
-    across, down = (1, 1) if is_finer else _chroma_step(data, name, header)
+    # White behind an image has edges as fine as the pixels.
+    across, down = (1, 1) if image.has_transparency_data else _chroma_step(data, name, header)
     plain = _resize(plain, size)
     turn = _TURNS.get(header.orientation if header else _orientation(image, name))
     if turn is not None:

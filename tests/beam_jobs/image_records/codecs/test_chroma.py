@@ -87,12 +87,11 @@ def test_a_jpeg_stored_as_rgb_gets_full_colours() -> None:
     assert stored(encode(STRIPES, "JPEG", keep_rgb=True, exif=exif(3)))[1] == FULL
 
 
-def test_a_shrunk_image_keeps_the_colours_of_its_pixels() -> None:
-    # Each coloured pixel of the result was two, which 4:2:0 holds.
-    data = encode(WIDE, "JPEG", quality=95, subsampling="4:2:0")
-    image, sampling = stored(data, resize_shorter=24, check="decode")
-    assert sampling == FULL
-    assert loss(image, Image.open(io.BytesIO(data)).resize((32, 24), Image.Resampling.LANCZOS)) < 4
+@pytest.mark.parametrize(("sampling", "kept"), [("4:4:4", FULL), ("4:2:0", HALF)])
+def test_a_shrunk_image_keeps_the_sampling_of_its_source(sampling: str, kept: int) -> None:
+    data = encode(WIDE, "JPEG", quality=95, subsampling=sampling)
+    image, found = stored(data, resize_shorter=24, check="decode")
+    assert (found, image.size) == (kept, (32, 24))
 
 
 def test_a_grey_image_is_the_same_as_before() -> None:
