@@ -93,7 +93,7 @@ class TPUConnectionError(TpudataError):
 
 
 class NonFiniteError(TpudataError, tf.compat.v1.train.NanLossDuringTrainingError):  # type: ignore[misc]
-    """The loss or a variable became NaN or infinite; the last checkpoint is from before.
+    """The loss became NaN, or a variable NaN or infinite; the last checkpoint is from before.
 
     It is also a NanLossDuringTrainingError, which ported programs catch.
     """
