@@ -273,10 +273,6 @@ def three_parts(params: dict[str, Any]) -> Any:
     return tf.data.Dataset.from_tensors((X, Y, Y))
 
 
-def sparse(params: dict[str, Any]) -> Any:
-    return dataset().map(lambda f, y: ({"x": tf.sparse.from_dense(f["x"])}, y))
-
-
 def ragged(params: dict[str, Any]) -> Any:
     return dataset().map(lambda f, y: (f, {"y": tf.RaggedTensor.from_tensor(y[:, None])}))
 
@@ -296,7 +292,6 @@ def unknown_shape(params: dict[str, Any]) -> Any:
         (takes_nothing, ValueError, "params"),
         (a_number, TypeError, r"tf\.data\.Dataset"),
         (three_parts, ValueError, "3 parts"),
-        (sparse, TypeError, r"got features\['x'\] as a SparseTensorSpec, .* Use tf\.sparse\.to_dense"),
         (ragged, TypeError, r"got labels\['y'\] as a RaggedTensorSpec"),
         (unknown_shape, ValueError, r"features\['x'\] has an unknown shape"),
     ],

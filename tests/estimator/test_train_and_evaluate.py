@@ -109,7 +109,7 @@ def test_the_last_evaluation_comes_before_the_end_of_the_training_hooks(saver: s
             calls.append(("end", int(session.run(v1.train.get_global_step()))))
 
     exporter = Recorder()
-    exporter.export = lambda **call: calls.append(("evaluated", int(call["eval_result"]["global_step"])))  # type: ignore[method-assign, assignment, func-returns-value]
+    exporter.export = lambda **call: calls.append(("evaluated", int(call["eval_result"]["global_step"])))  # type: ignore[method-assign, assignment]
     hooks = [] if saver == "estimator" else [v1.train.CheckpointSaverHook(str(tmp_path), save_steps=2)]
     spec = TrainSpec(train_input_fn, max_steps=6, hooks=[*hooks, Notes()])
     # Throttled after the first evaluation.

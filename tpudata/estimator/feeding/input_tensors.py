@@ -7,19 +7,20 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.feeding.sparse_parts import split_sparse
 from tpudata.estimator.graph.input_graph import InputGraph
 
 _v1 = tf.compat.v1
 _NOT_INITIALIZED = (
-    "input_fn: {} reads an iterator or a variable that has no value yet. Run its initializer in a hook's after_create_session, or add it to the "
-    "collection TABLE_INITIALIZERS; better, return the tf.data.Dataset itself."
+    "input_fn: {} reads an iterator or a variable that has no value yet. Run its initializer in a hook's after_create_session, or "
+    "add it to the collection TABLE_INITIALIZERS; better, return the tf.data.Dataset itself."
 )
 
 
 def are_tensors(element: Any) -> bool:
     """Return whether an input_fn returned the tensors (or arrays) of a batch."""
     found = [item for item in tf.nest.flatten(element) if item is not None]
-    return bool(found) and all(isinstance(item, tf.Tensor | np.ndarray) for item in found)
+    return bool(found) and all(isinstance(item, tf.Tensor | tf.SparseTensor | np.ndarray) for item in found)
 
 
 def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
@@ -47,6 +48,7 @@ def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
             )
         if isinstance(element, tuple) and len(element) == 2 and element[1] is None:
             element = element[0]
+        element = split_sparse(element)
         tensors = [tf.convert_to_tensor(item) for item in tf.nest.flatten(element)]
         graph.begins_with(
             [_v1.global_variables_initializer(), _v1.local_variables_initializer(), _v1.tables_initializer()]

@@ -16,6 +16,7 @@ from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.feeding.feed import Feed
 from tpudata.estimator.feeding.iteration import Iteration
 from tpudata.estimator.feeding.signature import leaves
+from tpudata.estimator.feeding.sparse_parts import without_sparse
 from tpudata.estimator.hooks.monitor import tensor_names
 from tpudata.estimator.hooks.saving import CheckpointFollower
 from tpudata.estimator.loops.first_checkpoint import first_checkpoint
@@ -78,7 +79,7 @@ def _rows_of_a_step(runtime: Runtime, element_spec: Any) -> int | None:
     size = runtime.user_model.batch_sizes[ModeKeys.TRAIN]
     if size is not None:
         return size
-    sizes = {spec.shape[0] for _, spec in leaves((element_spec, None)) if spec.shape.rank}
+    sizes = {spec.shape[0] for _, spec in leaves((without_sparse(element_spec), None)) if spec.shape.rank}
     static = sizes.pop() if len(sizes) == 1 else None
     return None if static is None else int(static) * runtime.peers.count
 
