@@ -102,6 +102,16 @@ def test_what_may_go_by_position_means_what_it_meant_in_the_original(function: C
         ({"embedding_config_spec": object()}, ValueError, "embedding_config_spec"),
         ({"export_saved_model_api_version": 2}, ValueError, "export_saved_model_api_version"),
         ({"config": RunConfig(master="grpc://10.0.0.1:8470")}, ValueError, "names a TPU"),
+        (
+            {"config": RunConfig(evaluation_master="grpc://10.0.0.1:8470")},
+            ValueError,
+            "evaluation_master=.* names a TPU",
+        ),
+        (
+            {"config": RunConfig(master="a", evaluation_master="b"), "use_tpu": True, "train_batch_size": 8},
+            ValueError,
+            "'b'.* differs from master='a'",
+        ),
         ({"batch_axis": 0}, TypeError, "batch_axis"),
         ({"batch_axis": (0, 1.0)}, TypeError, "batch_axis"),
         (

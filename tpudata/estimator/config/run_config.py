@@ -35,7 +35,8 @@ class RunConfig:
 
     Attributes:
         tpu_config: a TPUConfig.
-        evaluation_master: "" or the same as `master`, as one estimator has one TPU system; None for `master`.
+        evaluation_master: "" or the same as `master`, as an estimator has one TPU; "local" is taken without a TPU, too. None for
+            `master`.
         master: address of the TPU, grpc://HOST:PORT, or its name; "" or None if `cluster` or `tpu_name` names it. These require
             `use_tpu=True`.
         cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver`, which takes precedence over `master`.
@@ -119,11 +120,6 @@ class RunConfig:
         object.__setattr__(self, "master", self.master or "")
         if self.evaluation_master is None:
             object.__setattr__(self, "evaluation_master", self.master)
-        if self.evaluation_master and self.evaluation_master != self.master:
-            raise ValueError(
-                f"RunConfig(evaluation_master={self.evaluation_master!r}) differs from master={self.master!r}: evaluation runs on "
-                "the TPU that trains. Omit it."
-            )
         if self.cluster is not None and not callable(getattr(self.cluster, "master", None)):
             raise TypeError(f"RunConfig(cluster=...) must be a TPUClusterResolver, got {type(self.cluster).__name__}.")
         if self.model_dir is not None:
