@@ -115,15 +115,16 @@ class TPUEstimator(BaseEstimator):
         if use_tpu and train_batch_size is None:
             raise ValueError("TPUEstimator(use_tpu=True) requires train_batch_size. Pass it.")
         for name in ("master", "evaluation_master"):
-            if not use_tpu and getattr(config, name) not in (None, "", "local"):
+            address = getattr(config, name)
+            if not use_tpu and address not in (None, "", "local"):
                 raise ValueError(
-                    f"RunConfig({name}={getattr(config, name)!r}) names a TPU, and TPUEstimator(use_tpu=False) runs on this machine. "
-                    "Omit one of them."
+                    f"RunConfig({name}={address!r}) names a TPU, and TPUEstimator(use_tpu=False) runs on this machine. Omit one of "
+                    "them."
                 )
         if use_tpu and eval_on_tpu and config.evaluation_master not in ("", config.master):
             raise ValueError(
-                f"RunConfig(evaluation_master={config.evaluation_master!r}) differs from master={config.master!r}, and an estimator "
-                "has one TPU. Omit it, or evaluate in another process with that address as master."
+                f"RunConfig(evaluation_master={config.evaluation_master!r}) differs from master={config.master!r}, and an "
+                "estimator has one TPU. Omit it, or evaluate in another process with that address as master."
             )
         if use_tpu or rehearse:
             config.tpu_config.check_for_tpu()
