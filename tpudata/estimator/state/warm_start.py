@@ -177,9 +177,49 @@ def warm_values(
                 f"{dtypes[previous].name}{tuple(shapes[previous])}, model_fn makes {name!r} as "
                 f"{variable.dtype.name}{tuple(variable.shape)}. Omit it with vars_to_warm_start."
             )
+    left = _left_out(settings, infos, variables, shapes)
+    if left:
+        _warn_of_left(settings, checkpoint.prefix, [*names], left)
     log = _log.info if names else _log.warning
     log("Warm start from %s: %d of %d variables.", checkpoint.prefix, len(names), len(infos))
     return {name: read_value(reader, checkpoint.prefix, previous, wholes[name]) for name, previous in names.items()}
+
+
+def _left_out(
+    settings: WarmStartSettings, infos: Sequence[VariableInfo], variables: Mapping[str, Any], shapes: Mapping[str, Any]
+) -> list[str]:
+    """Return the names of variables of the model that the pattern matches and that it leaves out, as they are not trainable.
+
+    The averages of batch norm are such. Slots of optimizers (`KERNEL/Momentum`), scalars and the global step are not.
+    """
+    pattern = settings.vars_to_warm_start
+    if not isinstance(pattern, str):
+        return []
+    slots = tuple(f"{info.name}/" for info in infos if info.trainable)
+    return [
+        info.name
+        for info in infos
+        if not info.trainable
+        and re.match(pattern, f"{info.name}:0")
+        and not info.name.startswith(slots)
+        and shapes.get(info.name) == list(variables[info.name].shape) != []
+    ]
+
+
+def _warn_of_left(settings: WarmStartSettings, prefix: str, chosen: Sequence[str], left: Sequence[str]) -> None:
+    endings = sorted({re.escape(name.rpartition("/")[2]) for name in (*chosen, *left)})
+    pattern = settings.vars_to_warm_start
+    scope = ".*" if pattern == ".*" else f"(?={pattern}).*"
+    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    _log.warning(
+        "Warm start from %s: %r%s keep their initial values, as in the original, since a string chooses trainable variables alone. "
+        "Evaluation with batch norm's averages from the start is wrong. To take them, too: "
+        "WarmStartSettings(..., vars_to_warm_start=[%r]).",
+        prefix,
+        left[0],
+        more,
+        f"{scope}({'|'.join(endings)}):",
+    )
 
 
 def _whole(info: VariableInfo, previous: str, shapes: Mapping[str, Any]) -> Part | None:
