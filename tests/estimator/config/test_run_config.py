@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tpudata.errors import UsageError
 from tpudata.estimator import (
     EstimatorSpec,
     EvalSpec,
@@ -249,12 +250,25 @@ def test_the_task_of_a_cluster(
         '{"task": {"type": "worker", "index": -1}}',
         '{"task": "worker"}',
         '{"cluster": {}, "task": {"type": "chief", "index": 0}}',
+        '{"cluster": null}',
+        '{"cluster": {"worker": [1, 2]}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": {"x": "a:1"}}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": ["a", "b:1"]}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": ["a:1", ""]}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": ["a:99999", "b:1"]}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": ["a:1", "a:1"]}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": ["worker"]}}',
+        '{"task": {"index": 1e400}}',
+        pytest.param("[" * 100_000, id="deep"),
+        pytest.param(f'{{"task": "{"long" * 1000}"}}', id="long"),
     ],
 )
-def test_rejects_another_tf_config(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_another_tf_config_in_one_line(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", text)
-    with pytest.raises(ValueError, match=r"^TF_CONFIG in the environment"):
+    with pytest.raises(ValueError, match=r"^TF_CONFIG in the environment[^\n]{1,300}$") as caught:
         RunConfig()
+    # So that commands print the line alone.
+    assert isinstance(caught.value, UsageError)
 
 
 def test_configs_are_frozen() -> None:

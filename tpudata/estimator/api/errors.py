@@ -46,6 +46,10 @@ class ArgumentTypeError(TypeError, ValueError):
     """An argument has the wrong type, for which the original raised a ValueError."""
 
 
+class ClusterConfigError(UsageError, ValueError):
+    """TF_CONFIG, or a `RunConfig(tf_config=...)`, does not describe a task of a cluster."""
+
+
 class ModelFnError(TpudataError):
     """The arguments or the result of model_fn do not fit the estimator.
 
