@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.estimator import programs
 from tests.estimator.programs import finite_input_fn, make_estimator, make_model_fn, newest_step, train_input_fn, v1
 from tpudata.errors import StorageError, TpudataError
-from tpudata.estimator import CheckpointError, CrossShardOptimizer, ModeKeys, RunConfig, TPUEstimator, TPUEstimatorSpec
+from tpudata.estimator import CheckpointError, CrossShardOptimizer, ModeKeys, TPUEstimator, TPUEstimatorSpec
 from tpudata.estimator.state.checkpoint import Checkpoint
 
 
@@ -131,8 +131,11 @@ def test_a_checkpoint_with_whole_partitioned_variables_is_continued(tmp_path: Pa
     rows = make_estimator(folder, partitioned_model_fn).predict(finite_input_fn(8))
     np.testing.assert_allclose([row["outputs"] for row in rows], (programs.X[:8] @ found[1])[:, 0], rtol=1e-5)
     warm = TPUEstimator(
-        *(partitioned_model_fn, str(tmp_path / "warm"), RunConfig()),
-        **{"use_tpu": False, "predict_batch_size": 8, "warm_start_from": str(folder)},
+        partitioned_model_fn,
+        str(tmp_path / "warm"),
+        use_tpu=False,
+        predict_batch_size=8,
+        warm_start_from=str(folder),
     )
     rows = warm.predict(finite_input_fn(8))
     np.testing.assert_allclose([row["outputs"] for row in rows], (programs.X[:8] @ found[1])[:, 0], rtol=1e-5)
