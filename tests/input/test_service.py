@@ -17,7 +17,7 @@ from tests.input.clusters import Server, cluster, read_bytes
 from tests.input.test_workers import expected, finished, started
 from tpudata import DataService, MixUp, TrainCrop, UsageError, make_input_fn
 from tpudata.format import Feature
-from tpudata.input.graph.pipelines.service import divided
+from tpudata.input.graph.pipelines.service.streams import divided
 from tpudata.input.options.hosts import Rows
 
 FOLDER = "digits"
