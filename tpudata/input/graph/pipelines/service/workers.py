@@ -35,7 +35,7 @@ def wait_for_workers(service: DataService) -> None:
         ServiceUnavailableError: they were not there in time.
     """
     started, limit, has_told = time.monotonic(), service.timeout_seconds, False
-    while (lack := _lack(service, limit)) is not None:
+    while (lack := _lack(service)) is not None:
         waited = time.monotonic() - started
         where = f"tf.data service at {service.address}: {lack}"
         if waited >= limit:
@@ -50,7 +50,7 @@ def wait_for_workers(service: DataService) -> None:
         _log.warning("tf.data service at %s: all workers have registered.", service.address)
 
 
-def _lack(service: DataService, limit: float) -> str | None:
+def _lack(service: DataService) -> str | None:
     """Return what is not there yet; None if everything is."""
     registered = _registered(service.address)
     if registered is None:
@@ -58,7 +58,7 @@ def _lack(service: DataService, limit: float) -> str | None:
     if not registered:
         return "no worker has registered"
     names = f"registered: {', '.join(registered[:8])}{' and more' if len(registered) > 8 else ''}"
-    seen = _seen(service, min(limit, _CALL_SECONDS))
+    seen = _seen(service, _CALL_SECONDS)
     if seen is None:
         return f"a worker does not answer ({names})"
     if len(seen) in (0, MOST_WORKERS):  # TensorFlow has an error for a dispatcher without a list.
