@@ -110,13 +110,12 @@ class _Training:
         self._is_exact = not runtime.topology.is_tpu
         self._is_step = parts.has_hooks and self._is_exact
         self._stops = False
-        loop_steps = (
-            config.tpu_config.iterations_per_loop if config.tpu_config.loop_seconds is None else _STEPS_OF_A_CHECK
-        )
+        tpu = config.tpu_config
+        loop_steps = tpu.iterations_per_loop if tpu.loop_seconds is None else _STEPS_OF_A_CHECK
         # A hook may save at any step.
         every = 1 if parts.checkpointing.by_hook else int(loop_steps)
         self._finite_check = FiniteCheck(step, runtime.model_dir, every, is_step=self._is_step)
-        self._loop = LoopSize(TPUConfig(1) if self._is_step else config.tpu_config)
+        self._loop = LoopSize(TPUConfig(1) if self._is_step else tpu)
         self._profiler = Profiler(runtime.model_dir, config.profile_steps if self._peers.is_chief else None)
 
     def run(self, feed: Feed, steps: int | None, max_steps: int | None) -> float | None:
@@ -168,6 +167,8 @@ class _Training:
                     self._finite_check.check_variables(self.step, last_loss)
                     self._stops |= parts.checkpointing.save(self.step)
                 parts.monitor.after_run(fetched)
+                if self._peers.count == 1 and parts.monitor.takes_writes():  # A hook may count the steps.
+                    self.step = self._train_step.global_step
             if not has_data:
                 _log.info("The input ended at step %d.", self.step)
                 break
