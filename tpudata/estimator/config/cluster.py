@@ -138,7 +138,7 @@ def _cluster(given: Any) -> dict[str, tuple[str, ...]]:
             )
         if addresses.count(address) > 1:
             raise ClusterConfigError(
-                f"{_WHERE}: two tasks have the address {address!r} (expected one for each). Give each task a port of its own."
+                f"{_WHERE}: two tasks have the address {address!r} (expected one for each). Give each task another port."
             )
     return found
 

@@ -188,7 +188,7 @@ def warm_values(
 def _left_out(
     settings: WarmStartSettings, infos: Sequence[VariableInfo], variables: Mapping[str, Any], shapes: Mapping[str, Any]
 ) -> list[str]:
-    """Return the names of variables of the model that the pattern matches and that it leaves out, as they are not trainable.
+    """Return the names of variables of the model that the pattern matches and skips, as they are not trainable.
 
     The averages of batch norm are such. Slots of optimizers (`KERNEL/Momentum`), scalars and the global step are not.
     """
@@ -223,7 +223,7 @@ def _warn_of_left(settings: WarmStartSettings, prefix: str, chosen: Sequence[str
 
 
 def _whole(info: VariableInfo, previous: str, shapes: Mapping[str, Any]) -> Part | None:
-    """Return the part to take of a partitioned variable that the checkpoint has whole; None for a variable of its own."""
+    """Return the part to take of a partitioned variable that the checkpoint has whole; None for another one."""
     part = info.part
     if part is None:
         return None
