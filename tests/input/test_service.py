@@ -19,8 +19,9 @@ from tests.helpers.datasets import Written, write_dataset
 from tests.input.clusters import Server, cluster, read_bytes
 from tests.input.test_workers import expected, finished, started
 from tpudata import DataService, MixUp, TrainCrop, UsageError, make_input_fn
-from tpudata.errors import DatasetError
+from tpudata.errors import ServiceError
 from tpudata.format import Feature
+from tpudata.input.graph.pipelines.service.received import timed
 from tpudata.input.graph.pipelines.service.streams import divided
 from tpudata.input.options.hosts import Rows
 
@@ -291,41 +292,52 @@ def test_a_wait_for_a_worker_has_a_limit(own_service: Service, raw_digits: Writt
         training=False,
         service=DataService(own_service.dispatcher.target, timeout_seconds=0.5),
     )
-    with pytest.raises(DatasetError, match=r"no worker has registered, after 0\.5 s"):
+    with pytest.raises(ServiceError, match=r"no worker has registered, after 0\.5 s"):
         input_fn({"batch_size": 24})
     own_service.start_worker()
-    with pytest.raises(DatasetError, match=r"worker [01] of 2 .* has not registered .*, after 0\.5 s"):
+    with pytest.raises(ServiceError, match=r"worker [01] of 2 .* has not registered .*, after 0\.5 s"):
         input_fn({"batch_size": 24})
     own_service.dispatcher._stop()
-    with pytest.raises(DatasetError, match=r"the dispatcher does not answer, after 0\.5 s"):
+    with pytest.raises(ServiceError, match=r"the dispatcher does not answer, after 0\.5 s"):
         input_fn({"batch_size": 24})
 
 
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_a_worker_that_is_lost_is_an_error_in_the_stated_time(
     training: bool, own_service: Service, raw_digits: Written
 ) -> None:
     for _ in range(2):
         own_service.start_worker()
-    service = DataService(own_service.dispatcher.target, workers=2, timeout_seconds=2)
+    service = DataService(own_service.dispatcher.target, workers=2, timeout_seconds=5)
     input_fn = make_input_fn(raw_digits.path, "train", training=training, seed=1 if training else None, service=service)
-    iterator = iter(input_fn({"batch_size": 1}))
+    dataset = input_fn({"batch_size": 1})
+    iterator = iter(dataset) if training else tpudata.as_numpy(dataset)
+    kind = tf.errors.InvalidArgumentError if training else ServiceError
     next(iterator)
     own_service.workers[0]._stop()
     begin = time.monotonic()
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"tf\.data service at grpc.* gave no batch for 2 s .*start_step"
-    ):
+    with pytest.raises(kind, match=r"tf\.data service at grpc.* gave no batch for 5 s .*start_step"):
         list(iterator)
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 30
     del iterator
 
 
-def test_a_consumer_that_is_slow_loses_no_worker(own_service: Service, raw_digits: Written) -> None:
-    for _ in range(2):
-        own_service.start_worker()
-    service = DataService(own_service.dispatcher.target, workers=2, timeout_seconds=0.5)
-    iterator = iter(make_input_fn(raw_digits.path, "test", training=False, service=service)({"batch_size": 50}))
-    next(iterator)
-    time.sleep(1.5)
-    assert len(list(iterator)) == 2
+def test_time_counts_only_while_somebody_waits() -> None:
+    def pause(number: Any) -> Any:
+        if number == 3:
+            time.sleep(4)
+        return number
+
+    def late(number: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.numpy_function(pause, [number], tf.int64), [])
+
+    iterator = iter(timed(tf.data.Dataset.range(4).map(late), 1.0, "too late"))
+    found = [int(next(iterator))]
+    time.sleep(2)  # As a step does.
+    found += [int(next(iterator)), int(next(iterator))]
+    assert found == [0, 1, 2]
+    begin = time.monotonic()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too late"):
+        next(iterator)
+    assert 0.5 < time.monotonic() - begin < 3.9
+    assert list(timed(tf.data.Dataset.range(3), 1.0, "too late").as_numpy_iterator()) == [0, 1, 2]

@@ -62,7 +62,7 @@ def served(
         finish: returns a batch, given (element, extras) of all rows of the batch, and their number.
 
     Raises:
-        ServiceUnavailableError: the workers were not there in time.
+        ServiceError: the workers were not there in time.
     """
     wait_for_workers(service)
     groups = divided(rows, operator.index(service.workers))

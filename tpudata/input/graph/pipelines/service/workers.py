@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from tpudata.errors import DatasetError
+from tpudata.errors import ServiceError
 from tpudata.input.dataset_ops import numpy_elements
 from tpudata.input.graph.pipelines.service.received import MOST_WORKERS, SILENT, from_workers, places, timed
 from tpudata.input.options.service import DataService
@@ -22,24 +22,20 @@ _CALL_SECONDS = 5.0
 _QUIET_SECONDS = 2.0
 
 
-class ServiceUnavailableError(DatasetError):
-    """The dispatcher or the workers of a tf.data service were not there in time."""
-
-
 def wait_for_workers(service: DataService) -> None:
     """Wait until all workers of the dispatcher's list have registered and answer.
 
     The parts of those that are not there yet would be empty.
 
     Raises:
-        ServiceUnavailableError: they were not there in time.
+        ServiceError: they were not there in time.
     """
     started, limit, has_told = time.monotonic(), service.timeout_seconds, False
     while (lack := _lack(service)) is not None:
         waited = time.monotonic() - started
         where = f"tf.data service at {service.address}: {lack}"
         if waited >= limit:
-            raise ServiceUnavailableError(
+            raise ServiceError(
                 f"{where}, after {limit:g} s (DataService's timeout_seconds). Start what is missing, and check the address."
             )
         if waited >= min(_QUIET_SECONDS, limit / 2) and not has_told:
