@@ -129,7 +129,8 @@ def _cluster(given: Any) -> dict[str, tuple[str, ...]]:
             )
         if tasks:
             found[str(job)] = tuple(tasks)
-    addresses = [address for tasks in found.values() for address in tasks]
+    # Nobody connects to an evaluator.
+    addresses = [address for job, tasks in found.items() if job != "evaluator" for address in tasks]
     for address in addresses:
         host, _, port = address.removeprefix("grpc://").rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
