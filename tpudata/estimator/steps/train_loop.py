@@ -47,6 +47,7 @@ class TrainLoop:
         variables: variables of the model by name, including `global_step`.
         checked: names of the variables whose values must be finite.
         has_labels: whether elements are pairs of features and labels.
+        counts_all: whether every step adds 1 to the global step; otherwise a loop notes the global step after each step.
     """
 
     make_step: Callable[[Mapping[str, Any]], ReplicaStep]
@@ -56,6 +57,7 @@ class TrainLoop:
     variables: Mapping[str, Any]
     checked: Sequence[str]
     has_labels: bool
+    counts_all: bool
 
     def compile(
         self, iteration: Iteration, fetched: Sequence[Any], placeholders: Sequence[Any], *, is_step: bool
@@ -114,41 +116,44 @@ class TrainLoop:
     def _loop(
         self, step: ReplicaStep, iterator: Any, end: End, limit: Any, record: Any, specs: Sequence[tf.TensorSpec]
     ) -> tuple[Any, ...]:
-        def wanted(done: Any, has_data: Any, steps: Any, losses: Any, loss: Any, *fetched: Any) -> Any:
-            del steps, losses, fetched
+        def wanted(done: Any, has_data: Any, lists: Any, loss: Any, *fetched: Any) -> Any:
+            del lists, fetched
             return (done < limit) & has_data & ~tf.math.is_nan(loss)
 
-        def next_step(element: Any, record_now: Any, steps: Any, losses: Any) -> tuple[Any, ...]:
+        def next_step(element: Any, record_now: Any, lists: Any) -> tuple[Any, ...]:
             loss, *fetched = self._global_step(step, element, record_now)
-            return _pushed(steps, self._read_step()), _pushed(losses, loss), loss, *fetched
+            values = (loss,) if self.counts_all else (loss, self._read_step())
+            return tuple(map(_pushed, lists, values)), loss, *fetched
 
-        def body(done: Any, has_data: Any, steps: Any, losses: Any, *last: Any) -> tuple[Any, ...]:
+        def body(done: Any, has_data: Any, lists: Any, *last: Any) -> tuple[Any, ...]:
             has_data, element = self._next(iterator, end)
             if end is End.NONE:
                 # A condition would copy each element to the device of its predicate.
-                return done + 1, has_data, *next_step(element(), record & tf.equal(done + 1, limit), steps, losses)
+                return done + 1, has_data, *next_step(element(), record & tf.equal(done + 1, limit), lists)
             record_now = record & tf.equal(done + 1, limit)
-            results = tf.cond(
-                has_data, lambda: next_step(element(), record_now, steps, losses), lambda: (steps, losses, *last)
-            )
+            results = tf.cond(has_data, lambda: next_step(element(), record_now, lists), lambda: (lists, *last))
             return done + tf.cast(has_data, tf.int32), has_data, *results
 
         scalar = tf.TensorShape([])
         no_shape = tf.constant([], tf.int32)
         # A tensor list grows in place, at 1.3 us a step.
-        lists = [
+        dtypes = (tf.float32,) if self.counts_all else (tf.float32, tf.int64)
+        lists = tuple(
             tf.raw_ops.EmptyTensorList(element_shape=no_shape, max_num_elements=-1, element_dtype=dtype)
-            for dtype in (tf.int64, tf.float32)
-        ]
-        _, has_data, steps, losses, _, *fetched = tf.while_loop(
+            for dtype in dtypes
+        )
+        _, has_data, lists, _, *fetched = tf.while_loop(
             wanted,
             body,
-            (tf.constant(0), tf.constant(True), *lists, tf.constant(0.0), *map(_empty, specs)),
-            shape_invariants=(scalar, scalar, scalar, scalar, scalar, *(spec.shape for spec in specs)),
+            (tf.constant(0), tf.constant(True), lists, tf.constant(0.0), *map(_empty, specs)),
+            shape_invariants=(scalar, scalar, (scalar,) * len(lists), scalar, *(spec.shape for spec in specs)),
         )
-        stack = tf.raw_ops.TensorListStack
-        steps = stack(input_handle=steps, element_shape=no_shape, element_dtype=tf.int64)
-        losses = stack(input_handle=losses, element_shape=no_shape, element_dtype=tf.float32)
+        losses, *others = (
+            tf.raw_ops.TensorListStack(input_handle=item, element_shape=no_shape, element_dtype=dtype)
+            for item, dtype in zip(lists, dtypes, strict=True)
+        )
+        count = tf.size(losses, tf.int64)
+        steps = others[0] if others else self._read_step() - count + tf.range(1, count + 1)
         return *self._after(has_data, steps, losses, self.checked), fetched
 
     def _global_step(self, step: ReplicaStep, element: Any, record: Any) -> tuple[Any, ...]:

@@ -90,9 +90,18 @@ class TrainStep(Step):
     @property
     def counts_steps(self) -> bool:
         """Whether a step can change the global step."""
+        return bool(self._counting())
+
+    def _counts_all(self) -> bool:
+        """Return whether every step adds 1 to the global step, as by the optimizers of v1."""
+        found = self._counting()
+        return [item.type for item in found] == ["AssignAddVariableOp"] and tf.get_static_value(found[0].inputs[1]) == 1
+
+    def _counting(self) -> list[Any]:
+        """Return the operations of a step that can change the global step."""
         (handle,) = (info.handle for info in self.saved if info.name == "global_step")
         run = needed_operations(_run_by_every_step(self._traced))
-        return any(is_effect(item) and any(tensor.name == handle for tensor in item.inputs) for item in run)
+        return [item for item in run if is_effect(item) and any(tensor.name == handle for tensor in item.inputs)]
 
     def _warn_of_unused_updates(self) -> None:
         with self.blueprint.graph.as_default():
@@ -183,6 +192,7 @@ class TrainStep(Step):
             self.variables,
             self.checked,
             has_labels=self._traced.specs[1] is not None,
+            counts_all=self._counts_all(),
         )
 
     def _replica_step(self, feeds: Mapping[str, Any]) -> ReplicaStep:
