@@ -72,7 +72,7 @@ def test_a_port_in_use_is_an_error_at_once() -> None:
             meet("chief 0", addresses, 60)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.matrix)])
 def test_signals_end_a_chief_that_waits(number: int, digits_dataset: Path, tmp_path: Path) -> None:
     ports = free_ports(2)
     cluster = {"chief": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
