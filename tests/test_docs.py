@@ -146,6 +146,6 @@ def test_blocks_run_in_order(document: str, tmp_path: Path) -> None:
         assert "damaged.tfrecord at byte 21" in out
         assert [record.numpy() for record in tf.data.TFRecordDataset(str(tmp_path / "whole.tfrecord"))] == [b"whole"]
     if document == "docs/train/estimator.md":
-        assert re.fullmatch(r"\{'accuracy': np\.float32\(0\.\d+\), .*'global_step': 20\}\n", out)
+        assert re.fullmatch(r"\{'accuracy': np\.float32\(0\.\d+\), .*'global_step': np\.int64\(20\)\}\n", out)
     if document == "docs/dataset/verify.md":
         assert out == ""

@@ -42,7 +42,7 @@ def test_training(folder: Path) -> None:
     block = python_blocks("README.md")[1]
     # The fixture has 200 training digits.
     out = run_python(block, folder, {"max_steps=500": "max_steps=20"})
-    assert re.fullmatch(r"\{'accuracy': np\.float32\(0\.\d+\), .*'global_step': 20\}\n", out)
+    assert re.fullmatch(r"\{'accuracy': np\.float32\(0\.\d+\), .*'global_step': np\.int64\(20\)\}\n", out)
 
 
 def test_a_plain_loop(folder: Path) -> None:

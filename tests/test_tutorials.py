@@ -133,7 +133,7 @@ def test_porting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_digits(tmp_path / "quickstart" / "dataset", {"train": 200, "validation": 102})
     printed = run_page("porting.md", tmp_path, {'"train_steps", 500': '"train_steps", 30'})
     ported, better = (
-        re.search(r"'accuracy': np\.float32\((.*?)\).*'global_step': 30\}", text) for text in printed[-2:]
+        re.search(r"'accuracy': np\.float32\((.*?)\).*'global_step': np\.int64\(30\)\}", text) for text in printed[-2:]
     )
     assert ported is not None
     assert better is not None

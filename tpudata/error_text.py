@@ -10,7 +10,15 @@ import re
 
 from tpudata import errors
 from tpudata.console.tables import counted
-from tpudata.errors import BadRecordError, CorruptionError, DatasetError, FeatureError, MissingExtraError, TpudataError
+from tpudata.errors import (
+    BadRecordError,
+    CorruptionError,
+    DatasetError,
+    FeatureError,
+    MissingExtraError,
+    ServiceError,
+    TpudataError,
+)
 from tpudata.format.read_errors import Odd, odd_record_error, read_error
 
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
@@ -39,6 +47,8 @@ _ODD_IMAGE = re.compile(
 # Messages of the checks in the reader's graph; see `tpudata.input.decode.parse`.
 _ODD_BYTES = re.compile(r"\[Feature ([^\n]*?): a record (does not have the \d+ bytes of [^\n]*? values)\.")
 _MISFIT = re.compile(r"\[(Feature [^\n]*?: a (?:value does not fit|record is|label map) [^\n]*?\.)\]")
+# Messages of the checks of a tf.data service's streams; see `tpudata.input.graph.pipelines.service`.
+_SERVICE = re.compile(r"\[(tf\.data service[^\n]*?\.)\]")
 _PLAIN = " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
 
 
@@ -68,7 +78,8 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
         return known
     # TensorFlow's message contains the record, which Python cannot decode if it is not text.
     text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
-    known = read_error(text)
+    lost = _SERVICE.search(text)
+    known = read_error(text) if lost is None else ServiceError(lost[1])
     if known is not None:
         return known
     plain = _PLAIN if may_be_plain else ""

@@ -8,13 +8,14 @@
     ├── OutputError               the output cannot be written
     ├── StorageError              a file or object could not be read, listed or written
     │   └── StorageUnavailableError   the store did not answer, or denied permission
+    ├── ServiceError              a tf.data service did not start in time, or lost a worker
     └── DatasetError              a dataset on disk is not what it should be
         ├── CorruptionError       bytes differ from what was written; names file and offset
         └── FeatureError          a feature's dtype, shape or name does not fit; names the feature
 
-`tpudata.estimator` has six more below TpudataError: TPUConnectionError, ClusterError, RehearsalError, and three that are also of
-another class: CheckpointError (ValueError), ModelFnError (TypeError or ValueError) and NonFiniteError (TensorFlow's
-NanLossDuringTrainingError).
+`tpudata.estimator` has seven more below TpudataError: TPUConnectionError, ClusterError, RehearsalError, and four that are also of
+another class: CheckpointError (ValueError), ClusterConfigError (UsageError and ValueError), ModelFnError (TypeError or ValueError)
+and NonFiniteError (TensorFlow's NanLossDuringTrainingError).
 
 A message has the form `WHERE: WHAT (got X, expected Y). FIX.` Wrong arguments to the estimator raise ValueError and TypeError, as
 in the original TPUEstimator.
@@ -110,6 +111,10 @@ class StorageUnavailableError(StorageError):
 
     This is no fact about the file or object, so it ends a job and never counts as a bad record.
     """
+
+
+class ServiceError(TpudataError):
+    """The dispatcher or a worker of a tf.data service did not start in time, or was lost."""
 
 
 class DatasetError(TpudataError):

@@ -102,7 +102,9 @@ def model(logits_fn=dense, optimizer=lambda: tf.train.AdamOptimizer(0.01), as_di
     return model_fn
 
 
-def estimator(folder, model_fn, warm_start_from=None, iterations=1, num_replicas=None, size=BATCH, **config):
+def estimator(
+    folder, model_fn, warm_start_from=None, iterations=1, num_replicas=None, size=BATCH, params=None, **config
+):
     options = {
         "save_checkpoints_steps": 5,
         "save_summary_steps": 1,
@@ -123,6 +125,7 @@ def estimator(folder, model_fn, warm_start_from=None, iterations=1, num_replicas
     return tpu.TPUEstimator(
         model_fn=model_fn,
         config=run_config,
+        params=params,
         use_tpu=False,
         train_batch_size=size,
         eval_batch_size=size,

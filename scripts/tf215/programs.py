@@ -16,6 +16,7 @@ import sys
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from carried import CARRIED
 from effects import effects, first_values
 from errors import errors
 from export import export
@@ -453,6 +454,7 @@ PROGRAMS = {
         first_values,
         effects,
         errors,
+        *CARRIED,
     )
 }
 

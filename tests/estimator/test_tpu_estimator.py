@@ -102,6 +102,16 @@ def test_what_may_go_by_position_means_what_it_meant_in_the_original(function: C
         ({"embedding_config_spec": object()}, ValueError, "embedding_config_spec"),
         ({"export_saved_model_api_version": 2}, ValueError, "export_saved_model_api_version"),
         ({"config": RunConfig(master="grpc://10.0.0.1:8470")}, ValueError, "names a TPU"),
+        (
+            {"config": RunConfig(evaluation_master="grpc://10.0.0.1:8470")},
+            ValueError,
+            "evaluation_master=.* names a TPU",
+        ),
+        (
+            {"config": RunConfig(master="a", evaluation_master="b"), "use_tpu": True, "train_batch_size": 8},
+            ValueError,
+            "'b'.* differs from master='a'",
+        ),
         ({"batch_axis": 0}, TypeError, "batch_axis"),
         ({"batch_axis": (0, 1.0)}, TypeError, "batch_axis"),
         (
@@ -273,10 +283,6 @@ def three_parts(params: dict[str, Any]) -> Any:
     return tf.data.Dataset.from_tensors((X, Y, Y))
 
 
-def sparse(params: dict[str, Any]) -> Any:
-    return dataset().map(lambda f, y: ({"x": tf.sparse.from_dense(f["x"])}, y))
-
-
 def ragged(params: dict[str, Any]) -> Any:
     return dataset().map(lambda f, y: (f, {"y": tf.RaggedTensor.from_tensor(y[:, None])}))
 
@@ -296,7 +302,6 @@ def unknown_shape(params: dict[str, Any]) -> Any:
         (takes_nothing, ValueError, "params"),
         (a_number, TypeError, r"tf\.data\.Dataset"),
         (three_parts, ValueError, "3 parts"),
-        (sparse, TypeError, r"got features\['x'\] as a SparseTensorSpec, .* Use tf\.sparse\.to_dense"),
         (ragged, TypeError, r"got labels\['y'\] as a RaggedTensorSpec"),
         (unknown_shape, ValueError, r"features\['x'\] has an unknown shape"),
     ],

@@ -15,6 +15,7 @@ from tests.estimator.programs import (
     make_model_fn,
     read_events,
     train_input_fn,
+    v1,
     variables,
 )
 from tpudata.estimator import EvalSpec, Exporter, TrainSpec, train_and_evaluate
@@ -97,6 +98,24 @@ def test_throttled_to_the_first_and_the_last(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, save_checkpoints_steps=4)
     train_and_evaluate(estimator, TrainSpec(train_input_fn, max_steps=20), EvalSpec(finite_input_fn(8)))
     assert evaluated_steps(tmp_path) == [4, 20]
+
+
+@pytest.mark.parametrize("saver", ["estimator", "hook"])
+def test_the_last_evaluation_comes_before_the_end_of_the_training_hooks(saver: str, tmp_path: Path) -> None:
+    calls: list[Any] = []
+
+    class Notes(v1.train.SessionRunHook):  # type: ignore[misc]
+        def end(self, session: Any) -> None:
+            calls.append(("end", int(session.run(v1.train.get_global_step()))))
+
+    exporter = Recorder()
+    exporter.export = lambda **call: calls.append(("evaluated", int(call["eval_result"]["global_step"])))  # type: ignore[method-assign, assignment]
+    hooks = [] if saver == "estimator" else [v1.train.CheckpointSaverHook(str(tmp_path), save_steps=2)]
+    spec = TrainSpec(train_input_fn, max_steps=6, hooks=[*hooks, Notes()])
+    # Throttled after the first evaluation.
+    estimator = make_estimator(tmp_path, save_checkpoints_steps=2)
+    train_and_evaluate(estimator, spec, EvalSpec(finite_input_fn(8), exporters=exporter))
+    assert calls == [("evaluated", 2), ("evaluated", 6), ("end", 6)]
 
 
 def test_the_last_checkpoint_is_evaluated_once(tmp_path: Path) -> None:

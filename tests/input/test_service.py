@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,10 @@ from tests.helpers.datasets import Written, write_dataset
 from tests.input.clusters import Server, cluster, read_bytes
 from tests.input.test_workers import expected, finished, started
 from tpudata import DataService, MixUp, TrainCrop, UsageError, make_input_fn
+from tpudata.errors import ServiceError
 from tpudata.format import Feature
-from tpudata.input.graph.pipelines.service import divided
+from tpudata.input.graph.pipelines.service.received import timed
+from tpudata.input.graph.pipelines.service.streams import divided
 from tpudata.input.options.hosts import Rows
 
 FOLDER = "digits"
@@ -234,3 +239,105 @@ def test_rejects_unknown_options(options: dict[str, Any]) -> None:
 def test_rejects_another_kind_of_service(raw_digits: Written) -> None:
     with pytest.raises(UsageError, match=r"^service="):
         make_input_fn(raw_digits.path, "train", training=True, service="grpc://localhost:5050")  # type: ignore[arg-type]
+
+
+class Service:
+    """A dispatcher of two workers in this process, which are started and ended one by one."""
+
+    def __init__(self) -> None:
+        self._module = tf.data.experimental.service
+        self.dispatcher = self._module.DispatchServer(
+            self._module.DispatcherConfig(worker_addresses=["localhost:%port%"] * 2)
+        )
+        self.workers: list[Any] = []
+
+    def start_worker(self) -> None:
+        place = self.dispatcher.target.partition("://")[2]
+        config = self._module.WorkerConfig(dispatcher_address=place, heartbeat_interval_ms=100)
+        self.workers.append(self._module.WorkerServer(config))
+
+    def stop(self) -> None:
+        for server in (*self.workers, self.dispatcher):
+            server._stop()
+
+
+@pytest.fixture
+def own_service() -> Iterator[Service]:
+    found = Service()
+    yield found
+    found.stop()
+
+
+def test_a_client_waits_for_a_worker_that_registers_later_and_names_it(
+    own_service: Service, raw_digits: Written, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_service.start_worker()
+    later = threading.Timer(3.5, own_service.start_worker)
+    later.start()
+    service = DataService(own_service.dispatcher.target, workers=2)
+    with caplog.at_level("WARNING", "tpudata"):
+        dataset = make_input_fn(raw_digits.path, "test", training=False, service=service)({"batch_size": 24})
+    later.join()
+    check_same(taken(dataset), taken(make_input_fn(raw_digits.path, "test", training=False)({"batch_size": 24})))
+    first, second = [record.message for record in caplog.records if "tf.data service" in record.message]
+    assert re.search(
+        r"worker [01] of 2 in the dispatcher's worker_addresses, from 0, has not registered \(registered: local", first
+    )
+    assert second.endswith("all workers have registered.")
+
+
+def test_a_wait_for_a_worker_has_a_limit(own_service: Service, raw_digits: Written) -> None:
+    input_fn = make_input_fn(
+        *(raw_digits.path, "test"),
+        training=False,
+        service=DataService(own_service.dispatcher.target, timeout_seconds=0.5),
+    )
+    with pytest.raises(ServiceError, match=r"no worker has registered, after 0\.5 s"):
+        input_fn({"batch_size": 24})
+    own_service.start_worker()
+    with pytest.raises(ServiceError, match=r"worker [01] of 2 .* has not registered .*, after 0\.5 s"):
+        input_fn({"batch_size": 24})
+    own_service.dispatcher._stop()
+    with pytest.raises(ServiceError, match=r"the dispatcher does not answer, after 0\.5 s"):
+        input_fn({"batch_size": 24})
+
+
+@pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.matrix)])
+def test_a_worker_that_is_lost_is_an_error_in_the_stated_time(
+    training: bool, own_service: Service, raw_digits: Written
+) -> None:
+    for _ in range(2):
+        own_service.start_worker()
+    service = DataService(own_service.dispatcher.target, workers=2, timeout_seconds=5)
+    input_fn = make_input_fn(raw_digits.path, "train", training=training, seed=1 if training else None, service=service)
+    dataset = input_fn({"batch_size": 1})
+    iterator = iter(dataset) if training else tpudata.as_numpy(dataset)
+    kind = tf.errors.InvalidArgumentError if training else ServiceError
+    next(iterator)
+    own_service.workers[0]._stop()
+    begin = time.monotonic()
+    with pytest.raises(kind, match=r"tf\.data service at grpc.* gave no batch for 5 s .*start_step"):
+        list(iterator)
+    assert time.monotonic() - begin < 30
+    del iterator
+
+
+def test_time_counts_only_while_somebody_waits() -> None:
+    def pause(number: Any) -> Any:
+        if number == 3:
+            time.sleep(4)
+        return number
+
+    def late(number: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.numpy_function(pause, [number], tf.int64), [])
+
+    iterator = iter(timed(tf.data.Dataset.range(4).map(late), 1.0, "too late"))
+    found = [int(next(iterator))]
+    time.sleep(2)  # As a step does.
+    found += [int(next(iterator)), int(next(iterator))]
+    assert found == [0, 1, 2]
+    begin = time.monotonic()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too late"):
+        next(iterator)
+    assert 0.5 < time.monotonic() - begin < 3.9
+    assert list(timed(tf.data.Dataset.range(3), 1.0, "too late").as_numpy_iterator()) == [0, 1, 2]

@@ -84,3 +84,28 @@ def test_rejects_modes_that_a_task_has_not(
     with pytest.raises(UsageError, match=message):
         run(words(digits_dataset, tmp_path / "m", *others))
     assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[" * 100_000,
+        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 7}}',
+        '{"cluster": {"worker": ["a", "b:1"]}, "task": {"type": "worker"}}',
+        '{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker"}}',
+    ],
+    ids=["cut", "deep", "index", "address", "ps"],
+)
+def test_a_malformed_tf_config_is_one_line(
+    text: str,
+    digits_dataset: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", text)
+    assert main(["train", *words(digits_dataset, tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("tpudata: error: TF_CONFIG")
+    assert error.count("\n") == 1

@@ -13,7 +13,7 @@ from tpudata.estimator.api.steps import check_steps
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.export.saved_model import export_saved_model
 from tpudata.estimator.export.serving_input import ServingInputReceiver
-from tpudata.estimator.hooks.saving import AfterSave
+from tpudata.estimator.hooks.saving import CheckpointFollower
 from tpudata.estimator.loops.evaluation import evaluate
 from tpudata.estimator.loops.model_check import check_model
 from tpudata.estimator.loops.prediction import predict
@@ -102,7 +102,7 @@ class BaseEstimator(ModelDir):
         Raises:
             OutputError: another training is running in model_dir.
             ClusterError: another process of a TF_CONFIG cluster ended, or cannot be reached.
-            NonFiniteError: the loss or a trainable variable became NaN or infinite.
+            NonFiniteError: the loss became NaN, or a trainable variable NaN or infinite.
             SystemExit: SIGTERM came, and the program has no handler for it: training is saved, and the exit code is 75.
             TypeError: an argument, or a result of input_fn or model_fn, has the wrong type.
             ValueError: there are both `steps` and `max_steps`, or one is not positive; a hook has no counterpart here; a checkpoint
@@ -122,7 +122,7 @@ class BaseEstimator(ModelDir):
         max_steps: int | None,
         hooks: Any = None,
         saving_listeners: Any = None,
-        after_save: AfterSave | None = None,
+        follower: CheckpointFollower | None = None,
     ) -> None:
         config = self.config
         if config.task_type == "evaluator" and not self._runtimes.training.topology.is_tpu:
@@ -134,7 +134,7 @@ class BaseEstimator(ModelDir):
             claim = claimed_model_dir(runtime.model_dir) if runtime.peers.is_chief else contextlib.nullcontext()
             # Programs may call this inside a graph.
             with claim, tf.__internal__.eager_context.eager_mode():
-                loss = train(runtime, input_fn, steps, max_steps, hooks, saving_listeners, after_save)
+                loss = train(runtime, input_fn, steps, max_steps, hooks, saving_listeners, follower)
         self._last_loss = self._last_loss if loss is None else loss
 
     def check_model(self, input_fn: Callable[..., Any], mode: str) -> tuple[str, ...]:

@@ -114,10 +114,17 @@ class TPUEstimator(BaseEstimator):
         }
         if use_tpu and train_batch_size is None:
             raise ValueError("TPUEstimator(use_tpu=True) requires train_batch_size. Pass it.")
-        if not use_tpu and config.master not in (None, "", "local"):
+        for name in ("master", "evaluation_master"):
+            address = getattr(config, name)
+            if not use_tpu and address not in (None, "", "local"):
+                raise ValueError(
+                    f"RunConfig({name}={address!r}) names a TPU, and TPUEstimator(use_tpu=False) runs on this machine. Omit one of "
+                    "them."
+                )
+        if use_tpu and eval_on_tpu and config.evaluation_master not in ("", config.master):
             raise ValueError(
-                f"RunConfig(master={config.master!r}) names a TPU, and TPUEstimator(use_tpu=False) runs on this machine. Omit one "
-                "of them."
+                f"RunConfig(evaluation_master={config.evaluation_master!r}) differs from master={config.master!r}, and an "
+                "estimator has one TPU. Omit it, or evaluate in another process with that address as master."
             )
         if use_tpu or rehearse:
             config.tpu_config.check_for_tpu()

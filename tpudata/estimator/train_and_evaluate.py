@@ -167,9 +167,7 @@ def train_and_evaluate(
     if max_steps is not None and start is not None and start.step() >= max_steps:
         _log.info("Nothing to train or to evaluate: %s has reached max_steps=%d.", start.prefix, max_steps)
         return None, None
-    estimator._train(
-        train_spec.input_fn, None, max_steps, train_spec.hooks, train_spec.saving_listeners, evaluator.after_save
-    )
+    estimator._train(train_spec.input_fn, None, max_steps, train_spec.hooks, train_spec.saving_listeners, evaluator)
     evaluator.finish()
     return evaluator.metrics, evaluator.exports
 

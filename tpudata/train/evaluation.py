@@ -240,5 +240,5 @@ def _is_over(values: list[float], options: TrainOptions) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """Return a metric as a Python number: JSON has no numpy scalars."""
-    return value.item() if hasattr(value, "item") else value
+    """Return a metric as a Python number, or a list of them: JSON has no numpy values."""
+    return value.tolist() if hasattr(value, "tolist") else value

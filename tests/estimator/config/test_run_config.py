@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tpudata.errors import UsageError
 from tpudata.estimator import (
     EstimatorSpec,
     EvalSpec,
@@ -93,7 +94,6 @@ def test_tpu_config_rejects(arguments: dict[str, object], error: type[Exception]
         ({"master": 8470}, TypeError),
         ({"tpu_name": ["a", "b"]}, TypeError),
         ({"cluster": "grpc://10.0.0.1:8470"}, TypeError),
-        ({"evaluation_master": "grpc://10.0.0.1:8470"}, ValueError),
         ({"model_dir": ""}, ValueError),
         ({"save_summary_steps": 0}, ValueError),
         ({"save_checkpoints_steps": 1.5}, TypeError),
@@ -202,6 +202,8 @@ def test_without_a_cluster_this_is_the_chief(monkeypatch: pytest.MonkeyPatch) ->
     named = RunConfig(master="a")
     assert (named.master, named.evaluation_master) == ("a", "a")
     assert named.replace(master="b").evaluation_master == "b"
+    # A program's flag for a local evaluation; TPUEstimator rejects other addresses.
+    assert RunConfig(evaluation_master="local").evaluation_master == "local"
 
 
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
@@ -248,12 +250,25 @@ def test_the_task_of_a_cluster(
         '{"task": {"type": "worker", "index": -1}}',
         '{"task": "worker"}',
         '{"cluster": {}, "task": {"type": "chief", "index": 0}}',
+        '{"cluster": null}',
+        '{"cluster": {"worker": [1, 2]}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": {"x": "a:1"}}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": ["a", "b:1"]}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": ["a:1", ""]}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": ["a:99999", "b:1"]}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": ["a:1", "a:1"]}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": ["worker"]}}',
+        '{"task": {"index": 1e400}}',
+        pytest.param("[" * 100_000, id="deep"),
+        pytest.param(f'{{"task": "{"long" * 1000}"}}', id="long"),
     ],
 )
-def test_rejects_another_tf_config(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_another_tf_config_in_one_line(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", text)
-    with pytest.raises(ValueError, match=r"^TF_CONFIG in the environment"):
+    with pytest.raises(ValueError, match=r"^TF_CONFIG in the environment[^\n]{1,300}$") as caught:
         RunConfig()
+    # So that commands print the line alone.
+    assert isinstance(caught.value, UsageError)
 
 
 def test_configs_are_frozen() -> None:

@@ -78,5 +78,28 @@ def test_what_is_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
     in_step(monkeypatch, 0, "a,b", "1(x2)", 2, NODEID="0")
     with pytest.raises(UsageError, match="got 2 tasks"):
         cluster_from_slurm(evaluator=True)
+    in_step(monkeypatch, 4, "a,b", "2(x2)", 4)
+    with pytest.raises(UsageError, match=r"SLURM_PROCID is 4 \(expected 0 to 3, as the step has 4 tasks\)"):
+        cluster_from_slurm()
     with pytest.raises(TypeError, match="tf_config"):
         RunConfig(tf_config="slurm")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        *({"PROCID": value} for value in ("x", "-1", "1.5", "", "9" * 5000)),
+        *({"STEP_NUM_TASKS": value} for value in ("many", "0", "")),
+        *({"NODEID": value} for value in ("first", "")),
+        *({"JOB_ID": "77_1"}, {"STEP_ID": "batch"}),
+        *({"STEP_NODELIST": value} for value in ("a[1-", "a[1-x]", "a[0-999999999],b", "", "a[1-2-3]")),
+        *({"STEP_TASKS_PER_NODE": value} for value in ("2(x", "x", "", "999999999(x999999999)")),
+    ],
+    ids=str,
+)
+def test_rejects_malformed_variables_in_one_line(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    in_step(monkeypatch, 1, "a,b", "2(x2)", 4)
+    for name, value in variables.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    with pytest.raises(UsageError, match=r"^Slurm: [^\n]*$"):
+        cluster_from_slurm()

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import re
 import signal
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.estimator import programs
+from tests.estimator.devices.test_rendezvous import free_ports
 from tests.helpers.forked import Forked
 from tpudata.errors import UsageError
 from tpudata.estimator import ClusterError, Estimator, RunConfig, TPUConfig, TPUEstimator
@@ -36,14 +36,6 @@ class Process(Forked):
         """Return the steps that the hook of each run saw."""
         lines = [line.partition(" ") for line in self.stdout.splitlines()]
         return [json.loads(text) for name, _, text in lines if name == "hook"]
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [item.getsockname()[1] for item in sockets]
-    for item in sockets:
-        item.close()
-    return ports
 
 
 class Clusters:

@@ -75,6 +75,43 @@ def test_they_feed_several_replicas_in_every_mode(mode: Mode, tmp_path: Path) ->
     np.testing.assert_array_equal(values[0]["linear/w"], values[1]["linear/w"])
 
 
+class Initializes(v1.train.SessionRunHook):  # type: ignore[misc]
+    """The hook of public programs: it feeds the arrays to the iterator's initializer, which input_fn hands to it."""
+
+    initialize: Callable[[Any], Any]
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        del coord
+        self.initialize(session)
+
+    def input_fn(self, params: dict[str, Any]) -> Any:
+        x, y = v1.placeholder(tf.float32, [40, 3]), v1.placeholder(tf.float32, [40])
+        dataset = tf.data.Dataset.from_tensor_slices(({"x": x}, y)).repeat().batch(params["batch_size"], True)
+        iterator = v1.data.make_initializable_iterator(dataset.map(lambda *row: row))
+        self.initialize = lambda session: session.run(iterator.initializer, feed_dict={x: X, y: Y})
+        return iterator.get_next()
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_hook_initialises_their_iterator_after_create_session(
+    replicas: int, by_dataset: dict[int, Any], tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"tpu_config": {"num_replicas": replicas}, "save_summary_steps": 1}
+    estimator = make_estimator(tmp_path, iterations=2, **settings)
+    hook = Initializes()
+    for steps in (4, 2):
+        estimator.train(hook.input_fn, hooks=[hook], steps=steps)
+    result = estimator.evaluate(hook.input_fn, steps=3, hooks=[hook])
+    assert (programs.losses(tmp_path), result) == by_dataset[replicas]
+    rows = estimator.predict(hook.input_fn, hooks=[hook])
+    np.testing.assert_array_equal([next(rows)["inputs"] for _ in range(3)], X[:3])
+
+
+def test_an_iterator_that_nothing_initialises_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="Run its initializer in a hook's after_create_session"):
+        make_estimator(tmp_path).train(Initializes().input_fn, steps=1)
+
+
 def test_their_end_is_the_end_of_the_data(tmp_path: Path) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         return v1.data.make_one_shot_iterator(finite_input_fn(20)(params)).get_next()

@@ -261,6 +261,48 @@ def test_summaries(tmp_path: Path) -> None:
         assert values == pytest.approx({key: float(result[key]) for key in ("mae", "loss")})
 
 
+def test_returns_numpy_scalars_for_every_name(tmp_path: Path) -> None:
+    result = make_estimator(tmp_path).evaluate(finite_input_fn(8))
+    assert {name: type(value) for name, value in result.items()} == {
+        "mae": np.float32,
+        "loss": np.float32,
+        "global_step": np.int64,
+    }
+    assert result["global_step"].item() == 0
+
+
+def test_writes_vectors_and_serialised_summaries_to_the_event_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
+        picture = v1.summary.image("seen", tf.zeros([1, 2, 2, 1]))
+        return {
+            "precision_at": v1.metrics.precision_at_thresholds(labels > 0, tf.sigmoid(outputs), [0.2, 0.5, 0.8]),
+            "pictures": (picture, tf.no_op()),
+            "name": (tf.constant("text"), tf.no_op()),
+        }
+
+    def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        outputs = programs.linear(features["x"])
+        return EstimatorSpec(
+            mode, loss=tf.reduce_mean((outputs - labels) ** 2), eval_metric_ops=metrics(labels, outputs)
+        )
+
+    with caplog.at_level("WARNING", "tpudata"):
+        result = make_estimator(tmp_path, model_fn).evaluate(finite_input_fn(8))
+    (path,) = (tmp_path / "eval").glob("events.out.tfevents.*")
+    events = [v1.Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
+    values = {value.tag: value for event in events for value in event.summary.value}
+    np.testing.assert_array_equal(tf.make_ndarray(values["precision_at"].tensor), result["precision_at"])
+    assert result["precision_at"].shape == (3,)
+    assert values["pictures/0"].image.height == 2
+    assert values["loss"].simple_value == pytest.approx(result["loss"])
+    assert "name" not in values
+    assert [record.message for record in caplog.records if "summary" in record.message] == [
+        "The metric 'name' is not a number, nor a serialised Summary: it gets no summary."
+    ]
+
+
 def eval_model_fn(metrics: Callable[..., Any], tensors: Callable[..., Any]) -> Callable[..., TPUEstimatorSpec]:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         outputs = programs.linear(features["x"])

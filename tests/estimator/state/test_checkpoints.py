@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.estimator import programs
 from tests.estimator.programs import finite_input_fn, make_estimator, make_model_fn, newest_step, train_input_fn, v1
 from tpudata.errors import StorageError, TpudataError
-from tpudata.estimator import CheckpointError, ModeKeys, TPUEstimatorSpec
+from tpudata.estimator import CheckpointError, CrossShardOptimizer, ModeKeys, TPUEstimator, TPUEstimatorSpec
 from tpudata.estimator.state.checkpoint import Checkpoint
 
 
@@ -85,6 +85,81 @@ def test_a_v1_program_s_checkpoint_is_continued(tmp_path: Path) -> None:
     estimator.train(full_batch, max_steps=12)
     for name, value in write_with_a_v1_saver(tmp_path / "b", momentum, 12).items():
         np.testing.assert_allclose(estimator.get_variable_value(name), value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def partitioned_loss(x: Any, labels: Any) -> tuple[Any, Any]:
+    parts = v1.fixed_size_partitioner(2)
+    with v1.variable_scope("linear", partitioner=parts):
+        w = v1.get_variable("w", [3, 1], initializer=v1.ones_initializer())
+    outputs = tf.matmul(x, tf.convert_to_tensor(w))[:, 0]
+    return tf.reduce_mean((outputs - labels) ** 2), outputs
+
+
+def partitioned_model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+    if mode == ModeKeys.PREDICT:
+        return TPUEstimatorSpec(mode, predictions={"outputs": partitioned_loss(features["x"], 0.0)[1]})
+    loss, _ = partitioned_loss(features["x"], labels)
+    train_op = CrossShardOptimizer(momentum()).minimize(loss, global_step=v1.train.get_global_step())
+    return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def test_a_checkpoint_with_whole_partitioned_variables_is_continued(tmp_path: Path) -> None:
+    folder = tmp_path / "original"
+    folder.mkdir()
+    found = []
+    with tf.Graph().as_default(), v1.Session() as session:
+        step = v1.train.get_or_create_global_step()
+        loss, _ = partitioned_loss(tf.constant(programs.X), programs.Y)
+        train_op = momentum().minimize(loss, global_step=step)
+        session.run(v1.global_variables_initializer())
+        saver = v1.train.Saver(sharded=True)
+        for _ in range(4):
+            session.run(train_op)
+            found.append(np.concatenate(session.run(v1.trainable_variables())))
+            if len(found) == 2:
+                saver.save(session, str(folder / "model.ckpt"), global_step=step)
+    assert tf.train.load_checkpoint(str(folder)).get_variable_to_shape_map() == {
+        **{"linear/w": [3, 1], "linear/w/Momentum": [3, 1], "global_step": []}
+    }
+
+    def full_batch(params: dict[str, Any]) -> Any:
+        return tf.data.Dataset.from_tensors(({"x": programs.X}, programs.Y)).repeat()
+
+    def whole(estimator: Any) -> Any:
+        return np.concatenate([estimator.get_variable_value(f"linear/w/part_{part}") for part in (0, 1)])
+
+    rows = make_estimator(folder, partitioned_model_fn).predict(finite_input_fn(8))
+    np.testing.assert_allclose([row["outputs"] for row in rows], (programs.X[:8] @ found[1])[:, 0], rtol=1e-5)
+    warm = TPUEstimator(
+        partitioned_model_fn,
+        str(tmp_path / "warm"),
+        use_tpu=False,
+        predict_batch_size=8,
+        warm_start_from=str(folder),
+    )
+    rows = warm.predict(finite_input_fn(8))
+    np.testing.assert_allclose([row["outputs"] for row in rows], (programs.X[:8] @ found[1])[:, 0], rtol=1e-5)
+    ours = make_estimator(folder, partitioned_model_fn).train(full_batch, max_steps=4)
+    np.testing.assert_allclose(whole(ours), found[3], rtol=1e-4)
+    with pytest.raises(CheckpointError, match=r"has the partitioned variable 'linear/w' as float32\(3, 1\)"):
+        list(
+            make_estimator(folder, wider_model_fn).predict(finite_input_fn(8), checkpoint_path=f"{folder}/model.ckpt-2")
+        )
+
+
+def wider_model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+    with v1.variable_scope("linear", partitioner=v1.fixed_size_partitioner(2)):
+        w = tf.convert_to_tensor(v1.get_variable("w", [4, 1]))
+    return TPUEstimatorSpec(mode, predictions=features["x"][:, :1] * tf.reduce_sum(w))
+
+
+def test_a_checkpoint_has_no_meta_file_to_rename(tmp_path: Path) -> None:
+    path = make_estimator(tmp_path).train(train_input_fn, steps=1).latest_checkpoint()
+    for ending in ("index", "data-00000-of-00001"):
+        tf.io.gfile.rename(f"{path}.{ending}", tmp_path / f"best.{ending}")
+    assert "linear/w" in tf.train.load_checkpoint(str(tmp_path / "best")).get_variable_to_shape_map()
+    with pytest.raises(tf.errors.NotFoundError, match=r"\.meta"):
+        tf.io.gfile.rename(f"{path}.meta", tmp_path / "best.meta")
 
 
 def test_a_v1_program_restores_ours(tmp_path: Path) -> None:

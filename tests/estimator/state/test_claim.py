@@ -116,10 +116,20 @@ def test_a_claim_of_another_machine_that_stands_still_is_taken_over(
     assert programs.newest_step(tmp_path) == 1
 
 
-def test_a_folder_that_cannot_be_claimed_is_trained_in(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_claimed_is_trained_in_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     # ram:// is TensorFlow's alone.
     folder = f"ram://{tmp_path.name}"
     make_estimator(folder).train(train_input_fn, max_steps=1)  # type: ignore[arg-type]
+    (message,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert message.startswith(
+        f"{folder}: this training holds no claim on its model_dir, so a second one there would not"
+    )
+    assert "\n" not in message
+    caplog.clear()
+    make_estimator(tmp_path).train(train_input_fn, max_steps=1)
+    assert not caplog.records or all("claim" not in record.message for record in caplog.records)
 
 
 def test_a_training_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:

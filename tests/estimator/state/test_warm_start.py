@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +7,15 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.programs import W0, finite_input_fn, make_model_fn, train_input_fn, v1, variables
-from tpudata.estimator import CheckpointError, RunConfig, TPUConfig, TPUEstimator, TPUEstimatorSpec, WarmStartSettings
+from tpudata.estimator import (
+    CheckpointError,
+    CrossShardOptimizer,
+    RunConfig,
+    TPUConfig,
+    TPUEstimator,
+    TPUEstimatorSpec,
+    WarmStartSettings,
+)
 
 
 def momentum() -> Any:
@@ -115,6 +124,47 @@ def test_on_two_replicas(before: Any, tmp_path: Path) -> None:
     one = estimator(tmp_path / "one", str(folder)).train(train_input_fn, steps=3)
     for name, value in variables(one).items():
         np.testing.assert_allclose(two.get_variable_value(name), value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def batch_norm_model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+    """A linear model of normalised inputs, whose averages evaluation uses."""
+    x = features["x"] * 3.0 + 5.0
+    zeros, ones = v1.zeros_initializer(), v1.ones_initializer()
+    with v1.variable_scope("norm"):
+        mean = v1.get_variable("moving_mean", [3], initializer=zeros, trainable=False)
+        variance = v1.get_variable("moving_variance", [3], initializer=ones, trainable=False)
+    batch_mean, batch_variance = tf.nn.moments(x, [0])
+    trains = mode == "train"
+    used = (batch_mean, batch_variance) if trains else (mean, variance)
+    w = v1.get_variable("w", [3, 1], initializer=zeros)
+    outputs = tf.matmul((x - used[0]) * tf.math.rsqrt(used[1] + 1e-3), w)[:, 0]
+    loss = tf.reduce_mean((outputs - labels) ** 2)
+    update = [mean.assign(0.5 * mean + 0.5 * batch_mean), variance.assign(0.5 * variance + 0.5 * batch_variance)]
+    step = v1.train.get_global_step()
+    train_op = tf.group(CrossShardOptimizer(v1.train.AdamOptimizer(0.1)).minimize(loss, step), *update)
+    return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def test_averages_that_a_string_leaves_out_are_warned_of_with_a_pattern_that_takes_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = estimator(tmp_path / "first", model_fn=batch_norm_model_fn).train(train_input_fn, steps=40)
+    good = first.evaluate(finite_input_fn(40))["loss"]
+    caplog.clear()
+    cold = estimator(tmp_path / "cold", str(tmp_path / "first"), batch_norm_model_fn)
+    assert cold.evaluate(finite_input_fn(40))["loss"] > 3 * good
+    (message,) = [record.message for record in caplog.records if record.message.startswith("Warm start")]
+    assert "'norm/moving_mean' and 1 more keep their initial values" in message
+    (pattern,) = re.findall(r"vars_to_warm_start=\['(.*)'\]", message)
+    caplog.clear()
+    # The advice takes what is left, and neither the step nor Adam's variables.
+    warm = estimator(tmp_path / "warm", WarmStartSettings(str(tmp_path / "first"), [pattern]), batch_norm_model_fn)
+    assert warm.evaluate(finite_input_fn(40))["loss"] == pytest.approx(good, rel=1e-6)
+    warm.train(train_input_fn, steps=1)
+    values = first_values(tmp_path / "warm")
+    assert values["global_step"] == 0
+    assert not np.any(values["w/Adam"])
+    assert "initial values, as" not in caplog.text
 
 
 def test_evaluate_and_predict_start_warm_too(before: Any, tmp_path: Path) -> None:

@@ -46,6 +46,10 @@ class ArgumentTypeError(TypeError, ValueError):
     """An argument has the wrong type, for which the original raised a ValueError."""
 
 
+class ClusterConfigError(UsageError, ValueError):
+    """TF_CONFIG, or a `RunConfig(tf_config=...)`, does not describe a task of a cluster."""
+
+
 class ModelFnError(TpudataError):
     """The arguments or the result of model_fn do not fit the estimator.
 
@@ -93,7 +97,7 @@ class TPUConnectionError(TpudataError):
 
 
 class NonFiniteError(TpudataError, tf.compat.v1.train.NanLossDuringTrainingError):  # type: ignore[misc]
-    """The loss or a variable became NaN or infinite; the last checkpoint is from before.
+    """The loss became NaN, or a variable NaN or infinite; the last checkpoint is from before.
 
     It is also a NanLossDuringTrainingError, which ported programs catch.
     """

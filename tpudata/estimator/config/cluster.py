@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from tpudata.estimator.api.errors import ClusterConfigError
+
 _ROLES_WITH_MODEL = ("chief", "master", "worker")
 _WHERE = "TF_CONFIG in the environment"
 
@@ -31,15 +33,16 @@ class ClusterTask:
         """Return the task that TF_CONFIG describes; without TF_CONFIG, the only task.
 
         Raises:
-            ValueError: TF_CONFIG does not follow TensorFlow's format.
+            ClusterConfigError: TF_CONFIG does not follow TensorFlow's format.
         """
         text = os.environ.get("TF_CONFIG", "")
         if not text.strip():
             return cls()
         try:
             found = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{_WHERE} is not JSON: {error}. Unset it, or fix it.") from None
+        except (ValueError, RecursionError) as error:
+            reason = "it is nested too deep" if isinstance(error, RecursionError) else error
+            raise ClusterConfigError(f"{_WHERE} is not JSON: {reason}. Unset it, or fix it.") from None
         return cls.from_config(found)
 
     @classmethod
@@ -47,28 +50,33 @@ class ClusterTask:
         """Return the task that the content of TF_CONFIG describes.
 
         Raises:
-            ValueError: the content does not follow TensorFlow's format.
+            ClusterConfigError: the content does not follow TensorFlow's format.
         """
-        text = found
         if not isinstance(found, Mapping):
-            raise ValueError(f"{_WHERE}: got {text!r} (expected a JSON object). Unset it, or fix it.")
+            raise ClusterConfigError(f"{_WHERE}: got {_short(found)} (expected a JSON object). Unset it, or fix it.")
         cluster = _cluster(found.get("cluster", {}))
         task = found.get("task") or {}
         if not isinstance(task, Mapping):
-            raise ValueError(f"{_WHERE}: got the task {task!r} (expected an object with type and index).")
+            raise ClusterConfigError(
+                f"{_WHERE}: got the task {_short(task)} (expected an object with type and index). Fix it."
+            )
         kind, index = task.get("type", "worker"), _index(task.get("index", 0))
+        if not isinstance(kind, str):
+            raise ClusterConfigError(
+                f"{_WHERE}: got the task type {_short(kind)} (expected the name of a job). Fix it."
+            )
         if kind == "evaluator":
             return cls({}, kind, index, found.get("service"))
         if not cluster and kind != "worker":
-            raise ValueError(
+            raise ClusterConfigError(
                 f"{_WHERE} has the task type {kind!r} (expected worker, as it has no cluster). Add the cluster."
             )
         if cluster and "type" not in task:
-            raise ValueError(
+            raise ClusterConfigError(
                 f"{_WHERE} has a cluster, but no task type (expected one of {', '.join(cluster)}). Add it."
             )
         if cluster and index >= len(cluster.get(kind, ())):
-            raise ValueError(
+            raise ClusterConfigError(
                 f"{_WHERE}: the cluster has no task {kind} {index} (it has "
                 f"{', '.join(f'{name}: {len(tasks)}' for name, tasks in cluster.items())}). Fix the task or the cluster."
             )
@@ -108,23 +116,46 @@ class ClusterTask:
 
 def _cluster(given: Any) -> dict[str, tuple[str, ...]]:
     if not isinstance(given, Mapping):
-        raise ValueError(f"{_WHERE}: got the cluster {given!r} (expected an object from job to addresses).")
+        raise ClusterConfigError(
+            f"{_WHERE}: got the cluster {_short(given)} (expected an object from job to addresses). Fix it."
+        )
     found = {}
     for job, tasks in given.items():
-        if isinstance(tasks, Mapping):  # ClusterSpec's sparse form.
+        if isinstance(tasks, Mapping) and all(str(key).isdecimal() for key in tasks):  # ClusterSpec's sparse form.
             tasks = [tasks[key] for key in sorted(tasks, key=int)]
-        if not isinstance(tasks, list) or not all(isinstance(item, str) for item in tasks):
-            raise ValueError(f"{_WHERE}: got {tasks!r} for the job {job!r} (expected a list of HOST:PORT).")
+        if not isinstance(tasks, list | tuple) or not all(isinstance(item, str) for item in tasks):
+            raise ClusterConfigError(
+                f"{_WHERE}: got {_short(tasks)} for the job {job!r} (expected a list of HOST:PORT). Fix the job."
+            )
         if tasks:
             found[str(job)] = tuple(tasks)
+    # Nobody connects to an evaluator.
+    addresses = [address for job, tasks in found.items() if job != "evaluator" for address in tasks]
+    for address in addresses:
+        host, _, port = address.removeprefix("grpc://").rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise ClusterConfigError(
+                f"{_WHERE}: got the address {_short(address)} (expected HOST:PORT, the port up to 65535). Fix it."
+            )
+        if addresses.count(address) > 1:
+            raise ClusterConfigError(
+                f"{_WHERE}: two tasks have the address {address!r} (expected one for each). Give each task another port."
+            )
     return found
 
 
 def _index(given: Any) -> int:
     try:
         index = int(given)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         index = -1
     if index < 0 or isinstance(given, bool | float):
-        raise ValueError(f"{_WHERE}: got the task index {given!r} (expected a whole number from 0).")
+        raise ClusterConfigError(
+            f"{_WHERE}: got the task index {_short(given)} (expected a whole number from 0). Fix it."
+        )
     return index
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

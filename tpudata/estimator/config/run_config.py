@@ -35,7 +35,8 @@ class RunConfig:
 
     Attributes:
         tpu_config: a TPUConfig.
-        evaluation_master: "" or the same as `master`, as one estimator has one TPU system; None for `master`.
+        evaluation_master: "" or the same as `master`, as an estimator has one TPU; "local" is taken without a TPU, too. None for
+            `master`.
         master: address of the TPU, grpc://HOST:PORT, or its name; "" or None if `cluster` or `tpu_name` names it. These require
             `use_tpu=True`.
         cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver`, which takes precedence over `master`.
@@ -59,7 +60,7 @@ class RunConfig:
         train_distribute, eval_distribute, experimental_distribute, device_fn, experimental_max_worker_delay_secs: None. Replicas
             are TPUConfig's num_replicas, or a TPU's cores.
         protocol: None or "grpc".
-        session_creation_timeout_secs: a positive int, which has no effect, as there is no session.
+        session_creation_timeout_secs: seconds that a process of a TF_CONFIG cluster waits for the others to start, at most.
         checkpoint_save_graph_def: a bool, which has no effect: checkpoints contain no graph (.meta file).
 
     The properties `cluster_spec`, `task_type`, `task_id`, `is_chief`, `num_worker_replicas`, `num_ps_replicas`,
@@ -119,11 +120,6 @@ class RunConfig:
         object.__setattr__(self, "master", self.master or "")
         if self.evaluation_master is None:
             object.__setattr__(self, "evaluation_master", self.master)
-        if self.evaluation_master and self.evaluation_master != self.master:
-            raise ValueError(
-                f"RunConfig(evaluation_master={self.evaluation_master!r}) differs from master={self.master!r}: evaluation runs on "
-                "the TPU that trains. Omit it."
-            )
         if self.cluster is not None and not callable(getattr(self.cluster, "master", None)):
             raise TypeError(f"RunConfig(cluster=...) must be a TPUClusterResolver, got {type(self.cluster).__name__}.")
         if self.model_dir is not None:

@@ -12,6 +12,9 @@ _TASKS_OF_A_NODE = 64
 _RANGES = 20000 // _TASKS_OF_A_NODE
 # A job seldom runs more steps at a time.
 _STEPS_OF_A_JOB = 8
+_NODES = "Slurm: got the list of nodes {!r} (expected one such as gpu[01-03,7]). Set SLURM_STEP_NODELIST."
+# More than Slurm starts in one step.
+_MOST_TASKS = 1 << 20
 
 
 def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> dict[str, Any]:
@@ -29,7 +32,7 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
     Raises:
         UsageError: this is not a task of a job step, or its tasks are not distributed in blocks.
     """
-    rank, tasks = int(_variable("PROCID")), int(_variable("STEP_NUM_TASKS", "NTASKS"))
+    rank, tasks = _number("PROCID"), _number("STEP_NUM_TASKS", "NTASKS")
     hosts = _hosts(_variable("STEP_NODELIST", "JOB_NODELIST"))
     per_node = _tasks_per_node(_variable("STEP_TASKS_PER_NODE", "TASKS_PER_NODE"))
     nodes = [node for node, count in enumerate(per_node) for _ in range(count)]
@@ -37,7 +40,12 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
         raise UsageError(
             f"Slurm: got {len(hosts)} nodes with {per_node} tasks (expected {tasks} tasks together). Start the program with srun."
         )
-    if nodes[rank] != int(os.environ.get("SLURM_NODEID", nodes[rank])):
+    if rank >= tasks:
+        raise UsageError(
+            f"Slurm: SLURM_PROCID is {rank} (expected 0 to {tasks - 1}, as the step has {tasks} tasks). Start the program with "
+            "srun."
+        )
+    if "SLURM_NODEID" in os.environ and nodes[rank] != _number("NODEID"):
         raise UsageError(
             f"Slurm: task {rank} is on node {os.environ['SLURM_NODEID']} (expected {nodes[rank]}). Use srun --distribution=block."
         )
@@ -59,7 +67,7 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
 
 def _port_of_step() -> int:
     """Return the first of 64 ports, which differ for steps that run at the same time on the same nodes."""
-    job, step = (int(os.environ.get(f"SLURM_{name}_ID", "0")) for name in ("JOB", "STEP"))
+    job, step = (_number(f"{name}_ID") if f"SLURM_{name}_ID" in os.environ else 0 for name in ("JOB", "STEP"))
     return _FIRST_PORT + (job * _STEPS_OF_A_JOB + step) % _RANGES * _TASKS_OF_A_NODE
 
 
@@ -73,8 +81,20 @@ def _variable(*names: str) -> str:
     return found[0]
 
 
+def _number(*names: str) -> int:
+    text = _variable(*names)
+    if not re.fullmatch(r"[0-9]{1,12}", text):
+        name = next(name for name in names if f"SLURM_{name}" in os.environ)
+        raise UsageError(
+            f"Slurm: SLURM_{name} is {text[:80]!r} (expected a whole number from 0). Start the program with srun."
+        )
+    return int(text)
+
+
 def _hosts(text: str) -> list[str]:
     """Return the hosts of a list such as "gpu[01-03,7],login"."""
+    if not re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]+\])+", text):
+        raise UsageError(_NODES.format(text[:80]))
     hosts = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         names = [""]
@@ -86,20 +106,19 @@ def _hosts(text: str) -> list[str]:
 
 
 def _range(piece: str, text: str) -> list[str]:
-    first, _, last = piece.partition("-")
-    if not first.isdecimal() or not (last or first).isdecimal():
-        raise UsageError(
-            f"Slurm: got the list of nodes {text!r} (expected one such as gpu[01-03,7]). Set SLURM_STEP_NODELIST."
-        )
-    return [str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1)]
+    found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", piece)
+    first, last = (found[1], found[2] or found[1]) if found else ("0", "")
+    if found is None or int(last) - int(first) >= _MOST_TASKS:
+        raise UsageError(_NODES.format(text[:80]))
+    return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
 
 
 def _tasks_per_node(text: str) -> list[int]:
     """Return the numbers of a list such as "2(x3),1"."""
     found: list[int] = []
     for piece in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", piece)
-        if match is None:
+        match = re.fullmatch(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", piece)
+        if match is None or int(match[1]) * int(match[2] or 1) > _MOST_TASKS:
             raise UsageError(
                 f"Slurm: got {text!r} as tasks per node (expected a list such as 2(x3),1). Start the program with srun."
             )

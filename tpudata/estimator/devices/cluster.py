@@ -6,6 +6,7 @@ with. `ClusterPeers` lets them agree.
 """
 
 import contextlib
+import dataclasses
 import functools
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import ClusterError, reason
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.peers import Peers
+from tpudata.estimator.devices.rendezvous import meet
 from tpudata.estimator.devices.topology import Topology
 
 _JOBS = ("chief", "worker")
@@ -32,6 +35,10 @@ _LOSSES = (
     tf.errors.InternalError,
     tf.errors.NotFoundError,
     tf.errors.UnknownError,
+)
+_STARTED = (
+    "TF_CONFIG: TensorFlow has started before this process joined the cluster. Make the estimator before the first TensorFlow "
+    "operation of the program."
 )
 _ABORTED = "Collective ops is aborted by:"
 
@@ -68,7 +75,9 @@ def cluster_topology(config: RunConfig) -> Topology:
             "more processes instead of more replicas."
         )
     spec = tuple((job, tuple(jobs[job])) for job in _JOBS if job in jobs)
-    strategy = _joined(spec, config.task_type, config.task_id, min(wanted, gpus))
+    strategy = _joined(
+        _Task(spec, config.task_type, config.task_id, min(wanted, gpus), config.session_creation_timeout_secs)
+    )
     index = config.global_id_in_cluster
     assert index is not None
     peers = ClusterPeers(strategy, index, config.num_worker_replicas, f"{config.task_type} {config.task_id}")
@@ -81,15 +90,41 @@ def _cause(error: tf.errors.OpError) -> str:
     return (lines[0] if lines and lines[0] else reason(error)).rstrip(".:")
 
 
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """Task of this process in a cluster.
+
+    Attributes:
+        spec: addresses of each job.
+        job: job of the task.
+        index: number of the task within the job.
+        gpus: number of GPUs to use.
+        limit: largest number of seconds to wait for the other tasks.
+    """
+
+    spec: tuple[tuple[str, tuple[str, ...]], ...]
+    job: str
+    index: int
+    gpus: int
+    limit: float = dataclasses.field(compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.job} {self.index}"
+
+
 # TensorFlow lets a process join one cluster only, and once.
 @functools.cache
-def _joined(spec: Any, task_type: str, task_id: int, gpus: int) -> Any:
+def _joined(task: _Task) -> Any:
     """Return the strategy of this process's task."""
+    if context.context()._initialized:
+        raise UsageError(_STARTED)
+    addresses = {f"{job} {index}": address for job, tasks in task.spec for index, address in enumerate(tasks)}
+    meet(str(task), addresses, task.limit)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({job: list(tasks) for job, tasks in spec}),
-        task_type=task_type,
-        task_id=task_id,
-        num_accelerators={"GPU": gpus} if gpus else {},
+        tf.train.ClusterSpec({job: list(tasks) for job, tasks in task.spec}),
+        task_type=task.job,
+        task_id=task.index,
+        num_accelerators={"GPU": task.gpus} if task.gpus else {},
         rpc_layer="grpc",
     )
     try:
@@ -97,13 +132,10 @@ def _joined(spec: Any, task_type: str, task_id: int, gpus: int) -> Any:
     except RuntimeError as error:
         if "program startup" not in str(error):
             raise
-        raise UsageError(
-            "TF_CONFIG: TensorFlow has started before this process joined the cluster. Make the estimator before the first "
-            "TensorFlow operation of the program."
-        ) from error
+        raise UsageError(_STARTED) from error
     except tf.errors.OpError as error:
         raise ClusterError(
-            f"TF_CONFIG: {task_type} {task_id} could not join the cluster: {reason(error)}. Start all tasks, and check that their "
+            f"TF_CONFIG: {task} could not join the cluster: {reason(error)}. Start all tasks, and check that their "
             "addresses can be reached."
         ) from error
 

@@ -33,6 +33,7 @@ from tpudata.estimator.hooks.scaffold import restore_with, scaffold_of
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import latest
+from tpudata.estimator.state.partition import Part, whole_of
 
 v1 = tf.compat.v1
 _log = logging.getLogger("tpudata")
@@ -184,8 +185,13 @@ def _restore(session: Any, checkpoint: Checkpoint, signatures: Mapping[str, Any]
     variables = {variable.op.name: variable for variable in v1.global_variables()}
     needed = _needed(info for signature in signatures.values() for info in signature.outputs.values())
     known = checkpoint.reader().get_variable_to_shape_map()
-    wanted = {name: item for name, item in variables.items() if item.op in needed or name in known}
-    values = checkpoint.read(wanted)
+    parts = {name: Part.of(item) for name, item in variables.items()}
+    wanted = {
+        name: item
+        for name, item in variables.items()
+        if item.op in needed or name in known or whole_of(name, parts[name], known)
+    }
+    values = checkpoint.read(wanted, parts)
     feeds = {variables[name].initial_value: value for name, value in values.items()}
     session.run([variable.initializer for variable in variables.values()], feeds)
 

@@ -6,21 +6,29 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.feeding.sparse_parts import split_sparse
+from tpudata.estimator.graph.input_graph import InputGraph
+
 _v1 = tf.compat.v1
+_NOT_INITIALIZED = (
+    "input_fn: {} reads an iterator or a variable that has no value yet. Run its initializer in a hook's after_create_session, or "
+    "add it to the collection TABLE_INITIALIZERS; better, return the tf.data.Dataset itself."
+)
 
 
 def are_tensors(element: Any) -> bool:
     """Return whether an input_fn returned the tensors (or arrays) of a batch."""
     found = [item for item in tf.nest.flatten(element) if item is not None]
-    return bool(found) and all(isinstance(item, tf.Tensor | np.ndarray) for item in found)
+    return bool(found) and all(isinstance(item, tf.Tensor | tf.SparseTensor | np.ndarray) for item in found)
 
 
 def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
     """Return a dataset of the batches of an input_fn that returns tensors.
 
     It is called in a separate graph, which a session on this host runs for each batch until it is out of range: iterators, their
-    initializers in the collection TABLE_INITIALIZERS, and queues work as in TensorFlow 1. Unlike with a dataset, each batch is
-    copied through Python.
+    initializers in the collection TABLE_INITIALIZERS or run by a hook, and queues work as in TensorFlow 1. Unlike with a dataset,
+    each batch is copied through Python.
 
     Args:
         call: function that calls the input_fn.
@@ -29,7 +37,7 @@ def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
     Raises:
         TypeError: the input_fn returned no tensors.
     """
-    graph = tf.Graph()
+    graph = InputGraph()
     with graph.as_default(), tf.device("CPU:0"):
         _v1.set_random_seed(seed)
         element = call()
@@ -40,16 +48,17 @@ def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
             )
         if isinstance(element, tuple) and len(element) == 2 and element[1] is None:
             element = element[0]
+        element = split_sparse(element)
         tensors = [tf.convert_to_tensor(item) for item in tf.nest.flatten(element)]
-        begin = [_v1.global_variables_initializer(), _v1.local_variables_initializer(), _v1.tables_initializer()]
+        graph.begins_with(
+            [_v1.global_variables_initializer(), _v1.local_variables_initializer(), _v1.tables_initializer()]
+        )
 
     def batches() -> Iterator[tuple[Any, ...]]:
-        # The session does not know the logical devices of this process.
-        session = _v1.Session(graph=graph, config=_v1.ConfigProto(device_count={"GPU": 0}))
+        session = graph.session()
         coordinator = tf.train.Coordinator()
         threads: list[Any] = []
         try:
-            session.run(begin)
             for runner in graph.get_collection(_v1.GraphKeys.QUEUE_RUNNERS):
                 threads += runner.create_threads(session, coordinator, daemon=True, start=True)
             while True:
@@ -57,10 +66,12 @@ def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
                     values = session.run(tensors)
                 except tf.errors.OutOfRangeError:
                     return
+                except tf.errors.FailedPreconditionError as error:
+                    raise ModelFnValueError(_NOT_INITIALIZED.format(error.op.name)) from None
                 yield tuple(values)
         finally:
             coordinator.request_stop()
-            session.close()
+            graph.close_session()
             coordinator.join(threads)
 
     flat = tf.data.Dataset.from_generator(

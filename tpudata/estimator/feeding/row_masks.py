@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.feeding.signature import row_weights
+from tpudata.estimator.feeding.sparse_parts import roles
 
 
 def with_row_masks(dataset: Any, batch_size: int | None, axes: Sequence[int] | None = None) -> Any:
@@ -27,17 +28,19 @@ def with_row_masks(dataset: Any, batch_size: int | None, axes: Sequence[int] | N
         features = parts[0]
         tensors = tf.nest.flatten(features)
         # The axes of the labels come after those of the features.
-        located = list(zip(tensors, axes or [0] * len(tensors), strict=False))
-        batched = [(tensor, axis) for tensor, axis in located if tensor.shape.rank]
-        if not batched:
+        located = list(zip(tensors, roles(features), axes or [0] * len(tensors), strict=False))
+        batched = [(tensor, axis) for tensor, role, axis in located if role == "dense" and tensor.shape.rank]
+        shapes = [tensor for tensor, role, _ in located if role == "dense_shape"]
+        if not batched and not shapes:
             raise ValueError("predict: the features of input_fn have no batch dimension. Batch the dataset.")
-        rows = size = tf.shape(batched[0][0])[batched[0][1]]
-        if batch_size is not None and any(tensor.shape[axis] is None for tensor, axis in batched):
+        first = batched[0] if batched else None
+        rows = size = tf.cast(shapes[0][0], tf.int32) if first is None else tf.shape(first[0])[first[1]]
+        if batch_size is not None and (shapes or any(tensor.shape[axis] is None for tensor, axis in batched)):
             message = f"predict: a batch of input_fn has more rows than predict_batch_size={batch_size}"
             with tf.control_dependencies([tf.debugging.assert_less_equal(rows, batch_size, message)]):
                 missing = batch_size - rows
             size = tf.constant(batch_size)
-            padded = [_pad(tensor, missing, batch_size, axis) for tensor, axis in located]
+            padded = [_pad(tensor, role, missing, batch_size, axis) for tensor, role, axis in located]
             features = tf.nest.pack_sequence_as(features, padded)
         mask = tf.range(size) < rows
         weights = row_weights(features)
@@ -48,8 +51,10 @@ def with_row_masks(dataset: Any, batch_size: int | None, axes: Sequence[int] | N
     return dataset.map(prepare).prefetch(1)
 
 
-def _pad(tensor: Any, missing: Any, batch_size: int, axis: int) -> Any:
-    if not tensor.shape.rank:
+def _pad(tensor: Any, role: str, missing: Any, batch_size: int, axis: int) -> Any:
+    if role == "dense_shape":  # Added rows of a sparse tensor are empty.
+        return tf.concat([tensor[:1] + tf.cast(missing, tensor.dtype), tensor[1:]], 0)
+    if role != "dense" or not tensor.shape.rank:
         return tensor
     shape = tf.tensor_scatter_nd_update(tf.shape(tensor), [[axis]], [missing])
     # Not tf.pad, which does not support strings; tf.zeros makes empty ones.

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
 from tpudata.estimator.feeding.input_tensors import are_tensors, dataset_of_tensors
+from tpudata.estimator.feeding.sparse_parts import are_sparse_parts, split_sparse
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
@@ -67,6 +68,7 @@ def call_input_fn(
     *,
     datasets_alone: bool = False,
     needs_params: bool = True,
+    takes_sparse: bool = False,
 ) -> Any:
     """Call input_fn and check its result.
 
@@ -80,9 +82,11 @@ def call_input_fn(
         start_step: number of steps done.
         datasets_alone: whether tensors are rejected.
         needs_params: whether input_fn must have the argument `params`.
+        takes_sparse: whether there may be sparse tensors.
 
     Returns:
-        The `tf.data.Dataset` that input_fn returned, or a dataset of the tensors that it returned.
+        The `tf.data.Dataset` that input_fn returned, or a dataset of the tensors that it returned, with the parts of sparse tensors
+        in their place.
 
     Raises:
         TypeError: input_fn is not callable, or returned a value of the wrong type.
@@ -107,11 +111,20 @@ def call_input_fn(
         raise TypeError(
             f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(dataset).__name__}.{fix}"
         )
+    if any(isinstance(spec, tf.SparseTensorSpec) for spec in tf.nest.flatten(dataset.element_spec)):
+        dataset = dataset.map(lambda *element: split_sparse(element[0] if len(element) == 1 else element))
     for path, spec in leaves(split_element(dataset.element_spec)):
+        if are_sparse_parts(spec):
+            if not takes_sparse:
+                raise TypeError(
+                    f"input_fn: a TPU and several replicas only take dense tensors (got {path} as a SparseTensor, expected a "
+                    "tensor). Use tf.sparse.to_dense in the dataset's map."
+                )
+            continue
         if not isinstance(spec, tf.TensorSpec):
             raise TypeError(
-                f"input_fn: the estimator only takes dense tensors (got {path} as a {type(spec).__name__}, expected a tensor). "
-                "Use tf.sparse.to_dense or RaggedTensor.to_tensor in the dataset's map."
+                f"input_fn: the estimator takes dense and sparse tensors (got {path} as a {type(spec).__name__}). Use "
+                "RaggedTensor.to_tensor or to_sparse in the dataset's map."
             )
         if spec.shape.rank is None:
             raise ValueError(
@@ -149,15 +162,19 @@ def split_element(element: Any) -> tuple[Any, Any]:
 def row_weights(features: Any) -> Any:
     """Return features["weights"] if they are floats [batch]; None if there are none, or a feature with another meaning."""
     weights = features.get("weights") if isinstance(features, Mapping) else None
-    return weights if weights is not None and weights.dtype.is_floating and weights.shape.rank == 1 else None
+    if weights is None or are_sparse_parts(weights):
+        return None
+    return weights if weights.dtype.is_floating and weights.shape.rank == 1 else None
 
 
 def leaves(element: tuple[Any, Any]) -> list[tuple[str, Any]]:
-    """Return the (path, leaf) pairs of (features, labels), with paths such as "features['image']"."""
+    """Return the (path, leaf) pairs of (features, labels), with paths such as "features['image']"; sparse parts are one leaf."""
     found: list[tuple[str, Any]] = []
 
     def walk(path: str, value: Any) -> None:
-        if isinstance(value, Mapping):
+        if are_sparse_parts(value):
+            found.append((path, value))
+        elif isinstance(value, Mapping):
             for key, item in value.items():
                 walk(f"{path}[{key!r}]", item)
         elif isinstance(value, tuple | list):

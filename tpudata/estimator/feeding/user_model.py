@@ -11,6 +11,7 @@ from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
 from tpudata.estimator.feeding.signature import call_input_fn, call_model_fn
+from tpudata.estimator.feeding.sparse_parts import join_sparse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +42,7 @@ class UserModel:
         if not self.is_plain:
             params["use_tpu"] = deployment.topology.is_tpu
         call = tf.autograph.experimental.do_not_convert(call_model_fn)
+        features, labels = join_sparse(features), join_sparse(labels)
         return call(self.model_fn, features, labels, deployment.mode, params, self.config)
 
     def call_input(self, input_fn: Any, deployment: Deployment, call: Call, start_step: int = 0) -> Any:
@@ -62,6 +64,7 @@ class UserModel:
             start_step,
             datasets_alone=per_replica and deployment.topology.is_sharded,
             needs_params=not self.is_plain,
+            takes_sparse=not deployment.topology.is_sharded and not deployment.topology.is_tpu,
         )
 
     def _params(self, deployment: Deployment, call: Call | None = None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.fetching.fetch_plan import Timing, When
 from tpudata.estimator.fetching.fetches import Fetches
 from tpudata.estimator.fetching.replay import Replay
+from tpudata.estimator.graph.input_graph import input_graph_of
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo, record_variables
 
 # Collection of the tensor that TensorFlow's hooks fetch for the global step: its value, after a test that it is initialised.
@@ -129,6 +130,9 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         if run_metadata is not None:
             raise ValueError("session.run(run_metadata=...) is not supported, as no session runs. Omit it.")
         reject_options(options)
+        inputs = input_graph_of(fetches)
+        if inputs is not None:  # Such as the initializer of an input_fn's iterator.
+            return inputs.session().run(fetches, feed_dict)
         parts = Fetches(self.element, fetches)
         feeds = dict(self.fed(key, value) for key, value in (feed_dict or {}).items())
         tensors = [item for item in parts.elements if isinstance(item, tf.Tensor)]

@@ -175,6 +175,10 @@ class Monitor:
             self.should_stop = True
         self.should_stop |= self._context.stop_requested
 
+    def takes_writes(self) -> bool:
+        """Return whether hooks assigned to variables since the last call."""
+        return self._session.takes_writes()
+
     def end(self) -> None:
         """Call the hooks at the end of the run."""
         with self._session.installed():

@@ -1,7 +1,7 @@
 """Writing of a training's checkpoints, by the estimator, a scaffold's saver or a hook, and the listeners' calls."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -15,7 +15,16 @@ from tpudata.estimator.state.checkpoints import Retention
 from tpudata.estimator.state.claim import check_model_dir
 
 _train = tf.compat.v1.train
-AfterSave: TypeAlias = Callable[[Checkpoint], None]
+
+
+class CheckpointFollower(Protocol):
+    """What follows the checkpoints of a training: the evaluations of train_and_evaluate."""
+
+    def after_save(self, checkpoint: Checkpoint) -> None:
+        """Follow a written checkpoint, except for the one at the start."""
+
+    def finish(self) -> None:
+        """Follow the last checkpoint, unless that is done. Called before the hooks' `end`, as in the original."""
 
 
 class Saving:
@@ -133,20 +142,25 @@ def writes_files(hook: Any) -> bool:
     return isinstance(hook, kinds)
 
 
-class _AfterSaveListener(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
-    """Listener that calls a function with each checkpoint except the one at the start."""
+class _FollowerListener(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
+    """Listener that calls a follower for each checkpoint except the one at the start, and at the end."""
 
-    def __init__(self, model_dir: str, start: int, after_save: AfterSave) -> None:
+    def __init__(self, model_dir: str, start: int, follower: CheckpointFollower) -> None:
         self._model_dir = model_dir
         self._start = start
-        self._after_save = after_save
+        self._follower = follower
 
     def after_save(self, session: Any, global_step_value: int) -> None:
         del session
         checkpoint = checkpoints.latest(self._model_dir)
         if checkpoint is not None and global_step_value != self._start:
             with tf.__internal__.eager_context.eager_mode():
-                self._after_save(checkpoint)
+                self._follower.after_save(checkpoint)
+
+    def end(self, session: Any, global_step_value: int) -> None:
+        del session, global_step_value
+        with tf.__internal__.eager_context.eager_mode():
+            self._follower.finish()
 
 
 def hand_over(
@@ -156,7 +170,7 @@ def hand_over(
     model_dir: str,
     retention: Retention,
     start: int,
-    after_save: AfterSave,
+    follower: CheckpointFollower,
 ) -> bool:
     """Prepare the CheckpointSaverHook among `hooks`, if there is one, to write the checkpoints and call the listeners.
 
@@ -166,9 +180,9 @@ def hand_over(
     savers = [hook for hook in hooks if isinstance(hook, _train.CheckpointSaverHook)]
     if not savers:
         return False
-    notifier = _AfterSaveListener(model_dir, start, after_save)
+    notifier = _FollowerListener(model_dir, start, follower)
     # The hook may have been used in another call, with other listeners.
-    own = [item for item in savers[0]._listeners if not isinstance(item, _AfterSaveListener) and item not in listeners]
+    own = [item for item in savers[0]._listeners if not isinstance(item, _FollowerListener) and item not in listeners]
     savers[0]._listeners = [*own, *listeners, notifier]
     tf.io.gfile.makedirs(model_dir)
     with session.adding():

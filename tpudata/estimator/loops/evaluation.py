@@ -5,6 +5,8 @@ import logging
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from tpudata.estimator.api.hook_lists import check_hooks
 from tpudata.estimator.api.mode_keys import ModeKeys
@@ -74,7 +76,7 @@ def evaluate(
     with runtime.lock:
         loader.reload(checkpoint)
         loss = np.float32(total / weight if weight else 0.0)
-        result: dict[str, Any] = {**step.values(), "loss": loss, "global_step": step.global_step}
+        result: dict[str, Any] = {**step.values(), "loss": loss, "global_step": np.int64(step.global_step)}
     results = ", ".join(f"{name} = {result[name]}" for name in sorted(result))
     _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", results)
     _write(events_dir, result, checkpoint)
@@ -96,16 +98,40 @@ def _warn_of_padding(step: EvalStep, weights: Any) -> None:
 
 
 def _write(folder: str, result: dict[str, Any], checkpoint: Checkpoint | None) -> None:
-    scalars = {}
+    """Write the results as summaries, in the form that the original gives each type of value."""
+    summary = tf.compat.v1.Summary()
     for name, value in result.items():
         if name == "global_step":
             continue
-        if np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number):
-            scalars[name] = float(value)
+        if isinstance(value, bytes):
+            _add_images(summary, name, value)
+        elif np.issubdtype(np.asarray(value).dtype, np.number) or np.asarray(value).dtype == bool:
+            _add_numbers(summary, name, value)
         else:
             _log.warning("The metric %r is not a number: it gets no summary.", name)
+    step = int(result["global_step"])
     events = EventWriter(folder)
-    events.scalars(result["global_step"], scalars)
+    if summary.value:
+        events.summary(step, summary.SerializeToString())
     if checkpoint is not None:
-        events.text(result["global_step"], "checkpoint_path", checkpoint.prefix)
+        events.text(step, "checkpoint_path", checkpoint.prefix)
     events.close()
+
+
+def _add_numbers(summary: Any, name: str, value: Any) -> None:
+    if np.ndim(value) == 0:
+        summary.value.add(tag=name, simple_value=float(value))
+    else:  # Such as precision_at_thresholds.
+        summary.value.add(tag=name, node_name=name, tensor=tf.make_tensor_proto(value))
+
+
+def _add_images(summary: Any, name: str, value: bytes) -> None:
+    """Add the summaries of a metric that is itself a serialised Summary, such as one of images."""
+    try:
+        values = tf.compat.v1.Summary.FromString(value).value
+    except DecodeError:
+        _log.warning("The metric %r is not a number, nor a serialised Summary: it gets no summary.", name)
+        return
+    for number, item in enumerate(values):
+        item.tag = f"{name}/{number}"
+    summary.value.extend(values)

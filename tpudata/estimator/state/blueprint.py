@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tpudata.estimator.graph.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_effects import KerasConditions
+from tpudata.estimator.state.partition import Part
 from tpudata.estimator.state.variable_requests import Key, counted_keys, variable_creator
 
 _Keys = tf.compat.v1.GraphKeys
@@ -61,6 +62,11 @@ class VariableInfo:
         """Name of the operation in the scratch graph that assigns the initial value."""
         name: str = self.scratch.initializer.name
         return name
+
+    @property
+    def part(self) -> Part | None:
+        """Place in a partitioned variable, or None."""
+        return Part.of(self.scratch)
 
     @property
     def is_local(self) -> bool:

@@ -6,7 +6,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tpudata.console.nearest import did_you_mean
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
+from tpudata.estimator.state.partition import Part, whole_of
 
 _GLOBAL_STEP = "global_step"
 # Errors that TensorFlow's reader raises for damaged files.
@@ -90,8 +91,12 @@ class Checkpoint:
         except _READ_ERRORS as error:
             raise _damaged(self.prefix, error) from error
 
-    def read(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+    def read(self, variables: Mapping[str, Any], parts: Mapping[str, Part | None]) -> dict[str, Any]:
         """Return the values (NumPy arrays) of `variables`, by name.
+
+        Args:
+            variables: the variables.
+            parts: places of those that belong to partitioned variables.
 
         Raises:
             CheckpointError: the checkpoint lacks a variable or has it in another shape or dtype, or the files are damaged.
@@ -99,7 +104,12 @@ class Checkpoint:
         reader = self.reader()
         shapes = reader.get_variable_to_shape_map()
         dtypes = reader.get_variable_to_dtype_map()
+        wholes = {name: whole_of(name, parts.get(name), shapes) for name in variables}
         for name, variable in variables.items():
+            whole = wholes[name]
+            if whole is not None:
+                _require_whole(self.prefix, name, whole, variable, shapes[whole.full_name], dtypes[whole.full_name])
+                continue
             if name not in shapes:
                 raise CheckpointNotFoundError(
                     f"{self.prefix} lacks the variable {name!r} that model_fn makes.{did_you_mean(name, shapes)} Another model "
@@ -111,7 +121,26 @@ class Checkpoint:
                     f"makes it as {variable.dtype.name}{tuple(variable.shape)}. Another model wrote it, or the model had "
                     f"inputs of another size. {_FIX}"
                 )
-        return {name: read_tensor(reader, self.prefix, name) for name in variables}
+        return {name: read_value(reader, self.prefix, name, whole) for name, whole in wholes.items()}
+
+
+def _require_whole(prefix: str, name: str, part: Part, variable: Any, shape: Sequence[int], dtype: Any) -> None:
+    if tuple(shape) != part.full_shape or dtype != variable.dtype:
+        raise CheckpointError(
+            f"{prefix} has the partitioned variable {part.full_name!r} as {dtype.name}{tuple(shape)}, model_fn makes it, with its "
+            f"part {name!r}, as {variable.dtype.name}{part.full_shape}. Another model wrote it. {_FIX}"
+        )
+
+
+def read_value(reader: Any, prefix: str, name: str, whole: Part | None) -> Any:
+    """Return the value (NumPy) of a variable, or of a part of the partitioned variable that the checkpoint has whole.
+
+    Raises:
+        CheckpointError: the files are damaged.
+    """
+    return (
+        read_tensor(reader, prefix, name) if whole is None else whole.cut(read_tensor(reader, prefix, whole.full_name))
+    )
 
 
 def read_tensor(reader: Any, prefix: str, name: str) -> Any:

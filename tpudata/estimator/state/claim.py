@@ -22,7 +22,7 @@ def claimed_model_dir(model_dir: str) -> Iterator[None]:
     """Hold a claim on model_dir while the context lasts.
 
     The claim of a dead process is taken over, at once if it ran on this machine, or after a minute without activity if it ran on
-    another one. If tpudata cannot write to model_dir, nothing is claimed; later writes report the error.
+    another one. If tpudata cannot write to model_dir, a warning says that it is not claimed: TensorFlow may be able to write there.
 
     Raises:
         OutputError: another training is running in model_dir.
@@ -35,5 +35,11 @@ def claimed_model_dir(model_dir: str) -> Iterator[None]:
             )
             stack.enter_context(claimed(model_dir, Claim.new(PROCESS), fix=fix))
         except StorageError as error:
-            _log.debug("%s is not claimed: %s", model_dir, error)
+            reason = " ".join(str(error).split())
+            _log.warning(
+                "%s: this training holds no claim on its model_dir, so a second one there would not be noticed, and both would mix "
+                "their checkpoints: %s",
+                model_dir,
+                reason,
+            )
         yield

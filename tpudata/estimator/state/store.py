@@ -81,7 +81,10 @@ class VariableStore:
         if not stale:
             return
         targets = {info.name: self._variables[info.name] for info in stale}
-        values = blueprint.initial_values(stale) if checkpoint is None else checkpoint.read(targets)
+        if checkpoint is None:
+            values = blueprint.initial_values(stale)
+        else:
+            values = checkpoint.read(targets, {info.name: info.part for info in stale})
         if checkpoint is None and self._warm_start is not None:
             values |= warm_values(self._warm_start, infos, self._variables)
         if checkpoint is None:

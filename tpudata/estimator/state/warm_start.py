@@ -13,8 +13,9 @@ from tpudata.console.nearest import did_you_mean
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.estimator.state.blueprint import VariableInfo
-from tpudata.estimator.state.checkpoint import Checkpoint, read_tensor
+from tpudata.estimator.state.checkpoint import Checkpoint, read_value
 from tpudata.estimator.state.checkpoints import latest
+from tpudata.estimator.state.partition import Part
 
 _log = logging.getLogger("tpudata")
 _SAVED_MODEL_VARIABLES = ("variables", "variables")
@@ -89,7 +90,10 @@ class WarmStartSettings(NamedTupleMethods):
         Raises:
             ValueError: var_name_to_prev_var_name names a variable that does not start from it.
         """
-        renamed = self.var_name_to_prev_var_name or {}
+        renamed = dict(self.var_name_to_prev_var_name or {})
+        for info in infos:  # The original takes the name of a partitioned variable.
+            if info.part is not None and info.part.full_name in renamed:
+                renamed[info.name] = renamed[info.part.full_name]
         patterns = self._patterns()
         only_trainable = isinstance(self.vars_to_warm_start, str)
         chosen = [
@@ -97,7 +101,8 @@ class WarmStartSettings(NamedTupleMethods):
             for info in infos
             if (info.trainable or not only_trainable) and any(re.match(item, f"{info.name}:0") for item in patterns)
         ]
-        unused = sorted(renamed.keys() - set(chosen))
+        wholes = {info.part.full_name for info in infos if info.name in chosen and info.part is not None}
+        unused = sorted(renamed.keys() - wholes - set(chosen))
         if unused:
             raise ValueError(
                 f"WarmStartSettings(var_name_to_prev_var_name=...) names variables that vars_to_warm_start does not choose (got "
@@ -155,7 +160,10 @@ def warm_values(
     reader = checkpoint.reader()
     shapes = reader.get_variable_to_shape_map()
     dtypes = reader.get_variable_to_dtype_map()
+    wholes = {info.name: _whole(info, names[info.name], shapes) for info in infos if info.name in names}
     for name, previous in names.items():
+        if wholes[name] is not None:
+            continue
         if previous not in shapes:
             hint = did_you_mean(previous, shapes)
             raise CheckpointNotFoundError(
@@ -169,6 +177,56 @@ def warm_values(
                 f"{dtypes[previous].name}{tuple(shapes[previous])}, model_fn makes {name!r} as "
                 f"{variable.dtype.name}{tuple(variable.shape)}. Omit it with vars_to_warm_start."
             )
+    left = _left_out(settings, infos, variables, shapes)
+    if left:
+        _warn_of_left(settings, checkpoint.prefix, [*names], left)
     log = _log.info if names else _log.warning
     log("Warm start from %s: %d of %d variables.", checkpoint.prefix, len(names), len(infos))
-    return {name: read_tensor(reader, checkpoint.prefix, previous) for name, previous in names.items()}
+    return {name: read_value(reader, checkpoint.prefix, previous, wholes[name]) for name, previous in names.items()}
+
+
+def _left_out(
+    settings: WarmStartSettings, infos: Sequence[VariableInfo], variables: Mapping[str, Any], shapes: Mapping[str, Any]
+) -> list[str]:
+    """Return the names of variables of the model that the pattern matches and skips, as they are not trainable.
+
+    The averages of batch norm are such. Slots of optimizers (`KERNEL/Momentum`), scalars and the global step are not.
+    """
+    pattern = settings.vars_to_warm_start
+    if not isinstance(pattern, str):
+        return []
+    slots = tuple(f"{info.name}/" for info in infos if info.trainable)
+    return [
+        info.name
+        for info in infos
+        if not info.trainable
+        and re.match(pattern, f"{info.name}:0")
+        and not info.name.startswith(slots)
+        and shapes.get(info.name) == list(variables[info.name].shape) != []
+    ]
+
+
+def _warn_of_left(settings: WarmStartSettings, prefix: str, chosen: Sequence[str], left: Sequence[str]) -> None:
+    endings = sorted({re.escape(name.rpartition("/")[2]) for name in (*chosen, *left)})
+    pattern = settings.vars_to_warm_start
+    scope = ".*" if pattern == ".*" else f"(?={pattern}).*"
+    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    _log.warning(
+        "Warm start from %s: %r%s keep their initial values, as in the original, since a string chooses trainable variables alone. "
+        "Evaluation with batch norm's averages from the start is wrong. To take them, too: "
+        "WarmStartSettings(..., vars_to_warm_start=[%r]).",
+        prefix,
+        left[0],
+        more,
+        f"{scope}({'|'.join(endings)}):",
+    )
+
+
+def _whole(info: VariableInfo, previous: str, shapes: Mapping[str, Any]) -> Part | None:
+    """Return the part to take of a partitioned variable that the checkpoint has whole; None for another one."""
+    part = info.part
+    if part is None:
+        return None
+    name = part.full_name if previous == info.name and previous not in shapes else previous
+    found = tuple(shapes[name]) if name in shapes else None
+    return dataclasses.replace(part, full_name=name) if found == part.full_shape else None

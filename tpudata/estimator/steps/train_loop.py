@@ -19,6 +19,7 @@ class LoopResult(NamedTuple):
     Attributes:
         global_step: scalar int64, the global step that was reached.
         has_data: scalar bool, whether there was data for all requested steps.
+        steps: int64 [steps], the global step after each of the steps that were done.
         losses: float32 [steps], the losses of the steps that were done.
         finite: bool [checked], whether all values of each checked variable are finite; empty after a single step.
         fetched: values fetched from the last step, by name.
@@ -26,6 +27,7 @@ class LoopResult(NamedTuple):
 
     global_step: Any
     has_data: Any
+    steps: Any
     losses: Any
     finite: Any
     fetched: Mapping[str, Any]
@@ -33,7 +35,7 @@ class LoopResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrainLoop:
-    """Builder of the function that runs steps, and stops before the end of the data or after a loss that is not finite.
+    """Builder of the function that runs steps, and stops before the end of the data or after a loss of NaN.
 
     The function tests for the end of the data, as an error in the middle of the loop would leave the last step half done.
 
@@ -45,6 +47,7 @@ class TrainLoop:
         variables: variables of the model by name, including `global_step`.
         checked: names of the variables whose values must be finite.
         has_labels: whether elements are pairs of features and labels.
+        counts_all: whether every step adds 1 to the global step; otherwise a loop notes the global step after each step.
     """
 
     make_step: Callable[[Mapping[str, Any]], ReplicaStep]
@@ -54,6 +57,7 @@ class TrainLoop:
     variables: Mapping[str, Any]
     checked: Sequence[str]
     has_labels: bool
+    counts_all: bool
 
     def compile(
         self, iteration: Iteration, fetched: Sequence[Any], placeholders: Sequence[Any], *, is_step: bool
@@ -68,7 +72,7 @@ class TrainLoop:
 
         Returns:
             A function of the iterator's tensors, the largest number of steps (scalar int32), whether tf.summary writes in the last
-            step (scalar bool), and the placeholders' values. It returns the first four fields of a LoopResult and a list of the
+            step (scalar bool), and the placeholders' values. It returns the first five fields of a LoopResult and a list of the
             fetched tensors.
         """
         names = [item.name for item in placeholders]
@@ -93,7 +97,8 @@ class TrainLoop:
 
     def _unconditional(self, step: ReplicaStep, iterator: Any, record: Any) -> tuple[Any, ...]:
         loss, *fetched = self._global_step(step, iterator.get_next(), record)
-        return *self._after(tf.constant(True), tf.reshape(loss, [1]), checked=()), fetched
+        steps = tf.reshape(self._read_step(), [1])
+        return *self._after(tf.constant(True), steps, tf.reshape(loss, [1]), checked=()), fetched
 
     def _single(
         self, step: ReplicaStep, iterator: Any, end: End, record: Any, specs: Sequence[tf.TensorSpec]
@@ -105,40 +110,51 @@ class TrainLoop:
             lambda: (tf.constant(0.0), *map(_empty, specs)),
         )
         done = tf.cast(has_data, tf.int32)
-        return *self._after(has_data, tf.reshape(loss, [1])[:done], checked=()), fetched
+        steps = tf.reshape(self._read_step(), [1])[:done]
+        return *self._after(has_data, steps, tf.reshape(loss, [1])[:done], checked=()), fetched
 
     def _loop(
         self, step: ReplicaStep, iterator: Any, end: End, limit: Any, record: Any, specs: Sequence[tf.TensorSpec]
     ) -> tuple[Any, ...]:
-        def wanted(done: Any, has_data: Any, losses: Any, loss: Any, *fetched: Any) -> Any:
-            del losses, fetched
-            return (done < limit) & has_data & tf.math.is_finite(loss)
+        def wanted(done: Any, has_data: Any, lists: Any, loss: Any, *fetched: Any) -> Any:
+            del lists, fetched
+            return (done < limit) & has_data & ~tf.math.is_nan(loss)
 
-        def next_step(element: Any, record_now: Any, losses: Any) -> tuple[Any, ...]:
+        def next_step(element: Any, record_now: Any, lists: Any) -> tuple[Any, ...]:
             loss, *fetched = self._global_step(step, element, record_now)
-            return tf.raw_ops.TensorListPushBack(input_handle=losses, tensor=loss), loss, *fetched
+            values = (loss,) if self.counts_all else (loss, self._read_step())
+            return tuple(map(_pushed, lists, values)), loss, *fetched
 
-        def body(done: Any, has_data: Any, losses: Any, *last: Any) -> tuple[Any, ...]:
+        def body(done: Any, has_data: Any, lists: Any, *last: Any) -> tuple[Any, ...]:
             has_data, element = self._next(iterator, end)
             if end is End.NONE:
                 # A condition would copy each element to the device of its predicate.
-                return done + 1, has_data, *next_step(element(), record & tf.equal(done + 1, limit), losses)
+                return done + 1, has_data, *next_step(element(), record & tf.equal(done + 1, limit), lists)
             record_now = record & tf.equal(done + 1, limit)
-            results = tf.cond(has_data, lambda: next_step(element(), record_now, losses), lambda: (losses, *last))
+            results = tf.cond(has_data, lambda: next_step(element(), record_now, lists), lambda: (lists, *last))
             return done + tf.cast(has_data, tf.int32), has_data, *results
 
         scalar = tf.TensorShape([])
         no_shape = tf.constant([], tf.int32)
         # A tensor list grows in place, at 1.3 us a step.
-        losses = tf.raw_ops.EmptyTensorList(element_shape=no_shape, max_num_elements=-1, element_dtype=tf.float32)
-        _, has_data, losses, _, *fetched = tf.while_loop(
+        dtypes = (tf.float32,) if self.counts_all else (tf.float32, tf.int64)
+        lists = tuple(
+            tf.raw_ops.EmptyTensorList(element_shape=no_shape, max_num_elements=-1, element_dtype=dtype)
+            for dtype in dtypes
+        )
+        _, has_data, lists, _, *fetched = tf.while_loop(
             wanted,
             body,
-            (tf.constant(0), tf.constant(True), losses, tf.constant(0.0), *map(_empty, specs)),
-            shape_invariants=(scalar, scalar, scalar, scalar, *(spec.shape for spec in specs)),
+            (tf.constant(0), tf.constant(True), lists, tf.constant(0.0), *map(_empty, specs)),
+            shape_invariants=(scalar, scalar, (scalar,) * len(lists), scalar, *(spec.shape for spec in specs)),
         )
-        losses = tf.raw_ops.TensorListStack(input_handle=losses, element_shape=no_shape, element_dtype=tf.float32)
-        return *self._after(has_data, losses, self.checked), fetched
+        losses, *others = (
+            tf.raw_ops.TensorListStack(input_handle=item, element_shape=no_shape, element_dtype=dtype)
+            for item, dtype in zip(lists, dtypes, strict=True)
+        )
+        count = tf.size(losses, tf.int64)
+        steps = others[0] if others else self._read_step() - count + tf.range(1, count + 1)
+        return *self._after(has_data, steps, losses, self.checked), fetched
 
     def _global_step(self, step: ReplicaStep, element: Any, record: Any) -> tuple[Any, ...]:
         """Run a step; return the mean loss of all replicas, and the fetched tensors."""
@@ -156,9 +172,12 @@ class TrainLoop:
         with_data = strategy.reduce(tf.distribute.ReduceOp.SUM, tf.cast([own], tf.int64), axis=None)
         return tf.equal(with_data[0], peers.count), element
 
-    def _after(self, has_data: Any, losses: Any, checked: Sequence[str]) -> tuple[Any, ...]:
+    def _read_step(self) -> Any:
+        return tf.cast(self.variables["global_step"].read_value(), tf.int64)
+
+    def _after(self, has_data: Any, steps: Any, losses: Any, checked: Sequence[str]) -> tuple[Any, ...]:
         finite = are_finite([self.variables[name] for name in checked])
-        return self.variables["global_step"].read_value(), has_data, losses, finite
+        return self._read_step(), has_data, steps, losses, finite
 
 
 def raises_at_end(iteration: Iteration) -> bool:
@@ -173,6 +192,10 @@ def are_finite(variables: Sequence[Any]) -> Any:
     """Return whether all values of each variable are finite, bool [variables]."""
     finite = [tf.reduce_all(tf.math.is_finite(variable)) for variable in variables]
     return tf.stack(finite) if finite else tf.ones([0], tf.bool)
+
+
+def _pushed(items: Any, item: Any) -> Any:
+    return tf.raw_ops.TensorListPushBack(input_handle=items, tensor=item)
 
 
 def _empty(spec: Any) -> Any:

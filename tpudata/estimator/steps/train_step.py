@@ -11,6 +11,7 @@ import tensorflow as tf
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.feeding.iteration import Iteration
 from tpudata.estimator.fetching.replay import Replay, handles_on_replica
+from tpudata.estimator.graph.graph_walk import is_effect, needed_operations
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.replica_step import ReplicaStep, RetracedStep, copied_step
 from tpudata.estimator.steps.step import Step
@@ -86,6 +87,22 @@ class TrainStep(Step):
         with tf.device("CPU:0"):
             tf.function(lambda: replay((), handles_on_replica(self._by_name)), autograph=False)()
 
+    @property
+    def counts_steps(self) -> bool:
+        """Whether a step can change the global step."""
+        return bool(self._counting())
+
+    def _counts_all(self) -> bool:
+        """Return whether every step adds 1 to the global step, as by the optimizers of v1."""
+        found = self._counting()
+        return [item.type for item in found] == ["AssignAddVariableOp"] and tf.get_static_value(found[0].inputs[1]) == 1
+
+    def _counting(self) -> list[Any]:
+        """Return the operations of a step that can change the global step."""
+        (handle,) = (info.handle for info in self.saved if info.name == "global_step")
+        run = needed_operations(_run_by_every_step(self._traced))
+        return [item for item in run if is_effect(item) and any(tensor.name == handle for tensor in item.inputs)]
+
     def _warn_of_unused_updates(self) -> None:
         with self.blueprint.graph.as_default():
             tensors = self.replicas.host_tensors(getattr(self.spec, "host_call", None), "host_call")
@@ -110,7 +127,7 @@ class TrainStep(Step):
         is_step: bool = False,
         feeds: Mapping[str, Any] = MappingProxyType({}),
     ) -> LoopResult:
-        """Run up to `limit` steps; stop before the end of the data and after a loss that is not finite.
+        """Run up to `limit` steps; stop before the end of the data and after a loss of NaN.
 
         Args:
             iteration: iteration over (features, labels) or features.
@@ -123,14 +140,15 @@ class TrainStep(Step):
         loop = self._compiled(iteration, is_step, tuple(sorted(feeds)))
         values = [tf.constant(feeds[name]) for name in sorted(feeds)]
         try:
-            step, has_data, losses, finite, fetched = loop(
+            step, has_data, steps, losses, finite, fetched = loop(
                 *iteration.tensors, self._constant(limit), self._constant(record), *values
             )
         except tf.errors.OutOfRangeError:  # Such as repeat() of nothing.
             if not (is_step and raises_at_end(iteration)):
                 raise
-            return LoopResult(self.global_step, False, np.zeros(0, np.float32), np.ones(0, bool), {})
-        return LoopResult(step, has_data, losses, finite, dict(zip(self.fetches.names, fetched, strict=True)))
+            none = np.zeros(0, np.int64), np.zeros(0, np.float32)
+            return LoopResult(self.global_step, False, *none, np.ones(0, bool), {})
+        return LoopResult(step, has_data, steps, losses, finite, dict(zip(self.fetches.names, fetched, strict=True)))
 
     def _constant(self, value: int | bool) -> Any:
         """Return a value as a tensor; most loops are like the one before."""
@@ -174,6 +192,7 @@ class TrainStep(Step):
             self.variables,
             self.checked,
             has_labels=self._traced.specs[1] is not None,
+            counts_all=self._counts_all(),
         )
 
     def _replica_step(self, feeds: Mapping[str, Any]) -> ReplicaStep:

@@ -2,9 +2,10 @@
 
 import dataclasses
 import logging
-import math
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from tpudata.estimator.api.errors import RehearsalError
 from tpudata.estimator.api.findings import Finding
@@ -59,4 +60,4 @@ def stand_in(found: Rehearsal, modes: Sequence[str], *, has_limit: bool) -> dict
         what = "it has neither steps nor max_steps: a TPU runs whole loops, so their end must be known"
         findings = (Finding(ModeKeys.TRAIN, "train", what, "pass one of them"), *findings)
     require_none_rejected(findings, modes)
-    return {**dict.fromkeys((*found.metrics, "loss"), math.nan), "global_step": 0}
+    return {**dict.fromkeys((*found.metrics, "loss"), np.float32(np.nan)), "global_step": np.int64(0)}

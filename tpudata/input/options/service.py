@@ -8,6 +8,7 @@ import re
 
 from tpudata.errors import UsageError
 
+_MOST_SECONDS = 1_000_000
 _ADDRESS = re.compile(r"grpc://[^\s/]+:\d+")
 
 
@@ -22,6 +23,8 @@ class DataService:
         address: address of the dispatcher, "grpc://HOST:PORT".
         workers: number of workers that share each host's part of a batch. The batches are the same with any number.
         compress: whether batches are compressed on their way from the workers.
+        timeout_seconds: seconds to wait for workers that have not registered, and for the next batch of a worker; then the dataset
+            ends with an error.
 
     Raises:
         UsageError: an attribute is out of range or of another type.
@@ -30,6 +33,7 @@ class DataService:
     address: str
     workers: int = 1
     compress: bool = False
+    timeout_seconds: float = 300.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.address, str) or _ADDRESS.fullmatch(self.address) is None:
@@ -43,3 +47,9 @@ class DataService:
             )
         if not isinstance(self.compress, bool):
             raise UsageError(f"DataService: compress is {self.compress!r}, expected True or False.")
+        seconds: object = self.timeout_seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < _MOST_SECONDS:
+            raise UsageError(
+                f"DataService: timeout_seconds is {seconds!r}, expected a positive number of seconds, less than {_MOST_SECONDS:,}. "
+                "Pass the time after which a worker counts as lost."
+            )

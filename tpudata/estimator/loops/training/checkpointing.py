@@ -3,11 +3,12 @@
 import logging
 
 from tpudata.estimator.hooks.events import EventWriter
-from tpudata.estimator.hooks.saving import AfterSave, Saving
+from tpudata.estimator.hooks.saving import CheckpointFollower, Saving
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.pace import Cadence
 from tpudata.estimator.loops.training.termination import Termination
+from tpudata.estimator.state import checkpoints
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.steps.train_step import TrainStep
 
@@ -27,7 +28,7 @@ class Checkpointing:
         loader: loader of the variables.
         events: event file, which is flushed with each checkpoint.
         saving: writer of the checkpoints; None if a hook writes them, or nothing does.
-        after_save: function called with each checkpoint except the one at the start; or None.
+        follower: what follows the checkpoints; or None.
         termination: state of a requested termination.
         saves: as the attribute.
     """
@@ -39,7 +40,7 @@ class Checkpointing:
         loader: ScaffoldLoader,
         events: EventWriter,
         saving: Saving | None,
-        after_save: AfterSave | None,
+        follower: CheckpointFollower | None,
         termination: Termination,
         *,
         saves: bool,
@@ -51,7 +52,7 @@ class Checkpointing:
         self._loader = loader
         self._events = events
         self._saving = saving
-        self._after_save = after_save
+        self._follower = follower
         self._termination = termination
         self._cadence = Cadence(0)
 
@@ -90,19 +91,30 @@ class Checkpointing:
             self._step.flush()
             _log.info("Saved %s.", checkpoint.prefix)
             if not at_start:
-                self.notify(checkpoint)
+                self.after_save(checkpoint)
         return stop
 
-    def notify(self, checkpoint: Checkpoint) -> None:
-        """Call `after_save` with a written checkpoint."""
-        if self._after_save is not None:
+    def after_save(self, checkpoint: Checkpoint) -> None:
+        """Call the follower with a written checkpoint."""
+        if self._follower is not None:
             with self._termination.nothing_to_lose():
-                self._after_save(checkpoint)
+                self._follower.after_save(checkpoint)
             # An evaluation may have replaced the values of variables by averages.
             self._loader.restore(checkpoint)
 
+    def finish(self) -> None:
+        """Let the follower finish, unless SIGTERM ends the training."""
+        if self._follower is None or self._termination.requested:
+            return
+        with self._termination.nothing_to_lose():
+            self._follower.finish()
+        newest = checkpoints.latest(self._runtime.model_dir)
+        if newest is not None:  # The hooks' `end` sees the trained values.
+            self._loader.restore(newest)
+
     def end(self, step: int) -> None:
-        """Save the last step, and call the listeners' `end`."""
+        """Save the last step, and call the listeners' `end` and the follower's `finish`."""
         self.save(step)
         if self._saving is not None:
             self._saving.end(step)
+            self.finish()

@@ -1,5 +1,9 @@
-"""Check that the loss and the variables of a training stay finite."""
+"""Check that the loss of a training is a number, and that its variables stay finite.
 
+An infinite loss alone does not end training, as in the original: a loss scale makes it so until the scale has adapted.
+"""
+
+import logging
 import math
 from typing import Any
 
@@ -9,6 +13,8 @@ from tpudata.estimator.api.errors import NonFiniteError
 from tpudata.estimator.state import checkpoints
 from tpudata.estimator.steps.train_loop import LoopResult
 from tpudata.estimator.steps.train_step import TrainStep
+
+_log = logging.getLogger("tpudata")
 
 
 class FiniteCheck:
@@ -27,18 +33,23 @@ class FiniteCheck:
         self._every = every
         self._is_step = is_step
         self._unchecked = 0
+        self._has_warned = False
 
-    def after_loop(self, global_step: int, loss: float, results: LoopResult) -> None:
+    def after_loop(self, global_step: int, losses: Any, results: LoopResult) -> None:
         """Check the results of a loop or a step.
 
         Args:
             global_step: the step that was reached.
-            loss: loss of the last step.
+            losses: losses of the steps (NumPy).
             results: results of the loop.
 
         Raises:
-            NonFiniteError: the loss or a variable is NaN or infinite.
+            NonFiniteError: the loss is NaN, or a variable NaN or infinite.
         """
+        loss = float(losses[-1]) if len(losses) else 0.0
+        if not self._has_warned and np.isinf(losses).any():
+            self._has_warned = True
+            _log.warning("The loss is infinite at or before step %d; training continues.", global_step)
         if not self._is_step:
             self._require(global_step, loss, np.asarray(results.finite))
             return
@@ -57,11 +68,10 @@ class FiniteCheck:
             self._require(global_step, loss, self._step.finite())
 
     def _require(self, global_step: int, loss: float, finite: Any) -> None:
-        loss_is_finite = math.isfinite(loss)
-        if loss_is_finite and finite.all():
+        if not math.isnan(loss) and finite.all():
             return
         bad = [name for name, is_finite in zip(self._step.checked, finite, strict=True) if not is_finite]
-        what = [] if loss_is_finite else [f"the loss is {loss}"]
+        what = [] if math.isfinite(loss) else [f"the loss is {loss}"]
         if bad:
             more = f" and {len(bad) - 1} more variables" if len(bad) > 1 else ""
             what.append(f"the variable {bad[0]!r}{more} contains NaN or Inf")

@@ -13,10 +13,12 @@ from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.steps import check_steps
 from tpudata.estimator.config.tpu_config import TPUConfig
+from tpudata.estimator.feeding.feed import Feed
 from tpudata.estimator.feeding.iteration import Iteration
 from tpudata.estimator.feeding.signature import leaves
+from tpudata.estimator.feeding.sparse_parts import without_sparse
 from tpudata.estimator.hooks.monitor import tensor_names
-from tpudata.estimator.hooks.saving import AfterSave
+from tpudata.estimator.hooks.saving import CheckpointFollower
 from tpudata.estimator.loops.first_checkpoint import first_checkpoint
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.finite_check import FiniteCheck
@@ -39,11 +41,11 @@ def train(
     max_steps: int | None,
     hooks: Any = None,
     saving_listeners: Any = None,
-    after_save: AfterSave | None = None,
+    follower: CheckpointFollower | None = None,
 ) -> float | None:
     """Train as described in `TPUEstimator.train`; return the loss of the last step, or None if no step was done.
 
-    `after_save` is called with each written checkpoint except the one at the start.
+    `follower` is called for each written checkpoint except the one at the start, and at the end.
     """
     check_steps(steps, max_steps)
     hooks = check_hooks(hooks, "train(hooks=...)")
@@ -64,11 +66,10 @@ def train(
         with termination.nothing_to_lose() if peers.count == 1 else contextlib.nullcontext():
             feed = runtime.feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.step())
             step: TrainStep = runtime.step(ModeKeys.TRAIN, feed.element_spec)
-        parts = training_parts(runtime, step, Request(start, hooks, listeners, after_save, termination))
+        parts = training_parts(runtime, step, Request(start, hooks, listeners, follower, termination))
         training = _Training(runtime, step, parts, start, termination, _rows_of_a_step(runtime, feed.element_spec))
         try:
-            with contextlib.closing(feed.iterate()) as iteration:
-                return training.run(iteration, steps, max_steps)
+            return training.run(feed, steps, max_steps)
         finally:
             training.close()
 
@@ -78,7 +79,7 @@ def _rows_of_a_step(runtime: Runtime, element_spec: Any) -> int | None:
     size = runtime.user_model.batch_sizes[ModeKeys.TRAIN]
     if size is not None:
         return size
-    sizes = {spec.shape[0] for _, spec in leaves((element_spec, None)) if spec.shape.rank}
+    sizes = {spec.shape[0] for _, spec in leaves((without_sparse(element_spec), None)) if spec.shape.rank}
     static = sizes.pop() if len(sizes) == 1 else None
     return None if static is None else int(static) * runtime.peers.count
 
@@ -109,16 +110,15 @@ class _Training:
         self._is_exact = not runtime.topology.is_tpu
         self._is_step = parts.has_hooks and self._is_exact
         self._stops = False
-        loop_steps = (
-            config.tpu_config.iterations_per_loop if config.tpu_config.loop_seconds is None else _STEPS_OF_A_CHECK
-        )
+        tpu = config.tpu_config
+        loop_steps = tpu.iterations_per_loop if tpu.loop_seconds is None else _STEPS_OF_A_CHECK
         # A hook may save at any step.
         every = 1 if parts.checkpointing.by_hook else int(loop_steps)
         self._finite_check = FiniteCheck(step, runtime.model_dir, every, is_step=self._is_step)
-        self._loop = LoopSize(TPUConfig(1) if self._is_step else config.tpu_config)
+        self._loop = LoopSize(TPUConfig(1) if self._is_step else tpu)
         self._profiler = Profiler(runtime.model_dir, config.profile_steps if self._peers.is_chief else None)
 
-    def run(self, iteration: Iteration, steps: int | None, max_steps: int | None) -> float | None:
+    def run(self, feed: Feed, steps: int | None, max_steps: int | None) -> float | None:
         """Run loops up to a limit (None: until the data ends), and save at the start, when due, and at the end.
 
         Returns:
@@ -127,28 +127,9 @@ class _Training:
         parts = self._parts
         self._begin()
         last = self.step + steps if steps is not None else max_steps
-        last_loss = None
-        while (last is None or self.step < last) and (size := self._next_size(last)):
-            begin = time.monotonic()
-            self._profiler.before_loop(self.step)
-            asked = parts.monitor.before_run()
-            # The processes of a cluster take this step together, and end after it.
-            if parts.monitor.should_stop and self._peers.count == 1:
-                _log.info("A hook stopped training at step %d.", self.step)
-                break
-            losses, has_data, fetched = self._run_loop(iteration, size, asked)
-            self._profiler.after_loop(self.step)
-            self._loop.measure(len(losses), time.monotonic() - begin)
-            if losses:
-                last_loss = losses[-1]
-                self._progress.report(self.step, losses, fetched)
-                if parts.checkpointing.is_due(self.step):
-                    self._finite_check.check_variables(self.step, last_loss)
-                    self._stops |= parts.checkpointing.save(self.step)
-                parts.monitor.after_run(fetched)
-            if not has_data:
-                _log.info("The input ended at step %d.", self.step)
-                break
+        # Hooks may have initialised the iterators of input_fn.
+        with contextlib.closing(feed.iterate()) as iteration:
+            last_loss = self._run_loops(iteration, last)
         if last_loss is not None:
             self._finite_check.check_variables(self.step, last_loss)
             self._progress.end(self.step, last_loss)
@@ -164,6 +145,36 @@ class _Training:
                 else "; the RunConfig has no interval for checkpoints"
             )
             _log.warning("SIGTERM: training stopped at step %d%s.", self.step, saved)
+        return last_loss
+
+    def _run_loops(self, iteration: Iteration, last: int | None) -> float | None:
+        """Run loops up to a step (None: until the data ends); return the loss of the last step, or None if there was none."""
+        parts = self._parts
+        last_loss = None
+        while (last is None or self.step < last) and (size := self._next_size(last)):
+            begin = time.monotonic()
+            self._profiler.before_loop(self.step)
+            asked = parts.monitor.before_run()
+            # The processes of a cluster take this step together, and end after it.
+            if parts.monitor.should_stop and self._peers.count == 1:
+                _log.info("A hook stopped training at step %d.", self.step)
+                break
+            before = self.step
+            steps, losses, has_data, fetched = self._run_loop(iteration, size, asked)
+            self._profiler.after_loop(self.step)
+            self._loop.measure(len(losses), time.monotonic() - begin)
+            if losses:
+                last_loss = losses[-1]
+                self._progress.report(before, steps, losses, fetched)
+                if parts.checkpointing.is_due(self.step):
+                    self._finite_check.check_variables(self.step, last_loss)
+                    self._stops |= parts.checkpointing.save(self.step)
+                parts.monitor.after_run(fetched)
+                if self._peers.count == 1 and parts.monitor.takes_writes():  # A hook may count the steps.
+                    self.step = self._train_step.global_step
+            if not has_data:
+                _log.info("The input ended at step %d.", self.step)
+                break
         return last_loss
 
     def close(self) -> None:
@@ -211,11 +222,11 @@ class _Training:
 
     def _run_loop(
         self, iteration: Iteration, size: int, asked: Sequence[Any]
-    ) -> tuple[list[float], bool, dict[str, Any]]:
-        """Run a loop; return the losses of its steps, whether there is more data, and the fetched values by name."""
+    ) -> tuple[list[int], list[float], bool, dict[str, Any]]:
+        """Run a loop; return the global step after each step and the losses, whether there is more data, and fetched values."""
         summaries, step = self._parts.summaries, self._train_step
         wanted = tensor_names(asked)
-        is_due = self._progress.summarises(self.step + size)
+        is_due = self._progress.summarises(size)
         # Always fetch summaries without an effect, so that the step is built once.
         of_summaries = [item for item in summaries.step if is_due or not step.fetches.has_effect(item)]
         step.fetches.ask((*asked, *of_summaries))
@@ -232,11 +243,11 @@ class _Training:
             feeds=self._parts.monitor.model_feeds,
         )
         self.step, losses = int(results.global_step), np.asarray(results.losses)
-        if len(losses) and self.step == before:
+        if len(losses) and self.step == before and not self._parts.has_hooks and not step.counts_steps:
             raise ModelFnValueError(
-                "model_fn: train_op did not change the global step. Pass global_step=tf.compat.v1.train.get_global_step() to "
-                "the optimizer's minimize or apply_gradients."
+                "model_fn: train_op never changes the global step, so that training would not end. Pass "
+                "global_step=tf.compat.v1.train.get_global_step() to the optimizer's minimize or apply_gradients."
             )
-        self._finite_check.after_loop(self.step, float(losses[-1]) if len(losses) else 0.0, results)
+        self._finite_check.after_loop(self.step, losses, results)
         fetched = {name: results.fetched[name].numpy() for name in wanted} if len(losses) else {}
-        return losses.tolist(), bool(results.has_data), fetched
+        return np.asarray(results.steps).tolist(), losses.tolist(), bool(results.has_data), fetched

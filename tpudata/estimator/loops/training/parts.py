@@ -10,7 +10,7 @@ from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
 from tpudata.estimator.hooks.monitor import Monitor
-from tpudata.estimator.hooks.saving import AfterSave, Saving, hand_over, writes_files
+from tpudata.estimator.hooks.saving import CheckpointFollower, Saving, hand_over, writes_files
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.checkpointing import Checkpointing
@@ -28,14 +28,14 @@ class Request:
         start: checkpoint to begin with, or None.
         hooks: hooks of the call.
         listeners: saving listeners of the call.
-        after_save: function called with each written checkpoint except the one at the start; or None.
+        follower: what follows the checkpoints; or None.
         termination: state of a requested termination.
     """
 
     start: Checkpoint | None
     hooks: Sequence[Any]
     listeners: Sequence[Any]
-    after_save: AfterSave | None
+    follower: CheckpointFollower | None
     termination: Termination
 
 
@@ -83,7 +83,7 @@ def training_parts(runtime: Runtime, step: TrainStep, request: Request) -> Train
     start_step = None if request.start is None else request.start.step()
     retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
     saves = has_saver or config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None
-    if not saves and (listeners or request.after_save is not None):
+    if not saves and (listeners or request.follower is not None):
         raise ValueError(
             "RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None) saves nothing, so that saving_listeners and "
             "train_and_evaluate would wait for ever. Set one of them, or pass a CheckpointSaverHook."
@@ -93,9 +93,9 @@ def training_parts(runtime: Runtime, step: TrainStep, request: Request) -> Train
         variables = step.variables
         saving = Saving(runtime.model_dir, variables, retention, session, listeners, scaffold.saver, start_step, peers)
     checkpointing = Checkpointing(
-        runtime, step, loader, events, saving, request.after_save, request.termination, saves=saves
+        runtime, step, loader, events, saving, request.follower, request.termination, saves=saves
     )
-    hand_over(hooks, session, listeners, runtime.model_dir, retention, start_step or 0, checkpointing.notify)
+    hand_over(hooks, session, listeners, runtime.model_dir, retention, start_step or 0, checkpointing)
     return TrainingParts(has_hooks, monitor, loader, summaries, checkpointing, events)
 
 

@@ -10,6 +10,8 @@ from tpudata.estimator.hooks.model_summaries import ModelSummaries
 from tpudata.estimator.loops.training.pace import Cadence
 
 _log = logging.getLogger("tpudata")
+# As many as the original's.
+_MOST_STALL_WARNINGS = 5
 
 
 class Progress:
@@ -40,32 +42,43 @@ class Progress:
         self._every_step = every_step
         self._logging = Cadence(step, config.log_step_count_steps, at_first=True)
         self._summarising = Cadence(step, config.save_summary_steps, at_first=True)
+        # The step that the next one is expected to reach, from which the original decides beforehand whether it is summarised.
+        self._expected = step + 1
         self._logged_step: int | None = None
+        self._stall_warnings = _MOST_STALL_WARNINGS
 
-    def summarises(self, step: int) -> bool:
-        """Return whether summaries are due at `step`."""
-        return self._summarising.due(step)
+    def summarises(self, size: int) -> bool:
+        """Return whether summaries are due at the end of a loop of `size` steps."""
+        return self._summarising.due(self._expected + size - 1)
 
     def ends(self, step: int) -> tuple[int | None, ...]:
         """Return the steps at which a loop must end for the log, and for summaries, which need values of its last step."""
-        summary = self._summarising.next_step(step, 0.0) if self._summaries.wanted else None
+        due = self._summarising.next_step(step, 0.0) if self._summaries.wanted else None
+        summary = None if due is None else due - (self._expected - 1 - step)
         return self._logging.next_step(step, 0.0), summary
 
-    def report(self, step: int, losses: Sequence[float], fetched: Mapping[str, Any]) -> None:
-        """Write the log line and the summaries that are due.
+    def report(self, before: int, steps: Sequence[int], losses: Sequence[float], fetched: Mapping[str, Any]) -> None:
+        """Write the log line and the summaries that are due, and warn of steps that did not count.
 
         Args:
-            step: step at which the loop ended.
-            losses: losses of its steps.
+            before: global step at which the loop began.
+            steps: global step after each step of the loop.
+            losses: losses of these steps.
             fetched: values fetched from the last step, by name.
         """
-        begin = step - len(losses)
-        for number in range(begin + 1, step + 1) if self._every_step else (step,):
-            if self._summarising.due(number):
-                self._events.scalars(number, {"loss": losses[number - begin - 1]})
+        starts = [before, *steps[:-1]]
+        self._warn_of_stalls(sum(start == step for start, step in zip(starts, steps, strict=True)), steps)
+        last = len(steps) - 1
+        for position in range(len(steps)) if self._every_step else (last,):
+            number = steps[position]
+            is_due = self._summarising.due(self._expected if self._every_step else number)
+            self._expected = (number if is_due else starts[position] + 1) + 1
+            if is_due:
+                self._events.scalars(number, {"loss": losses[position]})
                 self._summarising.restart(number)
-                if number == step:
-                    self._summaries.write(step, fetched, self._events)
+                if position == last:
+                    self._summaries.write(number, fetched, self._events)
+        step = steps[-1]
         if self._logging.due(step):
             # Not the first time, which would include compilation.
             rates = {} if self._logged_step is None else self._rates(step)
@@ -73,6 +86,19 @@ class Progress:
             if rates:
                 self._events.scalars(step, rates)
             self._logging.restart(step)
+
+    def _warn_of_stalls(self, stalls: int, steps: Sequence[int]) -> None:
+        if not stalls or not self._stall_warnings:
+            return
+        self._stall_warnings -= 1
+        _log.warning(
+            "%d of the last %d steps left the global step as it was (now %d). A loss scale that skips an update and the "
+            "accumulation of gradients do so; else pass global_step=tf.compat.v1.train.get_global_step() to the optimizer.%s",
+            stalls,
+            len(steps),
+            steps[-1],
+            "" if self._stall_warnings else " Further such steps are not reported.",
+        )
 
     def end(self, step: int, loss: float) -> None:
         """Log the last step unless it has been logged, so that a short run reports its loss, too."""

@@ -17,7 +17,7 @@ from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import PARALLEL, as_written
 from tpudata.input.graph.batch import with_rows
 from tpudata.input.graph.batch_steps import BatchSteps
-from tpudata.input.graph.pipelines.service import served
+from tpudata.input.graph.pipelines.service.streams import served
 from tpudata.input.graph.pipelines.whole_pass import chosen_records, record_lengths
 from tpudata.input.graph.reading.cache import CachePlan
 from tpudata.input.graph.reading.records import Order, Records

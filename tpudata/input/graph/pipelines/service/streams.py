@@ -6,7 +6,7 @@ number of workers and each one's place in the dispatcher's list, so that stream 
 
     range(at least n).shard(SHARD_HINT, SHARD_HINT).filter(is i).flat_map(the stream)
 
-A worker that restarts begins its streams anew, and TensorFlow does not report that. Elements are therefore numbered.
+`received` describes what arrives of a stream.
 """
 
 from __future__ import annotations
@@ -19,16 +19,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import PARALLEL, as_written, checked
+from tpudata.input.dataset_ops import PARALLEL, as_written
+from tpudata.input.graph.pipelines.service.received import received
+from tpudata.input.graph.pipelines.service.workers import wait_for_workers
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.service import DataService
-
-# A dataset that is sharded needs an element for each worker.
-_MOST_WORKERS = 1024
-_RESTARTED = (
-    "tf.data service: a worker restarted or lost a batch. Make the dataset again with start_step, the number of"
-    " completed steps."
-)
 
 
 def divided(rows: Rows, workers: int) -> list[list[Rows]]:
@@ -65,7 +60,11 @@ def served(
         rows: rows of the host.
         make: returns a dataset of (element, extras) of some of the rows.
         finish: returns a batch, given (element, extras) of all rows of the batch, and their number.
+
+    Raises:
+        ServiceError: the workers were not there in time.
     """
+    wait_for_workers(service)
     groups = divided(rows, operator.index(service.workers))
     count = sum(map(len, groups))
     numbers = iter(range(count))
@@ -73,10 +72,10 @@ def served(
     for group in groups:
         if len(group) == 1:
             stream = make(group[0]).map(as_written(lambda *made: finish(made, rows.batch_size)), **PARALLEL)
-            found.append(_received(service, stream, next(numbers), count))
+            found.append(received(service, stream, next(numbers), count))
             continue
         # Images are mixed with others of the whole batch, so this process mixes them.
-        parts = tf.data.Dataset.zip(tuple(_received(service, make(part), next(numbers), count) for part in group))
+        parts = tf.data.Dataset.zip(tuple(received(service, make(part), next(numbers), count) for part in group))
         found.append(parts.map(as_written(lambda *made: finish(_joined(made), rows.batch_size)), **PARALLEL))
     if len(found) == 1:
         return found[0]
@@ -84,27 +83,6 @@ def served(
     turn = tf.repeat(tf.range(len(found), dtype=tf.int64), per_turn)
     choice = tf.data.Dataset.from_tensors(turn).unbatch().repeat()
     return tf.data.Dataset.choose_from_datasets(found, choice, stop_on_empty_dataset=True)
-
-
-def _received(service: DataService, stream: tf.data.Dataset, number: int, count: int) -> tf.data.Dataset:
-    """Return stream `number` of `count` as this process receives it."""
-    hint = tf.data.experimental.SHARD_HINT
-    places = tf.data.Dataset.range(max(count, _MOST_WORKERS)).shard(hint, hint)
-    mine = places.filter(as_written(lambda place: place == number))
-    numbered = mine.flat_map(as_written(lambda _: stream.enumerate()))
-    distribute = tf.data.experimental.service.distribute(
-        tf.data.experimental.service.ShardingPolicy.HINT,
-        service.address,
-        compression="AUTO" if service.compress else None,
-    )
-
-    def in_order(expected: tf.Tensor, found: tuple[tf.Tensor, Any]) -> Any:
-        number, element = found
-        in_turn = tf.equal(number, expected)
-        return tf.nest.map_structure(lambda tensor: checked(tensor, in_turn, _RESTARTED), element)
-
-    received = tf.data.Dataset.zip((tf.data.Dataset.counter(), numbered.apply(distribute)))
-    return received.map(as_written(in_order))
 
 
 def _joined(made: tuple[Any, ...]) -> Any:

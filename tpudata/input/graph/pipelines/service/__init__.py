@@ -1,0 +1,1 @@
+"""Batches that the workers of a tf.data service make."""

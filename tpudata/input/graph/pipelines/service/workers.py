@@ -1,0 +1,133 @@
+"""Waiting for the workers of a tf.data service, which never start at the same moment."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+
+from tpudata.errors import ServiceError
+from tpudata.input.dataset_ops import numpy_elements
+from tpudata.input.graph.pipelines.service.received import MOST_WORKERS, SILENT, from_workers, places, timed
+from tpudata.input.options.service import DataService
+
+_log = logging.getLogger("tpudata")
+_METHOD = "/tensorflow.data.DispatcherService/GetWorkers"
+_TRY_SECONDS = 0.5
+_CALL_SECONDS = 5.0
+# Machines that are started together are there without a message.
+_QUIET_SECONDS = 2.0
+
+
+def wait_for_workers(service: DataService) -> None:
+    """Wait until all workers of the dispatcher's list have registered and answer.
+
+    The parts of those that are not there yet would be empty.
+
+    Raises:
+        ServiceError: they were not there in time.
+    """
+    started, limit, has_told = time.monotonic(), service.timeout_seconds, False
+    while (lack := _lack(service)) is not None:
+        waited = time.monotonic() - started
+        where = f"tf.data service at {service.address}: {lack}"
+        if waited >= limit:
+            raise ServiceError(
+                f"{where}, after {limit:g} s (DataService's timeout_seconds). Start what is missing, and check the address."
+            )
+        if waited >= min(_QUIET_SECONDS, limit / 2) and not has_told:
+            has_told = True
+            _log.warning("%s; waiting, for %g s at most (DataService's timeout_seconds).", where, limit)
+        time.sleep(min(_TRY_SECONDS, max(0.0, limit - waited)))
+    if has_told:
+        _log.warning("tf.data service at %s: all workers have registered.", service.address)
+
+
+def _lack(service: DataService) -> str | None:
+    """Return what is not there yet; None if everything is."""
+    registered = _registered(service.address)
+    if registered is None:
+        return "the dispatcher does not answer"
+    if not registered:
+        return "no worker has registered"
+    names = f"registered: {', '.join(registered[:8])}{' and more' if len(registered) > 8 else ''}"
+    seen = _seen(service, _CALL_SECONDS)
+    if seen is None:
+        return f"a worker does not answer ({names})"
+    if len(seen) in (0, MOST_WORKERS):  # TensorFlow has an error for a dispatcher without a list.
+        return None
+    # Each worker has as many of the places as any other.
+    listed = round(MOST_WORKERS * len(registered) / len(seen))
+    missing = sorted({*range(listed)} - {place % listed for place in seen})
+    numbers = ", ".join(map(str, missing[:8])) or "one"
+    return f"worker {numbers} of {listed} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
+
+
+def _seen(service: DataService, seconds: float) -> Sequence[int] | None:
+    """Return the places that the workers have; None if one gives no answer for some seconds, and none in case of an error."""
+    found: list[Sequence[int] | None] = [None]
+
+    def ask() -> None:
+        try:
+            found[0] = [
+                int(item) for item in numpy_elements(lambda: timed(from_workers(service, places()), seconds, SILENT))
+            ]
+        except tf.errors.OpError as error:
+            found[0] = None if SILENT in error.message else ()
+
+    # Python handles signals while this thread waits.
+    thread = threading.Thread(target=ask, name="tpudata-service", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)
+    return found[0]
+
+
+def _registered(address: str) -> list[str] | None:
+    """Return the addresses of the workers that have registered; None if the dispatcher does not answer."""
+    import grpc  # TensorFlow depends on it.
+
+    with grpc.insecure_channel(address.removeprefix("grpc://")) as channel:
+        call = channel.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=bytes)
+        try:
+            response: bytes = call(b"", timeout=_CALL_SECONDS)
+        except grpc.RpcError:
+            return None
+    # GetWorkersResponse has a message of each worker in field 1, whose field 1 is the address.
+    return [
+        address.decode()
+        for number, worker in _fields(response)
+        if number == 1
+        for part, address in _fields(worker)
+        if part == 1
+    ]
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and the bytes of each field with a length of a protobuf message; others are skipped."""
+    position = 0
+
+    def varint() -> int:
+        nonlocal position
+        value = shift = 0
+        while True:
+            byte = message[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while position < len(message):
+        tag = varint()
+        if tag & 7 == 2:
+            size = varint()
+            yield tag >> 3, message[position : position + size]
+            position += size
+        elif tag & 7 == 0:
+            varint()
+        else:
+            position += 8 if tag & 7 == 1 else 4
