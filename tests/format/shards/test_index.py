@@ -94,9 +94,9 @@ def test_every_damaged_byte_and_every_cut_is_found() -> None:
     [
         (5, 2, 0, b"{}", "wrong length"),
         (3, 2, 2, b"{}", "wrong length"),
-        (3, 0, 0, b"{}", "blocks of 0 records"),
+        (3, 0, 0, b"{}", "3 records in blocks of 0"),
         (3, 2, 1, b"{}", "compression 1"),
-        (3, 2, 0, b"{]", "the summary is not JSON"),
+        (3, 2, 0, b"{]", "the summary is not JSON as it was written"),
     ],
 )
 def test_what_does_not_fit_is_found_though_the_checksum_does(

@@ -23,7 +23,7 @@ from tpudata.format.layout import (
 )
 from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard, checksum_fits
 from tpudata.format.metadata import metadata_names_of
-from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine
+from tpudata.format.quarantine import QUARANTINE_NAME, read_quarantine
 from tpudata.format.shards.keys import ShardKeys
 from tpudata.format.tokenizer_file import tokenizer_file
 from tpudata.format.verification.defect import Defect
@@ -76,7 +76,7 @@ def verify(
     yield from _metadata(folder, manifest)
     yield from _too_much(folder, manifest, shards)
     yield from _rejects(folder, manifest)
-    yield from _quarantine(folder, shards)
+    yield from _quarantine(folder, manifest, shards)
     if manifest.keys:
         yield from _keys(folder, manifest, shards)
     yield from shard_defects(ShardCheck(folder, manifest, example_check), shards, workers, progress)
@@ -182,14 +182,11 @@ def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[
             yield Defect(entry.path, None, "should not be there: the manifest lists no shard of this name")
 
 
-def _quarantine(folder: str, shards: list[Shard]) -> Iterator[Defect]:
+def _quarantine(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
     """Yield the defects of the list of records that readers skip."""
-    storage = storage_for(folder)
-    path = storage.join(folder, QUARANTINE_NAME)
-    if storage.stat(path) is None:
-        return
+    path = storage_for(folder).join(folder, QUARANTINE_NAME)
     try:
-        found = Quarantine.from_bytes(storage.read(path), path)
+        found = read_quarantine(folder, manifest)
     except CorruptionError as error:
         yield Defect(path, error.offset, error.reason)
         return
