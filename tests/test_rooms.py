@@ -13,6 +13,7 @@ from tests.helpers.rooms import circles, import_graph, imports, modules_of
 ROOMS = (
     "_version",
     "errors",
+    "checked_json",
     "_tensorflow",
     "_gcs_blocks",
     "console",
@@ -37,6 +38,7 @@ CONVERTING = {"tpudata.cli.report", "tpudata.cli.verify", "tpudata.train.outputs
 WITHOUT_TENSORFLOW = (
     "_version",
     "errors",
+    "checked_json",
     "console",
     "storage",
     "format",

@@ -6,11 +6,11 @@ import base64
 import html
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from tpudata.console.tables import bytes_text, count_text, counted
 from tpudata.format import Dataset
 from tpudata.format.layout import REJECTS_FOLDER
+from tpudata.format.reject_lines import whole_reject_lines
 from tpudata.report.charts import bars, histogram
 from tpudata.report.split_sample import SplitSample
 from tpudata.storage import storage_for
@@ -209,10 +209,9 @@ def _some_rejects(dataset: Dataset) -> list[list[str]]:
     if storage.stat(folder) is None:
         return rows
     for entry in storage.list(folder):
-        with storage.open(entry.path) as file:
-            for line in file:
-                value: dict[str, Any] = json.loads(line)
-                rows.append([str(value["source"]), str(value["reason"])])
-                if len(rows) == _SHOWN_REJECTS:
-                    return rows
+        for line in whole_reject_lines(entry.path):
+            assert line.value is not None
+            rows.append([line.value["source"], line.value["reason"]])
+            if len(rows) == _SHOWN_REJECTS:
+                return rows
     return rows

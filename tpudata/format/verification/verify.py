@@ -24,6 +24,7 @@ from tpudata.format.layout import (
 from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard, checksum_fits
 from tpudata.format.metadata import metadata_names_of
 from tpudata.format.quarantine import QUARANTINE_NAME, read_quarantine
+from tpudata.format.reject_lines import reject_lines
 from tpudata.format.shards.keys import ShardKeys
 from tpudata.format.tokenizer_file import tokenizer_file
 from tpudata.format.verification.defect import Defect
@@ -226,22 +227,11 @@ def _rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     storage = storage_for(folder)
     listed = 0
     for entry in _listed(folder, REJECTS_FOLDER):
-        offset = 0
-        with storage.open(entry.path) as file:
-            for line in file:
-                listed += 1
-                if not _is_reject(line):
-                    yield Defect(entry.path, offset, "the line is not a JSON object with source, offset and reason")
-                offset += len(line)
+        for line in reject_lines(entry.path):
+            listed += 1
+            if line.value is None:
+                yield Defect(entry.path, line.offset, line.problem)
     due = sum(manifest.rejected.values())
     if listed != due:
         path = storage.join(folder, REJECTS_FOLDER)
         yield Defect(path, None, f"lists {listed} rejected inputs, the manifest counts {due}")
-
-
-def _is_reject(line: bytes) -> bool:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and {"source", "offset", "reason"} <= value.keys() and line.endswith(b"\n")
