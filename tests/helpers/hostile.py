@@ -157,7 +157,9 @@ def _changed_place(place: Any, key: Any, value: Any, random_: random.Random) -> 
         place.reverse()
         return "reversed"
     if choice in (4, 5, 6) and type(inner) is int:
-        place[key] = random_.choice((inner + 1, inner - 1, inner * 2, inner // 2, -inner, inner + 2**40, float(inner), str(inner)))
+        place[key] = random_.choice(
+            (inner + 1, inner - 1, inner * 2, inner // 2, -inner, inner + 2**40, float(inner), str(inner))
+        )
     elif choice in (4, 5) and isinstance(inner, str):
         place[key] = random_.choice((inner[1:], f"{inner}x", inner[::-1], inner.upper(), f"/{inner}"))
     elif choice == 7 and isinstance(place, dict):
@@ -198,7 +200,9 @@ def _changed_text(data: bytes, random_: random.Random) -> tuple[bytes, str]:
     elif choice == 2:
         lines.reverse()
     else:
-        lines[number] = random_.choice((b"\n", b"\xff\n", b"a\rb\n", b"\xe2\x80\xa8\n", b"a b c\n", b"\0\n", b"9" * 5000 + b"\n", b"x"))
+        lines[number] = random_.choice(
+            (b"\n", b"\xff\n", b"a\rb\n", b"\xe2\x80\xa8\n", b"a b c\n", b"\0\n", b"9" * 5000 + b"\n", b"x")
+        )
     return b"".join(lines), f"line {number} by change {choice}"
 
 
@@ -214,7 +218,9 @@ def _changed_index(data: bytes, random_: random.Random) -> tuple[bytes, str]:
     if choice == 0:
         field = random_.randrange(1, 7)
         wide = field < 3
-        head[field] = random_.choice([value for value in (*odd, head[field] + 1, max(0, head[field] - 1)) if value < 2 ** (64 if wide else 32)])
+        head[field] = random_.choice(
+            [value for value in (*odd, head[field] + 1, max(0, head[field] - 1)) if value < 2 ** (64 if wide else 32)]
+        )
         words = f"header field {field} = {head[field]}"
     elif choice == 1:
         summary, words = _changed_document(summary, random_)

@@ -102,7 +102,9 @@ class Dataset:
                 f" {counted(self.manifest.labels, 'class', 'classes')}. {_RESTORE}"
             )
         if self.manifest.labels_crc32c is not None and not self._begins_with_labels(data):
-            raise CorruptionError(path, 0, f"the class names are not those that the manifest has the checksum of. {_RESTORE}")
+            raise CorruptionError(
+                path, 0, f"the class names are not those that the manifest has the checksum of. {_RESTORE}"
+            )
         return names
 
     def _begins_with_labels(self, data: bytes) -> bool:

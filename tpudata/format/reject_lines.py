@@ -1,10 +1,10 @@
 """The lines of DIR/rejects/*.jsonl, each a JSON object about a rejected input; beam_jobs.output.rejects writes them.
 
-    source   path or key of the input
-    offset   byte in that file, or null
-    reason   why it was rejected
-    key      stable name of the input, if it has no place in a shard and its key is known
-    entry    its entry of tpudata.format.shards.keys in hexadecimal digits, if it belongs to a shard that was not written
+source   path or key of the input
+offset   byte in that file, or null
+reason   why it was rejected
+key      stable name of the input, if it has no place in a shard and its key is known
+entry    its entry of tpudata.format.shards.keys in hexadecimal digits, if it belongs to a shard that was not written
 """
 
 from __future__ import annotations

@@ -90,7 +90,9 @@ class ShardKeys:
             )
         entries = np.frombuffer(body, ENTRY, count, _HEAD.size)
         if not _are_entries(entries):
-            raise CorruptionError(path, _HEAD.size, "the entries are not as they were written: ascending, each 0 or 1 at its end")
+            raise CorruptionError(
+                path, _HEAD.size, "the entries are not as they were written: ascending, each 0 or 1 at its end"
+            )
         return cls(entries, shard_crc32c)
 
     def check(self, shard: Shard, path: str, *, one_to_one: bool = True) -> None:
