@@ -38,6 +38,11 @@ def storage_error(done: str, path: str, error: OSError) -> StorageError:
     return StorageError(f"{path} could not be {done}: {error.strerror or error}. {fix}".rstrip())
 
 
+def not_a_file(path: str) -> StorageError:
+    """Return the error of a pipe, a socket or a device, whose reading could block or never end."""
+    return StorageError(f"{path}: neither a file nor a folder. Move it away, or pass another path.")
+
+
 @contextlib.contextmanager
 def named(done: str, path: str) -> Iterator[None]:
     """Turn an operating system error into `storage_error`."""
