@@ -119,7 +119,7 @@ def _pieces(body: memoryview, single: int) -> list[memoryview]:
         body: the list's message.
         single: wire type of a value that is not packed.
     """
-    pieces = []
+    pieces: list[memoryview] = []
     is_packed = False
     for number, wire, item in fields(body):
         if number == 1 and wire in (LENGTH, single):
