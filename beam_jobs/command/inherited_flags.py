@@ -11,8 +11,8 @@ from beam_jobs.text_files.options import TextField
 from tpudata.checked_json import FLAG, INT64_MAX, NULL, TEXT, WHOLE, Entries, Items, Keys, Plain
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import open_dataset
-from tpudata.format.manifest.parts import RESTORE
 from tpudata.format.manifest.manifest import MANIFEST_NAME
+from tpudata.format.manifest.parts import RESTORE
 from tpudata.storage import storage_for
 
 # Flags with the name and value of the manifest's option. The number of shards is not inherited: there are fewer new inputs.
@@ -55,7 +55,8 @@ _TEXT, _WHOLE = Plain((str, NULL)), Plain((int, NULL))
 _SCHEMA = Keys(
     {},
     {
-        **dict.fromkeys(("label_offset", "shard_bytes", "document_bytes"), WHOLE),
+        "label_offset": WHOLE,
+        **dict.fromkeys(("shard_bytes", "document_bytes"), Plain((int,), low=1)),
         **dict.fromkeys(("resize_shorter", "quality", "sequence_length"), _WHOLE),
         **dict.fromkeys(("shuffle", "unlabelled", "jpeg_only", "pack", "int64_lists"), FLAG),
         **dict.fromkeys(("replace_unknown", "replace_invalid", "end_documents"), FLAG),
@@ -92,7 +93,9 @@ def inherited_flags(flags: argparse.Namespace) -> dict[str, Any]:
         if options.get("split") is not None:
             found["split"] = _split(options)
     except (ValueError, UsageError) as error:
-        raise DatasetError(f"{path}: the options of the conversion are not as they were written: {error}. {RESTORE}") from None
+        raise DatasetError(
+            f"{path}: the options of the conversion are not as they were written: {error}. {RESTORE}"
+        ) from None
     if isinstance(options.get("tokenizer"), Mapping):
         found["tokenizer"] = _tokenizer(flags.output, options["tokenizer"])
     if getattr(flags, "field", None):

@@ -1,4 +1,4 @@
-"""Random changes of a dataset's own files with their checksums made right, as a program that writes them wrongly would leave them."""
+"""Random changes of a dataset's own files, with their checksums made right."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import random
 import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,18 @@ _CHECKSUM = re.compile(rb'(?<=\n "checksum": ")[0-9a-f]{8}(?=",\n)')
 _HEAD = struct.Struct("<8sQQIIII")
 _KEYS_HEAD = struct.Struct("<8sQI")
 _DEEP = "deep here"
-_VALUES: tuple[Callable[[], Any], ...] = tuple(
-    (lambda value=value: value)  # type: ignore[misc]
-    for value in (
-        None, True, False, -1, 0, 1, 2, 7, 255, 2**31 - 1, 2**31, 2**32, 10**15, 2**63 - 1, 2**63, 2**64, 10**400, 0.5, 1e308,
-        float("inf"), float("nan"), "", "x", "../x", "0", "00000000", "\ud800", "\0", "a\nb", "é" * 300, "int64", "raw", "gzip", "float32",
-        "bytes", "train", _DEEP,
-    )
-) + (lambda: [], lambda: {}, lambda: [[]], lambda: {"": {}}, lambda: [[[[[[[[[]]]]]]]]], lambda: [1, 2, "x"], lambda: [5, 1, "x"])  # fmt: skip
+# JSON texts: each value is made anew, as later changes may change it.
+_VALUES = (
+    *("null", "true", "false", "-1", "0", "1", "2", "7", "255", "0.5", "1e308", "Infinity", "NaN", f"1{'0' * 400}"),
+    *(str(2**bits - less) for bits in (31, 32, 63, 64) for less in (0, 1)),
+    *('""', '"x"', '"../x"', '"0"', '"00000000"', '"\\ud800"', '"\\u0000"', '"a\\nb"', '"int64"', '"raw"', '"gzip"'),
+    *('"float32"', '"bytes"', '"train"', json.dumps(_DEEP), json.dumps("é" * 300), "1000000000000000"),
+    *("[]", "{}", "[[]]", '{"": {}}', "[[[[[[[[[]]]]]]]]]", '[1, 2, "x"]', '[5, 1, "x"]'),
+)
+
+
+def _drawn(random_: random.Random) -> Any:
+    return json.loads(random_.choice(_VALUES))
 
 
 def mutate(folder: Path, random_: random.Random) -> str:
@@ -139,7 +142,7 @@ def _changed_json(value: Any, random_: random.Random) -> tuple[Any, str]:
             place = inner
             continue
         return value, f"{where} {_changed_place(place, key, value, random_)}"
-    return random_.choice(_VALUES)(), "all of it"
+    return _drawn(random_), "all of it"
 
 
 def _changed_place(place: Any, key: Any, value: Any, random_: random.Random) -> str:
@@ -148,7 +151,7 @@ def _changed_place(place: Any, key: Any, value: Any, random_: random.Random) -> 
         del place[key]
         return "deleted"
     if choice == 1 and isinstance(place, dict):
-        place["another"] = random_.choice(_VALUES)()
+        place["another"] = _drawn(random_)
         return "has a neighbour"
     if choice == 2 and isinstance(place, list):
         place.append(inner)
@@ -170,7 +173,7 @@ def _changed_place(place: Any, key: Any, value: Any, random_: random.Random) -> 
         place[key] = json.loads(json.dumps(value))
         return "is the whole"
     else:
-        place[key] = random_.choice(_VALUES)()
+        place[key] = _drawn(random_)
     return f"= {repr(place[key])[:40]}"
 
 
