@@ -299,7 +299,11 @@ def test_rejects_a_damaged_list_of_rejects_and_a_pipe(tmp_path: Path, capsys: py
     shard = Path(folder, "train-00000-of-00001.tfrecord")
     shard.unlink()
     os.mkfifo(shard)
-    for command in (["report", folder, "--output", str(tmp_path / "report.html")], ["inspect", folder], ["verify", folder]):
+    for command in (
+        ["report", folder, "--output", str(tmp_path / "report.html")],
+        ["inspect", folder],
+        ["verify", folder],
+    ):
         assert main(command) == 1
         captured = capsys.readouterr()
         assert f"{shard}: neither a file nor a folder" in captured.err + captured.out

@@ -435,7 +435,10 @@ def test_a_disk_that_fails_while_a_file_is_read_is_named() -> None:
     # Its first page is never mapped, so that reading it is an EIO.
     path = "/proc/self/mem"
     for read in (lambda file: file.read(10), lambda file: file.read(), lambda file: file.readinto(bytearray(3 << 20))):
-        with STORAGE.open(path) as opened, pytest.raises(StorageError, match=f"^{path} could not be read: Input/output error"):
+        with (
+            STORAGE.open(path) as opened,
+            pytest.raises(StorageError, match=f"^{path} could not be read: Input/output error"),
+        ):
             read(opened)
     for call in (lambda: STORAGE.read(path), lambda: STORAGE.read_range(path, 0, 1)):
         with pytest.raises(StorageError, match=f"^{path} could not be read: Input/output error"):
