@@ -19,10 +19,11 @@ NAME = "train-00000-of-00001.tfrecord"
 
 def sequence_example(x: int) -> bytes:
     steps = tf.train.FeatureList(feature=[tf.train.Feature(int64_list=tf.train.Int64List(value=[x + 1]))])
-    return tf.train.SequenceExample(
+    data: bytes = tf.train.SequenceExample(
         context=tf.train.Features(feature={"x": tf.train.Feature(int64_list=tf.train.Int64List(value=[x]))}),
         feature_lists=tf.train.FeatureLists(feature_list={"steps": steps}),
     ).SerializeToString()
+    return data
 
 
 @pytest.fixture

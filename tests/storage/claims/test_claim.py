@@ -14,7 +14,7 @@ from tpudata.storage.claims.claim import JOB, PROCESS, Claim
 def test_a_claim_is_read_as_it_was_written() -> None:
     claim = Claim.new(PROCESS)
     assert Claim.from_bytes(claim.to_bytes()) == claim
-    job = dataclasses.replace(claim, ends_with=JOB, job={"id": "1", "where": "there", "endpoint": "", "project": None})
+    job = dataclasses.replace(claim, ends_with=JOB, job={"id": "1", "where": "there", "endpoint": ""})
     assert Claim.from_bytes(job.to_bytes()) == job
 
 

@@ -8,8 +8,9 @@ from tpudata.storage import storage_for
 
 
 def check_shards(dataset: Dataset, split: str) -> None:
-    """Check that the shards of a split exist and have their sizes, and the checksums that an object store lists, without reading them.
+    """Check that the shards of a split exist and have their sizes, without reading them.
 
+    An object store lists checksums, too, which are compared: of shards of one size, another may stand in place of one.
     A shard in quarantine must have the size that it had when its damage was found.
 
     Raises:
@@ -29,7 +30,7 @@ def check_shards(dataset: Dataset, split: str) -> None:
             )
         if size is not None and size != expected:
             raise CorruptionError(dataset.shard_path(shard), min(size, shard.bytes), _reason(size, expected, shard))
-        # A shard of the same size in place of this one: its records have whole checksums of their own.
+        # Another shard of the same size: the checksums of its records match.
         crc = None if entry is None else entry.crc32c
         if crc not in (None, shard.crc32c) and shard.name not in dataset.quarantine.shards:
             reason = (
