@@ -15,13 +15,15 @@ from typing import Any
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.folder import reject_other_options
 from beam_jobs.planning.plan import Plan, make_plan
-from beam_jobs.planning.tally import Tally, joined_fingerprint
+from beam_jobs.planning.tally import Tally, is_fingerprint, joined_fingerprint
 from beam_jobs.references.labels import Labels, check_classes
 from beam_jobs.sources.classes import is_integer_label
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, OutputError
 from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset
 from tpudata.format.layout import append_of
+from tpudata.format.manifest.manifest import MANIFEST_NAME
+from tpudata.format.manifest.parts import RESTORE
 
 # How shards are cut may differ from run to run: they are then of other sizes, and nothing else.
 _OF_ONE_RUN = ("num_shards", "shard_bytes", "shards_multiple_of")
@@ -66,6 +68,11 @@ class Base:
                 f"--append: {output} does not say what it was made from (index/*.keys): WriteTFRecordShards or an earlier version"
                 " wrote it. Pass --overwrite to convert everything again, or name another folder."
             )
+        if not is_fingerprint(manifest.source.fingerprint):
+            raise OutputError(
+                f"--append: {output}/{MANIFEST_NAME}: the fingerprint of the source is not as it was written (got"
+                f" {manifest.source.fingerprint!r}, expected 32 hexadecimal digits). {RESTORE}"
+            )
         skipped = {*_OF_ONE_RUN}
         reject_other_options(
             output,
@@ -88,7 +95,7 @@ class Base:
     def number(self) -> int:
         """The number of this append: one more than the last that is complete."""
         # Shards tell of those that an earlier version did not count, and not of those that had none.
-        return 1 + max(self.manifest.appends, *map(append_of, self.manifest.shard_names()))
+        return 1 + max([self.manifest.appends, *map(append_of, self.manifest.shard_names())])
 
     def all_shard_names(self, plan: Plan) -> set[str]:
         """Return the file names of the shards that are there and of those to be added."""

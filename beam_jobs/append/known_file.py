@@ -33,7 +33,7 @@ from beam_jobs.output.rejects import listed_rejections
 from beam_jobs.references.reference import HASH_BITS, Reference
 from tpudata.errors import BadRecordError, OutputError, StorageError
 from tpudata.format import Dataset, Shard
-from tpudata.format.layout import keys_name
+from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER, keys_name
 from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, Entries, ShardKeys
 from tpudata.storage import for_each, is_remote, storage_for
 from tpudata.storage.local.errors import named
@@ -46,6 +46,9 @@ _FETCHED_BUCKETS_SHIFT = 9
 _SEARCHED_BUCKETS = 1 << 12
 # Lines of rejected inputs that are taken together.
 _LINES = 1 << 16
+_KEYS_SUFFIX = ".keys"
+# About the size of a line about a rejected input.
+_LINE_BYTES = 200
 # Entries that are sorted at a time: 16 MB. At most so many files hold the rest meanwhile.
 _SORTED_ENTRIES, _MOST_FILES = 1 << 20, 256
 # Keys of shards that are read at the same time: object stores are slow one by one.
@@ -67,9 +70,8 @@ def write_known(dataset: Dataset, path: str) -> None:
         OutputError: they are missing.
         StorageError: a file could not be read or written.
     """
-    manifest = dataset.manifest
-    expected = sum(shard.records for split in manifest.splits.values() for shard in split.shards)
-    write_entries(_entries(dataset), expected + sum(manifest.rejected.values()), path)
+    # Not by the manifest's counts, which nothing has compared with the files yet.
+    write_entries(_entries(dataset), _expected_entries(dataset), path)
 
 
 def write_entries(parts: Iterable[Entries], expected: int, path: str) -> None:
@@ -235,6 +237,16 @@ def _entries(dataset: Dataset) -> Iterator[Entries]:
     rejected = _rejected(dataset)
     while lines := list(itertools.islice(rejected, _LINES)):
         yield np.array(lines, ENTRY)
+
+
+def _expected_entries(dataset: Dataset) -> int:
+    """Return about how many entries a dataset has, by the sizes of its files."""
+    storage = storage_for(dataset.path)
+    folders = {name: storage.join(dataset.path, name) for name in (INDEX_FOLDER, REJECTS_FOLDER)}
+    entries = {name: [] if storage.stat(folder) is None else storage.list(folder) for name, folder in folders.items()}
+    keys = sum(entry.size for entry in entries[INDEX_FOLDER] if entry.name.endswith(_KEYS_SUFFIX))
+    rejects = sum(entry.size for entry in entries[REJECTS_FOLDER] if entry.name in dataset.manifest.rejects)
+    return keys // ENTRY_BYTES + rejects // _LINE_BYTES
 
 
 def _shard_entries(dataset: Dataset, shard: Shard) -> Entries:

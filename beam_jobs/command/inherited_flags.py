@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from typing import Any
 
 from beam_jobs.option_values import SplitShares
 from beam_jobs.text_files.options import TextField
+from tpudata.checked_json import FLAG, INT64_MAX, NULL, TEXT, WHOLE, Entries, Items, Keys, Plain
+from tpudata.errors import DatasetError, UsageError
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
+from tpudata.format.manifest.parts import RESTORE
 from tpudata.storage import storage_for
 
 # Flags with the name and value of the manifest's option. The number of shards is not inherited: there are fewer new inputs.
@@ -49,6 +51,25 @@ _OTHERS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("end_documents", "no_eos", lambda value: not value),
     ("fields", "field", lambda value: [TextField(name, kind) for name, kind in value.items()]),
 )
+_TEXT, _WHOLE = Plain((str, NULL)), Plain((int, NULL))
+_SCHEMA = Keys(
+    {},
+    {
+        "label_offset": WHOLE,
+        **dict.fromkeys(("shard_bytes", "document_bytes"), Plain((int,), low=1)),
+        **dict.fromkeys(("resize_shorter", "quality", "sequence_length"), _WHOLE),
+        **dict.fromkeys(("shuffle", "unlabelled", "jpeg_only", "pack", "int64_lists"), FLAG),
+        **dict.fromkeys(("replace_unknown", "replace_invalid", "end_documents"), FLAG),
+        **dict.fromkeys(("layout", "check", "form", "long_documents"), TEXT),
+        **dict.fromkeys(("path_column", "label_column", "split_column", "label_separator", "label_type"), _TEXT),
+        **dict.fromkeys(("source", "eos", "compression", "labels_file"), _TEXT),
+        **dict.fromkeys(("column_types", "fields"), Entries(TEXT)),
+        "seed": Plain((int,), low=-INT64_MAX),
+        "split": Plain((dict, NULL)),
+        "split_order": Items(TEXT),
+    },
+    is_open=True,
+)
 
 
 def inherited_flags(flags: argparse.Namespace) -> dict[str, Any]:
@@ -61,13 +82,20 @@ def inherited_flags(flags: argparse.Namespace) -> dict[str, Any]:
         DatasetError: the manifest is damaged.
     """
     storage = storage_for(flags.output)
-    if storage.stat(storage.join(flags.output, MANIFEST_NAME)) is None:
+    path = storage.join(flags.output, MANIFEST_NAME)
+    if storage.stat(path) is None:
         return {}
     options = open_dataset(flags.output).manifest.options
-    found = {name: options[name] for name in _SAME if name in options}
-    found |= {flag: value(options[name]) for name, flag, value in _OTHERS if name in options}
-    if options.get("split") is not None:
-        found["split"] = _split(options)
+    try:
+        _SCHEMA.check("options", options)
+        found = {name: options[name] for name in _SAME if name in options}
+        found |= {flag: value(options[name]) for name, flag, value in _OTHERS if name in options}
+        if options.get("split") is not None:
+            found["split"] = _split(options)
+    except (ValueError, UsageError) as error:
+        raise DatasetError(
+            f"{path}: the options of the conversion are not as they were written: {error}. {RESTORE}"
+        ) from None
     if isinstance(options.get("tokenizer"), Mapping):
         found["tokenizer"] = _tokenizer(flags.output, options["tokenizer"])
     if getattr(flags, "field", None):
@@ -77,11 +105,13 @@ def inherited_flags(flags: argparse.Namespace) -> dict[str, Any]:
 
 def _split(options: Mapping[str, Any]) -> SplitShares:
     shares: Mapping[str, str] = options["split"]
-    return SplitShares({name: Fraction(shares[name]) for name in options.get("split_order", shares)})
+    Entries(TEXT).check("options.split", shares)
+    if "split_order" in options and sorted(options["split_order"]) != sorted(shares):
+        raise ValueError("options.split_order has other names than options.split")
+    return SplitShares.parse(",".join(f"{name}={shares[name]}" for name in options.get("split_order", shares)))
 
 
 def _tokenizer(output: str, identity: Mapping[str, Any]) -> str:
     """Return the tokenizer in the notation of --tokenizer, with its file next to the shards."""
-    if not identity.get("file"):
-        return str(identity["name"])
-    return f"{identity['name']}:{storage_for(output).join(output, identity['file'])}"
+    name = identity.get("name", "")
+    return f"{name}:{storage_for(output).join(output, identity['file'])}" if identity.get("file") else str(name)

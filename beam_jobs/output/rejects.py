@@ -20,8 +20,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 
-from tpudata.errors import BadRecordError, CorruptionError
+from tpudata.errors import BadRecordError
 from tpudata.format.layout import REJECTS_FOLDER, is_listing_rejects, shard_stem
+from tpudata.format.reject_lines import whole_reject_lines
 from tpudata.format.shards.keys import Entries
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
@@ -123,11 +124,10 @@ def listed_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes
     """Return the lines of files in rejects/, each with the entry that it has; CorruptionError if one is damaged."""
     storage = storage_for(output)
     for name in names:
-        path, offset = storage.join(output, REJECTS_FOLDER, name), 0
-        with storage.open(path) as file:
-            for line in file:
-                yield line, _entry(line, path, offset)
-                offset += len(line)
+        for line in whole_reject_lines(storage.join(output, REJECTS_FOLDER, name)):
+            assert line.value is not None
+            entry = line.value.get("entry")
+            yield line.data, None if entry is None else bytes.fromhex(entry)
 
 
 def remove_listing_rejects(output: str, kept: Collection[str] = ()) -> None:
@@ -136,14 +136,6 @@ def remove_listing_rejects(output: str, kept: Collection[str] = ()) -> None:
     for name in listing_rejects(output):
         if name not in kept:
             storage.delete(storage.join(output, REJECTS_FOLDER, name))
-
-
-def _entry(line: bytes, path: str, offset: int) -> bytes | None:
-    try:
-        entry = json.loads(line).get("entry")
-        return None if entry is None else bytes.fromhex(entry)
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        raise CorruptionError(path, offset, "the line is not a rejected input as it was written") from None
 
 
 def reason_kind(reason: str) -> str:

@@ -10,6 +10,7 @@ neighbouring records: 16 at most, and about 1 MB, or a single one if a unit has 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,6 +31,7 @@ _RUN_BYTES_SHIFT = 20
 # Buckets are added up when this many are collected.
 _PENDING = 1 << 18
 _HASH_MASK = (1 << HASH_BITS) - 1
+_FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -165,6 +167,11 @@ class Tally:
         self.bytes += size
         high, low = (mine + theirs & _HASH_MASK for mine, theirs in zip(self._fingerprint, fingerprint, strict=True))
         self._fingerprint = high, low
+
+
+def is_fingerprint(text: str) -> bool:
+    """Return whether a text is the fingerprint of a set of inputs."""
+    return _FINGERPRINT.fullmatch(text) is not None
 
 
 def joined_fingerprint(one: str, other: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 from tests.helpers.digits import write_digits
 from tpudata.cli import main
 from tpudata.format import Feature, Manifest, Source, Split, encode_example, open_dataset, write_metadata, write_shard
+from tpudata.storage import LocalStorage
 
 
 def _json(folder: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> Any:
@@ -184,3 +185,15 @@ def test_a_damaged_record_is_named(tmp_path: Path, capsys: pytest.CaptureFixture
     shown = capsys.readouterr()
     assert shown.out == ""
     assert f"{shard} at byte 0: the checksum" in shown.err
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file of this system always fails")
+def test_a_disk_that_fails_is_one_line(
+    digits_dataset: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = LocalStorage.open
+    # Reading its first page is an EIO.
+    monkeypatch.setattr(LocalStorage, "open", lambda self, _: opened(self, "/proc/self/mem"))
+    assert main(["inspect", str(digits_dataset)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tpudata: error: /proc/self/mem could not be read: Input/output error")

@@ -50,6 +50,13 @@ def test_labels(written: Written) -> None:
         dataset.labels()
 
 
+def test_rejects_other_class_names_than_those_that_were_written(written: Written) -> None:
+    path = Path(written.path, "labels.txt")
+    path.write_text("".join(f"class {i}\n" for i in reversed(range(10))))
+    with pytest.raises(CorruptionError, match=rf"^{path} at byte 0: the class names are not those"):
+        open_dataset(written.path).labels()
+
+
 def test_labels_that_are_not_utf8_name_file_and_offset(written: Written) -> None:
     path = Path(written.path, "labels.txt")
     path.write_bytes(b"one\n\xff\xfe\n")

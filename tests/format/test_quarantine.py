@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import tpudata
 from tests.helpers.datasets import write_dataset, write_undecodable
+from tests.helpers.hostile import write_json
 from tpudata import CorruptionError, DatasetError, RecordSource, as_numpy, make_input_fn
 from tpudata.cli import main
 from tpudata.format import Feature, open_dataset
@@ -261,3 +262,43 @@ def test_every_changed_byte_of_the_list_is_found(tmp_path: Path, capsys: pytest.
         make_input_fn(str(folder), "train", training=True)
     assert main(["verify", str(folder)]) == 1
     assert "the checksum does not match the content" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([[0, 5, "a"], [3, 7, "b"]], "begins at 3, before the end 5"),
+        ([[4, 6, "a"], [0, 2, "b"]], "begins at 0, before the end 6"),
+        ([[5, 3, "a"]], "has no records"),
+        ([[3, 3, "a"]], "has no records"),
+        ([[-2, 3, "a"]], "not a number from 0"),
+        ([[0, 81, "a"]], "records up to 81 are skipped in .*, which has 80 records"),
+        ([[0, 2**63, "a"]], "not a number from 0"),
+        ([[0, 1]], "not a list of 3 values"),
+        ([[0, 1.0, "a"]], "not a whole number"),
+        ([[0, True, "a"]], "not a whole number"),
+        ({}, "not a list"),
+    ],
+    ids=str,
+)
+def test_rejects_ranges_that_no_run_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], records: Any, message: str
+) -> None:
+    folder = written(tmp_path / "dataset")
+    entry = open_dataset(str(folder)).manifest.split("train").shards[0]
+    value = {"crc32c": f"{entry.crc32c:08x}", "bytes": entry.bytes, "records": records}
+    path = folder / "index" / "quarantine.json"
+    write_json(path, {"version": 1, "checksum": "00000000", "shards": {entry.name: value}})
+    calls = (
+        lambda: RecordSource(str(folder), "train"),
+        lambda: make_input_fn(str(folder), "train", training=False),
+        lambda: open_dataset(str(folder)),
+    )
+    for call in calls:
+        with pytest.raises(CorruptionError, match=rf"^{path} at byte 0: .*{message}"):
+            call()
+    assert main(["verify", str(folder)]) == 1
+    assert str(path) in capsys.readouterr().out
+    # Nothing is damaged, so the list is removed.
+    assert quarantined(folder) == 0
+    assert len(RecordSource(str(folder), "train")) == RECORDS

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
+import os
 import re
 import shutil
 import subprocess
@@ -17,8 +19,9 @@ from PIL import Image
 from tests.helpers.datasets import encode_image, write_dataset, write_images
 from tests.helpers.label_maps import png_of
 from tests.helpers.sequences import write_sequences
+from tpudata import RecordSource, StorageError
 from tpudata.cli import main
-from tpudata.format import Feature
+from tpudata.format import Feature, open_dataset, write_metadata
 
 VOID = {"meta", "img", "rect", "line"}
 
@@ -263,3 +266,69 @@ def test_shows_label_maps_in_colours_next_to_their_pictures(tmp_path: Path) -> N
             assert shown.convert("RGB").getpixel((40, 40)) == (90, 90, 90)
     write_dataset(str(tmp_path / "odd"), {"train": [{"map": b"GIF89a"}]}, [label_map], layout="examples", shards=1)
     assert report(tmp_path / "odd").pictures == []
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "odd"),
+    [
+        (Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image"), b"picture", {}),
+        (Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image"), b"picture", {"image/encoded": 5}),
+        (Feature("image_raw", "bytes", "uint8", (1, 1, 3), "raw"), b"abc", {"image_raw": b"abcd"}),
+        (Feature("input_ids", "bytes", "int32", (2,), "raw"), bytes(8), {}),
+        (Feature("input_ids", "bytes", "int32", (2,), "raw"), bytes(8), {"input_ids": b"1"}),
+        (Feature("text", "bytes", "string", (), "utf8"), b"text", {"text": 7}),
+        (Feature("label", "int64", "int64", (), num_classes=2), 1, {"label": b"cat"}),
+    ],
+)
+def test_counts_records_that_do_not_match_the_manifest(
+    tmp_path: Path, feature: Feature, value: bytes | int, odd: dict[str, bytes | int]
+) -> None:
+    records = [{feature.name: value}] * 3 + [odd] * 2
+    folder = write_dataset(str(tmp_path / "dataset"), {"train": records}, [feature], layout="examples", shards=1)
+    assert "2 records that do not match the manifest" in report(Path(folder)).text
+
+
+def test_a_list_of_ids_without_values_may_be_absent(tmp_path: Path) -> None:
+    features = [Feature("input_ids", "int64", "int64", (None,))]
+    folder = write_dataset(
+        str(tmp_path / "dataset"), {"train": [{"input_ids": [5, 6]}, {}]}, features, layout="tokens", shards=1
+    )
+    assert "do not match" not in report(Path(folder)).text
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_documents_of_a_row_are_shown_apart(tmp_path: Path, packed: bool) -> None:
+    ids, segments = np.array([5, 6, 9, 7, 9, 0], "<i4"), np.array([1, 1, 1, 2, 2, 0], "<i4")
+    record = {"input_ids": ids.tobytes(), **({"segment_ids": segments.tobytes()} if packed else {})}
+    features = [Feature(name, "bytes", "int32", (6,), "raw") for name in record]
+    folder = write_dataset(str(tmp_path / "dataset"), {"train": [record]}, features, layout="packed", shards=1)
+    manifest = dataclasses.replace(open_dataset(folder).manifest, options={"tokenizer": {"name": "other", "eos_id": 9}})
+    write_metadata(folder, manifest)
+    texts = report(Path(folder)).text
+    assert "5 6 9\n⸻\n7 9" in texts
+    assert ("7 9\n⸻\n0" in texts) == (not packed)
+
+
+def test_rejects_a_damaged_list_of_rejects_and_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_dataset(
+        str(tmp_path / "dataset"), {"train": [{"n": 1}]}, [Feature("n", "int64", "int64")], layout="", shards=1
+    )
+    write_metadata(folder, dataclasses.replace(open_dataset(folder).manifest, rejected={"bad": 1}))
+    rejects = Path(folder, "rejects", "train-00000-of-00001.jsonl")
+    rejects.parent.mkdir()
+    rejects.write_text('{"source": "x", "offset": null}\n')
+    assert main(["report", folder, "--output", str(tmp_path / "report.html")]) == 1
+    assert f"{rejects} at byte 0: the line is not a rejected input" in capsys.readouterr().err
+    shard = Path(folder, "train-00000-of-00001.tfrecord")
+    shard.unlink()
+    os.mkfifo(shard)
+    for command in (
+        ["report", folder, "--output", str(tmp_path / "report.html")],
+        ["inspect", folder],
+        ["verify", folder],
+    ):
+        assert main(command) == 1
+        captured = capsys.readouterr()
+        assert f"{shard}: neither a file nor a folder" in captured.err + captured.out
+    with pytest.raises(StorageError, match="neither a file nor a folder"):
+        RecordSource(folder, "train")[0]

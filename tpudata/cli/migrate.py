@@ -49,6 +49,9 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _read(path: str) -> str:
+    if Path(path).exists() and not Path(path).is_file():
+        # Reading a pipe could wait for ever.
+        raise StorageError(f"{path}: cannot be read: not a file. Pass the path of a Python file.")
     try:
         with open(path, encoding="utf-8", newline="") as file:
             return file.read()

@@ -15,7 +15,7 @@ from tpudata.format.example.decode import decode_example
 from tpudata.format.example.wire import Value
 from tpudata.format.layout import LABELS_NAME, index_name
 from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard, Split
-from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine
+from tpudata.format.quarantine import Quarantine, read_quarantine
 from tpudata.format.shards.index import ShardIndex
 from tpudata.format.shards.indexed_records import read_indexed
 from tpudata.format.tfrecord.framing import read_records
@@ -83,7 +83,7 @@ class Dataset:
         An append that was killed just before its end leaves names that the manifest does not count; they are skipped.
 
         Raises:
-            CorruptionError: labels.txt is not UTF-8.
+            CorruptionError: labels.txt is not UTF-8, or has other names than it was written with.
             DatasetError: it has another number of names than the manifest.
         """
         if self.manifest.labels is None:
@@ -100,6 +100,10 @@ class Dataset:
             raise DatasetError(
                 f"{path} has {counted(len(names), 'name')}, the manifest counts"
                 f" {counted(self.manifest.labels, 'class', 'classes')}. {_RESTORE}"
+            )
+        if self.manifest.labels_crc32c is not None and not self._begins_with_labels(data):
+            raise CorruptionError(
+                path, 0, f"the class names are not those that the manifest has the checksum of. {_RESTORE}"
             )
         return names
 
@@ -147,8 +151,4 @@ def open_dataset(path: str) -> Dataset:
             f"{path} has no {MANIFEST_NAME}, so it is not a complete dataset. Name a folder that `tpudata convert` has finished."
         )
     manifest = Manifest.from_bytes(storage.read(manifest_path), manifest_path)
-    quarantine_path = storage.join(path, QUARANTINE_NAME)
-    if storage.stat(quarantine_path) is None:
-        return Dataset(path, manifest)
-    quarantine = Quarantine.from_bytes(storage.read(quarantine_path), quarantine_path)
-    return Dataset(path, manifest, quarantine=quarantine)
+    return Dataset(path, manifest, quarantine=read_quarantine(path, manifest))

@@ -29,7 +29,8 @@ PLAIN_SUFFIX, GZIP_SUFFIX = ".tfrecord", ".tfrecord.gz"
 SHARD_SUFFIXES = (PLAIN_SUFFIX, GZIP_SUFFIX)
 # No separator and no leading dot or dash: a name is never a path, a hidden file or a flag.
 _SPLIT = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-# At most ten million shards, so that a number never takes long to count to.
+# Numbers of shards have seven digits at most, so that one never takes long to count to.
+MOST_SHARDS = 10_000_000
 _SHARD = re.compile(rf"{_SPLIT}-([0-9]{{5,7}})-of-([0-9]{{5,7}})(\.tfrecord(?:\.gz)?)")
 # A conversion allows no dash in the name of a split, so this is never part of one.
 _APPEND = re.compile(r"-a([0-9]{3,})$")

@@ -15,6 +15,7 @@ Without this file, nothing is skipped.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -24,14 +25,24 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from tpudata.checked_json import CRC32C, TEXT, WHOLE, Entries, Items, Keys, Row, parse_json, shown
+from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError
 from tpudata.format.layout import INDEX_FOLDER
-from tpudata.format.manifest.manifest import Shard
+from tpudata.format.manifest.manifest import Manifest, Shard
+from tpudata.storage import storage_for
 
 QUARANTINE_NAME = f"{INDEX_FOLDER}/quarantine.json"
 _VERSION = 1
 _CHECKSUM = re.compile(rb'(?<=\n "checksum": ")[0-9a-f]{8}(?=",\n)')
 _NO_CHECKSUM = "00000000"
+_SCHEMA = Keys(
+    {
+        "version": WHOLE,
+        "checksum": CRC32C,
+        "shards": Entries(Keys({"crc32c": CRC32C, "bytes": WHOLE, "records": Items(Row((WHOLE, WHOLE, TEXT)))})),
+    }
+)
 _FIX = "Delete it, and run `tpudata verify --quarantine` again."
 
 
@@ -118,17 +129,23 @@ class Quarantine:
             path: path of the file, for messages.
 
         Raises:
-            CorruptionError: the file is damaged, or of another version.
+            CorruptionError: the file is damaged, or of another version, or skipped records overlap or do not ascend.
         """
         found = _CHECKSUM.search(data)
         zeroed = b"" if found is None else data[: found.start()] + _NO_CHECKSUM.encode() + data[found.end() :]
         if found is None or google_crc32c.value(zeroed) != int(found[0], 16):
             raise CorruptionError(path, 0, f"the checksum does not match the content. {_FIX}")
-        value = json.loads(data)
-        if value["version"] != _VERSION:
-            raise CorruptionError(
-                path, 0, f"quarantine of unknown version {value['version']} (expected {_VERSION}). {_FIX}"
-            )
+        try:
+            value = parse_json(data)
+            # Checked first: the keys and types below are those of this version.
+            version = value.get("version", _VERSION) if isinstance(value, dict) else _VERSION
+            if version != _VERSION:
+                raise ValueError(f"its version is unknown (got {shown(version)}, expected {_VERSION})")
+            _SCHEMA.check("", value)
+            for name, entry in value["shards"].items():
+                _check_ranges(f"shards[{name!r}].records", entry["records"])
+        except ValueError as error:
+            raise CorruptionError(path, 0, f"not a list of records in quarantine: {error}. {_FIX}") from None
         return cls(
             {
                 name: ShardQuarantine(
@@ -139,3 +156,47 @@ class Quarantine:
                 for name, entry in value["shards"].items()
             }
         )
+
+    def check(self, manifest: Manifest, path: str) -> None:
+        """Raise CorruptionError if a list goes beyond the records of its shard.
+
+        Args:
+            manifest: manifest of the dataset.
+            path: path of the file, for messages.
+        """
+        for split in manifest.splits.values():
+            for shard in split.shards:
+                found = self.of(shard).records
+                if found and found[-1].last > shard.records:
+                    raise CorruptionError(
+                        path,
+                        0,
+                        f"records up to {found[-1].last} are skipped in {shard.name}, which has"
+                        f" {counted(shard.records, 'record')}. {_FIX}",
+                    )
+
+
+def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
+    """Read and check the quarantine of a dataset; without the file, nothing is in quarantine.
+
+    Raises:
+        CorruptionError: the file is damaged.
+        StorageError: it cannot be read.
+    """
+    storage = storage_for(folder)
+    path = storage.join(folder, QUARANTINE_NAME)
+    if storage.stat(path) is None:
+        return Quarantine()
+    quarantine = Quarantine.from_bytes(storage.read(path), path)
+    quarantine.check(manifest, path)
+    return quarantine
+
+
+def _check_ranges(where: str, ranges: list[tuple[int, int, str]]) -> None:
+    """Raise ValueError unless [first, last) of skipped records ascend and do not overlap."""
+    for number, (first, last, _) in enumerate(ranges):
+        if first >= last:
+            raise ValueError(f"{where}[{number}] has no records (got {first} to {last})")
+    for number, ((_, last, _), (first, _, _)) in enumerate(itertools.pairwise(ranges), 1):
+        if first < last:
+            raise ValueError(f"{where}[{number}] begins at {first}, before the end {last} of the one before")

@@ -25,6 +25,8 @@ from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, masked_c
 from tpudata.storage import storage_for
 from tpudata.storage.local.errors import storage_error
 
+# Message of a check in the reader's graph.
+OTHER_RECORDS = "A file has other records than its index says."
 # Longer names would hide the message.
 _MOST_BYTES = 1000
 # Seconds that a search for a record unlike the others may take.
@@ -35,6 +37,7 @@ _NAMED = re.compile(r"passed to tpudata_(\w+) transformation")
 _DAMAGED = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 _UNPACKED = re.compile(r"inflate\(\) failed|Reading from zlib|incorrect data check|invalid \w+|unexpected end of")
 _CHANGED = re.compile(r"A file has fewer records than its index says|Excluding the header|Dataset was empty")
+_BEYOND = re.compile(r"pos -?\d+ out of range for string")
 _GCS_FAILED = re.compile(r": (Error executing an HTTP request: [^\n]*)\n\s*when reading (gs://[^\n]+)")
 _UNREADABLE = re.compile(r"transformation with iterator: \S+: ([^\n]+?); ([A-Z][^\n\[]+)")
 # Errors of the operating system by their text, which is all that TensorFlow passes on.
@@ -90,6 +93,9 @@ def read_error(text: str) -> TpudataError | None:
         return StorageError(f"{path} could not be read: {reason}. Check that it is there and may be read.")
     if _UNPACKED.search(text):
         return TpudataError(f"{where}: a compressed block does not unpack. {_fix(split)}")
+    # TensorFlow's for a record that would begin or end beyond its block.
+    if OTHER_RECORDS in text or _BEYOND.search(text):
+        return TpudataError(f"{where}: an index has other places of records than its shard. {_fix(split)}")
     if _CHANGED.search(text):
         return TpudataError(f"{where}: it has changed since it was opened. Make the input_fn again.")
     return None

@@ -94,8 +94,9 @@ def make_input_fn(
             its seed differs for each batch. On several hosts a batch has the host's rows.
         shuffle: None shuffles in training. False takes the records in the dataset's order, again and again. A number is the
             records in the shuffle window over all hosts; 1 permutes chunks only; the default is as many as fit 96 MiB as
-            stored, and at least 1,024. If all fit, an epoch is a true permutation. Otherwise chunks of 0.5 to 1 MB (of tokens 2 to
-            4 MB, of gzip at least 64 records) are permuted, and the records in a window over 32 places of that order.
+            stored, and at least 1,024 if these fit 1 GiB. If all fit, an epoch is a true permutation. Otherwise chunks of 0.5 to
+            1 MB (of tokens 2 to 4 MB, of gzip at least 64 records) are permuted, and the records in a window over 32 places of
+            that order.
         num_epochs: training ends after so many epochs, with the last whole batch; None for no end.
         seed: the same seed gives the same batches, with and without a cache; None draws one here, and logs it.
         cache: keeps decoded records, before `transform` and all random steps; with `crop`, images stay encoded. True for memory,

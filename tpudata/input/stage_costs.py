@@ -138,12 +138,12 @@ class Stages:
                     taken = int(element) if rows is None else rows
                     yield taken if left is None else min(taken, left)
                     left = None if left is None else max(0, left - taken)
-            except tf.errors.OpError as error:
+            except (tf.errors.OpError, UnicodeDecodeError) as error:
                 known = reader_error(error)
                 if known is not None:
                     raise known from error
-                # TensorFlow puts its own traceback after the message.
-                message = str(error.message).strip().splitlines()[0]
+                # TensorFlow puts its own traceback after the message, which Python cannot decode if it has a record.
+                message = str(error.message if isinstance(error, tf.errors.OpError) else error).strip().splitlines()[0]
                 raise DatasetError(f"{self._dataset.path}: no batch could be made: {message}") from error
 
 

@@ -6,16 +6,18 @@ import base64
 import html
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from tpudata.console.tables import bytes_text, count_text, counted
 from tpudata.format import Dataset
 from tpudata.format.layout import REJECTS_FOLDER
+from tpudata.format.reject_lines import whole_reject_lines
 from tpudata.report.charts import bars, histogram
-from tpudata.report.split_sample import SplitSample
+from tpudata.report.split_sample import SplitSample, Text
 from tpudata.storage import storage_for
 
 _SHOWN_CLASSES, _SHOWN_CHARACTERS, _SHOWN_REJECTS, _SHOWN_TOKENS = 30, 600, 5, 20
+# Between the documents of one row of tokens.
+_BETWEEN_DOCUMENTS = "\n⸻\n"
 _STYLE = """
 :root { --ink: #1c2733; --soft: #5b6b7b; --line: #dde4ea; --bar: #2f7ed8; --paper: #fff; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: #f4f7f9; margin: 0; }
@@ -115,6 +117,8 @@ def _split_parts(
     which = "all" if sample.read == sample.total else f"{count_text(sample.read)} of"
     yield f'<p class="note">From {which} {counted(sample.total, "record")}; the same ones in every report.</p>'
     yield from (f"<p>{html.escape(line)}</p>" for line in _repeated(sample))
+    if sample.misfits:
+        yield f"<p>{counted(sample.misfits, 'record')} that do not match the manifest; see <code>tpudata verify</code>.</p>"
     if sample.unreadable:
         yield f"<p>{counted(sample.unreadable, 'picture')} cannot be decoded; see <code>tpudata verify --decode</code>.</p>"
     if sample.pictures:
@@ -187,9 +191,10 @@ def _pictures(sample: SplitSample) -> Iterator[str]:
         yield f'<div class="class"><b>{html.escape(name)}</b>{images}</div>' if name else images
 
 
-def _shown(text: str | Sequence[int], decode: Callable[[Sequence[int]], str] | None) -> str:
+def _shown(text: Text, decode: Callable[[Sequence[int]], str] | None) -> str:
     if not isinstance(text, str):
-        text = decode(text) if decode is not None else " ".join(map(str, text))
+        documents = [decode(ids) if decode is not None else " ".join(map(str, ids)) for ids in text]
+        text = _BETWEEN_DOCUMENTS.join(documents)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
@@ -209,10 +214,9 @@ def _some_rejects(dataset: Dataset) -> list[list[str]]:
     if storage.stat(folder) is None:
         return rows
     for entry in storage.list(folder):
-        with storage.open(entry.path) as file:
-            for line in file:
-                value: dict[str, Any] = json.loads(line)
-                rows.append([str(value["source"]), str(value["reason"])])
-                if len(rows) == _SHOWN_REJECTS:
-                    return rows
+        for line in whole_reject_lines(entry.path):
+            assert line.value is not None
+            rows.append([line.value["source"], line.value["reason"]])
+            if len(rows) == _SHOWN_REJECTS:
+                return rows
     return rows

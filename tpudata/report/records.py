@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -13,13 +14,15 @@ from PIL import Image
 from tpudata.errors import TpudataError
 from tpudata.format import Dataset, Feature
 from tpudata.format.example.decode import decode_example
+from tpudata.format.verification.record_check import RecordCheck
 from tpudata.report.outline import Outlines, outline
-from tpudata.report.split_sample import SplitSample
+from tpudata.report.split_sample import SplitSample, Text
 from tpudata.source.example_decoder import decode_label_map
 
 _PICTURES_A_CLASS, _PICTURES, _TEXTS_A_CLASS, _TEXTS = 6, 120, 3, 12
 _THUMBNAIL = 96
-_TOKENS = "input_ids"
+_TOKENS, _SEGMENTS = "input_ids", "segment_ids"
+_Ids: TypeAlias = "np.ndarray[Any, Any]"
 _BROKEN = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError, TpudataError)
 
 
@@ -44,8 +47,12 @@ class RecordReader:
         self._text = next(
             (f for f in features.values() if f.encoding == "utf8" and not f.name.startswith("image/")), None
         )
-        self._tokens = features.get(_TOKENS)
-        self._segments = "segment_ids" in features
+        self._tokens, self._segments = features.get(_TOKENS), features.get(_SEGMENTS)
+        tokenizer = dataset.manifest.options.get("tokenizer")
+        self._eos_id = tokenizer.get("eos_id") if isinstance(tokenizer, dict) else None
+        used = (self._label, self._image, self._pixels, self._text, self._tokens, self._segments, *self._maps)
+        self._used = {feature.name: feature for feature in used if feature is not None}
+        self._check = RecordCheck(dataclasses.replace(dataset.manifest, features=tuple(self._used.values())))
 
     def add(self, data: bytes, found: SplitSample) -> tuple[bytes, bool]:
         """Add a record to the statistics.
@@ -57,8 +64,12 @@ class RecordReader:
         Returns:
             The digest of its content, and whether it is nearly the same as that of an earlier record.
         """
-        values = decode_example(data)
+        example = decode_example(data)
+        values = {name: example[name] for name in self._used if name in example}
         found.record_bytes.append(len(data))
+        if any(self._check.problems(values)):
+            found.misfits += 1
+            return _digest(data), False
         classes = self._classes(values)
         found.classes.update(classes)
         content: Any = data
@@ -91,18 +102,31 @@ class RecordReader:
 
     def _add_tokens(self, values: Mapping[str, Sequence[Any]], classes: Sequence[str], found: SplitSample) -> bytes:
         assert self._tokens is not None
-        ids = _integers(values[_TOKENS], self._tokens)
-        real = ids
-        if self._segments:
-            real = ids[: int(np.count_nonzero(_integers(values["segment_ids"], self._tokens)))]
+        # A list without values may be absent.
+        ids = _integers(values.get(_TOKENS, []), self._tokens)
+        real, segments = ids, None
+        if self._segments is not None:
+            segments = _integers(values.get(_SEGMENTS, []), self._segments)
+            segments = segments[: int(np.count_nonzero(segments))]
+            real = ids[: len(segments)]
         found.places += len(ids)
         found.lengths.append(len(real))
         found.tokens.update(real.tolist())
-        _add_text(real.tolist(), classes, found)
+        _add_text(self._documents(real, segments), classes, found)
         return ids.tobytes()
 
+    def _documents(self, ids: _Ids, segments: _Ids | None) -> list[list[int]]:
+        """Return the documents of a row: those of its segments, or else up to each end of a document."""
+        if segments is not None:
+            ends = np.flatnonzero(np.diff(segments)) + 1
+        elif self._eos_id is not None:
+            ends = np.flatnonzero(ids[:-1] == self._eos_id) + 1
+        else:
+            ends = np.array([], np.int64)
+        return [part.tolist() for part in np.split(ids, ends)]
 
-def _add_text(text: str | list[int], classes: Sequence[str], found: SplitSample) -> None:
+
+def _add_text(text: Text, classes: Sequence[str], found: SplitSample) -> None:
     name = classes[0] if classes else ""
     kept = found.texts.get(name, [])
     most = _TEXTS_A_CLASS if classes else _TEXTS
@@ -162,7 +186,7 @@ def _is_picture(feature: Feature) -> bool:
     return feature.is_image and feature.is_static and feature.shape[2] in (1, 3, 4)
 
 
-def _integers(values: Sequence[Any], feature: Feature) -> np.ndarray[Any, Any]:
+def _integers(values: Sequence[Any], feature: Feature) -> _Ids:
     if feature.encoding == "raw":
         return np.frombuffer(b"".join(values), np.dtype(feature.dtype).newbyteorder("<"))
     return np.asarray(values, np.int64)

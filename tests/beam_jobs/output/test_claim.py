@@ -243,11 +243,12 @@ def test_what_may_go_on_elsewhere_is_for_the_person_to_decide(source: Path, tmp_
     assert has_claim(str(tmp_path), other)
 
 
-def test_a_claim_that_is_none_is_left_alone(source: Path, tmp_path: Path) -> None:
-    (tmp_path / CLAIM_NAME).write_bytes(b"[1]")
+@pytest.mark.parametrize("data", [b"[1]", b"[" * 100_000], ids=["list", "deep"])
+def test_a_claim_that_is_none_is_left_alone(source: Path, tmp_path: Path, data: bytes) -> None:
+    (tmp_path / CLAIM_NAME).write_bytes(data)
     with pytest.raises(OutputError, match="not a claim that this version understands"):
         run(argv(source, str(tmp_path)))
-    assert (tmp_path / CLAIM_NAME).read_bytes() == b"[1]"
+    assert (tmp_path / CLAIM_NAME).read_bytes() == data
 
 
 def write(output: Path, split: str | Callable[[object], str], *, resume: bool = False) -> None:

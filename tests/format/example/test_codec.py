@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -162,13 +163,13 @@ UNKNOWN = st.one_of(
 
 @st.composite
 def odd_examples(draw: st.DrawFn) -> bytes:
-    """Examples with unpacked and mixed lists, unknown fields, swapped and repeated entries."""
+    """Examples with unpacked lists, unknown fields, swapped and repeated entries."""
     entries = []
     for _ in range(draw(st.integers(0, 4))):
         kind = draw(st.sampled_from((1, 2, 3)))
         values = b""
-        for _ in range(draw(st.integers(0, 4))):
-            packed = draw(st.booleans())
+        packed = draw(st.booleans())
+        for _ in range(draw(st.integers(0, 1 if packed and kind != 1 else 4))):
             if kind == 1:
                 values += block(1, draw(st.binary(max_size=5)))
             elif kind == 2:
@@ -203,18 +204,96 @@ def test_a_cut_example_is_corruption(features: dict[str, Any], data: st.DataObje
     assert (caught.value.path, caught.value.offset) == ("some.tfrecord", 77)
 
 
-@settings(max_examples=150)
-@given(FEATURES, st.data())
-def test_damaged_bytes_are_an_example_or_corruption(features: dict[str, Any], data: st.DataObject) -> None:
-    encoded = bytearray(encode_example(features))
+# What decode_example rejects although protobuf reads it, as TensorFlow's parser or protobuf's other one reads something else.
+NAMED = (
+    "a feature has several lists",
+    "packed values in several pieces",
+    "an entry of the map is not one key and one value",
+    "a group, which no Example has",
+    "a tag that is longer than needed",
+    "it is a tf.train.SequenceExample, of which only the context would be read",
+)
+
+
+def check_as_protobuf(data: bytes) -> None:
+    """Decode bytes as protobuf does, or reject what it rejects, or for a named reason."""
+    try:
+        expected = from_proto(tf.train.Example.FromString(data))
+    except DecodeError:
+        with pytest.raises(CorruptionError):
+            decode_example(data)
+        return
+    reason, found = "", {}
+    try:
+        found = decode_example(data)
+    except CorruptionError as error:
+        reason = error.reason.removeprefix("the record is not a tf.train.Example: ")
+    if reason:
+        assert reason in NAMED
+        return
+    # NaN equals nothing.
+    assert repr(found) == repr({name: expected[name] for name in found})
+    assert found.keys() == expected.keys()
+
+
+@settings(max_examples=250)
+@given(odd_examples() | FEATURES.map(encode_example), st.data())
+def test_damaged_bytes_are_read_as_protobuf_reads_them(example: bytes, data: st.DataObject) -> None:
+    encoded = bytearray(example)
     for _ in range(data.draw(st.integers(1, 4))):
         if encoded:
-            encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        decoded = decode_example(bytes(encoded))
-    except CorruptionError:
-        return
-    assert isinstance(decoded, dict)
+            place = data.draw(st.integers(0, len(encoded) - 1))
+            value = data.draw(st.sampled_from([*range(19), 0x53, 0x54, 0x7F, 0x80, 0x8A, 0xFF]) | st.integers(0, 255))
+            encoded[place : place + data.draw(st.integers(0, 1))] = bytes([value])
+    check_as_protobuf(bytes(encoded))
+
+
+INTS, FLOATS = block(3, block(1, b"\1\2")), block(2, block(1, struct.pack("<f", 1)))
+
+
+def example_of(feature: bytes) -> bytes:
+    return block(1, block(1, block(1, b"x") + block(2, feature)))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (example_of(INTS + INTS), NAMED[0]),
+        (example_of(INTS + FLOATS), NAMED[0]),
+        (example_of(INTS + FLOATS + INTS), NAMED[0]),
+        (example_of(block(3, block(1, b"\1\2") + block(1, b"\3"))), NAMED[1]),
+        (example_of(block(3, b"\x08\x01" + block(1, b"\2"))), NAMED[1]),
+        (block(1, block(1, block(1, b"x") + block(2, INTS) + block(2, INTS))), NAMED[2]),
+        (block(1, block(1, block(1, b"y") + block(1, b"x") + block(2, INTS))), NAMED[2]),
+        (block(1, block(1, block(1, b"x") + block(2, INTS) + block(9, b""))), NAMED[2]),
+        (example_of(INTS) + b"\x53\x08\x01\x54", NAMED[3]),
+        (example_of(INTS + b"\x53\x54"), NAMED[3]),
+        (b"\x8a\x00" + example_of(INTS)[1:], NAMED[4]),
+        (example_of(INTS) + block(2, b""), NAMED[5]),
+    ],
+)
+def test_rejects_by_name_what_parsers_differ_on(data: bytes, reason: str) -> None:
+    tf.train.Example.FromString(data)
+    with pytest.raises(CorruptionError, match=reason):
+        decode_example(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        example_of(block(2, block(1, b"\0\0") + block(1, b"\x80\x3f"))),
+        example_of(block(2, block(1, b"\0\0\0"))),
+        b"\x8a\x80\x80\x80\x80\x00" + example_of(INTS)[1:],
+        varint(2**29 << 3 | 2) + b"\0" + example_of(INTS),
+        example_of(INTS) + b"\x54",
+        example_of(block(3, block(1, b"\xff" * 10 + b"\1"))),
+    ],
+)
+def test_rejects_what_protobuf_rejects(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        tf.train.Example.FromString(data)
+    with pytest.raises(CorruptionError):
+        decode_example(data)
 
 
 # At every depth of an Example, anything.
@@ -228,6 +307,11 @@ ANY_BYTES = st.one_of(st.binary(max_size=60), st.builds(block, st.just(1), ANY_F
 @given(ANY_BYTES)
 @example(block(1, block(1, block(1, b"\xff") + block(2, b""))))
 @example(block(1, block(1, block(1, b"\xff" * 80) + block(2, b""))))
+def test_any_bytes_are_read_as_protobuf_reads_them(data: bytes) -> None:
+    check_as_protobuf(data)
+
+
+@given(ANY_BYTES)
 def test_any_bytes_are_an_example_or_corruption(data: bytes) -> None:
     found: Any
     try:

@@ -72,3 +72,18 @@ def test_static_shapes() -> None:
     assert Feature("x", "int64", "int64").is_static
     assert Feature("x", "int64", "int64", (3,)).is_static
     assert not Feature("x", "int64", "int64", (None,)).is_static
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "x\ud800"}, "its name is not UTF-8"),
+        ({"shape": (1,) * 33}, r"too many dimensions \(got 33, expected at most 32\)"),
+        ({"shape": (2**20, None, 2**12)}, "expected at most 2147483647"),
+        ({"dtype": "uint8", "encoding": "image", "kind": "bytes", "shape": (2**20, 2**20, 3)}, "expected at most"),
+        ({"num_classes": 2**62, "label_offset": 2**62}, "do not fit int64"),
+    ],
+)
+def test_rejects_what_no_record_can_hold(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(FeatureError, match=message):
+        Feature(**{"name": "x", "kind": "int64", "dtype": "int64", **changes})

@@ -313,3 +313,31 @@ def test_another_version_names_the_file() -> None:
     data = damaged(lambda value: value.update(format_version=99))
     with pytest.raises(DatasetError, match=r"^/some/manifest\.json: Manifest of another format version \(got 99"):
         Manifest.from_bytes(data, "/some/manifest.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"splits": {"train": Split((Shard(NAMES[0], 10**15, 100, 0),))}}, "too many records for its size"),
+        ({"splits": {"train": Split((Shard(NAMES[0], 7, 111, 0),))}}, "expected 16 bytes or more a record"),
+        (
+            {"splits": {name: Split((Shard(f"{name}-00000-of-9999999.tfrecord", 1, 16, 0),)) for name in ("a", "b")}},
+            "count too many shards",
+        ),
+        ({"appends": 2**31}, "appends is 2147483648"),
+        ({"options": {"label_offset": "1"}}, "options.label_offset is '1', not a whole number"),
+        ({"options": {"tokenizer": {"pad_id": -1}}}, "options.tokenizer.pad_id is -1"),
+        ({"options": {"a": float("inf")}}, "Infinity is not JSON"),
+        ({"options": {"a": json.loads("[" * 40 + "]" * 40)}}, "options is nested too deeply"),
+    ],
+)
+def test_rejects_on_disk_what_readers_cannot_use(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DatasetError, match=message) as caught:
+        Manifest.from_bytes(make(**changes).to_bytes(), "there/manifest.json")
+    assert str(caught.value).startswith("there/manifest.json: ")
+
+
+def test_rejects_shards_that_share_an_index() -> None:
+    shards = (Shard(NAMES[0], 3, 100, 0), Shard(f"{NAMES[0]}.gz", 3, 100, 0))
+    with pytest.raises(DatasetError, match="names a shard twice"):
+        make(splits={"train": Split(shards)})

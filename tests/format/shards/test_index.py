@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -94,9 +95,9 @@ def test_every_damaged_byte_and_every_cut_is_found() -> None:
     [
         (5, 2, 0, b"{}", "wrong length"),
         (3, 2, 2, b"{}", "wrong length"),
-        (3, 0, 0, b"{}", "blocks of 0 records"),
+        (3, 0, 0, b"{}", "3 records in blocks of 0"),
         (3, 2, 1, b"{}", "compression 1"),
-        (3, 2, 0, b"{]", "the summary is not JSON"),
+        (3, 2, 0, b"{]", "the summary is not JSON as it was written"),
     ],
 )
 def test_what_does_not_fit_is_found_though_the_checksum_does(
@@ -118,3 +119,37 @@ def test_a_summary_that_names_files_of_any_bytes() -> None:
     index = make([b"a"], summary={"é": "caf\udce9.png"})
     assert b'{"\xc3\xa9": "caf\\udce9.png"}' in index.to_bytes()
     assert ShardIndex.from_bytes(index.to_bytes(), "x.index").summary == {"é": "caf\udce9.png"}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "blocks", "shard_bytes", "message"),
+    [
+        ([1, 20, 40, 60], None, 60, "not contiguous from byte 0"),
+        ([0, 20, 30, 60], None, 60, "each with 16 bytes or more"),
+        ([0, 40, 20, 60], None, 60, "not contiguous"),
+        ([0, 20, 40, 60], None, 61, "the records end at byte 60 of 61"),
+        ([0, 20, 40, 2**63], None, 60, "beyond"),
+        ([0, 20, 40, 2**64 - 1], None, 2**64 - 1, "beyond"),
+        ([0, 20, 40, 60], [0, 30, 20], 20, "do not ascend from byte 0 to 20"),
+        ([0, 20, 40, 60], [0, 0, 20], 20, "do not ascend"),
+        ([0, 20, 40, 60], [0, 10, 2**63], 20, "beyond"),
+        ([0, 20, 40, 10**9], [0, 10, 20], 20, "smaller than gzip can make it"),
+    ],
+)
+def test_rejects_offsets_that_do_not_fill_the_shard(
+    offsets: list[int], blocks: list[int] | None, shard_bytes: int, message: str
+) -> None:
+    packed = None if blocks is None else np.array(blocks, np.uint64)
+    index = ShardIndex(np.array(offsets, np.uint64), np.zeros(2, np.uint32), 2, shard_bytes, 0, packed, {})
+    with pytest.raises(CorruptionError, match=rf"^x\.index at byte 0: .*{message}"):
+        ShardIndex.from_bytes(index.to_bytes(), "x.index")
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [[1], "x", {"a": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}, {"a": float("inf")}],
+)
+def test_rejects_summaries_of_another_kind(summary: Any) -> None:
+    index = ShardIndex(np.array([0, 20], np.uint64), np.zeros(1, np.uint32), 2, 20, 0, None, summary)
+    with pytest.raises(CorruptionError, match="the summary is not JSON as it was written"):
+        ShardIndex.from_bytes(index.to_bytes(), "x.index")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -16,6 +18,7 @@ from tpudata.errors import StorageError
 from tpudata.storage import Entry, LocalStorage, storage_for
 
 STORAGE = LocalStorage()
+_EIO = "^/proc/self/mem could not be read: Input/output error"
 
 
 def names(folder: Path) -> list[str]:
@@ -404,3 +407,44 @@ def test_a_scan_lists_the_same_in_the_order_of_stores(tmp_path: Path) -> None:
     assert sorted(found) == STORAGE.list(str(tmp_path))
     with pytest.raises(StorageError, match="nothing could not be listed"):
         next(STORAGE.scan(str(tmp_path / "nothing")))
+
+
+@pytest.mark.parametrize("kind", ["fifo", "socket", "device"])
+def test_rejects_a_pipe_a_socket_and_a_device_at_once(tmp_path: Path, kind: str) -> None:
+    path = str(tmp_path / "pipe")
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path)
+    else:
+        path = "/dev/zero"
+    calls: list[Callable[[], object]] = [
+        lambda: STORAGE.read(path),
+        lambda: STORAGE.read(path, 10),
+        lambda: STORAGE.read_range(path, 0, 10),
+        lambda: STORAGE.open(path),
+        lambda: STORAGE.stat(path),
+    ]
+    STORAGE.expect(path, 0, 10)
+    for call in calls:
+        with pytest.raises(StorageError, match=f"^{path}: neither a file nor a folder"):
+            call()
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file of this system always fails")
+def test_a_disk_that_fails_while_a_file_is_read_is_named() -> None:
+    # Its first page is never mapped, so that reading it is an EIO.
+    path = "/proc/self/mem"
+    reads: list[Callable[[BinaryIO], object]] = [
+        lambda file: file.read(10),
+        lambda file: file.read(),
+        lambda file: file.readline(),
+    ]
+    for read in reads:
+        with STORAGE.open(path) as opened, pytest.raises(StorageError, match=_EIO):
+            read(opened)
+    calls: list[Callable[[], object]] = [lambda: STORAGE.read(path), lambda: STORAGE.read_range(path, 0, 1)]
+    for call in calls:
+        with pytest.raises(StorageError, match=_EIO):
+            call()

@@ -1,6 +1,14 @@
-"""Decoding of a `tf.train.Example`: everything that a protobuf parser accepts.
+"""Decoding of a `tf.train.Example`, to the values that a protobuf parser gives.
 
 That is packed and unpacked lists, fields in any order, unknown fields, and for a repeated key the last entry.
+
+Some messages no writer of Examples makes, and parsers differ on: protobuf merges their parts or skips them, TensorFlow's
+`parse_example` reads the first part or none. They are errors here:
+
+- a Feature with several lists, and a list with packed values in several pieces;
+- an entry of the map with two keys, two values, or other fields;
+- groups, and tags that are longer than needed;
+- a `tf.train.SequenceExample` with feature lists, of which both would read only the context.
 """
 
 from __future__ import annotations
@@ -22,6 +30,8 @@ from tpudata.format.example.wire import (
     read_varint,
 )
 
+# Field of a SequenceExample, whose first field is its context.
+_FEATURE_LISTS = 2
 # Longest map entry whose content is cached.
 _SHORT_ENTRY = 64
 
@@ -44,7 +54,11 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
     try:
         # A view copies an image once, at the leaf, instead of at each level.
         for number, wire, body in fields(memoryview(data)):
-            if (number, wire) != (1, LENGTH):
+            if wire != LENGTH:
+                continue
+            if number == _FEATURE_LISTS:
+                raise ValueError("it is a tf.train.SequenceExample, of which only the context would be read")
+            if number != 1:
                 continue
             for inner_number, inner_wire, entry in fields(body):
                 if (inner_number, inner_wire) != (1, LENGTH):
@@ -60,13 +74,17 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
 
 
 def _parse_entry(entry: memoryview) -> tuple[str, Value]:
-    name, value = "", memoryview(b"")
+    key: memoryview | None = None
+    value: memoryview | None = None
     for number, wire, body in fields(entry):
-        if wire == LENGTH and number == 1:
-            name = str(body, "utf-8")
-        elif wire == LENGTH and number == 2:
+        if (number, wire) == (1, LENGTH) and key is None:
+            key = body
+        elif (number, wire) == (2, LENGTH) and value is None:
             value = body
-    return name, _parse_feature(value)
+        else:
+            raise ValueError("an entry of the map is not one key and one value")
+    name = "" if key is None else str(key, "utf-8")
+    return name, [] if value is None else _parse_feature(value)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -76,25 +94,45 @@ def _parse_short_entry(entry: bytes) -> tuple[str, Value]:
 
 
 def _parse_feature(data: memoryview) -> Value:
-    result: Value = []
+    result: Value | None = None
     for number, wire, body in fields(data):
-        if wire != LENGTH:
+        if wire != LENGTH or number not in (BYTES_LIST, FLOAT_LIST, INT64_LIST):
             continue
+        if result is not None:
+            raise ValueError("a feature has several lists")
         if number == BYTES_LIST:
             result = [bytes(item) for inner, kind, item in fields(body) if (inner, kind) == (1, LENGTH)]
         elif number == FLOAT_LIST:
-            packed = b"".join(item for inner, kind, item in fields(body) if inner == 1 and kind in (LENGTH, FIXED32))
+            packed = b"".join(_pieces(body, FIXED32))
+            if len(packed) % 4:
+                raise ValueError(f"floats in {len(packed)} bytes")
             result = list(struct.unpack(f"<{len(packed) // 4}f", packed))
-        elif number == INT64_LIST:
+        else:
             result = _parse_ints(body)
-    return result
+    return [] if result is None else result
+
+
+def _pieces(body: memoryview, single: int) -> list[memoryview]:
+    """Return the values of a list: one packed piece, or a piece for each value.
+
+    Args:
+        body: the list's message.
+        single: wire type of a value that is not packed.
+    """
+    pieces: list[memoryview] = []
+    is_packed = False
+    for number, wire, item in fields(body):
+        if number == 1 and wire in (LENGTH, single):
+            if pieces and (is_packed or wire == LENGTH):
+                raise ValueError("packed values in several pieces")
+            is_packed = wire == LENGTH
+            pieces.append(item)
+    return pieces
 
 
 def _parse_ints(body: memoryview) -> list[int]:
     values: list[int] = []
-    for number, wire, item in fields(body):
-        if number != 1 or wire not in (LENGTH, VARINT):
-            continue
+    for item in _pieces(body, VARINT):
         position = 0
         while position < len(item):
             value, position = read_varint(item, position)

@@ -20,19 +20,29 @@ BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
 # Parsers of protocol buffers reject larger messages.
 MAX_EXAMPLE_BYTES = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+_START_GROUP, _END_GROUP = 3, 4
+_MOST_FIELDS = 2**29 - 1
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
-    """Yield (field number, wire type, payload) of a message; a varint's payload is its own bytes."""
+    """Yield (field number, wire type, payload) of a message; a varint's payload is its own bytes.
+
+    Raises:
+        ValueError: the bytes are no message, or have a group, which no Example has, or a tag that is longer than needed, which
+            TensorFlow's parser takes for an unknown field.
+        IndexError: they end inside a field.
+    """
     position, end = 0, len(data)
     while position < end:
         tag = data[position]
         position += 1
         if tag >= 0x80:
             tag, position = read_varint(data, position - 1)
+            if not data[position - 1]:
+                raise ValueError("a tag that is longer than needed")
         number, wire = tag >> 3, tag & 7
-        if number == 0:
-            raise ValueError("field number 0")
+        if not 0 < number <= _MOST_FIELDS:
+            raise ValueError(f"field number {number}")
         if wire == LENGTH:
             size = data[position]
             position += 1
@@ -42,6 +52,8 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
             size = read_varint(data, position)[1] - position
         elif wire in (FIXED32, FIXED64):
             size = 4 if wire == FIXED32 else 8
+        elif wire in (_START_GROUP, _END_GROUP):
+            raise ValueError("a group, which no Example has")
         else:
             raise ValueError(f"wire type {wire}")
         if size > end - position:

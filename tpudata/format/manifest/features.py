@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from typing import Any
 
+from tpudata.checked_json import INT64_MAX
 from tpudata.errors import FeatureError
+from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
 
 KINDS = ("bytes", "int64", "float")
 _DTYPES: dict[str | None, dict[str, tuple[str, ...]]] = {
@@ -16,6 +19,8 @@ _DTYPES: dict[str | None, dict[str, tuple[str, ...]]] = {
     "raw": {"bytes": ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64")},
     "utf8": {"bytes": ("string",)},
 }
+# Least that numpy allows; an image compresses, other values do not.
+_MOST_DIMENSIONS, _MOST_PIXELS = 32, 2**40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +79,29 @@ class Feature:
         if self.is_label_map and self.num_classes is not None:
             raise FeatureError(
                 f"Feature {self.name!r}: num_classes is for labels of records (got {self.num_classes}). Omit it for a label map."
+            )
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """Raise FeatureError if no record could hold the feature, or no reader its numbers."""
+        try:
+            self.name.encode()
+        except UnicodeEncodeError:
+            raise FeatureError(f"Feature {self.name!r}: its name is not UTF-8. Rename it.") from None
+        if len(self.shape) > _MOST_DIMENSIONS:
+            raise FeatureError(
+                f"Feature {self.name!r}: too many dimensions (got {len(self.shape)}, expected at most {_MOST_DIMENSIONS})."
+                " Flatten it."
+            )
+        most = _MOST_PIXELS if self.is_image_file else MAX_EXAMPLE_BYTES
+        values = math.prod(size for size in self.shape if size)
+        if values > most:
+            raise FeatureError(
+                f"Feature {self.name!r}: shape {self.shape} has {values} values (expected at most {most}). Store less in a record."
+            )
+        if self.label_offset < 0 or not 0 <= self.label_offset + (self.num_classes or 0) <= INT64_MAX:
+            raise FeatureError(
+                f"Feature {self.name!r}: {self.num_classes} classes from {self.label_offset} on do not fit int64. Pass fewer."
             )
 
     @property

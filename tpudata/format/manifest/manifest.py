@@ -34,17 +34,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import google_crc32c
 
+from tpudata.checked_json import INT64_MAX, parse_json
+from tpudata.console.tables import counted
 from tpudata.errors import DatasetError
-from tpudata.format.layout import is_listing_rejects, is_split_name
+from tpudata.format.layout import MOST_SHARDS, is_listing_rejects, is_split_name, place_of, prefix_of, shard_stem
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.json_check import check_manifest_json
 from tpudata.format.manifest.parts import RESTORE, Shard, Source, Split
-from tpudata.format.tfrecord.gzip_blocks import GZIP
+from tpudata.format.tfrecord.framing import FRAME_BYTES
+from tpudata.format.tfrecord.gzip_blocks import GZIP, MOST_RATIO
 
 __all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "checksum_fits"]
 
@@ -96,9 +99,12 @@ class Manifest:
                 raise DatasetError(
                     f"Split {name!r}: invalid name (expected letters, digits and _.-, the first no dot or dash). {RESTORE}"
                 )
-        names = [shard.name for split in self.splits.values() for shard in split.shards]
-        if len(set(names)) != len(names):
+        shards = list(_all_shards(self.splits.values()))
+        # Shards whose names differ in their ending alone would share an index.
+        if len({shard_stem(shard.name) for shard in shards}) != len(shards):
             raise DatasetError(f"The manifest names a shard twice. {RESTORE}")
+        if sum(shard.records for shard in shards) > INT64_MAX or sum(shard.bytes for shard in shards) > INT64_MAX:
+            raise DatasetError(f"The manifest counts more than 2**63 - 1 records or bytes. {RESTORE}")
         if len({feature.name for feature in self.features}) != len(self.features):
             raise DatasetError(f"The manifest names a feature twice. {RESTORE}")
         for name in self.rejects:
@@ -188,13 +194,13 @@ class Manifest:
             DatasetError: not a manifest (names the wrong field), or one of another format version.
         """
         try:
-            value = json.loads(data)
+            value = parse_json(data)
             # Checked first: the keys and types below are those of this version.
             if isinstance(value, dict) and isinstance(value.get("format_version"), int):
                 _check_version(value["format_version"])
             check_manifest_json(value)
             labels_crc32c = value.get("labels_crc32c")
-            return cls(
+            manifest = cls(
                 format_version=value["format_version"],
                 created_by=value["created_by"],
                 layout=value["layout"],
@@ -215,13 +221,14 @@ class Manifest:
                 dali_index=value.get("dali_index", False),
                 warnings=value.get("warnings", {}),
             )
+            _check_shards(manifest)
         except DatasetError as error:
             raise DatasetError(f"{path}: {error}") from None
-        except (ValueError, RecursionError) as error:
-            reason = "its JSON is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        except ValueError as error:
             raise DatasetError(
-                f"{path}: not a manifest: {reason}. Restore the file, or convert the dataset again."
+                f"{path}: not a manifest: {error}. Restore the file, or convert the dataset again."
             ) from None
+        return manifest
 
 
 def checksum_fits(data: bytes) -> bool | None:
@@ -239,6 +246,32 @@ def _check_version(version: int) -> None:
             f"Manifest of another format version (got {version}, expected {FORMAT_VERSION}). Read it with the tpudata"
             " that wrote it, or convert again."
         )
+
+
+def _check_shards(manifest: Manifest) -> None:
+    """Check the shards of a manifest that was read, so that no reader makes room for records that cannot be there.
+
+    Raises:
+        DatasetError: a shard has more records than fit its bytes, or names count more shards than a dataset may have.
+    """
+    most = 1 if manifest.compression is None else MOST_RATIO
+    planned: dict[str, int] = {}
+    for shard in _all_shards(manifest.splits.values()):
+        if shard.records * FRAME_BYTES > shard.bytes * most:
+            raise DatasetError(
+                f"Shard {shard.name}: too many records for its size (got {counted(shard.records, 'record')} in {shard.bytes} bytes,"
+                f" expected {FRAME_BYTES} bytes or more a record). {RESTORE}"
+            )
+        prefix, (_, count) = prefix_of(shard.name), place_of(shard.name)
+        planned[prefix] = max(planned.get(prefix, 0), count)
+    if sum(planned.values()) > MOST_SHARDS:
+        raise DatasetError(
+            f"The names of shards count too many shards (got {sum(planned.values())}, expected at most {MOST_SHARDS}). {RESTORE}"
+        )
+
+
+def _all_shards(splits: Iterable[Split]) -> Iterable[Shard]:
+    return (shard for split in splits for shard in split.shards)
 
 
 def _split_to_json(split: Split) -> dict[str, Any]:

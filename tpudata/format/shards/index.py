@@ -35,13 +35,16 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from tpudata.console.tables import counted
+from tpudata.checked_json import INT64_MAX, Anything, Plain, parse_json
+from tpudata.console.tables import count_text, counted
 from tpudata.errors import CorruptionError
-from tpudata.format.tfrecord.gzip_blocks import GZIP
+from tpudata.format.tfrecord.framing import FRAME_BYTES
+from tpudata.format.tfrecord.gzip_blocks import GZIP, MOST_RATIO
 from tpudata.format.tfrecord.record_writer import Written
 
 MAGIC = b"TPUDIDX2"
 _ANY_MAGIC = b"TPUDIDX"
+_RESTORE = "Restore the file, or convert the dataset again."
 _COMPRESSIONS: dict[int, str | None] = {0: None, 2: GZIP}
 # Readers take and check a block at once: it is large enough that the checksum's cost per record vanishes, and small enough that a
 # few blocks of 100 kB images fit a buffer.
@@ -134,14 +137,14 @@ class ShardIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> ShardIndex:
-        """Parse what `to_bytes` wrote.
+        """Parse what `to_bytes` wrote, and check that records and blocks are contiguous and fill the file.
 
         Args:
             data: the file's bytes.
             path: path of the file, for messages.
 
         Raises:
-            CorruptionError: the bytes are not a whole index, or one of another layout.
+            CorruptionError: the bytes are not a whole index, or one of another layout, or no shard can have these offsets.
         """
         if data.startswith(_ANY_MAGIC) and not data.startswith(MAGIC):
             raise CorruptionError(
@@ -155,8 +158,8 @@ class ShardIndex:
         if google_crc32c.value(body) != crc:
             raise CorruptionError(path, 0, "the checksum of the index does not match")
         _, records, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
-        if not block_records or compression not in _COMPRESSIONS:
-            found = f"blocks of {counted(block_records, 'record')}, compression {compression}"
+        if not records or not block_records or compression not in _COMPRESSIONS:
+            found = f"{counted(records, 'record')} in blocks of {count_text(block_records)}, compression {compression}"
             raise CorruptionError(path, 0, f"{found}: this tpudata writes no such index. Convert the dataset again")
         blocks, packed = -(-records // block_records), _COMPRESSIONS[compression] is not None
         expected = _HEAD.size + 8 * (records + 1) + 4 * blocks + 8 * (blocks + 1) * packed + summary_bytes
@@ -169,7 +172,38 @@ class ShardIndex:
         place = _HEAD.size + offsets.nbytes + block_crc32c.nbytes
         block_offsets = np.frombuffer(body, "<u8", blocks + 1, place) if packed else None
         try:
-            summary = json.loads(body[len(body) - summary_bytes :])
+            _check_offsets(offsets, block_offsets, block_records, shard_bytes)
         except ValueError as error:
-            raise CorruptionError(path, len(body) - summary_bytes, f"the summary is not JSON: {error}") from None
+            raise CorruptionError(path, 0, f"not the index of a shard: {error}. {_RESTORE}") from None
+        try:
+            summary = parse_json(body[len(body) - summary_bytes :])
+            Plain((dict,)).check("it", summary)
+            Anything().check("it", summary)
+        except ValueError as error:
+            reason = f"the summary is not JSON as it was written: {error}. {_RESTORE}"
+            raise CorruptionError(path, len(body) - summary_bytes, reason) from None
         return cls(offsets, block_crc32c, block_records, shard_bytes, shard_crc32c, block_offsets, summary)
+
+
+def _check_offsets(
+    offsets: npt.NDArray[np.uint64], block_offsets: npt.NDArray[np.uint64] | None, block_records: int, shard_bytes: int
+) -> None:
+    """Check the offsets in an index; ValueError unless they ascend from 0 to the end."""
+    if shard_bytes > INT64_MAX or offsets.max() > INT64_MAX:
+        raise ValueError("an offset is beyond 2**63 - 1")
+    ends = offsets.astype(np.int64)
+    if ends[0] != 0 or (np.diff(ends) < FRAME_BYTES).any():
+        raise ValueError(f"the records are not contiguous from byte 0 on, each with {FRAME_BYTES} bytes or more")
+    if block_offsets is None:
+        if ends[-1] != shard_bytes:
+            raise ValueError(f"the records end at byte {ends[-1]} of {shard_bytes}")
+        return
+    if block_offsets.max() > INT64_MAX:
+        raise ValueError("an offset is beyond 2**63 - 1")
+    packed = block_offsets.astype(np.int64)
+    if packed[0] != 0 or packed[-1] != shard_bytes or (np.diff(packed) <= 0).any():
+        raise ValueError(f"the blocks do not ascend from byte 0 to {shard_bytes}")
+    # A reader makes room for what a block unpacks to.
+    unpacked = np.diff(np.append(ends[:-1:block_records], ends[-1]))
+    if (unpacked // MOST_RATIO > np.diff(packed)).any():
+        raise ValueError("a block is smaller than gzip can make it")

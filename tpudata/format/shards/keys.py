@@ -88,7 +88,12 @@ class ShardKeys:
             raise CorruptionError(
                 path, len(body), f"wrong length (expected {counted(count, 'entry', 'entries')} before its checksum)"
             )
-        return cls(np.frombuffer(body, ENTRY, count, _HEAD.size), shard_crc32c)
+        entries = np.frombuffer(body, ENTRY, count, _HEAD.size)
+        if not _are_entries(entries):
+            raise CorruptionError(
+                path, _HEAD.size, "the entries are not as they were written: ascending, each 0 or 1 at its end"
+            )
+        return cls(entries, shard_crc32c)
 
     def check(self, shard: Shard, path: str, *, one_to_one: bool = True) -> None:
         """Raise CorruptionError if these are not the keys of `shard`.
@@ -106,3 +111,11 @@ class ShardKeys:
                 f"the keys of another shard: {counted(self.records, 'record')}, checksum {self.shard_crc32c:08x}; the manifest says"
                 f" {counted(shard.records, 'record')}, checksum {shard.crc32c:08x}",
             )
+
+
+def _are_entries(entries: Entries) -> bool:
+    """Return whether entries ascend, and each is of a record or a rejected input."""
+    words = entries.view(">u8").reshape(-1, 2)
+    keys, states = words[:, 0], words[:, 1]
+    ascends = (keys[1:] > keys[:-1]) | ((keys[1:] == keys[:-1]) & (states[1:] >= states[:-1]))
+    return bool(ascends.all() and ((states & 0xFF) <= REJECTED[0]).all())

@@ -24,7 +24,7 @@ import google_crc32c
 from tpudata.errors import CorruptionError
 from tpudata.storage import storage_for
 
-HEADER_BYTES = 12
+LENGTH_BYTES, HEADER_BYTES = 8, 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 # For messages with an offset in a compressed file, which is one in the unpacked stream, as in TensorFlow.

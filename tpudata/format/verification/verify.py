@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Generator, Iterator
 
 import google_crc32c
@@ -23,7 +22,8 @@ from tpudata.format.layout import (
 )
 from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard, checksum_fits
 from tpudata.format.metadata import metadata_names_of
-from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine
+from tpudata.format.quarantine import QUARANTINE_NAME, read_quarantine
+from tpudata.format.reject_lines import reject_lines
 from tpudata.format.shards.keys import ShardKeys
 from tpudata.format.tokenizer_file import tokenizer_file
 from tpudata.format.verification.defect import Defect
@@ -76,7 +76,7 @@ def verify(
     yield from _metadata(folder, manifest)
     yield from _too_much(folder, manifest, shards)
     yield from _rejects(folder, manifest)
-    yield from _quarantine(folder, shards)
+    yield from _quarantine(folder, manifest, shards)
     if manifest.keys:
         yield from _keys(folder, manifest, shards)
     yield from shard_defects(ShardCheck(folder, manifest, example_check), shards, workers, progress)
@@ -182,14 +182,11 @@ def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[
             yield Defect(entry.path, None, "should not be there: the manifest lists no shard of this name")
 
 
-def _quarantine(folder: str, shards: list[Shard]) -> Iterator[Defect]:
+def _quarantine(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
     """Yield the defects of the list of records that readers skip."""
-    storage = storage_for(folder)
-    path = storage.join(folder, QUARANTINE_NAME)
-    if storage.stat(path) is None:
-        return
+    path = storage_for(folder).join(folder, QUARANTINE_NAME)
     try:
-        found = Quarantine.from_bytes(storage.read(path), path)
+        found = read_quarantine(folder, manifest)
     except CorruptionError as error:
         yield Defect(path, error.offset, error.reason)
         return
@@ -229,22 +226,11 @@ def _rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     storage = storage_for(folder)
     listed = 0
     for entry in _listed(folder, REJECTS_FOLDER):
-        offset = 0
-        with storage.open(entry.path) as file:
-            for line in file:
-                listed += 1
-                if not _is_reject(line):
-                    yield Defect(entry.path, offset, "the line is not a JSON object with source, offset and reason")
-                offset += len(line)
+        for line in reject_lines(entry.path):
+            listed += 1
+            if line.value is None:
+                yield Defect(entry.path, line.offset, line.problem)
     due = sum(manifest.rejected.values())
     if listed != due:
         path = storage.join(folder, REJECTS_FOLDER)
         yield Defect(path, None, f"lists {listed} rejected inputs, the manifest counts {due}")
-
-
-def _is_reject(line: bytes) -> bool:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and {"source", "offset", "reason"} <= value.keys() and line.endswith(b"\n")

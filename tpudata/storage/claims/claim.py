@@ -11,11 +11,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import socket
 import time
 import uuid
 from collections.abc import Mapping
 
+from tpudata.checked_json import INT64_MAX, NULL, TEXT, WHOLE, Entries, Keys, Plain, parse_json
 from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage import storage_for
 from tpudata.storage.claims.process_identity import birth_of, machine_identity
@@ -25,6 +27,12 @@ CLAIM_NAME = f"{TEMPORARY_PREFIX}claim"
 # What a run ends with: its process, which rewrites the claim; a pipeline of its process, which does not; or a submitted job, which
 # may continue without the process that started it.
 PROCESS, PIPELINE, JOB = "process", "pipeline", "job"
+_ENDS = Plain((str,), pattern=re.compile(f"{PROCESS}|{PIPELINE}|{JOB}"), words=f"{PROCESS}, {PIPELINE} or {JOB}")
+_SCHEMA = Keys(
+    {"run": TEXT, "ends_with": _ENDS, "host": TEXT, "pid": WHOLE, "machine": TEXT, "birth": TEXT, "started": TEXT},
+    {"beat": Plain((int,), high=INT64_MAX - 1), "job": Plain((dict, NULL))},
+)
+_JOB = Keys({"id": TEXT, "where": TEXT}, is_open=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +73,14 @@ class Claim:
     def from_bytes(cls, data: bytes) -> Claim | None:
         """Return the claim in a file, or None if this version does not understand it."""
         try:
-            claim = cls(**json.loads(data))
-            is_job = claim.job is None or {"id", "where"} <= claim.job.keys()
-            return claim if isinstance(claim.run, str) and is_job else None
-        except (ValueError, TypeError, AttributeError):
+            value = parse_json(data)
+            _SCHEMA.check("", value)
+            if value.get("job") is not None:
+                Entries(Plain((str, NULL))).check("job", value["job"])
+                _JOB.check("job", value["job"])
+        except ValueError:
             return None
+        return cls(**value)
 
     def to_bytes(self) -> bytes:
         """Return the content of the claim's file."""

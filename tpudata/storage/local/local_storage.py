@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import io
 import mmap
 import operator
 import os
@@ -13,12 +15,16 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
-from tpudata.storage.interface import Entry
+from tpudata.errors import StorageError
+from tpudata.storage.interface import Entry, not_a_file
 from tpudata.storage.local.errors import WRITTEN, named, storage_error
 from tpudata.storage.local.listing import cut_names, names_in
 from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 # Temporary files begin with a dot, so that no glob such as `train-*` sees them.
 TEMPORARY_PREFIX = ".tpudata-"
@@ -75,7 +81,7 @@ class LocalStorage:
         """Return a whole file."""
         # As few system calls as possible: for a file of 100 kB, Python's file objects cost a fifth more.
         try:
-            descriptor = os.open(path, os.O_RDONLY)
+            descriptor = _opened(path)
             try:
                 if size is None:
                     size = os.fstat(descriptor).st_size
@@ -92,7 +98,7 @@ class LocalStorage:
         """Return `length` bytes from `offset`; fewer only at the end of the file."""
         del is_checked  # Disks have checksums.
         try:
-            descriptor = os.open(path, os.O_RDONLY)
+            descriptor = _opened(path)
             try:
                 data = os.pread(descriptor, length, offset)
                 if len(data) < length:
@@ -109,8 +115,8 @@ class LocalStorage:
         # Not available on every system.
         if not hasattr(os, "posix_fadvise"):
             return
-        with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY)
+        with contextlib.suppress(OSError, StorageError):
+            descriptor = _opened(path)
             try:
                 if not _is_in_memory(descriptor, offset + length // 2):
                     os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
@@ -120,7 +126,7 @@ class LocalStorage:
     def open(self, path: str) -> BinaryIO:
         """Return a file opened for reading, with a 1 MiB buffer."""
         with named("opened", path):
-            return open(path, "rb", buffering=_BUFFER_BYTES)
+            return io.BufferedReader(_ReadFile(path), _BUFFER_BYTES)
 
     @contextlib.contextmanager
     def create(self, path: str, *, replace: bool = True) -> Iterator[BinaryIO]:
@@ -182,11 +188,60 @@ class LocalStorage:
                 return old is None is new
 
 
+class _ReadFile(io.FileIO):
+    """A file opened for reading, whose errors name it.
+
+    Args:
+        path: path of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "rb", opener=lambda path, _: _opened(path))
+        self._path = path
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Read into a buffer; StorageError if the disk fails."""
+        with named("read", self._path):
+            return super().readinto(buffer)
+
+    def readall(self) -> bytes:
+        """Read the rest; StorageError if the disk fails."""
+        with named("read", self._path):
+            return super().readall()
+
+
+def _opened(path: str) -> int:
+    """Return the descriptor of a file for reading.
+
+    Raises:
+        StorageError: it is a pipe or a device, whose reading could block or never end.
+        OSError: it cannot be opened.
+    """
+    try:
+        # A pipe that nobody writes to would block; a file ignores the flag.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise not_a_file(path) from None
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        # Another machine has a lease on the file, and opening it asks for that back.
+        return os.open(path, os.O_RDONLY)
+    mode = os.fstat(descriptor).st_mode
+    if stat_bits.S_ISREG(mode) or stat_bits.S_ISDIR(mode):
+        return descriptor
+    os.close(descriptor)
+    raise not_a_file(path)
+
+
 def _swapped(target: Path, old: bytes | None, new: bytes | None) -> bool:
     try:
-        found = target.read_bytes()
+        descriptor = _opened(str(target))
     except FileNotFoundError:
         found = None
+    else:
+        with open(descriptor, "rb") as file:
+            found = file.read()
     if found != old:
         return False
     if new is None:

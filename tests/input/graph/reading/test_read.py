@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers.datasets import write_dataset
-from tpudata import FixedLengthRecordFiles, TextLineFiles, TFRecordFiles
+from tpudata import FixedLengthRecordFiles, TextLineFiles, TFRecordFiles, TpudataError, as_numpy, make_input_fn
 from tpudata.format import Dataset, Feature, open_dataset, read_records
 from tpudata.input.dataset.plain_dataset import SPLIT, open_files
 from tpudata.input.graph.reading.read import RecordReader, file_kind
@@ -116,3 +117,26 @@ def test_a_file_that_was_cut_is_an_error(tmp_path: Path, kind: str) -> None:
         path.write_bytes(path.read_bytes()[:size])
         with pytest.raises(tf.errors.OpError):
             reader.read(tf.constant(0, tf.int64), tf.constant(shard.records, tf.int64))
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_rejects_an_index_with_the_places_of_other_records(tmp_path: Path, compression: str | None) -> None:
+    records = [{"x": bytes([number]) * 20} for number in range(90)]
+    features = [Feature("x", "bytes", "uint8", (20,), "raw")]
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="", shards=1, compression=compression)
+    dataset = open_dataset(path)
+    (shard,) = dataset.manifest.split("train").shards
+    index = dataset.index(shard)
+    offsets = index.offsets.copy()
+    # Record 63 begins where record 62 does, so that it would be read twice, and the last one never.
+    offsets[63] = offsets[62]
+    offsets[1:63] = offsets[:62] + 16
+    file = tmp_path / "index" / "train-00000-of-00001.index"
+    file.write_bytes(dataclasses.replace(index, offsets=offsets).to_bytes())
+    segments = segments_of(dataset, "train", [63])
+    reader = RecordReader(segments, file_kind(dataset, "train"), has_gaps=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="A file has other records than its index says"):
+        reader.read(tf.constant(0, tf.int64), tf.constant(63, tf.int64))
+    if compression is not None:
+        with pytest.raises(TpudataError, match="an index has other places of records than its shard"):
+            list(as_numpy(make_input_fn(path, "train", training=False), 30))

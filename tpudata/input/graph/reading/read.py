@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from tpudata.format import Dataset
 from tpudata.format.layout import INDEX_FOLDER, index_name
+from tpudata.format.read_errors import OTHER_RECORDS
 from tpudata.format.shards.index import HEAD_BYTES, OFFSET_BYTES
-from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES
+from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TextLineFiles
 from tpudata.input.dataset_ops import checked, count_up_to
@@ -96,7 +97,15 @@ class RecordReader:
         records = segments.flat_map(of_segment) if self._has_gaps else self._run(low, high, first, last)
         found = records.batch(last - first).take(1).get_single_element()
         message = "A file has fewer records than its index says: it has changed since the dataset was opened."
-        return checked(found, tf.equal(tf.size(found, tf.int64), last - first), message)
+        found = checked(found, tf.equal(tf.size(found, tf.int64), last - first), message)
+        kind = self._kind
+        if self._has_gaps or kind.record_bytes is not None or kind.are_lines or kind.index_paths is not None:
+            return found
+        # Wrong offsets may be those of other records. The table has the bytes of whole segments, which most ranges are.
+        is_whole = tf.equal(tf.gather(self._firsts, low), first) & tf.equal(tf.gather(self._firsts, high + 1), last)
+        expected = tf.gather(self._table, high)[3] - tf.gather(self._table, low)[2]
+        size = tf.reduce_sum(tf.cast(tf.strings.length(found), tf.int64) + FRAME_BYTES)
+        return checked(found, ~is_whole | tf.equal(size, expected), OTHER_RECORDS)
 
     def _run(self, low: tf.Tensor, high: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tf.data.Dataset:
         """Return a dataset of the records from `first` on; TFRecords go on after `last`.
@@ -154,4 +163,9 @@ class RecordReader:
 def _unpacked(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
     """Return the records of compressed blocks, string [n], from their offsets and the last one's end, int64 [n + 1]."""
     unpacked = tf.io.decode_compressed(blocks, "GZIP")
-    return tf.strings.substr(unpacked, offsets[:-1] + HEADER_BYTES, offsets[1:] - offsets[:-1] - FRAME_BYTES)
+    begins, sizes = offsets[:-1], offsets[1:] - offsets[:-1] - FRAME_BYTES
+    # gzip's checksum says that the block is whole; each record's header, that the index knows where it begins and ends.
+    lengths = tf.fill(tf.shape(begins), tf.constant(LENGTH_BYTES, tf.int64))
+    stored = tf.io.decode_raw(tf.strings.substr(unpacked, begins, lengths), tf.int64)
+    unpacked = checked(unpacked, tf.reduce_all(tf.equal(stored, sizes[:, tf.newaxis])), OTHER_RECORDS)
+    return tf.strings.substr(unpacked, begins + HEADER_BYTES, sizes)

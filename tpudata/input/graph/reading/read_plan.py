@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from tpudata.format import Dataset, Split
+from tpudata.input.graph.reading.record_sizes import RecordSizes
 from tpudata.input.order.chunks import Chunks, Integers, chunk_records
 from tpudata.input.text.sequence import TOKEN_ROWS
 
@@ -20,11 +21,16 @@ _LEAST_CHUNKS = 256
 # 28 % of the bytes read were useless for records of 842 bytes, and 47 % for tokens. The table takes 48 bytes a place.
 _SEEK_BYTES = 1 << 16
 _MOST_SEEKS = 1 << 17
+# A chunk of more bytes is cut into reads of the usual size. Chance makes none of photographs: the largest of ImageNet has 15 MB.
+_MOST_CHUNK_BYTES = 32 << 20
 # Without a shuffle, each host reads a run of records a step, in this many parts.
 _PIECES_PER_HOST = 4
-# The default window of the shuffle, in bytes of stored records, and its least length in records.
+# The default window of the shuffle, in bytes of stored records, and its least length in records, if they take no more than so many
+# bytes.
 _WINDOW_BYTES = 96 << 20
-_WINDOW_RECORDS = 1024
+_WINDOW_RECORDS, _MOST_WINDOW_BYTES = 1024, 1 << 30
+# The first shard has records of the usual size if their mean is at most this many times that of all, or the other way around.
+_MOST_UNEVEN = 1.25
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,7 +39,8 @@ class ReadPlan:
 
     Attributes:
         split: the split, without records in quarantine.
-        record_bytes: size of a record, before compression.
+        record_bytes: usual size of a record, before compression.
+        sizes: size of each.
         block_records: records of a compressed block; None without compression.
         are_token_rows: whether records are rows of packed tokens.
         ids: numbers of some of the records, int64 [n], ascending; None for all. Records are then numbered among these.
@@ -41,19 +48,24 @@ class ReadPlan:
 
     split: Split
     record_bytes: int
+    sizes: RecordSizes
     block_records: int | None
     are_token_rows: bool
     ids: Integers | None = None
 
     @classmethod
     def of(cls, dataset: Dataset, split_name: str) -> ReadPlan:
-        """Return the plan for all records of a split, from the index of its first shard."""
+        """Return the plan for all records of a split, from the indexes of its shards."""
         split = dataset.kept(split_name)
         (first,) = (s for s in dataset.manifest.split(split_name).shards if s.name == split.shards[0].name)
-        index = dataset.index(first)
+        index, sizes = dataset.index(first), RecordSizes.of(dataset, split_name)
         record_bytes = max(1, int(index.offsets[-1]) // index.records)
+        # The first shard decides if shards are even: the mean of all, a little larger or smaller, would give another order than
+        # earlier versions.
+        if not sizes.mean / _MOST_UNEVEN <= record_bytes <= sizes.mean * _MOST_UNEVEN:
+            record_bytes = sizes.mean
         block_records = None if index.compression is None else index.block_records
-        return cls(split, record_bytes, block_records, dataset.manifest.layout in TOKEN_ROWS)
+        return cls(split, record_bytes, sizes, block_records, dataset.manifest.layout in TOKEN_ROWS)
 
     def part(self, ids: Integers) -> ReadPlan:
         """Return the plan for some of these records, by their numbers among them."""
@@ -92,7 +104,9 @@ class ReadPlan:
             kept_bytes: size of a record in the window.
         """
         if shuffle_buffer is None:
-            shuffle_buffer = max(_WINDOW_RECORDS, _WINDOW_BYTES // max(self.record_bytes, kept_bytes))
+            size = max(self.record_bytes, kept_bytes)
+            least = max(1, min(_WINDOW_RECORDS, _MOST_WINDOW_BYTES // size))
+            shuffle_buffer = max(least, _WINDOW_BYTES // size)
         # A part of the records has its share of the window.
         return -(-shuffle_buffer * self.count // self.split.records)
 
@@ -104,8 +118,27 @@ class ReadPlan:
 
     def _chunks_of(self, length: int) -> Chunks:
         """Return the records in chunks of a number of stored ones."""
-        chunks = Chunks.of([shard.records for shard in self.split.shards], length)
+        chunks = self._cut(Chunks.of([shard.records for shard in self.split.shards], length))
         if self.ids is None:
             return chunks
         starts, stops = np.searchsorted(self.ids, chunks.starts), np.searchsorted(self.ids, chunks.stops)
         return Chunks(starts[starts < stops], stops[starts < stops])
+
+    def _cut(self, chunks: Chunks) -> Chunks:
+        """Return the chunks, those of many bytes cut into pieces: so large records, where they stand together, are read one by one.
+
+        The pieces are permuted as chunks are, which spreads them over an epoch and keeps the bytes of a window near its mean.
+        """
+        begins, ends = self.sizes.before(chunks.starts), self.sizes.before(chunks.stops)
+        large = np.flatnonzero(ends - begins > _MOST_CHUNK_BYTES)
+        cuts = [chunks.starts]
+        for start, stop, begin, end in zip(
+            chunks.starts[large], chunks.stops[large], begins[large], ends[large], strict=True
+        ):
+            # A place between two records belongs to the one before it.
+            found = self.sizes.at(np.arange(begin, end, 2 * _READ_BYTES))
+            block = self.block_records or 1
+            found = start + (found - start) // block * block
+            cuts.append(found[(found > start) & (found < stop)])
+        starts = np.unique(np.concatenate(cuts))
+        return Chunks(starts, np.append(starts[1:], chunks.stops[-1:]))

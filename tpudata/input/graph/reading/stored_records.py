@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -11,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.errors import CorruptionError
-from tpudata.format import Dataset
+from tpudata.format import Dataset, decode_example
 from tpudata.format.read_errors import name_of_files, name_of_split
 from tpudata.format.shards.indexed_records import read_indexed
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Field, Fields
@@ -137,13 +136,20 @@ class StoredRecords:
         return parse_stored(stored, dataset.manifest.features)
 
     def _first_record(self) -> bytes:
-        """Return the first record, or nothing if it is damaged."""
+        """Return the first record, or nothing if it is damaged, which the reader reports.
+
+        Raises:
+            CorruptionError: it is not a `tf.train.Example`: of a SequenceExample, `parse_example` would read only the context.
+        """
         dataset = self._dataset
         for shard in dataset.manifest.split(self._split).shards:
             runs = dataset.kept_runs(shard)
             if len(runs):
-                first, index = int(runs[0, 0]), dataset.index(shard)
-                with contextlib.suppress(CorruptionError):
-                    return next(read_indexed(dataset.shard_path(shard), index, first, first + 1))[1]
-                break
+                first, index, path = int(runs[0, 0]), dataset.index(shard), dataset.shard_path(shard)
+                try:
+                    offset, record = next(read_indexed(path, index, first, first + 1))
+                except CorruptionError:
+                    return b""
+                decode_example(record, path=path, offset=offset)
+                return record
         return b""

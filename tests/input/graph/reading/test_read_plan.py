@@ -1,0 +1,141 @@
+"""The plan of reading: windows and chunks that are bounded in bytes wherever large records stand, and stay as they were."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+
+from tests.helpers import forked
+from tests.helpers.datasets import write_dataset
+from tests.helpers.hostile import write_json
+from tpudata.format import Feature, Manifest, Shard, ShardIndex, Source, Split, open_dataset, shard_name, write_shard
+from tpudata.format.metadata import write_metadata
+from tpudata.input.graph.reading.read_plan import ReadPlan
+from tpudata.input.order.chunks import Chunks
+from tpudata.input.order.training import TrainingOrder
+
+MEBIBYTE = 1 << 20
+WINDOW = 96 * MEBIBYTE
+FEATURES = [Feature("x", "bytes", "string")]
+
+
+def planned(folder: Path, shards: Sequence[npt.NDArray[np.int64]]) -> ReadPlan:
+    """Return the plan for shards of records of these sizes, whose files are never read."""
+    written = []
+    for number, sizes in enumerate(shards):
+        offsets = np.append(0, np.cumsum(sizes)).astype(np.uint64)
+        shard = Shard(shard_name("train", number, len(shards)), len(sizes), int(offsets[-1]), 0)
+        blocks = np.zeros(-(-len(sizes) // 64), np.uint32)
+        path = folder / "index" / shard.name.replace(".tfrecord", ".index")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(ShardIndex(offsets, blocks, 64, shard.bytes, 0, None, {}).to_bytes())
+        (folder / shard.name).touch()
+        written.append(shard)
+    splits = {"train": Split(tuple(written))}
+    write_metadata(str(folder), Manifest("", splits, tuple(FEATURES), Source("", 0, 0, ""), "tests"))
+    return ReadPlan.of(open_dataset(str(folder)), "train")
+
+
+def window_bytes(plan: ReadPlan, sizes: npt.NDArray[np.int64], batch_size: int = 256) -> list[int]:
+    """Return the bytes of the records of each block of an epoch, which is what a host holds."""
+    window = min(plan.window(None, plan.record_bytes), plan.count)
+    order = TrainingOrder.of(plan.mixed_chunks, batch_size, window, 3)
+    ranges = order.ranges(order.slots(0, batch_size), 0).map(tf.range).rebatch(order.lanes * order.turns)
+    blocks = -(-len(sizes) // (order.lanes * order.turns))
+    return [int(sizes[found].sum()) for found in itertools.islice(ranges.as_numpy_iterator(), blocks)]
+
+
+SMALL, LARGE = np.full(40_000, 116), np.full(1600, MEBIBYTE)
+
+
+@pytest.mark.parametrize(
+    "shards",
+    [
+        [SMALL, LARGE],
+        pytest.param([LARGE, SMALL], marks=pytest.mark.matrix),
+        [np.concatenate([SMALL, LARGE])],
+        pytest.param([np.concatenate([SMALL[:7], LARGE[:800], SMALL, LARGE[:800]])], marks=pytest.mark.matrix),
+    ],
+    ids=["small first", "large first", "one shard", "clusters"],
+)
+def test_the_window_keeps_its_bytes_where_large_records_stand_together(
+    tmp_path: Path, shards: list[npt.NDArray[np.int64]]
+) -> None:
+    sizes = np.concatenate(shards)
+    plan = planned(tmp_path, shards)
+    blocks = window_bytes(plan, sizes)
+    assert np.mean(blocks) < 1.2 * WINDOW
+    # Chance gives some blocks more; all large records have 16 windows.
+    assert max(blocks) < 2.5 * WINDOW
+    chunk_bytes = np.add.reduceat(sizes, plan.mixed_chunks.starts)
+    assert chunk_bytes.max() <= 32 * MEBIBYTE
+    assert np.add.reduceat(sizes, plan.chunks.starts).max() <= 32 * MEBIBYTE
+
+
+def test_a_window_of_large_records_has_a_gibibyte_at_most(tmp_path: Path) -> None:
+    plan = planned(tmp_path, [np.full(900, 5 * MEBIBYTE), np.full(900, 5 * MEBIBYTE)])
+    assert plan.window(None, plan.record_bytes) == 1024 // 5
+
+
+@pytest.mark.parametrize("size", [842, 110_000])
+def test_even_shards_have_the_order_of_earlier_versions(tmp_path: Path, size: int) -> None:
+    random = np.random.default_rng(0)
+    shards = [random.integers(size // 2, size * 3 // 2, 3000) for _ in range(4)]
+    plan = planned(tmp_path, shards)
+    # As it was sized by the first shard alone.
+    mean = int(shards[0].sum()) // 3000
+    length = 1
+    while length * mean < MEBIBYTE // 2 and length * 2 * 256 <= 12_000:
+        length *= 2
+    expected = Chunks.of([3000] * 4, length)
+    np.testing.assert_array_equal(plan.mixed_chunks.starts, expected.starts)
+    np.testing.assert_array_equal(plan.mixed_chunks.stops, expected.stops)
+    assert plan.window(None, plan.record_bytes) == max(1024, WINDOW // mean)
+
+
+def test_records_in_quarantine_count_for_nothing(tmp_path: Path) -> None:
+    planned(tmp_path, [SMALL[:100], LARGE[:100]])
+    entry = {"crc32c": "00000000", "bytes": 9, "records": [[0, 90, "damaged"]]}
+    value = {"version": 1, "checksum": "00000000", "shards": {shard_name("train", 1, 2): entry}}
+    write_json(tmp_path / "index" / "quarantine.json", value)
+    plan = ReadPlan.of(open_dataset(str(tmp_path)), "train")
+    assert plan.sizes.mean == (100 * 116 + 10 * MEBIBYTE) // 110
+
+
+def test_compressed_chunks_are_cut_between_blocks(tmp_path: Path) -> None:
+    records = [{"x": bytes(200)}] * 300 + [{"x": bytes(MEBIBYTE)}] * 100
+    path = write_dataset(str(tmp_path), {"train": records}, FEATURES, layout="", shards=1, compression="gzip")
+    plan = ReadPlan.of(open_dataset(path), "train")
+    assert plan.record_bytes == plan.sizes.mean
+    assert set((plan.mixed_chunks.starts % 64).tolist()) == {0}
+
+
+_PROGRAM = """
+import resource, sys
+import tensorflow as tf
+from tpudata import as_numpy, make_input_fn
+read = make_input_fn(sys.argv[1], "train", training=True, seed=1, parse=lambda records: {"n": tf.strings.length(records)})
+batches = as_numpy(read, 64)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for _ in range(10):
+    next(batches)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory_stays_near_the_window_with_small_records_first(tmp_path: Path) -> None:
+    parts = ([bytes(100)] * 20_000, [bytes(MEBIBYTE)] * 300)
+    shards = tuple(write_shard(str(tmp_path), shard_name("train", n, 2), records) for n, records in enumerate(parts))
+    write_metadata(
+        str(tmp_path), Manifest("", {"train": Split(shards)}, tuple(FEATURES), Source("", 0, 0, ""), "tests")
+    )
+    done = forked.run("-c", _PROGRAM, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    # Two blocks, and what is read ahead: 160 to 200 MB. By the first shard alone, all 300 MiB were held: 345 MB.
+    assert int(done.stdout) < 260_000

@@ -1,0 +1,212 @@
+"""JSON of files that may be damaged, edited or hostile, checked by a schema.
+
+A schema says which types, ranges and keys a value has. Its `check` raises ValueError that names the field, such as
+`splits.train.shards[0].records`; whoever reads the file adds the file's name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+NULL = type(None)
+INT64_MAX = 2**63 - 1
+# Values without a schema are printed and encoded again, for which Python recurses.
+_MOST_LEVELS = 32
+_SHOWN_CHARACTERS = 60
+_NAMES = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+    NULL: "null",
+}
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Parse JSON text; ValueError with the reason if it is not JSON, is nested too deeply, or has NaN or infinite numbers."""
+    try:
+        return json.loads(data, parse_constant=_reject_constant)
+    except RecursionError:
+        raise ValueError("its JSON is nested too deeply") from None
+
+
+def _reject_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+class Schema(Protocol):
+    """Rule for a JSON value."""
+
+    def check(self, where: str, value: Any) -> None:
+        """Raise ValueError if a value does not match.
+
+        Args:
+            where: name of the field, for the message.
+            value: what `parse_json` returned for it.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    """A value of one of some types; JSON's, so that true is not a number.
+
+    Attributes:
+        types: the types.
+        low: smallest whole number.
+        high: largest whole number.
+        pattern: regular expression that a string matches; None for any string.
+        words: description of such strings, for the message.
+    """
+
+    types: tuple[type, ...]
+    low: int = 0
+    high: int = INT64_MAX
+    pattern: re.Pattern[str] | None = None
+    words: str = ""
+
+    def check(self, where: str, value: Any) -> None:
+        """Raise ValueError if a value is of another type, out of range, or another string."""
+        if type(value) not in self.types:
+            raise ValueError(f"{where} is {shown(value)}, not {' or '.join(_NAMES[kind] for kind in self.types)}")
+        if type(value) is int and not self.low <= value <= self.high:
+            raise ValueError(f"{where} is {shown(value)}, not a number from {_bound(self.low)} to {_bound(self.high)}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{where} is {value}, not a finite number")
+        if isinstance(value, str) and self.pattern is not None and not self.pattern.fullmatch(value):
+            raise ValueError(f"{where} is {shown(value)}, not {self.words}")
+
+
+TEXT, WHOLE, FLAG = Plain((str,)), Plain((int,)), Plain((bool,))
+CRC32C = Plain((str,), pattern=re.compile(r"[0-9a-f]{8}"), words="eight lower-case hexadecimal digits")
+
+
+@dataclasses.dataclass(frozen=True)
+class Items:
+    """A list of any length.
+
+    Attributes:
+        item: schema of each item.
+    """
+
+    item: Schema
+
+    def check(self, where: str, value: Any) -> None:
+        """Raise ValueError if a value is no list, or an item does not match."""
+        Plain((list,)).check(where, value)
+        for number, item in enumerate(value):
+            self.item.check(f"{where}[{number}]", item)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A list of fixed length.
+
+    Attributes:
+        items: schema of each item.
+    """
+
+    items: tuple[Schema, ...]
+
+    def check(self, where: str, value: Any) -> None:
+        """Raise ValueError if a value is no such list."""
+        Plain((list,)).check(where, value)
+        if len(value) != len(self.items):
+            raise ValueError(f"{where} is {shown(value)}, not a list of {len(self.items)} values")
+        for number, (schema, item) in enumerate(zip(self.items, value, strict=True)):
+            schema.check(f"{where}[{number}]", item)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entries:
+    """An object with any keys.
+
+    Attributes:
+        value: schema of each value.
+        is_quoted: whether messages quote the keys, which may hold any character.
+    """
+
+    value: Schema
+    is_quoted: bool = True
+
+    def check(self, where: str, value: Any) -> None:
+        """Raise ValueError if a value is no object, or one of its values does not match."""
+        Plain((dict,)).check(where, value)
+        for key, inner in value.items():
+            self.value.check(f"{where}[{shown(key)}]" if self.is_quoted else f"{where}.{key}", inner)
+
+
+@dataclasses.dataclass(frozen=True)
+class Keys:
+    """An object with known keys.
+
+    Attributes:
+        required: schema of each value that must be there.
+        optional: schema of each value that may be missing.
+        is_open: whether unknown keys are allowed.
+        is_nullable: whether null is allowed instead of an object.
+    """
+
+    required: Mapping[str, Schema]
+    optional: Mapping[str, Schema] = dataclasses.field(default_factory=dict)
+    is_open: bool = False
+    is_nullable: bool = False
+
+    def check(self, where: str, value: Any) -> None:
+        """Raise ValueError if a value is no object, a key is missing or unknown, or a value does not match."""
+        if value is None and self.is_nullable:
+            return
+        Plain((dict, NULL) if self.is_nullable else (dict,)).check(where or "the file", value)
+        unknown = [] if self.is_open else sorted(value.keys() - self.required.keys() - self.optional.keys())
+        if unknown:
+            raise ValueError(f"{where or 'the file'} has the unknown key {shown(unknown[0])}")
+        prefix = f"{where}." if where else ""
+        for key, schema in self.required.items():
+            if key not in value:
+                raise ValueError(f"{prefix}{key} is missing")
+            schema.check(f"{prefix}{key}", value[key])
+        for key, schema in self.optional.items():
+            if key in value:
+                schema.check(f"{prefix}{key}", value[key])
+
+
+@dataclasses.dataclass(frozen=True)
+class Anything:
+    """Any value of at most 32 levels, with finite numbers."""
+
+    def check(self, where: str, value: Any) -> None:
+        """Raise ValueError if a value is nested more deeply, or a number in it is not finite."""
+        inner, level = [value], 0
+        while inner:
+            if level > _MOST_LEVELS:
+                raise ValueError(f"{where} is nested too deeply (more than {_MOST_LEVELS} levels)")
+            for one in inner:
+                if isinstance(one, float) and not math.isfinite(one):
+                    raise ValueError(f"{where} has the number {one}, not a finite one")
+            inner = [
+                child
+                for one in inner
+                if isinstance(one, dict | list)
+                for child in (one.values() if isinstance(one, dict) else one)
+            ]
+            level += 1
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message, cut to 60 characters."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        # A number of more than 4,300 digits, or a deeply nested value.
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _bound(number: int) -> str:
+    return "2**63 - 1" if number == INT64_MAX else str(number)

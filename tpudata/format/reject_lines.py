@@ -1,0 +1,85 @@
+"""The lines of DIR/rejects/*.jsonl, each a JSON object about a rejected input; beam_jobs.output.rejects writes them.
+
+source   path or key of the input
+offset   byte in that file, or null
+reason   why it was rejected
+key      stable name of the input, if it has no place in a shard and its key is known
+entry    its entry of tpudata.format.shards.keys in hexadecimal digits, if it belongs to a shard that was not written
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tpudata.checked_json import NULL, TEXT, Keys, Plain, parse_json
+from tpudata.errors import CorruptionError
+from tpudata.format.shards.keys import ENTRY_BYTES
+from tpudata.storage import storage_for
+
+_SCHEMA = Keys(
+    {"source": TEXT, "offset": Plain((int, NULL)), "reason": TEXT},
+    {
+        "key": TEXT,
+        "entry": Plain(
+            (str, NULL),
+            pattern=re.compile(rf"[0-9a-f]{{{2 * ENTRY_BYTES}}}"),
+            words=f"{2 * ENTRY_BYTES} hexadecimal digits",
+        ),
+    },
+    is_open=True,
+)
+
+
+class RejectLine(NamedTuple):
+    """A line about a rejected input.
+
+    Attributes:
+        data: its bytes.
+        offset: byte offset in the file.
+        value: the object, checked; None if the line is damaged.
+        problem: the damage, in words; empty if there is none.
+    """
+
+    data: bytes
+    offset: int
+    value: dict[str, Any] | None
+    problem: str = ""
+
+
+def reject_lines(path: str) -> Iterator[RejectLine]:
+    """Yield the lines of a file of rejected inputs, damaged ones too.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    offset = 0
+    with storage_for(path).open(path) as file:
+        for data in file:
+            try:
+                yield RejectLine(data, offset, _parsed(data))
+            except ValueError as error:
+                yield RejectLine(data, offset, None, f"the line is not a rejected input as it was written: {error}")
+            offset += len(data)
+
+
+def whole_reject_lines(path: str) -> Iterator[RejectLine]:
+    """Yield the lines of a file of rejected inputs.
+
+    Raises:
+        CorruptionError: a line is damaged.
+        StorageError: the file cannot be read.
+    """
+    for line in reject_lines(path):
+        if line.value is None:
+            raise CorruptionError(path, line.offset, f"{line.problem}. Restore the file, or convert the dataset again.")
+        yield line
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    value: dict[str, Any] = parse_json(data)
+    _SCHEMA.check("", value)
+    if not data.endswith(b"\n"):
+        raise ValueError("it does not end with a line end")
+    return value
