@@ -1,4 +1,4 @@
-"""Sizes of a split's records, from the indexes of its shards."""
+"""Sizes of a split's records, from its manifest, and from the indexes of large or compressed shards."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from tpudata.input.order.chunks import Integers
 
 # Number of indexes that are read at the same time.
 _READERS = 32
+# The records of a smaller shard count as equal: the manifest has their mean, and a window differs by less than two such shards.
+# A thousand indexes take 1.6 s on gs://.
+_EVEN_SHARD_BYTES = 1 << 28
 # Places in memory, 8 MB; of more records, those between two places count as equal.
 _MOST_PLACES = 1 << 20
 
@@ -31,7 +34,7 @@ class RecordSizes:
 
     @classmethod
     def of(cls, dataset: Dataset, split: str) -> RecordSizes:
-        """Read the indexes of a split, many at the same time.
+        """Return the sizes in a split; read the indexes that it takes, many at the same time.
 
         Raises:
             CorruptionError: an index is damaged.
@@ -44,7 +47,10 @@ class RecordSizes:
         step = -(-int(stops[-1]) // _MOST_PLACES)
 
         def of_shard(number: int) -> tuple[Integers, Integers, int]:
-            offsets = dataset.index(shards[number]).offsets.astype(np.int64)
+            shard, count = shards[number], int(stops[number] - (stops[number - 1] if number else 0))
+            if dataset.manifest.compression is None and shard.bytes <= _EVEN_SHARD_BYTES:
+                return stops[number : number + 1] - count, np.zeros(1, np.int64), shard.bytes * count // shard.records
+            offsets = dataset.index(shard).offsets.astype(np.int64)
             sizes = np.concatenate([np.diff(offsets[first : last + 1]) for first, last in runs[number].tolist()])
             before = np.append(0, np.cumsum(sizes))
             begin = int(stops[number]) - len(sizes)
