@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
+from beam_jobs.image_records.codecs.header import MAX_PIXELS
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
@@ -39,6 +41,10 @@ UNIT_IMAGES = 10_000
 _NAME = re.compile(r"(?P<prefix>.*[-_.]|)(?P<what>images|labels)[-.]idx\d-ubyte(?:\.gz)?")
 _SPLITS = {"train": "train", "t10k": "test", "test": "test", "validation": "validation"}
 _MAGIC, _UNSIGNED_BYTE = 4, 8
+_PIECE_BYTES = 1 << 20
+# Labels that are read at once.
+_LABELS = 1 << 16
+_TOO_SHORT = "the file ends before the last record that its header counts"
 _FIX = "Download it again, or remove it from the input."
 
 
@@ -135,11 +141,10 @@ class IdxPairs:
         del ignored
         size = math.prod(unit.shape)
         form = "idx:" + "x".join(map(str, unit.shape))
-        labels = _label_bytes(unit)
         with open_packed(unit.images) if packing(unit.images) else contextlib.nullcontext() as images:
             if images is not None:
                 images.seek(unit.header)
-            for number, label in enumerate(labels, unit.first):
+            for number, label in enumerate(itertools.chain.from_iterable(_label_pieces(unit)), unit.first):
                 key = f"{unit.name}/{number:08d}"
                 data = b"" if images is None else _exactly(images, size, unit.images)
                 try:
@@ -192,6 +197,7 @@ def _runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
         raise SourceError(
             f"{images} has {counted(sizes[0], 'image')}, and {labels} has {counted(counts[0], 'label')}. Download them again."
         )
+    _check_shape(images, sizes[1:])
     step = sizes[0] if packing(images) or packing(labels) else UNIT_IMAGES
     for first in range(0, sizes[0], step or 1):
         yield IdxUnit(images, labels, name, split, sizes[1:], first, min(step, sizes[0] - first), header)
@@ -220,31 +226,46 @@ def _header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], in
     return sizes, length
 
 
-def _label_bytes(unit: IdxUnit) -> bytes:
-    """Return the labels of a run, a byte each."""
+def _check_shape(path: str, shape: tuple[int, ...]) -> None:
+    """Raise SourceError if no image of the shape that a header says is converted: before memory is taken for one."""
+    height, width, channels = (*shape, 1)[:3]
+    if not 0 < height * width <= MAX_PIXELS or channels not in (1, 3):
+        raise SourceError(
+            f"{path}: unsupported size of images (got {' x '.join(map(str, shape))}, expected at most {MAX_PIXELS:,} pixels of 1"
+            f" or 3 channels). {_FIX}"
+        )
+
+
+def _label_pieces(unit: IdxUnit) -> Iterator[bytes]:
+    """Yield the labels of a run, a byte each, in pieces: a header may claim billions."""
     start = _MAGIC + 4
+    sizes = (min(_LABELS, unit.length - first) for first in range(0, unit.length, _LABELS))
     if not packing(unit.labels):
-        labels = storage_for(unit.labels).read_range(unit.labels, start + unit.first, unit.length)
-        if len(labels) < unit.length:
-            raise CorruptionError(
-                unit.labels,
-                start + unit.first + len(labels),
-                "the file ends before the last record that its header counts",
-            )
-        return labels
+        start += unit.first
+        for size in sizes:
+            labels = storage_for(unit.labels).read_range(unit.labels, start, size)
+            start += len(labels)
+            if len(labels) < size:
+                raise CorruptionError(unit.labels, start, _TOO_SHORT)
+            yield labels
+        return
     # A compressed pair is one run.
     with open_packed(unit.labels) as file:
         file.seek(start)
-        labels = _exactly(file, unit.length, unit.labels)
+        for size in sizes:
+            yield _exactly(file, size, unit.labels)
         _reject_more(file, unit.labels)
-        return labels
 
 
 def _exactly(file: BinaryIO, size: int, path: str) -> bytes:
-    data = file.read(size)
-    if len(data) < size:
-        raise CorruptionError(path, file.tell(), "the file ends before the last record that its header counts")
-    return data
+    # Reading takes memory for all that is asked for, and the file may have less.
+    pieces, left = [], size
+    while left and (piece := file.read(min(left, _PIECE_BYTES))):
+        pieces.append(piece)
+        left -= len(piece)
+    if left:
+        raise CorruptionError(path, file.tell(), _TOO_SHORT)
+    return b"".join(pieces)
 
 
 def _reject_more(file: BinaryIO, path: str) -> None:

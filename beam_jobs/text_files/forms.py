@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from beam_jobs.compression.recognition import COMPRESSED_SUFFIXES, HEAD_BYTES, find_compression, unread_compression
 from beam_jobs.text_files.csv_rows import cells, row_spans
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.json_arrays import is_json_array
 from beam_jobs.text_files.lines import line_spans, lines
 from beam_jobs.text_files.options import AUTO, CSV, JSON_ARRAY, JSONL, LINES, PARQUET, TSV, TextOptions
-from beam_jobs.text_files.streams import COMPRESSED_SUFFIXES, decompressed_chunks, find_compression
+from beam_jobs.text_files.streams import decompressed_chunks
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import storage_for
@@ -25,7 +26,6 @@ _REMOVE = "Remove it from the input."
 # Common forms that are not supported, with the fix.
 _OTHER = {
     b"PK\x03\x04": "a zip archive. Unpack it, and pass the folder",
-    b"7z\xbc\xaf": "a 7z archive. Unpack it, and pass the folder",
 }
 # UTF-32 first: its marks begin with those of UTF-16.
 _OTHER_MARKS = {
@@ -77,7 +77,10 @@ def look_at(path: str, options: TextOptions) -> TextForm:
     for magic, what in _OTHER.items():
         if head.startswith(magic):
             raise SourceError(f"{path} is {what}.")
-    compression = find_compression(head[:16])
+    unread = unread_compression(head)
+    if unread:
+        raise SourceError(f"{path} is {unread}.")
+    compression = find_compression(head[:HEAD_BYTES])
     if compression:
         head = next(decompressed_chunks(path, compression), b"")[:_HEAD_BYTES]
     kind = _kind(path, head, compression, options)
