@@ -21,7 +21,7 @@ _UNREAD = (
     (b"\xff\x06\0\0sNaPpY", f"compressed with Snappy. {_UNPACK}"),
     (b"\x5d\0\0\x80\0", f"compressed with lzma, the form before xz. {_UNPACK}"),
     (b"\x5d\0\0\0\x04", f"compressed with lzma, the form before xz. {_UNPACK}"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive. Unpack it, and pass the folder"),
+    (b"7z\xbc\xaf", "a 7z archive. Unpack it, and pass the folder"),
     (b"Rar!\x1a\x07", "a RAR archive. Unpack it, and pass the folder"),
 )
 

@@ -11,8 +11,10 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
+from beam_jobs.compression.recognition import unread_compression
 from beam_jobs.image_records.codecs.image_format import BMP, PPM, image_format
 from beam_jobs.options import ConvertOptions
+from beam_jobs.parquet_files.footer import ENCRYPTED_MAGIC, PARQUET_MAGIC
 from beam_jobs.sources.folders.class_folders import ClassFolders
 from beam_jobs.sources.folders.imagenet import ImageNet
 from beam_jobs.sources.folders.matched_images import MatchedImages
@@ -22,7 +24,7 @@ from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.lists.rows import UTF16_BOMS
 from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.sources.parquet.source import PARQUET_MAGIC, ParquetImages
+from beam_jobs.sources.parquet.source import ParquetImages
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.table import SOURCES, source_opener
 from beam_jobs.sources.tars.file import first_bytes, is_tar, packing, unpacked_name
@@ -46,14 +48,13 @@ _FORM_OF_ENDING = {
     "7z": _PACKED,
     **dict.fromkeys(IMAGE_FIELDS, _IMAGE),
 }
-_MAGIC = {_ZIP: ZIP_MAGIC, _PARQUET: PARQUET_MAGIC}
+_MAGIC = {_ZIP: (ZIP_MAGIC,), _PARQUET: (PARQUET_MAGIC, ENCRYPTED_MAGIC)}
 _WILDCARD_END = re.compile(r"[*?\]]")
 # A first column of a list may well be called BMI or P3.
 _PPM_START = re.compile(rb"P[1-6]\s*[\d#]")
 # Forms that people do have, with what to do about them.
 _OTHER = {
     b"BZh": "compressed with bzip2, and damaged. Restore it, or pack it again",
-    b"7z\xbc\xaf": "a 7z archive. Unpack it, and name the folder",
 }
 _FORMS = (
     "a folder whose subfolders are classes, a CSV or JSONL list, tar, zip, Parquet or IDX files, or a pattern such as"
@@ -231,6 +232,9 @@ def _form(path: str) -> str:
     for magic, what in _OTHER.items():
         if head.startswith(magic):
             raise SourceError(f"{path} is {what}.")
+    unread = unread_compression(head)
+    if unread:
+        raise SourceError(f"{path} is {unread}.")
     if _is_image(head):
         return _IMAGE
     if packing(path):

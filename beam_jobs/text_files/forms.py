@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from beam_jobs.compression.recognition import COMPRESSED_SUFFIXES, HEAD_BYTES, find_compression, unread_compression
+from beam_jobs.parquet_files.footer import ENCRYPTED_MAGIC, PARQUET_MAGIC
 from beam_jobs.text_files.csv_rows import cells, row_spans
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.json_arrays import is_json_array
@@ -21,7 +22,6 @@ from tpudata.errors import SourceError, UsageError
 from tpudata.storage import storage_for
 
 _HEAD_BYTES = 1 << 16
-_PARQUET_MAGIC = b"PAR1"
 _REMOVE = "Remove it from the input."
 # Common forms that are not supported, with the fix.
 _OTHER = {
@@ -106,7 +106,7 @@ def look_at(path: str, options: TextOptions) -> TextForm:
 
 
 def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
-    is_parquet = head.startswith(_PARQUET_MAGIC)
+    is_parquet = head.startswith((PARQUET_MAGIC, ENCRYPTED_MAGIC))
     name = document_key(path.lower())
     named = next(
         (kind for kind, known in TEXT_FORMATS.items() if known.suffixes and name.endswith(known.suffixes)), LINES

@@ -19,7 +19,8 @@ FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, PARQUET)
 # A file of JSON that is one array: found by its content, and named by no flag.
 JSON_ARRAY = "json array"
 TEXT = "text"
-FIELD_KINDS = (TEXT, STR, INT, FLOAT, FLOAT32)
+TEXT_KINDS = (TEXT, STR)
+FIELD_KINDS = (*TEXT_KINDS, INT, FLOAT, FLOAT32)
 _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20

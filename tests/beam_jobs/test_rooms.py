@@ -17,6 +17,7 @@ ROOMS = (
     "values",
     "compression",
     "references",
+    "parquet_files",
     "converter",
     "option_values",
     "options",

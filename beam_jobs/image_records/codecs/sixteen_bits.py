@@ -20,7 +20,7 @@ _TILE_SIDES = (322, 323)
 
 
 def check_tiff(image: Image.Image) -> None:
-    """Reject samples of unknown range (signed, of more than 16 bits, or fractions), and tiles that are larger than an image may be."""
+    """Reject samples of unknown range (signed, of more than 16 bits, or fractions), and tiles larger than an image may be."""
     assert isinstance(image, TiffImagePlugin.TiffImageFile)
     with pillow_errors(TIFF):
         bits = max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))

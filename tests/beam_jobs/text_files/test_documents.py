@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import bz2
 import csv
-import datetime
-import decimal
 import gzip
 import io
 import itertools
@@ -34,6 +32,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     ".bz2": bz2.compress,
     ".zst": zstandard.ZstdCompressor().compress,
 }
+TEXTS = TextOptions(fields=(TextField("text"), TextField("label", "str")))
 FIELDS = TextOptions(fields=(TextField("text"), TextField("label", "int")))
 ROWS: list[list[Value]] = [["plain", 1], ['quo"ted, é', -2], ["two\nlines\r\n😀", 3], ["", 4], ["\ttab", 5]]
 
@@ -218,15 +217,22 @@ def test_parquet_that_is_not_read(tmp_path: Path) -> None:
         found(path)
     good = ["a"] * 300
     for column, message in (
-        ([*[b"a"] * 299, b"\xff"], "its bytes are not UTF-8"),
-        ([*[None] * 299, datetime.date(2020, 1, 1)], r"unsupported type \(got date, expected strings or numbers\)"),
-        (pa.array([*[None] * 299, 2**62], pa.timestamp("us")), "a value cannot be read: date value out of range"),
-        ([*[None] * 299, decimal.Decimal(1)], r"unsupported type \(got Decimal"),
-        ([*[None] * 299, {"a": b"\xff"}], "its bytes are not UTF-8"),
+        ([*[b"a"] * 299, b"\xff"], "not UTF-8: column 'label', byte 0xff"),
+        (pa.array([*[b"a"] * 299, b"\xff"]).view(pa.string()), "not UTF-8: column 'label', byte 0xff"),
+        (
+            pa.array([*[None] * 299, 2**62], pa.timestamp("us")),
+            "a time cannot be read: column 'label', value out of range",
+        ),
     ):
         # Over two row groups: the row is counted from the file's begin.
         pq.write_table(pa.table({"text": good, "label": column}), path, row_group_size=200)
-        with pytest.raises(SourceError, match=rf"a\.parquet: column 'label', row 299: {message}"):
+        with pytest.raises(BadRecordError, match=rf"a\.parquet:299 in {path}: rejected: {message}"):
+            found(path, TEXTS)
+    for values, kind in (([[1]], "list<element: int64>"), ([{"a": 1}], "struct<a: int64>")):
+        pq.write_table(pa.table({"text": ["a"], "label": values}), path)
+        with pytest.raises(
+            SourceError, match=rf"a\.parquet: column 'label' has an unsupported type \(got {kind}, expected"
+        ):
             found(path, FIELDS)
     pq.write_table(pa.table({"text": ["a", "b" * 100]}), path)
     with pytest.raises(BadRecordError, match=rf"a\.parquet:1 in {path}: rejected: larger than --document-bytes"):
