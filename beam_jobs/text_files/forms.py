@@ -15,7 +15,7 @@ from beam_jobs.text_files.csv_rows import cells, row_spans
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.json_arrays import is_json_array
 from beam_jobs.text_files.lines import line_spans, lines
-from beam_jobs.text_files.options import AUTO, CSV, JSON_ARRAY, JSONL, LINES, PARQUET, TSV, TextOptions
+from beam_jobs.text_files.options import AUTO, CSV, JSON_ARRAY, JSONL, LINES, PARQUET, RAW_TSV, TSV, TextOptions
 from beam_jobs.text_files.streams import decompressed_chunks
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
@@ -40,7 +40,7 @@ class TextForm(NamedTuple):
     """Form of a file.
 
     Attributes:
-        kind: `"lines"`, `"paragraphs"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"` or `"parquet"`.
+        kind: `"lines"`, `"paragraphs"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"`, `"raw-tsv"` or `"parquet"`.
         compression: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing.
         columns: names of the cells of a row of CSV or TSV.
         delimiter: delimiter of cells.
@@ -100,7 +100,7 @@ def look_at(path: str, options: TextOptions) -> TextForm:
             f"{path} is read by {kind}, which have no fields, but --field names {len(options.fields)}. Pass --form if it has"
             " rows, or omit --field."
         )
-    if kind in (CSV, TSV):
+    if kind in (CSV, TSV, RAW_TSV):
         return _with_columns(path, kind, compression, head, options)
     return TextForm(kind, compression)
 
@@ -128,7 +128,7 @@ def _with_columns(path: str, kind: str, compression: str, head: bytes, options: 
     names = [field.name for field in options.fields]
     first: tuple[str, ...] = ()
     wrong: SourceError | None = None
-    for delimiter in ("\t",) if kind == TSV else (",", ";", "\t"):
+    for delimiter in ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"):
         try:
             columns = _first_row(path, kind, head, delimiter)
         except SourceError as error:
@@ -152,7 +152,7 @@ def _with_columns(path: str, kind: str, compression: str, head: bytes, options: 
 
 def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
     spans = line_spans([head], 0, _HEAD_BYTES)
-    row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind == CSV else lines(spans), None)
+    row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind != RAW_TSV else lines(spans), None)
     if row is None:
         return ()
     if b"\r" in row.data and b"\n" not in head:
@@ -163,7 +163,7 @@ def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, 
         )
     try:
         text = row.data.decode()
-        found = cells(text, delimiter) if kind == CSV else text.split(delimiter)
+        found = cells(text, delimiter) if kind != RAW_TSV else text.split(delimiter)
     except ValueError as error:
         raise SourceError(
             f"{path}: the first row, with the names of columns, cannot be read: {error}. Fix the row."

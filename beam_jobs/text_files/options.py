@@ -14,8 +14,8 @@ from tpudata.errors import UsageError
 
 AUTO = "auto"
 LINES, PARAGRAPHS, FILES = "lines", "paragraphs", "files"
-JSONL, CSV, TSV, PARQUET = "jsonl", "csv", "tsv", "parquet"
-FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, PARQUET)
+JSONL, CSV, TSV, RAW_TSV, PARQUET = "jsonl", "csv", "tsv", "raw-tsv", "parquet"
+FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, RAW_TSV, PARQUET)
 # A file of JSON that is one array: found by its content, and named by no flag.
 JSON_ARRAY = "json array"
 TEXT = "text"
@@ -77,8 +77,9 @@ class TextOptions:
     """Options for reading text and for its records.
 
     Attributes:
-        form: unit of a document: `"lines"`, `"paragraphs"` (between blank lines), `"files"`, a row of `"jsonl"`, `"csv"`, `"tsv"`
-            or `"parquet"`; `"auto"` takes rows if the file's name or content shows them, else lines.
+        form: unit of a document: `"lines"`, `"paragraphs"` (between blank lines), `"files"`, a row of `"jsonl"`, `"csv"`, `"tsv"`,
+            `"raw-tsv"` (whose quotes are ordinary characters) or `"parquet"`; `"auto"` takes rows if the file's name or content
+            shows them, else lines.
         fields: fields of the records. Documents without fields, such as lines, have one text field.
         replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their document is rejected.
         document_bytes: size of the largest document in bytes; larger ones are rejected.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow.compute  # type: ignore[import-untyped]
 
 from beam_jobs.options import SKIP, ConvertOptions
+from beam_jobs.parquet_files.footer import read_footer
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
 from beam_jobs.parquet_files.values import Unreadable, column_values
 from beam_jobs.references.labels import Labels
@@ -58,7 +59,6 @@ class ParquetUnit(NamedTuple):
         split: that its name stands for, or nothing.
         group: number of the row group; None if the file is damaged.
         first: number of its first row.
-        rows: number of its rows.
     """
 
     path: str
@@ -67,7 +67,6 @@ class ParquetUnit(NamedTuple):
     split: str
     group: int | None
     first: int
-    rows: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +110,7 @@ class ParquetImages:
         """
         some = list(itertools.islice(files, LOOKED_AT + 1))
         first = some[0][0]
-        for name in ("split_column", "label_separator", "column_types"):
+        for name in ("split_column", "label_separator", "column_types", "raw_tsv"):
             if getattr(source_options, name):
                 raise UsageError(f"--{name.replace('_', '-')} is for lists, and {first} is a Parquet file. Omit it.")
         with open_parquet(first, file_size(first)) as file:
@@ -159,11 +158,11 @@ class ParquetImages:
             if self.options.on_bad_record != SKIP:
                 raise
             # It is rejected where it is listed.
-            yield ParquetUnit(part.path, size, part.name, split, None, 0, 0)
+            yield ParquetUnit(part.path, size, part.name, split, None, 0)
             return
         self._check_columns(file, part.path)
         for number, group in enumerate(groups):
-            yield ParquetUnit(part.path, size, part.name, split, number, row, group.rows)
+            yield ParquetUnit(part.path, size, part.name, split, number, row)
             row += group.rows
 
     def _check_columns(self, file: ParquetReader, path: str) -> None:
@@ -189,9 +188,10 @@ class ParquetImages:
         except (CorruptionError, SourceError) as error:
             if not skips:
                 raise
-            lost = (
-                "" if unit.group is None else f"; row group {unit.group} of {counted(unit.rows, 'row')} is not stored"
-            )
+            lost = ""
+            if unit.group is not None:
+                rows = read_footer(unit.path, unit.size).groups[unit.group].rows
+                lost = f"; row group {unit.group} of {counted(rows, 'row')} is not stored"
             reject(rejected_file(unit.path, error, lost))
 
     @property

@@ -46,7 +46,8 @@ def test_by_name_and_content(tmp_path: Path) -> None:
     [
         (TextForm("lines"), True),
         (TextForm("jsonl"), True),
-        (TextForm("tsv"), True),
+        (TextForm("tsv"), False),
+        (TextForm("raw-tsv"), True),
         (TextForm("csv"), False),
         (TextForm("files"), False),
         (TextForm("lines", "zstd"), False),
