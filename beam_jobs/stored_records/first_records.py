@@ -9,13 +9,14 @@ from typing import NamedTuple
 from beam_jobs.stored_records.inferred_features import holds_image
 from beam_jobs.stored_records.source import file_kind
 from beam_jobs.stored_records.stored_files import StoredFile
-from beam_jobs.stored_records.unread_records import HEADER, is_header, unread_records
+from beam_jobs.stored_records.unread_records import unread_records
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import decode_example, read_records
 from tpudata.format.example.wire import Value
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, LABELS
 from tpudata.format.shards.indexed_records import checked_data
+from tpudata.format.tfrecord.frame_scan import is_header
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES
 from tpudata.storage import storage_for
 
@@ -115,7 +116,7 @@ def _sound_records(path: str, damage: list[CorruptionError]) -> Iterator[tuple[i
     size, offset = entry.size if entry else 0, 0
     while offset + FRAME_BYTES <= size:
         header = storage.read_range(path, offset, HEADER_BYTES)
-        length, _ = HEADER.unpack(header)
+        length = int.from_bytes(header[:8], "little")
         if not is_header(header) or length > size - offset - FRAME_BYTES:
             damage.append(CorruptionError(path, offset, "the length of a record is damaged, or the file is cut"))
             return

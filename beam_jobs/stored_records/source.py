@@ -23,10 +23,10 @@ from beam_jobs.sources.source import Reject, raise_rejection
 from beam_jobs.stored_records.frames import framed, read_frames, read_packed_frames, unframed
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, stored_files
-from beam_jobs.stored_records.unread_records import is_header, unread_records
+from beam_jobs.stored_records.unread_records import unread_records
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Feature, Shard, read_records
-from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, scan_frames
+from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, is_header, scan_frames
 from tpudata.format.tfrecord.framing import HEADER_BYTES
 from tpudata.format.tfrecord.gzip_blocks import GZIP
 from tpudata.storage import Entry, storage_for

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import struct
-import zlib
-
-from tpudata.format.tfrecord.framing import HEADER_BYTES, masked_crc32c
+from tpudata.format.tfrecord.frame_scan import is_header, is_zlib
 from tpudata.storage import storage_for
 
-HEADER = struct.Struct("<QI")
-_ZLIB = b"\x78"
 # Bytes of a file that are searched for a record after a damaged one.
 _LOOKED_AT = 1 << 20
 # The higher bytes of a record's length, after four others.
 _ZEROS = bytes(4)
-
-
-def is_header(data: bytes) -> bool:
-    """Return whether 12 bytes are the header of a record: a length and its checksum."""
-    return len(data) == HEADER_BYTES and masked_crc32c(data[:8]) == HEADER.unpack(data)[1]
 
 
 def unread_records(path: str, size: int) -> str:
@@ -30,14 +19,11 @@ def unread_records(path: str, size: int) -> str:
         size: its size in bytes.
     """
     head = storage_for(path).read_range(path, 0, min(size, _LOOKED_AT))
-    # The first two bytes of ZLIB are a multiple of 31 (RFC 1950).
-    if head[:1] == _ZLIB and int.from_bytes(head[:2], "big") % 31 == 0:
-        with contextlib.suppress(zlib.error):
-            if is_header(zlib.decompressobj().decompress(head, HEADER_BYTES)):
-                return (
-                    "its TFRecords are compressed with ZLIB, which is not read; write them again with compression_type='GZIP', or"
-                    " without compression"
-                )
+    if is_zlib(head):
+        return (
+            "its TFRecords are compressed with ZLIB, which is not read; write them again with compression_type='GZIP', or without"
+            " compression"
+        )
     if _has_header(head):
         return (
             "the first record is damaged: the checksum of its length does not fit, so that no record of the file can be located;"
