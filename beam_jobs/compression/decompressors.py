@@ -97,6 +97,11 @@ class _Zstd:
                 break
 
 
+def is_too_large(error: Exception) -> bool:
+    """Return whether a stream was not unpacked because of its dictionary, by the error of the package."""
+    return any(words in str(error) for words in ("Memory usage limit", "too much memory", "dictionary is too large"))
+
+
 def decompressed(chunks: Iterable[bytes], compression: str) -> Iterator[bytes]:
     """Yield the content of a compressed file, which may consist of several streams, in pieces of at most 8 MB.
 

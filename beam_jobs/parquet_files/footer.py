@@ -141,7 +141,7 @@ def _chunk(values: Any, leaf: Mapping[int, Any], size: int) -> Chunk:
     found = values.get(3) if isinstance(values, dict) else None
     crypto = values.get(8) if isinstance(values, dict) else None
     if isinstance(crypto, dict):
-        # With a key of its own; its metadata are encrypted, too.
+        # With a separate key; its metadata are encrypted, too.
         path = crypto.get(2, {}).get(1, [b""]) if isinstance(crypto.get(2), dict) else [b""]
         return Chunk(_name(path) or _name([leaf.get(4, b"")]), 0, 0, 0, kind, width, True)
     path, start, length = _of(found, 3, list), _of(found, 9, int), _of(found, 7, int)

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompressed
+from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompressed, is_too_large
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
@@ -61,8 +61,9 @@ def decompressed_chunks(path: str, compression: str) -> Iterator[bytes]:
                     yield b"".join(held)
                     offset, held, size = offset + size, [], 0
         except DECOMPRESSION_ERRORS as error:
+            what = "needs too much memory to be unpacked" if is_too_large(error) else "is cut or damaged"
             raise CorruptionError(
-                path, offset, f"the {compression} stream is cut or damaged: {error} (the offset counts unpacked bytes)"
+                path, offset, f"the {compression} stream {what}: {error} (the offset counts unpacked bytes)"
             ) from None
     if size:
         yield b"".join(held)

@@ -16,8 +16,8 @@ NAME = "hf"
 FILE = "tokenizer.json"
 # The file does not name the token that ends a document; these are usual names.
 _USUAL_EOS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "[SEP]")
-# The package raises nothing narrower than Exception, and a panic of its Rust code is not even that: an error of any other class is
-# one of its own.
+# The package raises nothing narrower than Exception, and a panic of its Rust code is not even that. These errors
+# are of Python.
 _NOT_OF_PACKAGE = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
 _USUAL_PAD = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>")
 

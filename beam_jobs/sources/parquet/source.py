@@ -12,8 +12,6 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import pyarrow.compute  # type: ignore[import-untyped]
-
 from beam_jobs.options import SKIP, ConvertOptions
 from beam_jobs.parquet_files.footer import read_footer
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
@@ -27,6 +25,7 @@ from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits
 from beam_jobs.sources.names import folder_split
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import Columns, find_columns
+from beam_jobs.sources.parquet.images import image_bytes, images_of
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import file_size
 from tpudata.console.tables import counted
@@ -201,13 +200,13 @@ class ParquetImages:
     def _listed(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
         number = unit.first
         for batch in () if unit.group is None else file.batches(unit.group, self._names, _BATCH_ROWS):
-            rows: list[list[Any]] = [list(_images(batch.column(self.columns.image)))]
+            rows: list[list[Any]] = [list(images_of(batch.column(self.columns.image)))]
             if self.columns.label is not None:
                 rows.append(column_values(batch.column(self.columns.label)))
             for (image, elsewhere), *label in zip(*rows, strict=True):
                 where, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
                 try:
-                    data = _image_bytes(image, elsewhere, where)
+                    data = image_bytes(image, elsewhere, where)
                     yield make_reference(
                         self.options,
                         key,
@@ -232,30 +231,6 @@ class ParquetImages:
         if not isinstance(value, int) or not 0 <= value < len(self.columns.names):
             raise BadRecordError(where, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.names) - 1}")
         return self.classes.name(self.columns.names[value], where)
-
-
-def _images(column: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield the bytes of each image, and its path if there is one and no bytes."""
-    if not pyarrow.types.is_struct(column.type):
-        yield from ((data, None) for data in column.to_pylist())
-        return
-    data = pyarrow.compute.struct_field(column, "bytes")
-    has_path = any(field.name == "path" and pyarrow.types.is_string(field.type) for field in column.type)
-    if data.null_count == 0 or not has_path:
-        yield from ((one, None) for one in data.to_pylist())
-        return
-    # As bytes, since a path need not be UTF-8.
-    paths = pyarrow.compute.struct_field(column, "path").cast(pyarrow.binary())
-    yield from zip(data.to_pylist(), paths.to_pylist(), strict=True)
-
-
-def _image_bytes(data: bytes | None, path: bytes | None, where: str) -> bytes:
-    if data is None and path:
-        shown = path.decode("utf-8", "backslashreplace")
-        raise BadRecordError(where, f"no bytes, and only a path: {shown}; store the images' bytes in the Parquet file")
-    if not data:
-        raise BadRecordError(where, "the image is empty" if data is not None else "no image: a null")
-    return data
 
 
 def named_split(name: str) -> str:

@@ -17,6 +17,7 @@ import pytest
 import zstandard
 
 from beam_jobs.compression.decompressors import decompressed, decompressed_member
+from beam_jobs.text_files.streams import decompressed_chunks
 from tests.beam_jobs.sources.inputs import jpeg, listed, listed_and_rejected, opened
 from tests.beam_jobs.text_files.test_streams import PACKERS
 from tpudata.errors import CorruptionError, SourceError
@@ -77,10 +78,13 @@ def test_chunks_of_any_size_give_the_same_bytes(compression: str, size: int) -> 
 
 def test_a_dictionary_beyond_memory_is_rejected(tmp_path: Path) -> None:
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 29}]
-    packed = bytearray(lzma.compress(b"a" * 100, filters=filters))
-    (tmp_path / "a.xz").write_bytes(packed)
-    with pytest.raises(lzma.LZMAError, match="Memory usage limit"):
-        list(decompressed([packed], "xz"))
+    (tmp_path / "a.xz").write_bytes(lzma.compress(b"a" * 100, filters=filters))
+    settings = zstandard.ZstdCompressionParameters(window_log=30, enable_ldm=True)
+    packer = zstandard.ZstdCompressor(compression_params=settings).compressobj()
+    (tmp_path / "a.zst").write_bytes(packer.compress(b"a" * 100) + packer.flush())
+    for name, compression in (("a.xz", "xz"), ("a.zst", "zstd")):
+        with pytest.raises(CorruptionError, match=rf"the {compression} stream needs too much memory to be unpacked"):
+            list(decompressed_chunks(str(tmp_path / name), compression))
     header = struct.pack("<2xHBI", 5, 93, 1 << 31)
     with pytest.raises(lzma.LZMAError, match="dictionary is too large"):
         list(decompressed_member([header + b"\0" * 9], zipfile.ZIP_LZMA))
