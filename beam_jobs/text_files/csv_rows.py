@@ -75,13 +75,16 @@ def placed_rows(
         if begin is None:
             if line.is_blank:
                 continue
+            if is_raw or b'"' not in line.data:
+                yield PlacedRow(_without_cr(line), number, span.offset + span.size + 1)
+                continue
             begin, held = line, []
         size = line.offset + line.size - begin.offset
         if size > limit:
             held.clear()
         else:
             held.append(line.data)
-        if is_raw or not _ends_open(line.data, cut, is_open):
+        if not _ends_open(line.data, cut, is_open):
             yield PlacedRow(_row(begin, size, held), number, span.offset + span.size + 1)
             begin = None
     if begin is not None:
@@ -154,5 +157,8 @@ def _ends_open(line: bytes, delimiter: bytes, is_open: bool) -> bool:
 
 
 def _row(begin: Span, size: int, held: list[bytes]) -> Span:
-    data = b"\n".join(held)
-    return Span(begin.offset, size - 1, data[:-1]) if data.endswith(b"\r") else Span(begin.offset, size, data)
+    return _without_cr(Span(begin.offset, size, b"\n".join(held)))
+
+
+def _without_cr(span: Span) -> Span:
+    return Span(span.offset, span.size - 1, span.data[:-1]) if span.data.endswith(b"\r") else span

@@ -58,11 +58,15 @@ class ListFile(NamedTuple):
         """
         with storage_for(self.path).open(self.path) as file:
             head = csv_header(file, self.path, self.delimiter, is_raw=self.is_raw)[1] if self.columns else Row(0, 0, {})
-            lines = iter(functools.partial(file.readline, _PIECE_BYTES), b"") if self.is_array else file
+            lines: Iterable[bytes] = file
+            if self.columns or self.is_array:
+                # Rows of CSV, too, are found in pieces of any size; the header took whole lines.
+                read = file.read if self.columns else file.readline
+                lines = iter(functools.partial(read, _PIECE_BYTES), b"")
             yield head, self.rows(lines, head.end, head.line)
 
     def rows(self, lines: Iterable[bytes], offset: int, line: int) -> Iterator[Row]:
-        """Yield the rows in some lines of the file, of an array in all of them or in pieces of them; see `csv_rows`."""
+        """Yield the rows in some lines of the file, of CSV and arrays in pieces of them; see `csv_rows`."""
         if self.is_array:
             return array_rows(lines, self.path, offset=offset, line=line)
         if self.columns:
@@ -75,7 +79,7 @@ class ListFile(NamedTuple):
         """Yield the rows in the bytes of a block; see `csv_rows`."""
         if self.is_array:
             return block_array_rows(data, self.path, offset=offset, line=line)
-        return self.rows(io.BytesIO(data), offset, line)
+        return self.rows([data] if self.columns else io.BytesIO(data), offset, line)
 
 
 class RawListFile(ListFile):

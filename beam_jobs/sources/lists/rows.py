@@ -90,7 +90,7 @@ def csv_rows(
     """Yield the rows of a CSV list, without blank lines.
 
     Args:
-        lines: with their ends, from the end of some row on.
+        lines: bytes from the end of some row on, in pieces of any size.
         path: names the list in messages.
         columns: its columns.
         delimiter: between two cells.
@@ -216,7 +216,7 @@ def _csv_cells(
 
 
 class _CountedBytes:
-    """Lines whose bytes are counted as they are taken."""
+    """Pieces of a file whose bytes are counted as they are taken."""
 
     def __init__(self, lines: Iterable[bytes], offset: int) -> None:
         self._lines = iter(lines)
