@@ -226,8 +226,8 @@ def _form(path: str) -> str:
         return _TAR
     if head[:3] == b"\0\0\x08":
         return _IDX
-    for form, magic in _MAGIC.items():
-        if head.startswith(magic):
+    for form, magics in _MAGIC.items():
+        if head.startswith(magics):
             return form
     for magic, what in _OTHER.items():
         if head.startswith(magic):

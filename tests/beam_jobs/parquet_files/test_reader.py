@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from pyarrow import parquet
-from pyarrow.parquet import encryption
+from pyarrow.parquet import encryption  # type: ignore[import-untyped]
 
 from beam_jobs.parquet_files.footer import read_footer
 from beam_jobs.text_files.options import TextField, TextOptions
