@@ -34,6 +34,7 @@ _SAME = (
     "quality",
     "jpeg_only",
     "form",
+    "raw_tsv",
     "document_bytes",
     "sequence_length",
     "pack",

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,9 @@ from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import held_request_limits, storage_for
 
+# Flags of other commands that Beam has, too: it would take them without a word. Neither parser takes beginnings of names.
+SHARED_FLAGS = {"--label": "tpudata reshard", "--labels": "tpudata convert images and tpudata reshard"}
+
 
 def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:
     """Parse a command line. With `--append`, defaults are the options of the dataset in `--output`.
@@ -52,9 +56,27 @@ def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Names
         flags, rest = parser.parse_with_rest(argv, beam_flag_names())
     beam_options, unknown = pipeline_options(rest, flags.workers)
     parser.reject_unknown(unknown, beam_flag_names())
+    _reject_shared_flags(parser, rest, is_far=not is_local(beam_options))
     if flags.detach:
         check_detachable(beam_options)
     return flags, beam_options
+
+
+def _reject_shared_flags(parser: FlagParser, beam_flags: Sequence[str], *, is_far: bool) -> None:
+    """Raise UsageError for a flag that Beam takes and another command of ours has, unless it can only be Beam's.
+
+    Args:
+        parser: parser of the command.
+        beam_flags: words that it left to Beam.
+        is_far: whether the runner is not the local one.
+    """
+    for word, following in itertools.zip_longest(beam_flags, beam_flags[1:], fillvalue=""):
+        name, has_value, value = word.partition("=")
+        if name in SHARED_FLAGS and not (is_far and "=" in (value if has_value else following)):
+            parser.error(
+                f"{name} is a flag of {SHARED_FLAGS[name]}, and of Apache Beam, where it labels a Dataflow job (expected KEY=VALUE"
+                " and --runner=DataflowRunner). Omit it."
+            )
 
 
 def checked_places(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool = False) -> ConvertOptions:

@@ -19,8 +19,8 @@ def add_text_flags(parser: FlagParser) -> None:
     add(
         "--form",
         default=AUTO,
-        help="unit of a document: lines, paragraphs, files, or rows of jsonl, csv, tsv or parquet (default auto: rows if"
-        " a file's name or content shows them, else lines)",
+        help="unit of a document: lines, paragraphs, files, or rows of jsonl, csv, tsv, raw-tsv (whose quotes are ordinary"
+        " characters) or parquet (default auto: rows if a file's name or content shows them, else lines)",
     )
     add(
         "--field",

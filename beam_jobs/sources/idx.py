@@ -1,38 +1,31 @@
 """IDX pairs, as MNIST and Fashion-MNIST come: PREFIX-images-idx3-ubyte and PREFIX-labels-idx1-ubyte, with gzip or without.
 
 The last word of the prefix says the split: train-* is train, t10k-* and test-* are test; any other says none. A key is
-IMAGES/NUMBER: the name of the images file without .gz, and the image's number from 0 in eight digits. The layout
-(yann.lecun.com/exdb/mnist, "THE IDX FILE FORMAT"):
-
-    bytes       what
-    2           zero
-    1           type of the values: 8 is unsigned byte, the only one read here
-    1           number of dimensions: 3 for images, 4 where there are channels, 1 for labels
-    4 each      sizes, big-endian
-    ...         the values, the last dimension fastest
+IMAGES/NUMBER: the name of the images file without .gz, and the image's number from 0 in eight digits.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import re
-import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IDX_SETS, Note, ignore_note
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.idx_file import check_shape, label_pieces, read_exactly, read_header, reject_more
 from beam_jobs.sources.names import folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
-from beam_jobs.sources.tars.file import file_size, first_bytes, open_packed, packing
+from beam_jobs.sources.tars.file import open_packed, packing
 from tpudata.console.tables import counted
-from tpudata.errors import BadRecordError, CorruptionError, SourceError
+from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
 
@@ -40,8 +33,6 @@ from tpudata.storage import storage_for
 UNIT_IMAGES = 10_000
 _NAME = re.compile(r"(?P<prefix>.*[-_.]|)(?P<what>images|labels)[-.]idx\d-ubyte(?:\.gz)?")
 _T10K = "t10k"
-_MAGIC, _UNSIGNED_BYTE = 4, 8
-_FIX = "Download it again, or remove it from the input."
 
 
 class IdxUnit(NamedTuple):
@@ -148,13 +139,14 @@ class IdxPairs:
         del ignored
         size = math.prod(unit.shape)
         form = "idx:" + "x".join(map(str, unit.shape))
-        labels = _label_bytes(unit)
         with open_packed(unit.images) if packing(unit.images) else contextlib.nullcontext() as images:
             if images is not None:
                 images.seek(unit.header)
-            for number, label in enumerate(labels, unit.first):
+            for number, label in enumerate(
+                itertools.chain.from_iterable(label_pieces(unit.labels, unit.first, unit.length)), unit.first
+            ):
                 key = f"{unit.name}/{number:08d}"
-                data = b"" if images is None else _exactly(images, size, unit.images)
+                data = b"" if images is None else read_exactly(images, size, unit.images)
                 try:
                     name = self.classes.name(str(label), f"{unit.labels}, label {number}")
                 except BadRecordError as error:
@@ -172,7 +164,7 @@ class IdxPairs:
                     data=data,
                 )
             if images is not None:
-                _reject_more(images, unit.images)
+                reject_more(images, unit.images)
 
 
 def _partners(path: str) -> tuple[str, str, str, str]:
@@ -200,67 +192,13 @@ def _partners(path: str) -> tuple[str, str, str, str]:
 
 
 def _runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
-    sizes, header = _header(images, (3, 4))
-    counts, _ = _header(labels, (1,))
+    sizes, header = read_header(images, (3, 4))
+    counts, _ = read_header(labels, (1,))
     if sizes[0] != counts[0]:
         raise SourceError(
             f"{images} has {counted(sizes[0], 'image')}, and {labels} has {counted(counts[0], 'label')}. Download them again."
         )
+    check_shape(images, sizes[1:])
     step = sizes[0] if packing(images) or packing(labels) else UNIT_IMAGES
     for first in range(0, sizes[0], step or 1):
         yield IdxUnit(images, labels, name, split, sizes[1:], first, min(step, sizes[0] - first), header)
-
-
-def _header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """Return the sizes of an IDX file, and the bytes of its header; checks its size if it is not compressed."""
-    head = first_bytes(path, _MAGIC + 4 * 4)
-    if len(head) < _MAGIC or head[:2] != b"\0\0" or head[3] not in dimensions:
-        raise SourceError(
-            f"{path} is not an IDX file of {' or '.join(map(str, dimensions))} dimensions: it begins with {head[:4]!r}. {_FIX}"
-        )
-    if head[2] != _UNSIGNED_BYTE:
-        raise SourceError(f"{path} has values of IDX type 0x{head[2]:02x} (expected 0x08, unsigned bytes). {_FIX}")
-    length = _MAGIC + 4 * head[3]
-    if len(head) < length:
-        raise CorruptionError(path, 0, f"the file ends inside its header ({len(head)} of {length} bytes)")
-    sizes = struct.unpack(f">{head[3]}I", head[_MAGIC:length])
-    if not packing(path) and file_size(path) != length + math.prod(sizes):
-        shape = " x ".join(map(str, sizes))
-        raise CorruptionError(
-            path,
-            min(file_size(path), length + math.prod(sizes)),
-            f"{file_size(path)} bytes, where its header says {shape}",
-        )
-    return sizes, length
-
-
-def _label_bytes(unit: IdxUnit) -> bytes:
-    """Return the labels of a run, a byte each."""
-    start = _MAGIC + 4
-    if not packing(unit.labels):
-        labels = storage_for(unit.labels).read_range(unit.labels, start + unit.first, unit.length)
-        if len(labels) < unit.length:
-            raise CorruptionError(
-                unit.labels,
-                start + unit.first + len(labels),
-                "the file ends before the last record that its header counts",
-            )
-        return labels
-    # A compressed pair is one run.
-    with open_packed(unit.labels) as file:
-        file.seek(start)
-        labels = _exactly(file, unit.length, unit.labels)
-        _reject_more(file, unit.labels)
-        return labels
-
-
-def _exactly(file: BinaryIO, size: int, path: str) -> bytes:
-    data = file.read(size)
-    if len(data) < size:
-        raise CorruptionError(path, file.tell(), "the file ends before the last record that its header counts")
-    return data
-
-
-def _reject_more(file: BinaryIO, path: str) -> None:
-    if file.read(1):
-        raise CorruptionError(path, file.tell() - 1, "there are bytes after the last record that the header counts")

@@ -11,58 +11,39 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from beam_jobs.image_records.codecs.image_format import BMP, PPM, image_format
 from beam_jobs.options import ConvertOptions
 from beam_jobs.sources.folders.class_folders import ClassFolders
 from beam_jobs.sources.folders.imagenet import ImageNet
 from beam_jobs.sources.folders.matched_images import MatchedImages
 from beam_jobs.sources.idx import IdxPairs, is_idx_name
 from beam_jobs.sources.input_files import InputFiles
+from beam_jobs.sources.input_form import (
+    FORMS,
+    IDX,
+    IMAGE,
+    LIST,
+    PACKED,
+    PARQUET,
+    ZIP,
+    form_of,
+    form_of_ending,
+    form_of_magic,
+)
 from beam_jobs.sources.lists.lists import Lists
-from beam_jobs.sources.lists.rows import UTF16_BOMS
 from beam_jobs.sources.names import is_left_behind, is_path_left_behind
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.sources.parquet.source import PARQUET_MAGIC, ParquetImages
+from beam_jobs.sources.parquet.source import ParquetImages
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.table import SOURCES, source_opener
-from beam_jobs.sources.tars.file import first_bytes, is_tar, packing, unpacked_name
-from beam_jobs.sources.tars.members import is_tar_header
-from beam_jobs.sources.tars.samples import IMAGE_FIELDS
+from beam_jobs.sources.tars.file import first_bytes, is_tar
 from beam_jobs.sources.tars.tars import Tars
-from beam_jobs.sources.zips import ZIP_MAGIC, Zips
+from beam_jobs.sources.zips import Zips
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import Entry, expand, is_pattern, lazy_entries, split_pattern, storage_for
 
 # Names by which a folder or a pattern is known, and no more: it may have millions.
 _LOOKED_AT = 10_000
-_TAR, _IDX, _LIST, _IMAGE, _PACKED = "a tar", "an IDX file", "a list", "an image", "of a form that is not read"
-_ZIP, _PARQUET = "a zip archive", "a Parquet file"
-# By the end of a name, without a .gz or the like after it.
-_FORM_OF_ENDING = {
-    **dict.fromkeys(("tar", "tgz", "tbz2", "txz", "tzst"), _TAR),
-    "zip": _ZIP,
-    "parquet": _PARQUET,
-    **dict.fromkeys(("csv", "tsv", "json", "jsonl"), _LIST),
-    **dict.fromkeys(("7z", "npy", "npz", "h5", "hdf5"), _PACKED),
-    **dict.fromkeys(IMAGE_FIELDS, _IMAGE),
-}
-_MAGIC = {_ZIP: ZIP_MAGIC, _PARQUET: PARQUET_MAGIC}
 _WILDCARD_END = re.compile(r"[*?\]]")
-# A first column of a list may well be called BMI or P3.
-_PPM_START = re.compile(rb"P[1-6]\s*[\d#]")
-# Forms that people do have, with what to do about them.
-_SAVE = "Save its images as files, or write records with WriteTFRecordShards"
-_OTHER = {
-    b"PARE": "an encrypted Parquet file. Decrypt it",
-    b"\x93NUMPY": f"a NumPy array (.npy). {_SAVE}",
-    b"\x89HDF": f"an HDF5 file. {_SAVE}",
-    b"BZh": "compressed with bzip2, and damaged. Restore it, or pack it again",
-    b"7z\xbc\xaf": "a 7z archive. Unpack it, and name the folder",
-}
-_FORMS = (
-    "a folder whose subfolders are classes, a CSV or JSONL list, tar, zip, Parquet or IDX files, or a pattern such as"
-    " 'DIR/*/*.jpg'"
-)
 
 
 def open_source(options: ConvertOptions, source_options: SourceOptions | None = None) -> Source:
@@ -112,7 +93,7 @@ def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
     if found is None:
         if is_pattern(options.input):
             return _open_pattern(options, source_options)
-        raise SourceError(f"{options.input} is not there. Name {_FORMS}.")
+        raise SourceError(f"{options.input} is not there. Name {FORMS}.")
     if found.is_folder:
         return _open_folder(options, source_options)
     return _open_files(options, source_options, options.input)
@@ -145,10 +126,10 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
 def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
     """Raise SourceError if a folder without folders has files that are no images; going by the first that is no README."""
     first = next((entry for entry in files if not _is_note(entry.name)), files[0])
-    form = _form(first.path)
-    if form != _IMAGE:
+    form = form_of(first.path)
+    if form != IMAGE:
         ending = first.name.rpartition(".")[2]
-        what = first.path if form == _LIST else f"'{folder}/*.{ending}'"
+        what = first.path if form == LIST else f"'{folder}/*.{ending}'"
         raise SourceError(f"{folder} has no folders of classes, and {first.name} is {form}. Pass --input {what}.")
 
 
@@ -159,8 +140,8 @@ def _open_parquet_or_zips(
     rest = [entry for entry in entries if not _is_note(entry.name)]
     if not rest or any(entry.is_folder for entry in rest):
         return None
-    form = next((form for form, magic in _MAGIC.items() if first_bytes(rest[0].path).startswith(magic)), None)
-    if form is None or any(_form_of_ending(entry.name) != form for entry in rest):
+    form = form_of_magic(first_bytes(rest[0].path))
+    if form is None or any(form_of_ending(entry.name) != form for entry in rest):
         return None
     return _open_files(options, source_options, rest[0].path)
 
@@ -174,7 +155,7 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
     folder, _ = split_pattern(options.input)
     if storage_for(folder).stat(folder) is None:
         raise SourceError(f"{options.input}: there is no folder {folder}. Check the path.")
-    if _matched_form(options.input) == _IMAGE:
+    if _matched_form(options.input) == IMAGE:
         source_options.reject_list_flags(f"{options.input} matches images")
         return MatchedImages.find(options, source_options, *split_pattern(options.input))
     first, _ = next(_matched_files(options.input))
@@ -190,10 +171,10 @@ def _matched_files(pattern: str) -> Iterator[tuple[Entry, str]]:
 def _matched_form(pattern: str) -> str:
     """Return what the files are that a pattern matches, by the names of the first of them: a single one may be the bad one."""
     last = split_pattern(pattern)[1][-1]
-    same_ending = _form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
+    same_ending = form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
     found: dict[str, str] = {}
     for entry, _ in itertools.islice(_matched_files(pattern), _LOOKED_AT):
-        form = _IDX if is_idx_name(entry.name) else _form_of_ending(entry.name) or _IMAGE
+        form = IDX if is_idx_name(entry.name) else form_of_ending(entry.name) or IMAGE
         found.setdefault(form, entry.path)
         if same_ending:
             break
@@ -201,9 +182,9 @@ def _matched_form(pattern: str) -> str:
         raise SourceError(
             f"{pattern} matches no file. A folder's files are matched by FOLDER/*, all below it by FOLDER/**."
         )
-    if _IMAGE in found:
+    if IMAGE in found:
         # Such a file among images is a bad record.
-        for form in (_PACKED, _ZIP, _PARQUET):
+        for form in (PACKED, ZIP, PARQUET):
             found.pop(form, None)
     if len(found) > 1:
         (one, path), (other, other_path) = sorted(found.items())[:2]
@@ -214,73 +195,19 @@ def _matched_form(pattern: str) -> str:
     return next(iter(found))
 
 
-def _form_of_ending(name: str) -> str | None:
-    """Return what the end of a name says; None if it says nothing."""
-    lower = name.lower()
-    plain = unpacked_name(lower)
-    _, dot, ending = plain.rpartition(".")
-    form = _FORM_OF_ENDING.get(ending) if dot else None
-    return _PACKED if form is None and plain != lower and not lower.endswith(".gz") else form
-
-
 def _open_files(options: ConvertOptions, source_options: SourceOptions, first: str) -> Source:
     """Open the files of an input as what the first of them is."""
-    form = _form(first)
-    if form == _IMAGE:
-        raise SourceError(f"{first} is one image. Name {_FORMS}.")
+    form = form_of(first)
+    if form == IMAGE:
+        raise SourceError(f"{first} is one image. Name {FORMS}.")
     files = InputFiles(options.input)
-    if form == _LIST:
+    if form == LIST:
         return Lists.find(options, source_options, files)
-    if form == _PARQUET:
+    if form == PARQUET:
         return ParquetImages.find(options, source_options, InputFiles(options.input, omits_notes=True))
     source_options.reject_list_flags(f"{first} is {form}")
-    if form == _IDX:
+    if form == IDX:
         return IdxPairs.find(options, source_options, [path for path, _ in files])
-    if form == _ZIP:
+    if form == ZIP:
         return Zips.find(options, source_options, InputFiles(options.input, omits_notes=True))
     return Tars.find(options, source_options, files)
-
-
-def _form(path: str) -> str:
-    """Return what a file is, by its first bytes."""
-    head = first_bytes(path)
-    if is_tar_header(head):
-        return _TAR
-    if head[:3] == b"\0\0\x08":
-        return _IDX
-    if _is_npz(head):
-        raise SourceError(f"{path} is a NumPy archive (.npz). {_SAVE}.")
-    for form, magic in _MAGIC.items():
-        if head.startswith(magic):
-            return form
-    for magic, what in _OTHER.items():
-        if head.startswith(magic):
-            raise SourceError(f"{path} is {what}.")
-    if _is_image(head):
-        return _IMAGE
-    if packing(path):
-        raise SourceError(
-            f"{path} is compressed with {packing(path)}, and neither a tar nor an IDX file inside. Unpack it."
-        )
-    if not head:
-        raise SourceError(f"{path} is empty. Restore it, or remove it from the input.")
-    if b"\0" in head and not head.startswith(UTF16_BOMS):
-        raise SourceError(f"{path} is of no known form: it begins with {head[:8].hex(' ')}. Name {_FORMS}.")
-    return _LIST
-
-
-def _is_npz(head: bytes) -> bool:
-    """Return whether these are the first bytes of a zip whose first member is a NumPy array."""
-    # The length of the name is at byte 26, and the name at byte 30 (APPNOTE.TXT, 4.3.7).
-    return head.startswith(ZIP_MAGIC) and head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".npy")
-
-
-def _is_image(head: bytes) -> bool:
-    try:
-        name = image_format(head)
-    except ValueError:
-        return False
-    # These two have signatures that a list may begin with.
-    if name == BMP:
-        return b"\0" in head
-    return name != PPM or _PPM_START.match(head) is not None

@@ -34,6 +34,7 @@ class SourceOptions:
             are names; None finds out by the labels, and rejects a mixture; folders then have names.
         column_types: `"int"`, `"float"`, `"float32"` or `"str"` by column, in place of what the values look like; with `=VALUE`
             after it, what missing values are stored as.
+        raw_tsv: whether quotes in lists separated by tabs are ordinary characters.
 
     Raises:
         UsageError: values that do not fit each other.
@@ -48,6 +49,7 @@ class SourceOptions:
     label_separator: str | None = None
     label_type: str | None = None
     column_types: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    raw_tsv: bool = False
 
     def __post_init__(self) -> None:
         for name in ("labels_file", "path_column", "label_column", "split_column", "label_separator"):
@@ -67,10 +69,8 @@ class SourceOptions:
     def deciding(self) -> dict[str, Any]:
         """Return the options for the manifest: all of them decide what the shards hold."""
         values = dataclasses.asdict(self)
-        # Datasets of earlier versions have no such option.
-        return (
-            values if self.source is not None else {name: value for name, value in values.items() if name != "source"}
-        )
+        # Datasets of earlier versions have no such options.
+        return {name: value for name, value in values.items() if value or name not in ("source", "raw_tsv")}
 
     @property
     def column_kinds(self) -> dict[str, ColumnKind]:
@@ -85,7 +85,7 @@ class SourceOptions:
 
     def reject_list_flags(self, what: str) -> None:
         """Raise UsageError if an option is set that only a list has; `what` is what the input is instead."""
-        for name in ("path_column", "label_column", "split_column", "label_separator", "column_types"):
+        for name in ("path_column", "label_column", "split_column", "label_separator", "column_types", "raw_tsv"):
             if getattr(self, name):
                 raise UsageError(f"--{_flag(name)} is for CSV and JSONL lists, and {what}. Omit the flag.")
 
@@ -127,6 +127,7 @@ def add_source_flags(parser: FlagParser) -> None:
         help="int, float, float32 or str for further columns of a list, in place of what their values look like; VALUE is"
         " stored for missing values",
     )
+    parser.add_switch("--raw-tsv", default=False, help="quotes are ordinary characters in lists separated by tabs")
 
 
 def source_options(flags: argparse.Namespace) -> SourceOptions:
@@ -141,6 +142,7 @@ def source_options(flags: argparse.Namespace) -> SourceOptions:
         label_separator=flags.label_separator,
         label_type=flags.label_type,
         column_types=flags.column_types,
+        raw_tsv=flags.raw_tsv,
     )
 
 

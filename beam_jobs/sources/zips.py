@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import lzma
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, ClassVar, NamedTuple
 
+from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompressed_member
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.ranged_file import open_ranged
@@ -37,8 +37,7 @@ ZIP_MAGIC = b"PK\x03\x04"
 # Signature, then after 22 bytes the lengths of name and extra field, which the content follows (APPNOTE.TXT, 4.3.7).
 _LOCAL = struct.Struct("<4s22xHH")
 _ENCRYPTED = 1
-# Raised by zipfile and its decompressors; bzip2 raises OSError, which reading never does: storage raises StorageError.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
+_READ_BYTES = 1 << 16
 
 
 class ZipUnit(NamedTuple):
@@ -135,13 +134,11 @@ class Zips:
                 try:
                     if name is None:
                         raise BadRecordError(f"{unit.path}/{member.filename}", OUTSIDE)
-                    yield self._reference(unit, member, name, key, file, archive)
+                    yield self._reference(unit, member, name, key, file)
                 except BadRecordError as error:
                     reject(with_key(error, key))
 
-    def _reference(
-        self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO, archive: zipfile.ZipFile
-    ) -> Reference:
+    def _reference(self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO) -> Reference:
         where = f"{unit.path}/{member.filename}"
         if member.flag_bits & _ENCRYPTED:
             raise BadRecordError(where, "encrypted; pack the archive again without a password")
@@ -160,20 +157,9 @@ class Zips:
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
         split = self.splits.of_member(unit.split, split, where)
-        offset, data = member.header_offset, b""
-        if offset < 0:
-            raise CorruptionError(
-                unit.path, 0, f"the zip archive is cut or damaged: {member.filename} begins before it"
-            )
-        if member.compress_type == zipfile.ZIP_STORED:
-            file.seek(offset)
-            head = file.read(_LOCAL.size)
-            if len(head) < _LOCAL.size or not head.startswith(ZIP_MAGIC):
-                raise CorruptionError(unit.path, offset, f"no zip header of {member.filename} where one is expected")
-            _, name_bytes, extra_bytes = _LOCAL.unpack(head)
-            offset += _LOCAL.size + name_bytes + extra_bytes
-        else:
-            data = _unpacked(archive, member, where)
+        offset = _content_offset(file, member, unit.path)
+        is_stored = member.compress_type == zipfile.ZIP_STORED
+        data = b"" if is_stored else _unpacked(file, offset, member, where)
         return make_reference(
             self.options,
             key,
@@ -187,13 +173,46 @@ class Zips:
         )
 
 
-def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> bytes:
+def _content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
+    """Return the offset of a member's content, which follows its local header."""
+    offset = member.header_offset
+    if offset < 0:
+        raise CorruptionError(path, 0, f"the zip archive is cut or damaged: {member.filename} begins before it")
+    file.seek(offset)
+    head = file.read(_LOCAL.size)
+    if len(head) < _LOCAL.size or not head.startswith(ZIP_MAGIC):
+        raise CorruptionError(path, offset, f"no zip header of {member.filename} where one is expected")
+    _, name_bytes, extra_bytes = _LOCAL.unpack(head)
+    return offset + _LOCAL.size + int(name_bytes) + int(extra_bytes)
+
+
+def _unpacked(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) -> bytes:
+    """Return the content of a compressed member. zipfile would unpack all of it before it looks at the member's size."""
+    held: list[bytes] = []
+    left = member.file_size
     try:
-        return archive.read(member)
-    except _DAMAGED as error:
+        for piece in decompressed_member(_chunks(file, offset, member.compress_size), member.compress_type):
+            left -= len(piece)
+            if left < 0:
+                raise EOFError(f"it has more than the {member.file_size:,} bytes that the archive lists")
+            held.append(piece)
+    except DECOMPRESSION_ERRORS as error:
         raise BadRecordError(where, f"damaged in the archive: {error}") from None
     except NotImplementedError as error:
         raise BadRecordError(where, f"packed by a method that is not read: {error}; pack the archive again") from None
+    data = b"".join(held)
+    if left or zlib.crc32(data) != member.CRC:
+        found = f"it has {len(data):,} of {member.file_size:,} bytes" if left else "its CRC-32 does not fit"
+        raise BadRecordError(where, f"damaged in the archive: {found}")
+    return data
+
+
+def _chunks(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
+    """Yield some bytes of a file in chunks."""
+    file.seek(offset)
+    while size > 0 and (chunk := file.read(min(_READ_BYTES, size))):
+        yield chunk
+        size -= len(chunk)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -10,11 +9,16 @@ from typing import NamedTuple
 from beam_jobs.stored_records.inferred_features import holds_image
 from beam_jobs.stored_records.source import file_kind
 from beam_jobs.stored_records.stored_files import StoredFile
+from beam_jobs.stored_records.unread_records import unread_records
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import decode_example, read_records
 from tpudata.format.example.wire import Value
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, LABELS
+from tpudata.format.shards.indexed_records import checked_data
+from tpudata.format.tfrecord.frame_scan import is_header
+from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES
+from tpudata.storage import storage_for
 
 _RECORDS = 100
 _EXAMPLES = "examples"
@@ -40,9 +44,12 @@ class FirstRecords(NamedTuple):
         Raises:
             SourceError: there is no such file among the first ones, or its first record is no `tf.train.Example`.
         """
+        damage: list[CorruptionError] = []
         for file in files:
             kind = file_kind(file.path, file.size)
-            examples = [] if kind is None else list(_examples(file.path, kind or None))
+            if kind is None and (problem := unread_records(file.path, file.size)):
+                damage.append(CorruptionError(file.path, 0, problem))
+            examples = [] if kind is None else list(_examples(file.path, kind or None, damage))
             if examples:
                 names = frozenset(name for example in examples for name in example)
                 images = {
@@ -52,6 +59,8 @@ class FirstRecords(NamedTuple):
                     if isinstance(values[:1], list) and holds_image(values)
                 }
                 return cls(file.path, names, frozenset(images))
+        if damage:
+            raise SourceError(f"{damage[0]}. No record of the first files can be read.")
         raise SourceError(
             f"{files[0].path}: no TFRecords here or in the files after it, by their first bytes. Name files of TFRecords."
         )
@@ -84,10 +93,11 @@ class FirstRecords(NamedTuple):
             )
 
 
-def _examples(path: str, compression: str | None) -> Iterator[dict[str, Value]]:
-    """Yield the first records; damage is left to the run."""
-    with contextlib.suppress(CorruptionError):
-        for number, (offset, data) in enumerate(itertools.islice(read_records(path, compression), _RECORDS)):
+def _examples(path: str, compression: str | None, damage: list[CorruptionError]) -> Iterator[dict[str, Value]]:
+    """Yield the first records; `damage` gets what is damaged, which the run will meet."""
+    try:
+        records = read_records(path, compression) if compression else _sound_records(path, damage)
+        for number, (offset, data) in enumerate(itertools.islice(records, _RECORDS)):
             try:
                 yield decode_example(data, path=path, offset=offset)
             except CorruptionError as error:
@@ -95,3 +105,24 @@ def _examples(path: str, compression: str | None) -> Iterator[dict[str, Value]]:
                     raise SourceError(
                         f"{path} at byte {offset}: {error.reason}. A dataset holds Examples; write the records as such."
                     ) from None
+    except CorruptionError as error:
+        damage.append(error)
+
+
+def _sound_records(path: str, damage: list[CorruptionError]) -> Iterator[tuple[int, bytes]]:
+    """Yield (byte offset, data) of the records of an uncompressed file, without those whose data are damaged."""
+    storage = storage_for(path)
+    entry = storage.stat(path)
+    size, offset = entry.size if entry else 0, 0
+    while offset + FRAME_BYTES <= size:
+        header = storage.read_range(path, offset, HEADER_BYTES)
+        length = int.from_bytes(header[:8], "little")
+        if not is_header(header) or length > size - offset - FRAME_BYTES:
+            damage.append(CorruptionError(path, offset, "the length of a record is damaged, or the file is cut"))
+            return
+        frame = storage.read_range(path, offset, length + FRAME_BYTES)
+        try:
+            yield offset, checked_data(frame, path, offset)
+        except CorruptionError as error:
+            damage.append(error)
+        offset += length + FRAME_BYTES

@@ -10,7 +10,6 @@ import dataclasses
 import gzip
 import itertools
 import re
-import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,14 +23,14 @@ from beam_jobs.sources.source import Reject, raise_rejection
 from beam_jobs.stored_records.frames import framed, read_frames, read_packed_frames, unframed
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, stored_files
+from beam_jobs.stored_records.unread_records import unread_records
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Feature, Shard, read_records
-from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, scan_frames
-from tpudata.format.tfrecord.framing import HEADER_BYTES, masked_crc32c
+from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, is_header, scan_frames
+from tpudata.format.tfrecord.framing import HEADER_BYTES
 from tpudata.format.tfrecord.gzip_blocks import GZIP
 from tpudata.storage import Entry, storage_for
 
-_HEADER = struct.Struct("<QI")
 # Ends of the names of TFRecord files: `-00000-of-00010`, `.tfrecord`, `.tfrecords-3`, `.tfrec.gz`. Files next to them, such as
 # `train.tfrecord.idx`, end otherwise.
 _RECORDS_NAME = re.compile(r"(?:-\d+-of-\d+|\.(?:tfrecords?|tfrec|records?)[-_.\d]*)(?:\.gz)?$", re.IGNORECASE)
@@ -104,7 +103,9 @@ class StoredRecords:
             return
         kind = file_kind(unit.path, unit.size)
         if kind is None:
-            if unit.size and not (self.skips_foreign and is_named_otherwise(unit.name)):
+            # A folder may hold other files, too, which are known by their names and their content.
+            is_foreign = self.skips_foreign and is_named_otherwise(unit.name)
+            if unit.size and not (is_foreign and not unread_records(unit.path, unit.size)):
                 reject(_not_records(unit))
             else:
                 ignored.append(unit.path)
@@ -177,7 +178,7 @@ def file_kind(path: str, size: int) -> str | None:
     if size < HEADER_BYTES:
         return None
     head = storage_for(path).read_range(path, 0, HEADER_BYTES)
-    if _is_header(head):
+    if is_header(head):
         return ""
     if not head.startswith(GZIP_MAGIC):
         return None
@@ -186,7 +187,7 @@ def file_kind(path: str, size: int) -> str | None:
             head = file.read(HEADER_BYTES)
         except (EOFError, zlib.error, gzip.BadGzipFile):
             return GZIP
-    return GZIP if not head or _is_header(head) else None
+    return GZIP if not head or is_header(head) else None
 
 
 def is_named_otherwise(name: str) -> bool:
@@ -194,11 +195,10 @@ def is_named_otherwise(name: str) -> bool:
     return _RECORDS_NAME.search(name) is None
 
 
-def _is_header(data: bytes) -> bool:
-    return len(data) == HEADER_BYTES and masked_crc32c(data[:8]) == _HEADER.unpack(data)[1]
-
-
 def _not_records(unit: StoredFile) -> BadRecordError:
+    problem = unread_records(unit.path, unit.size)
+    if problem:
+        return BadRecordError(unit.path, problem, 0)
     if unit.size < HEADER_BYTES:
         found = f"it has {unit.size} bytes, and the header of a record has {HEADER_BYTES}"
     else:

@@ -1,10 +1,11 @@
-"""Rows of CSV and TSV: their ends and their cells.
+"""Rows of CSV and TSV, of text and of lists of images: their ends and their cells.
 
-CSV follows RFC 4180: a cell that begins with a double quote ends with one, has each quote inside it doubled, and may hold
-delimiters and line ends; a quote inside a cell that does not begin with one is an ordinary character. The end of a row depends
-on all quotes before it, so a CSV file is read from its beginning, not in ranges.
+The rules are those of RFC 4180, whatever the delimiter: a cell that begins with a double quote ends with one, has each quote inside
+it doubled, and may hold delimiters and line ends; a quote inside a cell that does not begin with one is an ordinary character. A
+row ends with LF or CRLF; a CR alone is an error outside of quotes. Blank lines are no rows. The end of a row depends on all quotes
+before it, so a file is read from its beginning, not in ranges.
 
-TSV has no quoting: a line is a row, and a tab always ends a cell. It is read in ranges, as lines are; a line of only tabs and
+Raw TSV has no quoting: a line is a row, and a tab always ends a cell. It is read in ranges, as lines are; a line of only tabs and
 spaces is blank.
 """
 
@@ -12,21 +13,47 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from beam_jobs.text_files.lines import BOM, Span
 from tpudata.errors import SourceError
 
+_BARE_CR = "a CR without LF outside of quotes; save the file with LF or CRLF line ends"
+_FIX = "Pass --form if it is not CSV, or a larger --document-bytes."
 _QUOTED = re.compile(rb'[^"]*(?:""[^"]*)*"(?!")')
 
 
+class PlacedRow(NamedTuple):
+    """A row and its place.
+
+    Attributes:
+        span: its bytes, without line end and byte order mark.
+        lines: number of lines up to its end, with blank ones.
+        end: offset of the line after it.
+    """
+
+    span: Span
+    lines: int
+    end: int
+
+
 def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> Iterator[Span]:
-    """Join the lines of CSV to rows, blank ones omitted, without line end and byte order mark.
+    """Join the lines of CSV to rows, as `placed_rows` does."""
+    return (row.span for row in placed_rows(spans, delimiter, limit, path))
+
+
+def placed_rows(
+    spans: Iterable[Span], delimiter: str, limit: int, path: str, *, is_raw: bool = False, fix: str = _FIX
+) -> Iterator[PlacedRow]:
+    """Join the lines of CSV to rows, blank ones omitted. A row is yielded before the line after it is taken.
 
     Args:
         spans: every line of the file, from `line_spans`.
         delimiter: delimiter of cells, one ASCII character.
         limit: bytes of the longest row; longer ones have no data.
         path: path of the file, for messages.
+        is_raw: whether quotes are ordinary characters, so that each line is a row.
+        fix: sentence that ends the message of a line that is too long.
 
     Raises:
         SourceError: a line is longer than `limit`, so it is unknown which quotes are open after it.
@@ -35,11 +62,11 @@ def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> I
     held: list[bytes] = []
     begin: Span | None = None
     size = 0
-    for span in spans:
+    for number, span in enumerate(spans, 1):
         if span.size > limit:
             raise SourceError(
-                f"{path} at byte {span.offset}: a line is too long (got {span.size:,} bytes, expected at most {limit:,}). Pass"
-                " --form if it is not CSV, or a larger --document-bytes."
+                f"{path} at byte {span.offset}: a line is too long (got {span.size:,} bytes, expected at most {limit:,})."
+                f" {fix}"
             )
         line = span
         if not span.offset and span.data.startswith(BOM):
@@ -48,6 +75,9 @@ def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> I
         if begin is None:
             if line.is_blank:
                 continue
+            if is_raw or b'"' not in line.data:
+                yield PlacedRow(_without_cr(line), number, span.offset + span.size + 1)
+                continue
             begin, held = line, []
         size = line.offset + line.size - begin.offset
         if size > limit:
@@ -55,19 +85,21 @@ def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> I
         else:
             held.append(line.data)
         if not _ends_open(line.data, cut, is_open):
-            yield _row(begin, size, held)
+            yield PlacedRow(_row(begin, size, held), number, span.offset + span.size + 1)
             begin = None
     if begin is not None:
-        yield _row(begin, size, held)
+        yield PlacedRow(_row(begin, size, held), number, span.offset + span.size + 1)
 
 
 def cells(row: str, delimiter: str) -> list[str]:
     """Return the cells of a row of CSV.
 
     Raises:
-        ValueError: a quote is not closed, or a closing quote is not followed by a delimiter.
+        ValueError: a quote is not closed, a closing quote is not followed by a delimiter, or a CR stands outside of quotes.
     """
     if '"' not in row:
+        if "\r" in row:
+            raise ValueError(_BARE_CR)
         return row.split(delimiter)
     found = []
     position = 0
@@ -81,6 +113,8 @@ def cells(row: str, delimiter: str) -> list[str]:
         else:
             end = row.find(delimiter, position)
             end = len(row) if end < 0 else end
+            if row.find("\r", position, end) >= 0:
+                raise ValueError(_BARE_CR)
             found.append(row[position:end])
             position = end
         if position >= len(row):
@@ -123,5 +157,8 @@ def _ends_open(line: bytes, delimiter: bytes, is_open: bool) -> bool:
 
 
 def _row(begin: Span, size: int, held: list[bytes]) -> Span:
-    data = b"\n".join(held)
-    return Span(begin.offset, size - 1, data[:-1]) if data.endswith(b"\r") else Span(begin.offset, size, data)
+    return _without_cr(Span(begin.offset, size, b"\n".join(held)))
+
+
+def _without_cr(span: Span) -> Span:
+    return Span(span.offset, span.size - 1, span.data[:-1]) if span.data.endswith(b"\r") else span

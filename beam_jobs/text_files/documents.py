@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
+from beam_jobs.references.reading import rejected_file
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.text_files.blocks import SpanBlock, gathered, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.document import Document, DocumentBlock, Reject, TextFile, TextPart
@@ -15,11 +17,12 @@ from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, document_key, look_at
 from beam_jobs.text_files.lines import BOM, Span, has_mark
 from beam_jobs.text_files.options import AUTO, FILES, PARQUET, TextOptions
-from beam_jobs.text_files.parquet_rows import group_rows, row_groups
+from beam_jobs.text_files.parquet_rows import check_group, group_rows, row_groups
 from beam_jobs.text_files.streams import decompressed_chunks, plain_chunks
 from beam_jobs.text_files.values import JSON_ROW, RowForm
 from beam_jobs.values.json_values import parse_json
-from tpudata.errors import BadRecordError, SourceError
+from tpudata.console.tables import counted
+from tpudata.errors import BadRecordError, CorruptionError, SourceError
 
 # A file of 10 GB has 150 parts, for as many workers.
 RANGE_BYTES = 1 << 26
@@ -37,9 +40,14 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
         if file.size <= range_bytes:
             yield TextPart(file, None, 0, file.size)
             continue
-        form = look_at(file.path, options)
-        if form.kind == PARQUET:
-            groups = row_groups(file.path, file.size, options)
+        try:
+            form = look_at(file.path, options)
+            groups = row_groups(file.path, file.size, options) if form.kind == PARQUET else None
+        except (SourceError, CorruptionError):
+            # The worker that lists its documents meets the error, and may reject the file.
+            yield TextPart(file, None, 0, file.size)
+            continue
+        if groups is not None:
             yield from (TextPart(file, form, start, stop) for start, stop in _runs(groups.bytes, range_bytes))
         elif form.has_ranges:
             count = -(-file.size // range_bytes)
@@ -56,7 +64,7 @@ def documents(part: TextPart, options: TextOptions, reject: Reject) -> Iterator[
 
 
 def document_blocks(
-    part: TextPart, options: TextOptions, reject: Reject, note: Note = ignore_note
+    part: TextPart, options: TextOptions, reject: Reject, note: Note = ignore_note, *, skips: bool = False
 ) -> Iterator[DocumentBlock]:
     """Yield the documents of a part in blocks, in the order of the file.
 
@@ -66,23 +74,30 @@ def document_blocks(
         reject: called with the error of a document that is too large, or of a file of an unknown format. If it returns, the
             listing continues.
         note: gets the columns that no field names.
+        skips: whether a damaged file, or row group of Parquet, is rejected. It is then read once more, before its documents, of
+            which none is yielded: those before the damage may be wrong, too.
 
     Raises:
-        SourceError: a row of CSV is too long, or a column of Parquet of another type.
-        CorruptionError: the file is compressed or Parquet, and damaged.
+        SourceError: a row of CSV is too long; or, unless `skips`, a column of Parquet is of another type.
+        CorruptionError: the file is compressed or Parquet, and damaged, unless `skips`.
         UsageError: the options do not fit the file.
     """
     file = part.file
     try:
         form = part.form or look_at(file.path, options)
+        if skips and form.compression:
+            collections.deque(decompressed_chunks(file.path, form.compression), maxlen=0)
     except SourceError as error:
-        reject(
-            BadRecordError(file.path, str(error).removeprefix(file.path).removeprefix(":").removeprefix(" is").strip())
-        )
+        reject(rejected_file(file.path, error))
+        return
+    except CorruptionError as error:
+        if not skips:
+            raise
+        reject(BadRecordError(file.path, f"{error.reason}; none of its documents is stored", error.offset))
         return
     if form.kind == PARQUET:
         # A file of unknown form is one part, with all its row groups.
-        found = gathered(_rows(part._replace(stop=part.stop if part.form else -1), options, note))
+        found = gathered(_rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips))
     elif form.kind == FILES:
         found = gathered(_whole(file, form, options.document_bytes))
     else:
@@ -184,15 +199,30 @@ def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
         yield Span(WHOLE_FILE, size, b"".join(held))
 
 
-def _rows(part: TextPart, options: TextOptions, note: Note) -> Iterator[Span]:
+def _rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:
     file = part.file
-    groups = row_groups(file.path, file.size, options)
+
+    def reject_row(number: int, reason: str) -> None:
+        reject(BadRecordError(f"{document_key(file.name)}:{number} in {file.path}", reason))
+
+    try:
+        groups = row_groups(file.path, file.size, options)
+    except (SourceError, CorruptionError) as error:
+        if not skips:
+            raise
+        reject(rejected_file(file.path, error))
+        return
     _note_columns(groups.names, options, note)
     stop = len(groups.rows) if part.stop < 0 else part.stop
     for group in range(part.start, stop):
-        first = sum(groups.rows[:group])
-        for number, data in enumerate(group_rows(file.path, file.size, group, first, options), first):
-            yield Span(number, len(data), data)
+        if skips:
+            try:
+                check_group(file.path, file.size, group, options)
+            except (SourceError, CorruptionError) as error:
+                lost = counted(groups.rows[group], "row")
+                reject(rejected_file(file.path, error, f"; row group {group} of {lost} is not stored"))
+                continue
+        yield from group_rows(file.path, file.size, group, sum(groups.rows[:group]), options, reject_row)
 
 
 def _runs(sizes: tuple[int, ...], target: int) -> Iterator[tuple[int, int]]:

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from beam_jobs.compression.recognition import COMPRESSED_SUFFIXES, HEAD_BYTES, find_compression, unread_compression
+from beam_jobs.parquet_files.footer import is_parquet
 from beam_jobs.text_files.csv_rows import cells, row_spans
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.json_arrays import is_json_array
 from beam_jobs.text_files.lines import line_spans, lines
-from beam_jobs.text_files.options import AUTO, CSV, JSON_ARRAY, JSONL, LINES, PARQUET, TSV, TextOptions
-from beam_jobs.text_files.streams import COMPRESSED_SUFFIXES, decompressed_chunks, find_compression
+from beam_jobs.text_files.options import AUTO, CSV, JSON_ARRAY, JSONL, LINES, PARQUET, RAW_TSV, TSV, TextOptions
+from beam_jobs.text_files.streams import decompressed_chunks
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import storage_for
 
 _HEAD_BYTES = 1 << 16
-_PARQUET_MAGIC = b"PAR1"
 _REMOVE = "Remove it from the input."
 # Common forms that are not supported, with the fix.
 _OTHER = {
-    b"PARE": "an encrypted Parquet file. Decrypt it",
     b"PK\x03\x04": "a zip archive. Unpack it, and pass the folder",
-    b"7z\xbc\xaf": "a 7z archive. Unpack it, and pass the folder",
 }
 # UTF-32 first: its marks begin with those of UTF-16.
 _OTHER_MARKS = {
@@ -41,7 +40,7 @@ class TextForm(NamedTuple):
     """Form of a file.
 
     Attributes:
-        kind: `"lines"`, `"paragraphs"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"` or `"parquet"`.
+        kind: `"lines"`, `"paragraphs"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"`, `"raw-tsv"` or `"parquet"`.
         compression: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing.
         columns: names of the cells of a row of CSV or TSV.
         delimiter: delimiter of cells.
@@ -78,7 +77,10 @@ def look_at(path: str, options: TextOptions) -> TextForm:
     for magic, what in _OTHER.items():
         if head.startswith(magic):
             raise SourceError(f"{path} is {what}.")
-    compression = find_compression(head[:16])
+    unread = unread_compression(head)
+    if unread:
+        raise SourceError(f"{path} is {unread}.")
+    compression = find_compression(head[:HEAD_BYTES])
     if compression:
         head = next(decompressed_chunks(path, compression), b"")[:_HEAD_BYTES]
     kind = _kind(path, head, compression, options)
@@ -98,23 +100,23 @@ def look_at(path: str, options: TextOptions) -> TextForm:
             f"{path} is read by {kind}, which have no fields, but --field names {len(options.fields)}. Pass --form if it has"
             " rows, or omit --field."
         )
-    if kind in (CSV, TSV):
+    if kind in (CSV, TSV, RAW_TSV):
         return _with_columns(path, kind, compression, head, options)
     return TextForm(kind, compression)
 
 
 def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
-    is_parquet = head.startswith(_PARQUET_MAGIC)
+    found_parquet = is_parquet(head)
     name = document_key(path.lower())
     named = next(
         (kind for kind, known in TEXT_FORMATS.items() if known.suffixes and name.endswith(known.suffixes)), LINES
     )
-    kind = options.form if options.form != AUTO else PARQUET if is_parquet else named
-    if (kind == PARQUET) != is_parquet:
-        if is_parquet:
+    kind = options.form if options.form != AUTO else PARQUET if found_parquet else named
+    if (kind == PARQUET) != found_parquet:
+        if found_parquet:
             raise UsageError(f"--form is {kind}, but {path} is a Parquet file. Omit --form, or pass other files.")
         raise SourceError(f"{path} is not a Parquet file: it begins with {head[:8].hex(' ') or 'nothing'}. {_REMOVE}")
-    if is_parquet and compression:
+    if found_parquet and compression:
         raise SourceError(
             f"{path} is a Parquet file compressed with {compression}. Unpack it; Parquet compresses itself."
         )
@@ -126,7 +128,7 @@ def _with_columns(path: str, kind: str, compression: str, head: bytes, options: 
     names = [field.name for field in options.fields]
     first: tuple[str, ...] = ()
     wrong: SourceError | None = None
-    for delimiter in ("\t",) if kind == TSV else (",", ";", "\t"):
+    for delimiter in ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"):
         try:
             columns = _first_row(path, kind, head, delimiter)
         except SourceError as error:
@@ -150,7 +152,7 @@ def _with_columns(path: str, kind: str, compression: str, head: bytes, options: 
 
 def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
     spans = line_spans([head], 0, _HEAD_BYTES)
-    row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind == CSV else lines(spans), None)
+    row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind != RAW_TSV else lines(spans), None)
     if row is None:
         return ()
     if b"\r" in row.data and b"\n" not in head:
@@ -161,7 +163,7 @@ def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, 
         )
     try:
         text = row.data.decode()
-        found = cells(text, delimiter) if kind == CSV else text.split(delimiter)
+        found = cells(text, delimiter) if kind != RAW_TSV else text.split(delimiter)
     except ValueError as error:
         raise SourceError(
             f"{path}: the first row, with the names of columns, cannot be read: {error}. Fix the row."

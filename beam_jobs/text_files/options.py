@@ -14,13 +14,14 @@ from tpudata.errors import UsageError
 
 AUTO = "auto"
 LINES, PARAGRAPHS, FILES = "lines", "paragraphs", "files"
-JSONL, CSV, TSV, PARQUET = "jsonl", "csv", "tsv", "parquet"
-FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, PARQUET)
+JSONL, CSV, TSV, RAW_TSV, PARQUET = "jsonl", "csv", "tsv", "raw-tsv", "parquet"
+FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, RAW_TSV, PARQUET)
 # A file of JSON that is one array: found by its content, and named by no flag.
 JSON_ARRAY = "json array"
 TEXT = "text"
 _LABELS = ("label", "labels", "class", "classes", "target", "targets")
-FIELD_KINDS = (TEXT, STR, INT, FLOAT, FLOAT32)
+TEXT_KINDS = (TEXT, STR)
+FIELD_KINDS = (*TEXT_KINDS, INT, FLOAT, FLOAT32)
 _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20
@@ -77,8 +78,9 @@ class TextOptions:
     """Options for reading text and for its records.
 
     Attributes:
-        form: unit of a document: `"lines"`, `"paragraphs"` (between blank lines), `"files"`, a row of `"jsonl"`, `"csv"`, `"tsv"`
-            or `"parquet"`; `"auto"` takes rows if the file's name or content shows them, else lines.
+        form: unit of a document: `"lines"`, `"paragraphs"` (between blank lines), `"files"`, a row of `"jsonl"`, `"csv"`, `"tsv"`,
+            `"raw-tsv"` (whose quotes are ordinary characters) or `"parquet"`; `"auto"` takes rows if the file's name or content
+            shows them, else lines.
         fields: fields of the records. Documents without fields, such as lines, have one text field.
         replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their document is rejected.
         document_bytes: size of the largest document in bytes; larger ones are rejected.

@@ -5,21 +5,22 @@ A row has no contiguous bytes in the file, so its fields travel as a JSON object
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeAlias
 
-import pyarrow  # type: ignore[import-untyped]
-from pyarrow import parquet
-
-from beam_jobs.references.ranged_file import open_ranged
-from beam_jobs.text_files.options import TextOptions
+from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
+from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, Unreadable, column_values, is_read
+from beam_jobs.text_files.lines import Span
+from beam_jobs.text_files.options import TEXT_KINDS, TextOptions
 from tpudata.console.nearest import suggestion
-from tpudata.errors import CorruptionError, SourceError, UsageError
+from tpudata.errors import SourceError, UsageError
 
-# Rows that are in memory at the same time, in addition to the pages of the row group.
+# Rows that are in memory at the same time, if these are not more than 64 MB, in addition to the pages of the row group.
 _BATCH_ROWS = 256
+_FIXES = {NOT_UTF8: ". Store it as UTF-8, or pass --invalid-utf8=replace"}
+# Takes the number of a row that cannot be read, and the reason.
+RejectRow: TypeAlias = Callable[[int, str], None]
 
 
 class RowGroups(NamedTuple):
@@ -46,129 +47,83 @@ def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
 
     Raises:
         CorruptionError: the file is cut or damaged.
-        SourceError: a required field appears twice.
+        SourceError: a required field appears twice, or is of a type that is neither text nor number; or the file is encrypted.
         UsageError: a required field is missing.
     """
-    with _opened(path, size) as file:
-        names = file.schema_arrow.names
-        for field in options.fields:
-            if field.name not in names:
-                raise UsageError(
-                    f"{path} has no column {field.name!r}; it has {', '.join(map(repr, names))}"
-                    f"{suggestion(field.name, names)}. Name columns with --field."
-                )
-            if names.count(field.name) > 1:
-                raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
-        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-        sizes = tuple(sum(group.column(n).total_compressed_size for n in range(group.num_columns)) for group in groups)
-        return RowGroups(tuple(group.num_rows for group in groups), sizes, tuple(names))
+    with open_parquet(path, size) as file:
+        _check_fields(file, path, options)
+        groups, names = file.footer.groups, tuple(file.schema.names)
+        return RowGroups(tuple(group.rows for group in groups), tuple(group.bytes for group in groups), names)
 
 
-def group_rows(path: str, size: int, group: int, first: int, options: TextOptions) -> Iterator[bytes]:
-    """Yield the rows of one row group, each as a JSON object of `options.fields`.
+def group_rows(path: str, size: int, group: int, first: int, options: TextOptions, reject: RejectRow) -> Iterator[Span]:
+    """Yield the rows of one row group, each as a JSON object of `options.fields`; its number stands for its offset.
 
     Args:
         path: path of the file.
         size: size of the file in bytes.
         group: number of the row group.
-        first: number of its first row in the file, for messages.
+        first: number of its first row in the file.
         options: options with the fields.
+        reject: called with a row of which a value cannot be read. If it returns, the row is omitted.
 
     Raises:
         CorruptionError: the file is cut or damaged; names the column, if known.
-        SourceError: a value is of an unsupported type; names column and row.
+        SourceError: a column cannot be read at all.
     """
     names = [field.name for field in options.fields]
-    with _opened(path, size) as file:
-        batches = _batches(file, group, names)
-        for batch in batches:
-            columns = [_values(batch.column(name), name, first) for name in names]
+    with open_parquet(path, size) as file:
+        for batch in file.batches(group, names, _BATCH_ROWS):
+            columns = [
+                column_values(
+                    batch.column(field.name), as_text=field.kind in TEXT_KINDS, replace_invalid=options.replace_invalid
+                )
+                for field in options.fields
+            ]
             for number, values in enumerate(zip(*columns, strict=True), first):
-                yield _row(dict(zip(names, values, strict=True)), number)
+                if UNREADABLE in map(type, values):
+                    reject(number, _problem(names, values))
+                else:
+                    yield _row(number, dict(zip(names, values, strict=True)), options.document_bytes)
             first += batch.num_rows
 
 
-@contextlib.contextmanager
-def _opened(path: str, size: int) -> Iterator[Any]:
-    """Yield a Parquet file; errors of pyarrow name the file. Read through `open_ranged`, local or gs://."""
-    with open_ranged(path, size) as raw:
-        try:
-            yield parquet.ParquetFile(raw, pre_buffer=False)
-        except _UnreadableError as error:
-            raise SourceError(f"{path}: {error}") from None
-        except _DamagedColumnError as error:
-            raise CorruptionError(path, 0, f"the Parquet file is cut or damaged: {error}") from None
-        except MemoryError:  # Arrow's is an ArrowException, too.
-            raise
-        except (pyarrow.ArrowException, OSError) as error:
-            raise CorruptionError(path, 0, f"the Parquet file is cut or damaged: {_one_line(error)}") from None
+def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
+    """Read a row group without its values; raise as `group_rows` if its columns are damaged."""
+    with open_parquet(path, size) as file:
+        file.check(group, [field.name for field in options.fields], _BATCH_ROWS)
 
 
-class _UnreadableError(TypeError):
-    """A value of an unsupported type."""
+def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
+    names = file.schema.names
+    for field in options.fields:
+        if field.name not in names:
+            raise UsageError(
+                f"{path} has no column {field.name!r}; it has {', '.join(map(repr, names))}"
+                f"{suggestion(field.name, names)}. Name columns with --field."
+            )
+        if names.count(field.name) > 1:
+            raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
+        kind = file.schema.field(field.name).type
+        if not is_read(kind):
+            raise SourceError(
+                f"{path}: column {field.name!r} has an unsupported type (got {kind}, expected text, numbers, dates or times)."
+                " Store it as a string."
+            )
 
 
-class _DamagedColumnError(ValueError):
-    """A column that pyarrow cannot read."""
-
-
-def _batches(file: Any, group: int, names: list[str]) -> Iterator[Any]:
-    try:
-        yield from file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names, use_threads=False)
-    except MemoryError:
-        raise
-    except (pyarrow.ArrowException, OSError):
-        # pyarrow does not name the column, so each is read again.
-        for name in names:
-            try:
-                for _ in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[name], use_threads=False):
-                    pass
-            except (pyarrow.ArrowException, OSError) as error:
-                raise _DamagedColumnError(f"column {name!r}: {_one_line(error)}") from None
-        raise
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-def _values(column: Any, name: str, first: int) -> list[Any]:
-    """Return the values of a column; `first` is the number of its first row."""
-    try:
-        values: list[Any] = column.to_pylist()
-    except (ValueError, OverflowError):
-        values = [_value(scalar, name, row) for row, scalar in enumerate(column, first)]
-    return values
-
-
-def _value(scalar: Any, name: str, row: int) -> Any:
-    try:
-        return scalar.as_py()
-    except (ValueError, OverflowError) as error:
-        # Such as a time that does not fit Python's types.
-        raise _UnreadableError(
-            f"column {name!r}, row {row}: a value cannot be read: {_one_line(error)}. Store it as a string or number."
-        ) from None
-
-
-def _row(values: dict[str, Any], row: int) -> bytes:
-    try:
-        return json.dumps(values, ensure_ascii=False, default=_default).encode()
-    except _UnreadableError:
-        for name, value in values.items():
-            try:
-                json.dumps(value, default=_default)
-            except _UnreadableError as error:
-                raise _UnreadableError(f"column {name!r}, row {row}: {error}") from None
-        raise
-
-
-def _default(value: Any) -> Any:
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            raise _UnreadableError("its bytes are not UTF-8. Store it as strings.") from None
-    raise _UnreadableError(
-        f"unsupported type (got {type(value).__name__}, expected strings or numbers). Store it as a string."
+def _problem(names: list[str], values: tuple[Any, ...]) -> str:
+    return next(
+        f"{value.what}: column {name!r}, {value.detail}{_FIXES.get(value.what, '')}"
+        for name, value in zip(names, values, strict=True)
+        if isinstance(value, Unreadable)
     )
+
+
+def _row(number: int, values: dict[str, Any], limit: int) -> Span:
+    size = sum(len(value) for value in values.values() if isinstance(value, str))
+    if size > limit:
+        # As JSON, it may be six times as large.
+        return Span(number, size, b"")
+    data = json.dumps(values, ensure_ascii=False).encode()
+    return Span(number, len(data), data)

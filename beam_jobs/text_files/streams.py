@@ -1,46 +1,20 @@
-"""The bytes of a file in chunks: from an offset on, or unpacked from start to end.
-
-Streams are unpacked one after the other with the decompressors of zlib, bz2 and zstandard, not with these packages' file objects:
-`bz2.BZ2File` ignores a damaged second stream, and zstandard's `stream_reader` ends without an error in a cut frame.
-"""
+"""The bytes of a file in chunks: from an offset on, or unpacked from start to end."""
 
 from __future__ import annotations
 
-import bz2
+import functools
 import io
-import lzma
-import zlib
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
-import zstandard
-
+from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompressed, is_too_large
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
 CHUNK_BYTES = 1 << 22
 # Bytes after a range are read in small steps, since the last record of the range ends soon.
 _AFTER_BYTES = 1 << 16
-# Few enough that their unpacked bytes stay few: a zstd block of 4 bytes may unpack to 128 kB.
-_PACKED_BYTES = 1 << 11
-GZIP, BZIP2, ZSTD, XZ = "gzip", "bzip2", "zstd", "xz"
-# Suffixes of compressed files, after the name of the content.
-COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
-
-
-def find_compression(head: bytes) -> str:
-    """Return the compression of a file, by its first 16 bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string."""
-    if head.startswith(b"\x1f\x8b"):
-        return GZIP
-    # Text may begin with BZh; the magic of a block, or of the end of an empty stream, follows in bzip2.
-    if head.startswith(b"BZh") and head[4:10] in (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"):
-        return BZIP2
-    if head.startswith(b"\xfd7zXZ\0"):
-        return XZ
-    # A frame, or a skippable one.
-    if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5):
-        return ZSTD
-    return ""
+_PACKED_BYTES = 1 << 16
 
 
 def plain_chunks(path: str, start: int, stop: int) -> Iterator[bytes]:
@@ -75,45 +49,24 @@ def decompressed_chunks(path: str, compression: str) -> Iterator[bytes]:
     Raises:
         CorruptionError: the file is cut or damaged; its offset counts unpacked bytes.
     """
-    offset = 0
-    with storage_for(path).open(path) as file:
-        try:
-            for chunk in _decompressed(file, compression):
-                offset += len(chunk)
-                yield chunk
-        except (zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError, EOFError) as error:
-            raise CorruptionError(
-                path, offset, f"the {compression} stream is cut or damaged: {error} (the offset counts unpacked bytes)"
-            ) from None
-
-
-def _decompressed(file: BinaryIO, compression: str) -> Iterator[bytes]:
-    decompressor: Any = None
+    offset = size = 0
     held: list[bytes] = []
-    size = 0
-    while data := file.read(_PACKED_BYTES):
-        # Zeros may follow a gzip stream, as on tapes, and in multiples of four an xz stream.
-        while data := data.lstrip(b"\0") if decompressor is None and compression in (GZIP, XZ) else data:
-            decompressor = decompressor or _decompressor(compression)
-            piece = decompressor.decompress(data)
-            held.append(piece)
-            size += len(piece)
-            data, decompressor = (decompressor.unused_data, None) if decompressor.eof else (b"", decompressor)
-        if size >= CHUNK_BYTES:
-            yield b"".join(held)
-            held, size = [], 0
+    with storage_for(path).open(path) as file:
+        packed = iter(functools.partial(file.read, _PACKED_BYTES), b"")
+        try:
+            for piece in decompressed(packed, compression):
+                held.append(piece)
+                size += len(piece)
+                if size >= CHUNK_BYTES:
+                    yield b"".join(held)
+                    offset, held, size = offset + size, [], 0
+        except DECOMPRESSION_ERRORS as error:
+            what = "needs too much memory to be unpacked" if is_too_large(error) else "is cut or damaged"
+            raise CorruptionError(
+                path, offset, f"the {compression} stream {what}: {error} (the offset counts unpacked bytes)"
+            ) from None
     if size:
         yield b"".join(held)
-    if decompressor is not None:
-        raise EOFError("it ends too soon")
-
-
-def _decompressor(compression: str) -> Any:
-    if compression == GZIP:
-        return zlib.decompressobj(zlib.MAX_WBITS | 16)
-    if compression == XZ:
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ)
-    return bz2.BZ2Decompressor() if compression == BZIP2 else zstandard.ZstdDecompressor().decompressobj()
 
 
 class DecompressedFile(io.RawIOBase):

@@ -35,7 +35,8 @@ class RowForm(NamedTuple):
     """Rules for reading a document's bytes, from `Reference.form`.
 
     Attributes:
-        kind: `"plain"` for unchanged text, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"` for cells.
+        kind: `"plain"` for unchanged text, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"`
+            for cells, `"raw"` for those of raw TSV.
         delimiter: delimiter of cells.
         columns: names of the cells.
     """
@@ -57,7 +58,7 @@ class RowForm(NamedTuple):
         return cls(kind, delimiter, tuple(columns))
 
 
-PLAIN, FILE, JSON_ROW, CSV_ROW, TSV_ROW = "plain", "file", "json", "csv", "tsv"
+PLAIN, FILE, JSON_ROW, CSV_ROW, TSV_ROW, RAW_ROW = "plain", "file", "json", "csv", "tsv", "raw"
 
 
 def document_values(data: bytes, form: RowForm, options: TextOptions) -> list[Value]:
@@ -119,12 +120,13 @@ def _json_values(text: str) -> dict[str, Any]:
 
 def _cell_values(text: str, form: RowForm) -> dict[str, str]:
     try:
-        found = cells(text, form.delimiter) if form.kind == CSV_ROW else text.split(form.delimiter)
+        found = text.split(form.delimiter) if form.kind == RAW_ROW else cells(text, form.delimiter)
     except ValueError as error:
         # A surplus quote joins all lines up to the next quote, or to the end of the file.
         lines = text.count("\n") + 1
         many = f" (a row of {counted(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
-        raise DocumentError(f"not CSV: {error}{many}") from None
+        hint = "; if quotes are ordinary characters, pass --form raw-tsv" if form.kind == TSV_ROW else ""
+        raise DocumentError(f"not CSV: {error}{many}{hint}") from None
     if len(found) != len(form.columns):
         raise DocumentError(
             f"wrong number of cells (got {counted(len(found), 'cell')}, expected {counted(len(form.columns), 'column')}"

@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.tokenizers.tokenizer import COPY_AGAIN, Ids, TokenizerIdentity, content_ids, sha256
+from beam_jobs.tokenizers.tokenizer import COPY_AGAIN, MOST_IDS, Ids, TokenizerIdentity, content_ids, sha256
 from beam_jobs.values.json_values import parse_json
-from tpudata.errors import MissingExtraError, SourceError, UsageError
+from tpudata.errors import FeatureError, MissingExtraError, SourceError, UsageError
 
 NAME = "hf"
 FILE = "tokenizer.json"
 # The file does not name the token that ends a document; these are usual names.
 _USUAL_EOS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "[SEP]")
+# The package raises nothing narrower than Exception, and a panic of its Rust code is not even that. These errors
+# are of Python.
+_NOT_OF_PACKAGE = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
 _USUAL_PAD = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>")
 
 
@@ -46,6 +49,8 @@ class HuggingFaceTokenizer:
         size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         if size == 0:
             raise SourceError(f"{path} has no tokens. Pass a trained tokenizer.")
+        if size > MOST_IDS:
+            raise SourceError(f"{path} has the id {size - 1:,} (expected at most {MOST_IDS - 1:,}). {COPY_AGAIN}")
         eos_id = self._eos_id(eos, path)
         pads = [number for token in _USUAL_PAD if (number := self._tokenizer.token_to_id(token)) is not None]
         if eos_id is not None:
@@ -53,28 +58,33 @@ class HuggingFaceTokenizer:
         # Without any, 0 is an ordinary token.
         self._has_pad = bool(pads)
         pad_id = pads[0] if pads else 0
-        self.unknown_id = self._unknown_id(data)
+        self.unknown_id = self._unknown_id()
         self.identity = TokenizerIdentity(NAME, size, eos_id, pad_id, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text; ValueError for text outside a vocabulary without an unknown token."""
         try:
             encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        except MemoryError:
+        except _NOT_OF_PACKAGE:
             raise
-        except Exception as error:  # The package raises nothing narrower.
-            raise ValueError(f"the tokenizer cannot encode it: {error}") from None
+        except BaseException as error:  # See _NOT_OF_PACKAGE.
+            raise ValueError(f"the tokenizer cannot encode it: {_one_line(error)}") from None
         return [np.array(one.ids, np.int32) for one in encoded]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, joined by the tokenizer's decoder; changes of its normaliser remain."""
-        text: str = self._tokenizer.decode(
-            content_ids(ids, self.identity, has_pad=self._has_pad).tolist(), skip_special_tokens=False
-        )
+        kept = content_ids(ids, self.identity, has_pad=self._has_pad).tolist()
+        try:
+            text: str = self._tokenizer.decode(kept, skip_special_tokens=False)
+        except _NOT_OF_PACKAGE:
+            raise
+        except BaseException as error:  # See _NOT_OF_PACKAGE.
+            raise FeatureError(f"the tokenizer cannot decode ids: {_one_line(error)}. {COPY_AGAIN}") from None
         return text
 
-    def _unknown_id(self, data: bytes) -> int | None:
-        model = parse_json(data)["model"]
+    def _unknown_id(self) -> int | None:
+        # As the package writes it: it reads some files that Python's parser of JSON does not.
+        model = parse_json(self._tokenizer.to_str())["model"]
         # Unigram has its number, other models have the token.
         number: int | None = model.get("unk_id")
         token: str | None = model.get("unk_token")
@@ -100,8 +110,11 @@ def _tokenizer(data: bytes, path: str) -> Any:
         raise MissingExtraError("--tokenizer hf", "text") from error
     try:
         return package.Tokenizer.from_str(data.decode())
-    except MemoryError:
+    except _NOT_OF_PACKAGE:
         raise
-    except Exception as error:  # The package raises nothing narrower.
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise SourceError(f"{path} is not a tokenizer.json of Hugging Face: {reason}. {COPY_AGAIN}") from None
+    except BaseException as error:  # See _NOT_OF_PACKAGE.
+        raise SourceError(f"{path} is not a tokenizer.json of Hugging Face: {_one_line(error)}. {COPY_AGAIN}") from None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()).rstrip(".")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from beam_jobs.tokenizers import bytes as byte_tokens
 from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
-from beam_jobs.tokenizers.tokenizer import Tokenizer, TokenizerIdentity, reject_eos
+from beam_jobs.tokenizers.tokenizer import MOST_FILE_BYTES, Tokenizer, TokenizerIdentity, reject_eos
 from tpudata.console.nearest import suggestion
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import open_dataset
@@ -141,6 +141,11 @@ def _opened(spec: TokenizerSpec, characters: str) -> Tokenizer:
     found = storage.stat(spec.path)
     if found is None or found.is_folder:
         raise SourceError(f"--tokenizer {spec.kind}:{spec.path}: no such file. Check the path.")
+    if found.size > MOST_FILE_BYTES:
+        raise SourceError(
+            f"--tokenizer {spec.kind}:{spec.path}: the file is too large (got {found.size:,} bytes, expected at most"
+            f" {MOST_FILE_BYTES:,}). Check the path."
+        )
     return kind.open(spec, storage.read(spec.path), characters)
 
 

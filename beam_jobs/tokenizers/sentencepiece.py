@@ -50,9 +50,12 @@ class SentencePieceTokenizer:
         self.identity = TokenizerIdentity(NAME, size, eos_id, fill, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text."""
+        """Return the ids of each text; ValueError for text that the model cannot encode."""
         # One thread: several worker processes share the machine.
-        encoded: list[Ids] = self._processor.encode(list(texts), out_type="numpy", num_threads=1)
+        try:
+            encoded: list[Ids] = self._processor.encode(list(texts), out_type="numpy", num_threads=1)
+        except RuntimeError as error:
+            raise ValueError(f"the tokenizer cannot encode it: {' '.join(str(error).split())}") from None
         return encoded
 
     def decode(self, ids: Iterable[int]) -> str:

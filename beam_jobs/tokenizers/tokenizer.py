@@ -14,6 +14,10 @@ from tpudata.errors import FeatureError, UsageError
 
 Ids: TypeAlias = npt.NDArray[np.int32]
 EOS = "<eos>"
+# Ids are stored as int32.
+MOST_IDS = 1 << 31
+# Of a tokenizer's file, which is read whole; the largest have some tens of MB.
+MOST_FILE_BYTES = 1 << 28
 COPY_AGAIN = "Copy it again from its source."
 
 

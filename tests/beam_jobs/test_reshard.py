@@ -386,6 +386,34 @@ def test_a_folder_may_hold_other_files_and_a_pattern_may_not(
         reshard(files / "*.json", files / "a.tfrecord", "--output", tmp_path / "other")
 
 
+def test_files_of_zlib_and_with_a_damaged_first_record_are_called_so(tmp_path: Path) -> None:
+    rows = [{"x": [number]} for number in range(20)]
+    packed = write_files(tmp_path / "zlib", {"a.tfrecord": rows}, "ZLIB") / "a.tfrecord"
+    with pytest.raises(
+        SourceError, match=r"a\.tfrecord at byte 0: its TFRecords are compressed with ZLIB, which is not read"
+    ):
+        reshard(packed, "--output", tmp_path / "out")
+    whole = (write_files(tmp_path / "in", {"a.tfrecord": rows}) / "a.tfrecord").read_bytes()
+    damaged = tmp_path / "b.tfrecord"
+    for place in (0, 9):
+        damaged.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(SourceError, match=r"b\.tfrecord at byte 0: the first record is damaged"):
+            reshard(damaged, "--output", tmp_path / "out")
+    # Its data alone: the others are known, and can be kept.
+    damaged.write_bytes(whole[:14] + bytes([whole[14] ^ 1]) + whole[15:])
+    with pytest.raises(BadRecordError, match=r"b\.tfrecord at byte 0: rejected: the checksum"):
+        reshard(damaged, "--output", tmp_path / "out")
+    skip = ["--on-bad-record=skip", "--max-bad-records=1"]
+    assert reshard(damaged, "--output", tmp_path / "kept", *skip) == 0
+    assert manifest(tmp_path / "kept").records == 19
+    # Next to a good file, a bad one is rejected for the same reasons.
+    (tmp_path / "in" / "b.tfrecord").write_bytes(packed.read_bytes())
+    with pytest.raises(
+        BadRecordError, match=r"b\.tfrecord at byte 0: rejected: its TFRecords are compressed with ZLIB"
+    ):
+        reshard(tmp_path / "in", "--output", tmp_path / "both")
+
+
 NAMES = ("train-0000{}-of-00003", "{}.tfrecord", "train.tfrecord-0000{}-of-00003", "{}.TFREC")
 DAMAGED = {(NAMES[0], "gzip"), (NAMES[1], "short"), (NAMES[2], "header"), (NAMES[3], "header")}
 

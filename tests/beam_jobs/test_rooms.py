@@ -15,7 +15,9 @@ MOST_MODULES = 12
 # A folder or a module of beam_jobs, the lowest first.
 ROOMS = (
     "values",
+    "compression",
     "references",
+    "parquet_files",
     "converter",
     "option_values",
     "options",

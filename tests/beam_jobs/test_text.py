@@ -354,6 +354,40 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     assert "b.pdf" in rejects.read_text()
 
 
+def test_damaged_files_among_good_ones_are_rejected_if_asked_for(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    column = pyarrow.array([b"one", b"t\xffwo", b"three"]).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"text": column}), source / "a.parquet")
+    (source / "b.txt").write_text("good\n")
+    lines = "".join(f"line {number}\n" for number in range(9000)).encode()
+    (source / "c.txt.gz").write_bytes(gzip.compress(lines)[:-9])
+    damaged = bytearray(bz2.compress(lines))
+    damaged[len(damaged) // 2] ^= 1
+    (source / "d.txt.bz2").write_bytes(damaged)
+    # Of two row groups the second one is damaged.
+    table = pyarrow.table({"text": ["four", "five"]})
+    parquet.write_table(table, source / "e.parquet", row_group_size=1, compression="none", write_page_checksum=True)
+    (source / "e.parquet").write_bytes((source / "e.parquet").read_bytes().replace(b"five", b"fife", 1))
+    (source / "f.parquet").write_bytes((source / "e.parquet").read_bytes()[:-9])
+    with pytest.raises((BadRecordError, DatasetError)):
+        convert(source, tmp_path / "fail")
+    skip = ["--on-bad-record=skip", "--max-bad-records=9"]
+    convert(source, tmp_path / "out", *skip)
+    assert set(texts(tmp_path / "out")) == {"good", "one", "three", "four"}
+    assert open_dataset(str(tmp_path / "out")).manifest.rejected == {
+        "not UTF-8": 1,
+        "the gzip stream is cut or damaged": 1,
+        "the bzip2 stream is cut or damaged": 1,
+        "the Parquet file is cut or damaged": 2,
+    }
+    listed = "".join(path.read_text() for path in (tmp_path / "out" / "rejects").iterdir())
+    assert "none of its documents is stored" in listed
+    assert "row group 1 of 1 row is not stored" in listed
+    convert(source, tmp_path / "replaced", *skip, "--invalid-utf8=replace")
+    assert set(texts(tmp_path / "replaced")) == {"good", "one", "three", "four", "t\ufffdwo"}
+
+
 def test_a_shard_of_rejected_documents_alone(tmp_path: Path) -> None:
     source = tmp_path / "a.txt"
     source.write_bytes(b"good\n\xff\xff\nfine\n\xfe\n")

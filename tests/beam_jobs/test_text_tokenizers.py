@@ -275,3 +275,35 @@ def test_packages_are_loaded_when_they_are_used() -> None:
     code = "import sys, beam_jobs.tokenizers; print({'sentencepiece', 'tokenizers', 'tensorflow'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def word_level(path: Path, **parts: object) -> TokenizerSpec:
+    """A tokenizer.json with these parts in place of those of a model of two words."""
+    model = {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}
+    path.write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model, **parts}))
+    return TokenizerSpec("hf", str(path))
+
+
+def test_panics_of_the_package_are_errors_of_one_line(tmp_path: Path) -> None:
+    charsmap = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    with pytest.raises(SourceError, match=r"a\.json is not a tokenizer\.json of Hugging Face: Precompiled: "):
+        open_tokenizer(word_level(tmp_path / "a.json", normalizer=charsmap))
+    pieces = open_tokenizer(word_level(tmp_path / "a.json", pre_tokenizer={"type": "FixedLength", "length": 0}))
+    with pytest.raises(ValueError, match="the tokenizer cannot encode it: chunk size must be non-zero"):
+        pieces.encode_batch(["a"])
+    strips = open_tokenizer(
+        word_level(tmp_path / "a.json", decoder={"type": "Strip", "content": "a", "start": 9, "stop": 9})
+    )
+    with pytest.raises(FeatureError, match=r"the tokenizer cannot decode ids: .*\. Copy it again"):
+        strips.decode([0])
+
+
+def test_rejects_ids_beyond_int32_and_files_of_any_size(tmp_path: Path) -> None:
+    model = {"type": "WordLevel", "vocab": {"a": 2**32 - 1}, "unk_token": "a"}
+    with pytest.raises(SourceError, match=r"a\.json has the id 4,294,967,295 \(expected at most 2,147,483,647\)"):
+        open_tokenizer(word_level(tmp_path / "a.json", model=model))
+    with (tmp_path / "large.json").open("wb") as file:
+        file.truncate(1 << 40)
+    for kind in ("hf", "sentencepiece", "chars"):
+        with pytest.raises(SourceError, match=r"large\.json: the file is too large \(got 1,099,511,627,776 bytes"):
+            open_tokenizer(TokenizerSpec(kind, str(tmp_path / "large.json")))

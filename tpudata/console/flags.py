@@ -99,9 +99,12 @@ class FlagParser(argparse.ArgumentParser):
         """Return a flag in its parser's spelling (dashes for this one, `others` as given), and other words unchanged."""
         name, equals, value = word.partition("=")
         ours = self.flag_names()
-        if word.startswith("--") and name not in ours and name not in others:
+        if word.startswith("--") and name not in ours:
             dashed, underscored = name.replace("_", "-"), "--" + name[2:].replace("-", "_")
-            name = dashed if dashed in ours else underscored if underscored in others else name
+            # First our own: Beam has a flag --dry_run, too.
+            name = (
+                dashed if dashed in ours else name if name in others else underscored if underscored in others else name
+            )
         # argparse would take the next word as the value of a bare switch.
         return name + (equals + value or ("=true" if name in self._switches else ""))
 

@@ -9,19 +9,27 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, TiffImagePlugin
 
+from beam_jobs.image_records.codecs.header import MAX_PIXELS
 from beam_jobs.image_records.codecs.image_format import PNG, TIFF
 from beam_jobs.image_records.codecs.pillow_files import load_image, open_image, pillow_errors
 
 SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B")
+_BAND_SAMPLES = 1 << 20
 _BITS_PER_SAMPLE, _SAMPLE_FORMAT, _UNSIGNED = 258, 339, 1  # TIFF tags, and a value of SampleFormat
+_TILE_SIDES = (322, 323)
 
 
 def check_tiff(image: Image.Image) -> None:
-    """Reject samples of unknown range: signed, of more than 16 bits, or fractions."""
+    """Reject samples of unknown range (signed, of more than 16 bits, or fractions), and tiles larger than an image may be."""
     assert isinstance(image, TiffImagePlugin.TiffImageFile)
     with pillow_errors(TIFF):
         bits = max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))
         kinds = set(image.tag_v2.get(_SAMPLE_FORMAT, (_UNSIGNED,)))
+        width, height = (image.tag_v2.get(tag, 1) for tag in _TILE_SIDES)
+        is_large = width * height > MAX_PIXELS
+    if is_large:
+        # An image of one pixel may have such a tile, and it is unpacked whole.
+        raise ValueError(f"a TIFF with tiles of too many pixels: {width} x {height} pixels; {MAX_PIXELS:,} are allowed")
     if bits > 16 or kinds != {_UNSIGNED}:
         what = f"{bits} bits per sample" if kinds == {_UNSIGNED} else f"signed or fractional samples of {bits} bits"
         raise ValueError(f"TIFF of {what}; 8 and 16 unsigned bits are read. Scale it, and save it as PNG")
@@ -29,8 +37,7 @@ def check_tiff(image: Image.Image) -> None:
 
 def eight_bit_grey(image: Image.Image) -> Image.Image:
     """Return a grey image of 16 bits as one of 8, each sample rounded to the nearest."""
-    values = np.asarray(image).astype(np.int64)
-    scaled = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    scaled = Image.fromarray(_scaled(np.asarray(image)))
     scaled.info = image.info
     return scaled
 
@@ -41,16 +48,16 @@ def eight_bit_png(data: bytes) -> Image.Image:
     color = data[25]  # IHDR's colour type: 0 grey, 2 RGB, 4 grey and alpha, 6 RGB and alpha
     transparent = image.info.pop("transparency", None)
     if color == 0:
-        values = np.asarray(image).astype(np.int64)[..., None]
+        values = np.asarray(image)[..., None]
     elif color == 4:
         # Two samples of two bytes, unpacked as four of one byte.
         four = _samples(data, "RGBA")
-        values = four[..., 0::2] << 8 | four[..., 1::2]
+        values = _sixteen(four[..., 0::2], four[..., 1::2])
     else:
         # Pillow keeps one byte of each sample: with the byte order of PNG the higher one, otherwise the lower one.
         mode = "RGB" if color == 2 else "RGBA"
-        values = _samples(data, f"{mode};16B") << 8 | _samples(data, f"{mode};16L")
-    scaled = ((values * 255 + 32767) // 65535).astype(np.uint8)
+        values = _sixteen(_samples(data, f"{mode};16B"), _samples(data, f"{mode};16L"))
+    scaled = _scaled(values)
     if transparent is not None:
         shown = (values != np.asarray(transparent)).any(-1, keepdims=True)
         scaled = np.concatenate([scaled, shown.astype(np.uint8) * 255], -1)
@@ -80,14 +87,32 @@ def eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
             raise ValueError(f"TIFF of 16 bits a sample with pixels of the kind {rawmode}; save it as PNG")
         tiles.append((*tile[:3], (f"{rawmode[:-1]}{swapped[rawmode[-1]]}", *tile[3][1:])))
     other.tile = tiles  # type: ignore[attr-defined]
-    high, low = (np.asarray(load_image(one, TIFF)).astype(np.int64) for one in (image, other))
-    scaled = Image.fromarray((((high << 8 | low) * 255 + 32767) // 65535).astype(np.uint8))
+    high, low = (np.asarray(load_image(one, TIFF)) for one in (image, other))
+    scaled = Image.fromarray(_scaled(_sixteen(high, low)))
     scaled.info = image.info
     return scaled
 
 
-def _samples(data: bytes, rawmode: str) -> npt.NDArray[np.int64]:
-    """Return the pixels of a PNG as Pillow unpacks them under another raw mode: int64 [height, width, channels]."""
+def _sixteen(high: npt.NDArray[np.uint8], low: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
+    """Return samples of 16 bits from their bytes."""
+    values = high.astype(np.uint16)
+    values <<= 8
+    values |= low
+    return values
+
+
+def _scaled(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    """Return samples of 16 bits as those of 8, some rows at a time: an array of int64 would take 8 bytes for each."""
+    scaled = np.empty(values.shape, np.uint8)
+    step = max(1, _BAND_SAMPLES // max(1, values[:1].size))
+    for row in range(0, len(values), step):
+        band = values[row : row + step].astype(np.int64)
+        scaled[row : row + step] = (band * 255 + 32767) // 65535
+    return scaled
+
+
+def _samples(data: bytes, rawmode: str) -> npt.NDArray[np.uint8]:
+    """Return the pixels of a PNG as Pillow unpacks them under another raw mode: uint8 [height, width, channels]."""
     image = open_image(data, PNG)
     image.tile = [(*tile[:3], rawmode) for tile in image.tile]  # type: ignore[attr-defined]
-    return np.asarray(load_image(image, PNG)).astype(np.int64)
+    return np.asarray(load_image(image, PNG))

@@ -44,6 +44,11 @@ class ListFile(NamedTuple):
     delimiter: str
     is_array: bool = False
 
+    @property
+    def is_raw(self) -> bool:
+        """Whether quotes are ordinary characters in it."""
+        return isinstance(self, RawListFile)
+
     @contextlib.contextmanager
     def opened(self) -> Iterator[tuple[Row, Iterator[Row]]]:
         """Open the list.
@@ -52,23 +57,38 @@ class ListFile(NamedTuple):
             The end of the row that names the columns, or of nothing; and the rows after it.
         """
         with storage_for(self.path).open(self.path) as file:
-            head = csv_header(file, self.path, self.delimiter)[1] if self.columns else Row(0, 0, {})
-            lines = iter(functools.partial(file.readline, _PIECE_BYTES), b"") if self.is_array else file
+            head = csv_header(file, self.path, self.delimiter, is_raw=self.is_raw)[1] if self.columns else Row(0, 0, {})
+            lines: Iterable[bytes] = file
+            if self.columns or self.is_array:
+                # Rows of CSV, too, are found in pieces of any size; the header took whole lines.
+                read = file.read if self.columns else file.readline
+                lines = iter(functools.partial(read, _PIECE_BYTES), b"")
             yield head, self.rows(lines, head.end, head.line)
 
     def rows(self, lines: Iterable[bytes], offset: int, line: int) -> Iterator[Row]:
-        """Yield the rows in some lines of the file, of an array in all of them or in pieces of them; see `csv_rows`."""
+        """Yield the rows in some lines of the file, of CSV and arrays in pieces of them; see `csv_rows`."""
         if self.is_array:
             return array_rows(lines, self.path, offset=offset, line=line)
         if self.columns:
-            return csv_rows(lines, self.path, self.columns, self.delimiter, offset=offset, line=line)
+            return csv_rows(
+                lines, self.path, self.columns, self.delimiter, offset=offset, line=line, is_raw=self.is_raw
+            )
         return json_rows(lines, self.path, offset=offset, line=line)
 
     def block_rows(self, data: bytes, offset: int, line: int) -> Iterator[Row]:
         """Yield the rows in the bytes of a block; see `csv_rows`."""
         if self.is_array:
             return block_array_rows(data, self.path, offset=offset, line=line)
-        return self.rows(io.BytesIO(data), offset, line)
+        return self.rows([data] if self.columns else io.BytesIO(data), offset, line)
+
+
+class RawListFile(ListFile):
+    """A list separated by tabs whose quotes are ordinary characters.
+
+    It is a class, not a field of ListFile, whose `repr` names the files of rejects.
+    """
+
+    __slots__ = ()
 
 
 class Block(NamedTuple):
@@ -103,9 +123,16 @@ def list_file(path: str, options: SourceOptions) -> ListFile:
     if head.startswith(b"{"):
         return ListFile(path, (), "")
     first: tuple[str, ...] = ()
+    wrong: SourceError | None = None
     for delimiter in DELIMITERS:
-        with storage.open(path) as lines:
-            columns, _ = csv_header(lines, path, delimiter)
+        is_raw = options.raw_tsv and delimiter == "\t"
+        try:
+            with storage.open(path) as lines:
+                columns, _ = csv_header(lines, path, delimiter, is_raw=is_raw)
+        except SourceError as error:
+            # Quotes may be valid with the next delimiter.
+            wrong = wrong or error
+            continue
         first = first or columns
         if any(is_path_column(name, options) for name in columns):
             doubled = sorted({name for name in columns if columns.count(name) > 1 or not name})
@@ -113,11 +140,9 @@ def list_file(path: str, options: SourceOptions) -> ListFile:
                 raise SourceError(
                     f"{path} line 1: column {doubled[0]!r} comes twice or has no name. Give each column its own."
                 )
-            return ListFile(path, columns, delimiter)
-    if not first:
-        raise SourceError(
-            f"{path} line 1: blank. The first line of a CSV list names the columns; remove what is before it."
-        )
+            return RawListFile(path, columns, delimiter) if is_raw else ListFile(path, columns, delimiter)
+    if wrong is not None:
+        raise wrong
     Roles.find(first, options, path)
     raise SourceError(f"{path} line 1: no column of paths in {', '.join(first)}. Name it with --path-column.")
 

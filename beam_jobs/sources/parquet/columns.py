@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 import pyarrow  # type: ignore[import-untyped]
 
+from beam_jobs.parquet_files.values import is_read
 from beam_jobs.sources.options import SourceOptions
+from beam_jobs.values.json_values import parse_json
 from tpudata.errors import SourceError
 
 _IMAGES = ("image", "img", "bytes", "jpg", "png", "image_bytes", "image/encoded")
@@ -35,6 +37,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
     """Return the columns of images and labels; SourceError if there are none."""
     described = _described(schema)
     types = {field.name: field.type for field in schema}
+    doubled = {name for name in types if schema.names.count(name) > 1}
     images = [name for name, feature in described.items() if feature.get("_type") == "Image" and name in types]
     image = options.path_column or next(iter(images), None)
     image = image or next((name for name in _IMAGES if name in types and _holds_bytes(types[name])), None)
@@ -42,21 +45,33 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
     if image is None or image not in types or not _holds_bytes(types[image]):
         wanted = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
         raise SourceError(f"{path}: {wanted}; {has}. Name the column of the images' bytes with --path-column.")
+    _check_once(image, doubled, path)
     if options.unlabelled:
         return Columns(image, None, None, False)
     by_type = [name for name, feature in described.items() if feature.get("_type") == "ClassLabel" and name in types]
     label = options.label_column or next(iter(by_type), None) or next((n for n in _LABELS if n in types), None)
     if label is None or label not in types:
         raise SourceError(f"{path}: no column of labels; {has}. Name it with --label-column, or pass --unlabelled.")
+    _check_once(label, doubled, path)
+    if not is_read(types[label]):
+        raise SourceError(
+            f"{path}: column {label!r} has an unsupported type (got {types[label]}, expected text or whole numbers). Name another"
+            " one with --label-column, or pass --unlabelled."
+        )
     names = described.get(label, {}).get("names")
     known = tuple(map(str, names)) if isinstance(names, list) and names else None
     return Columns(image, label, known, pyarrow.types.is_integer(types[label]))
 
 
+def _check_once(name: str, doubled: Container[str], path: str) -> None:
+    if name in doubled:
+        raise SourceError(f"{path}: column {name!r} appears twice. Rename one.")
+
+
 def _described(schema: Any) -> dict[str, dict[str, Any]]:
     """Return what Hugging Face's metadata say of each column."""
     try:
-        found = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
+        found = parse_json((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
     except (ValueError, KeyError, TypeError):
         return {}
     return {name: value for name, value in found.items() if isinstance(value, dict)} if isinstance(found, dict) else {}

@@ -7,32 +7,32 @@ FILE:ROW.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import pyarrow  # type: ignore[import-untyped]
-from pyarrow import parquet
-
-from beam_jobs.options import ConvertOptions
+from beam_jobs.options import SKIP, ConvertOptions
+from beam_jobs.parquet_files.footer import read_footer
+from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
+from beam_jobs.parquet_files.values import Unreadable, column_values
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
-from beam_jobs.references.ranged_file import open_ranged
+from beam_jobs.references.reading import rejected_file
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import Columns, find_columns
+from beam_jobs.sources.parquet.images import image_bytes, images_of
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import file_size
+from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 from tpudata.format import Feature
 
-PARQUET_MAGIC = b"PAR1"
-# Rows whose images are in memory at once.
+# Rows whose images are in memory at once, if these are not more than 64 MB.
 _BATCH_ROWS = 32
 
 
@@ -56,7 +56,7 @@ class ParquetUnit(NamedTuple):
         size: its bytes.
         name: that keys begin with.
         split: that its name stands for, or nothing.
-        group: number of the row group.
+        group: number of the row group; None if the file is damaged.
         first: number of its first row.
     """
 
@@ -64,7 +64,7 @@ class ParquetUnit(NamedTuple):
     size: int
     name: str
     split: str
-    group: int
+    group: int | None
     first: int
 
 
@@ -115,11 +115,11 @@ class ParquetImages:
         """
         some = list(itertools.islice(files, LOOKED_AT + 1))
         first = some[0][0]
-        for name in ("split_column", "label_separator", "column_types"):
+        for name in ("split_column", "label_separator", "column_types", "raw_tsv"):
             if getattr(source_options, name):
                 raise UsageError(f"--{name.replace('_', '-')} is for lists, and {first} is a Parquet file. Omit it.")
-        with _opened(first, file_size(first)) as file:
-            columns = find_columns(file.schema_arrow, source_options, first)
+        with open_parquet(first, file_size(first)) as file:
+            columns = find_columns(file.schema, source_options, first)
         splits = NamedSplits.find(options, [name for _, name in some], file_split, split_in_file_name, accidental=False)
         classes = Classes.open(source_options, integers=columns.integers and columns.names is None)
         return cls(options, source_options, files, splits, columns, classes)
@@ -157,55 +157,87 @@ class ParquetImages:
 
         Raises:
             SourceError: the file has other columns or class names than the first one, or its name leaves a doubt about splits.
-            CorruptionError: the file is cut or damaged.
+            CorruptionError: the file is cut or damaged, unless bad records are skipped.
         """
         del ignored
         size, split, row = file_size(part.path), self.splits.of(part.name), 0
-        with _opened(part.path, size) as file:
-            if find_columns(file.schema_arrow, self.source_options, part.path) != self.columns:
-                raise SourceError(
-                    f"{part.path} and the first file of {self.options.input} have other columns or class names. Convert them one by"
-                    " one."
-                )
-            for name in file.schema_arrow.names:
-                if name not in (self.columns.image, self.columns.label):
-                    self.note(IMAGE_COLUMNS, name)
-            rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-        for group, count in enumerate(rows):
-            yield ParquetUnit(part.path, size, part.name, split, group, row)
-            row += count
+        try:
+            with open_parquet(part.path, size) as file:
+                groups = file.footer.groups
+        except (CorruptionError, SourceError):
+            if self.options.on_bad_record != SKIP:
+                raise
+            # It is rejected where it is listed.
+            yield ParquetUnit(part.path, size, part.name, split, None, 0)
+            return
+        self._check_columns(file, part.path)
+        for name in file.schema.names:
+            if name not in self._names:
+                self.note(IMAGE_COLUMNS, name)
+        for number, group in enumerate(groups):
+            yield ParquetUnit(part.path, size, part.name, split, number, row)
+            row += group.rows
+
+    def _check_columns(self, file: ParquetReader, path: str) -> None:
+        if find_columns(file.schema, self.source_options, path) != self.columns:
+            raise SourceError(
+                f"{path} and the first file of {self.options.input} have other columns or class names. Convert them one by one."
+            )
 
     def references(
         self, unit: ParquetUnit, ignored: list[str], reject: Reject = raise_rejection
     ) -> Iterator[Reference]:
-        """Yield a reference, with its bytes, to the image of each row of a row group."""
+        """Yield a reference, with its bytes, to the image of each row of a row group.
+
+        If bad records are skipped, the row group is read once before, and if it is damaged, none of its rows is listed.
+        """
         del ignored
-        columns = [self.columns.image, *([] if self.columns.label is None else [self.columns.label])]
+        skips = self.options.on_bad_record == SKIP
+        try:
+            with open_parquet(unit.path, unit.size) as file:
+                if skips and unit.group is not None:
+                    file.check(unit.group, self._names, _BATCH_ROWS)
+                yield from self._listed(file, unit, reject)
+        except (CorruptionError, SourceError) as error:
+            if not skips:
+                raise
+            lost = ""
+            if unit.group is not None:
+                rows = read_footer(unit.path, unit.size).groups[unit.group].rows
+                lost = f"; row group {unit.group} of {counted(rows, 'row')} is not stored"
+            reject(rejected_file(unit.path, error, lost))
+
+    @property
+    def _names(self) -> list[str]:
+        return [self.columns.image, *([] if self.columns.label is None else [self.columns.label])]
+
+    def _listed(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
         number = unit.first
-        with _opened(unit.path, unit.size) as file:
-            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[unit.group], columns=columns, use_threads=False):
-                for values in zip(*(_values(batch.column(name)) for name in columns), strict=True):
-                    where, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
-                    try:
-                        data = _image_bytes(values[0], where)
-                        labels = () if self.columns.label is None else (self._name(values[1], where),)
-                        yield make_reference(
-                            self.options,
-                            key,
-                            path=unit.path,
-                            offset=number,
-                            size=len(data),
-                            split=unit.split,
-                            labels=labels,
-                            data=data,
-                        )
-                    except BadRecordError as error:
-                        reject(with_key(error, key))
-                    number += 1
+        for batch in () if unit.group is None else file.batches(unit.group, self._names, _BATCH_ROWS):
+            rows: list[list[Any]] = [list(images_of(batch.column(self.columns.image)))]
+            if self.columns.label is not None:
+                rows.append(column_values(batch.column(self.columns.label)))
+            for (image, elsewhere), *label in zip(*rows, strict=True):
+                where, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
+                try:
+                    data = image_bytes(image, elsewhere, where)
+                    yield make_reference(
+                        self.options,
+                        key,
+                        path=unit.path,
+                        offset=number,
+                        size=len(data),
+                        split=unit.split,
+                        labels=tuple(self._name(value, where) for value in label),
+                        data=data,
+                    )
+                except BadRecordError as error:
+                    reject(with_key(error, key))
+                number += 1
 
     def _name(self, value: Any, where: str) -> str:
-        if isinstance(value, UnicodeDecodeError):
-            raise BadRecordError(where, f"its label is not UTF-8: {value.object!r}; write it as UTF-8")
+        if isinstance(value, Unreadable):
+            raise BadRecordError(where, f"its label cannot be read: {value.what}, {value.detail}")
         if self.columns.names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
                 raise BadRecordError(where, f"its label is neither text nor a whole number: {value!r}")
@@ -213,43 +245,3 @@ class ParquetImages:
         if not isinstance(value, int) or not 0 <= value < len(self.columns.names):
             raise BadRecordError(where, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.names) - 1}")
         return self.classes.name(self.columns.names[value], where)
-
-
-def _values(column: Any) -> list[Any]:
-    """Return the values of a column; the error in place of a text that is not UTF-8."""
-    try:
-        values: list[Any] = column.to_pylist()
-    except UnicodeDecodeError:
-        values = [_value(scalar) for scalar in column]
-    return values
-
-
-def _value(scalar: Any) -> Any:
-    try:
-        return scalar.as_py()
-    except UnicodeDecodeError as error:
-        return error
-
-
-def _image_bytes(value: Any, where: str) -> bytes:
-    if isinstance(value, UnicodeDecodeError):
-        raise BadRecordError(where, f"the path of its image is not UTF-8: {value.object!r}; write it as UTF-8")
-    path = value.get("path") if isinstance(value, dict) else None
-    data = value.get("bytes") if isinstance(value, dict) else value
-    if data is None and path:
-        raise BadRecordError(where, f"no bytes, and only a path: {path}; store the images' bytes in the Parquet file")
-    if not data:
-        raise BadRecordError(where, "the image is empty" if data is not None else "no image: a null")
-    return bytes(data)
-
-
-@contextlib.contextmanager
-def _opened(path: str, size: int) -> Iterator[Any]:
-    with open_ranged(path, size) as raw:
-        try:
-            yield parquet.ParquetFile(raw, pre_buffer=False)
-        except MemoryError:  # Arrow's is an ArrowException, too.
-            raise
-        except (pyarrow.ArrowException, OSError) as error:
-            reason = " ".join(str(error).split())
-            raise CorruptionError(path, 0, f"the Parquet file is cut or damaged: {reason}") from None

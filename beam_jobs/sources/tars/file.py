@@ -9,9 +9,11 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
+from beam_jobs.compression.decompressors import GZIP
+from beam_jobs.compression.recognition import COMPRESSED_SUFFIXES, find_compression
 from beam_jobs.references.ranged_file import open_ranged
 from beam_jobs.sources.tars.members import BLOCK, is_tar_header
-from beam_jobs.text_files.streams import COMPRESSED_SUFFIXES, GZIP, DecompressedFile, find_compression
+from beam_jobs.text_files.streams import DecompressedFile
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 

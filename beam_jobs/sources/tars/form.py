@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple, cast
 
+from beam_jobs.compression.recognition import find_compression
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from beam_jobs.sources.tars.file import open_tar, packing
 from beam_jobs.sources.tars.members import BLOCK, Member, is_tar_header, tar_members
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS, LABEL_FIELDS, field_labels, samples
 from beam_jobs.sources.tars.unit import TarUnit, is_record
-from beam_jobs.text_files.streams import find_compression
 from tpudata.errors import BadRecordError, SourceError
 
 CLASSES, TARS, PAIRS = "classes", "tars", "pairs"

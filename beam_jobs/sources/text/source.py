@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
+from beam_jobs.options import DEFAULT_SPLIT, SKIP, ConvertOptions
 from beam_jobs.references.columns import joined_columns
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.listed_pack import NOT_HELD, ListedPack
@@ -142,7 +142,8 @@ class TextSource:
 
     def _parts(self, unit: TextUnit, reject: Reject) -> Iterator[_Part]:
         for part, split in unit.parts:
-            for block in document_blocks(part, self.text, reject, self.note):
+            skips = self.options.on_bad_record == SKIP
+            for block in document_blocks(part, self.text, reject, self.note, skips=skips):
                 for start in range(0, len(block.spans.sizes), _RUN_DOCUMENTS):
                     spans = block.spans.take(slice(start, start + _RUN_DOCUMENTS))
                     yield _Part(part.file.path, split, block._replace(spans=spans))

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.command.flags import add_common_flags, common_options
+from beam_jobs.command.run_conversion import SHARED_FLAGS, parse_flags
 from beam_jobs.option_values import Budget, SplitShares
 from beam_jobs.options import ConvertOptions
+from beam_jobs.run.runner import beam_flag_names
+from beam_jobs.text import run as run_text
 from tpudata.console.flags import FlagParser
 from tpudata.errors import SourceError, StorageError, UsageError
 
@@ -103,3 +106,57 @@ def test_an_output_that_cannot_be_written_is_noticed_before_the_input_is_looked_
     # A plan is made without writing.
     with pytest.raises(SourceError, match="/missing"):
         run([*flags, "--dry-run"])
+
+
+def flags_of(command: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The names of a conversion's flags."""
+    found: set[str] = set()
+
+    def parse(parser: FlagParser, argv: object) -> None:
+        found.update(parser.flag_names())
+        raise UsageError("parsed")
+
+    module = importlib.import_module(f"beam_jobs.{command}")
+    monkeypatch.setattr(module, "parse_flags", parse)
+    with pytest.raises(UsageError, match="parsed"):
+        module.run([])
+    return found
+
+
+def test_flags_that_beam_shares_with_another_command_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    beam = set(beam_flag_names())
+    for command in ("images", "text", "reshard"):
+        assert flags_of(command, monkeypatch) & beam <= {*SHARED_FLAGS}
+
+
+@pytest.mark.parametrize("flags", [["--labels", "names.txt"], ["--labels=names.txt"], ["--label", "image"]])
+@pytest.mark.parametrize("runner", [[], ["--runner=DataflowRunner"]])
+def test_rejects_flags_of_other_commands_that_beam_would_take(
+    tmp_path: Path, flags: list[str], runner: list[str]
+) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    with pytest.raises(UsageError, match=rf"{flags[0].partition('=')[0]} is a flag of tpudata .* and of Apache Beam"):
+        run_text([f"--input={tmp_path}/a.txt", f"--output={tmp_path}/out", *flags, *runner])
+    assert not (tmp_path / "out").exists()
+
+
+def test_rejects_beginnings_of_flags(tmp_path: Path) -> None:
+    for flag in ("--lab", "--labe=x", "--dry", "--run=x"):
+        with pytest.raises(UsageError, match=f"unknown flag {flag.partition('=')[0]}"):
+            run_text([f"--input={tmp_path}", f"--output={tmp_path}/out", flag])
+
+
+def test_takes_labels_of_a_dataflow_job() -> None:
+    parser = FlagParser("job", "A job.")
+    add_common_flags(parser)
+    flags = ["--input=in", "--output=out", "--runner=DataflowRunner", "--labels", "team=vision"]
+    _, options = parse_flags(parser, flags)
+    assert options.get_all_options()["labels"] == ["team=vision"]
+
+
+def test_a_dry_run_is_ours_in_any_spelling(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    for flag in ("--dry-run", "--dry_run"):
+        run_text([f"--input={tmp_path}/a.txt", f"--output={tmp_path}/out", flag])
+        assert "about each" in capsys.readouterr().out
+        assert not (tmp_path / "out").exists()

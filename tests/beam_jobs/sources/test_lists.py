@@ -379,7 +379,7 @@ def test_every_jsonl_row_comes_once_whatever_the_blocks(
         ("path,file,label\n0.jpg,1.jpg,cat\n", "'path' and 'file', of which one is meant"),
         ("path,lable\n0.jpg,cat\n", "none of label, class.*--label-column.*--unlabelled"),
         ("path,label,label\n0.jpg,cat,cat\n", "'label' comes twice"),
-        ("path,label\n0.jpg,caf\xe9\n".encode("latin-1"), "line 2: byte 9 of the line is not UTF-8"),
+        ("path,label\n0.jpg,caf\xe9\n".encode("latin-1"), "line 2: byte 9 of the row is not UTF-8"),
         ("path,label\n0.jpg,cat\n".encode("utf-16"), "UTF-16"),
         ("path,label,split\n0.jpg,cat,\n", "line 2: split ''"),
         ("path,label,split\n0.jpg,cat,train/a\n", "line 2: split 'train/a'"),
@@ -395,7 +395,12 @@ def test_every_jsonl_row_comes_once_whatever_the_blocks(
         ('[{"path": "0.jpg", "label": "cat"},\n 7]', "line 2: a JSON int"),
         ('[{"path": "0.jpg",\n "label": cat}]', "line 2: not JSON"),
         ("[]", "has no rows"),
-        ("\n\npath,label\n0.jpg,cat\n", "line 1: blank.*names the columns"),
+        (
+            "path,label\n0.jpg,cat\r1.jpg,dog\n",
+            "line 2: not CSV: a CR without LF outside of quotes; save the file with",
+        ),
+        ("path,label\r0.jpg,cat\r1.jpg,dog\r", "line 1: not CSV: a CR without LF outside of quotes"),
+        ('path\tlabel\n0.jpg\t"cat\n', r"line 2: not CSV: a quote is not closed.*pass --raw-tsv"),
         ("", "is empty"),
     ],
 )
@@ -579,3 +584,11 @@ def test_a_list_that_is_cut_between_two_rows_during_a_run_is_an_error(tmp_path: 
     path.write_text("path,label\n0.jpg,cat\n1.jpg,dog\n")
     with pytest.raises(SourceError, match=r"list.csv was cut during the run \(got 20 bytes at byte 11, expected 30\)"):
         listed(source)
+
+
+def test_quotes_of_a_raw_list_are_characters(tmp_path: Path) -> None:
+    write_files(tmp_path, {'"0.jpg': jpeg(0), "1.jpg": jpeg(1)})
+    path = tmp_path / "list.tsv"
+    path.write_text('path\tlabel\n"0.jpg\tcat "x"\n1.jpg\tdog')
+    found = listed(opened(path, SourceOptions(raw_tsv=True)))
+    assert [(reference.key, reference.labels) for reference in found] == [('"0.jpg', ('cat "x"',)), ("1.jpg", ("dog",))]

@@ -31,7 +31,7 @@ NPZ = ARRAY.getvalue()
         ({"a.bin": b"\0\1" * 9, "b.jpg": jpeg(0)}, r"a\.bin is of no known form"),
         ({"list.csv": b"path,label\n"}, r"list\.csv is a list\. Pass --input .*/in/list\.csv"),
         ({"a.npz": NPZ}, r"a\.npz is a NumPy archive \(\.npz\)\. Save its images as files"),
-        ({"a.parquet": b"PARE" + bytes(20)}, r"a\.parquet is an encrypted Parquet file\. Decrypt it"),
+        ({"a.parquet": b"PARE" + bytes(20) + b"PARE"}, r"a\.parquet is an encrypted Parquet file\. Decrypt it"),
     ],
 )
 def test_a_folder_without_classes_says_what_is_in_it(tmp_path: Path, files: dict[str, bytes], pattern: str) -> None:
@@ -50,7 +50,7 @@ def test_a_readme_next_to_tars_is_skipped(tmp_path: Path) -> None:
         ("a.npz", NPZ, "is a NumPy archive"),
         ("a.npy", b"\x93NUMPY\x01\x00", r"is a NumPy array \(\.npy\)"),
         ("a.h5", b"\x89HDF\r\n\x1a\n", "is an HDF5 file"),
-        ("a.parquet", b"PARE" + bytes(20), "is an encrypted Parquet file"),
+        ("a.parquet", b"PARE" + bytes(20) + b"PARE", "is an encrypted Parquet file"),
     ],
 )
 def test_files_of_other_programs_are_named_by_file_and_by_pattern(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import bz2
 import csv
-import datetime
-import decimal
+import dataclasses
 import gzip
 import io
 import itertools
@@ -23,10 +22,12 @@ from hypothesis import strategies as st
 
 from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.sources.lists.list_file import list_file
+from beam_jobs.sources.options import SourceOptions
 from beam_jobs.text_files.document import Document, TextFile
 from beam_jobs.text_files.documents import documents, text_parts
 from beam_jobs.text_files.options import TextField, TextOptions
-from beam_jobs.text_files.values import Value, document_values
+from beam_jobs.text_files.values import DocumentError, Value, document_values
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -34,6 +35,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     ".bz2": bz2.compress,
     ".zst": zstandard.ZstdCompressor().compress,
 }
+TEXTS = TextOptions(fields=(TextField("text"), TextField("label", "str")))
 FIELDS = TextOptions(fields=(TextField("text"), TextField("label", "int")))
 ROWS: list[list[Value]] = [["plain", 1], ['quo"ted, é', -2], ["two\nlines\r\n😀", 3], ["", 4], ["\ttab", 5]]
 
@@ -117,13 +119,58 @@ def test_compression_changes_neither_keys_nor_values(packing: str, suffix: str, 
     range_bytes=st.integers(12, 60),
 )
 @settings(deadline=None)
-def test_tab_separated_rows_in_ranges(
+def test_raw_tab_separated_rows_in_ranges(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], end: str, last: bool, mark: bool, range_bytes: int
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "ranges.tsv"
     lines = ["text\tlabel", *(f"{text}\t{number}" for number, text in enumerate(texts))]
     path.write_bytes((b"\xef\xbb\xbf" if mark else b"") + (end.join(lines) + end * last).encode())
-    assert values(path, FIELDS, max(range_bytes, 16)) == [[text, number] for number, text in enumerate(texts)]
+    assert values(path, dataclasses.replace(FIELDS, form="raw-tsv"), max(range_bytes, 16)) == [
+        [text, number] for number, text in enumerate(texts)
+    ]
+
+
+def test_tsv_is_read_by_the_rules_of_csv_unless_it_is_raw(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    rows: list[list[Value]] = [["plain", 1], ['quo"ted', 2], ["two\r\nlines", 3], ["ta\tb", 4], ["one\rcr", 5]]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter="\t").writerows([["text", "label"], *rows])
+    assert values(path, FIELDS) == rows
+    assert values(path, FIELDS, 7) == rows
+    path.write_text('text\tlabel\n"a" b\t1\n"\t2\n')
+    with pytest.raises(DocumentError, match=r"after the closing quote of cell 1; if quotes.*pass --form raw-tsv"):
+        values(path, FIELDS)
+    assert values(path, dataclasses.replace(FIELDS, form="raw-tsv")) == [['"a" b', 1], ['"', 2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\ufeff\n \ntext,label\r\n\r\n a ,1\r\n", [[" a ", 1]]),
+        ('text,label\n"a\r",1\nb"c,2', [["a\r", 1], ['b"c', 2]]),
+        ("text,label\na\rb,1\n", "a CR without LF outside of quotes"),
+        ('text,label\n"a"\rb,1\n', "after the closing quote of cell 1"),
+        ('text,label\n"a,1\n', "a quote is not closed"),
+        ("text,label\na,1,2\n", "3 cells"),
+        ("text,label\n" + "x" * 200_000 + ",1\n", [["x" * 200_000, 1]]),
+    ],
+)
+def test_lists_and_text_read_csv_by_the_same_rules(
+    tmp_path: Path, text: str, expected: str | list[list[Value]]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(text.encode())
+
+    def listed_rows() -> list[list[Value]]:
+        with list_file(str(path), SourceOptions(path_column="text")).opened() as (_, rows):
+            return [[row.values["text"], int(row.values["label"])] for row in rows]
+
+    for read in (listed_rows, lambda: values(path, FIELDS)):
+        if isinstance(expected, str):
+            with pytest.raises((SourceError, DocumentError), match=expected):
+                read()
+        else:
+            assert read() == expected
 
 
 @pytest.mark.parametrize("packing", ["", *PACKERS])
@@ -218,15 +265,22 @@ def test_parquet_that_is_not_read(tmp_path: Path) -> None:
         found(path)
     good = ["a"] * 300
     for column, message in (
-        ([*[b"a"] * 299, b"\xff"], "its bytes are not UTF-8"),
-        ([*[None] * 299, datetime.date(2020, 1, 1)], r"unsupported type \(got date, expected strings or numbers\)"),
-        (pa.array([*[None] * 299, 2**62], pa.timestamp("us")), "a value cannot be read: date value out of range"),
-        ([*[None] * 299, decimal.Decimal(1)], r"unsupported type \(got Decimal"),
-        ([*[None] * 299, {"a": b"\xff"}], "its bytes are not UTF-8"),
+        ([*[b"a"] * 299, b"\xff"], "not UTF-8: column 'label', byte 0xff"),
+        (pa.array([*[b"a"] * 299, b"\xff"]).view(pa.string()), "not UTF-8: column 'label', byte 0xff"),
+        (
+            pa.array([*[None] * 299, 2**62], pa.timestamp("us")),
+            "a time cannot be read: column 'label', value out of range",
+        ),
     ):
         # Over two row groups: the row is counted from the file's begin.
         pq.write_table(pa.table({"text": good, "label": column}), path, row_group_size=200)
-        with pytest.raises(SourceError, match=rf"a\.parquet: column 'label', row 299: {message}"):
+        with pytest.raises(BadRecordError, match=rf"a\.parquet:299 in {path}: rejected: {message}"):
+            found(path, TEXTS)
+    for values, kind in (([[1]], "list<element: int64>"), ([{"a": 1}], "struct<a: int64>")):
+        pq.write_table(pa.table({"text": ["a"], "label": values}), path)
+        with pytest.raises(
+            SourceError, match=rf"a\.parquet: column 'label' has an unsupported type \(got {kind}, expected"
+        ):
             found(path, FIELDS)
     pq.write_table(pa.table({"text": ["a", "b" * 100]}), path)
     with pytest.raises(BadRecordError, match=rf"a\.parquet:1 in {path}: rejected: larger than --document-bytes"):

@@ -37,6 +37,7 @@ def test_by_name_and_content(tmp_path: Path) -> None:
     assert form(tmp_path, "a.txt", bz2.compress(b"x")) == TextForm("lines", "bzip2")
     assert form(tmp_path, "a.txt.zst", zstandard.compress(b"x")) == TextForm("lines", "zstd")
     assert form(tmp_path, "a.gz", b"plain") == TextForm("lines")
+    assert form(tmp_path, "a.txt", b"PARE is no page of an encrypted Parquet file.\n") == TextForm("lines")
     pq.write_table(pa.table({"text": ["a"]}), tmp_path / "a.txt")
     assert look_at(str(tmp_path / "a.txt"), TextOptions()) == TextForm("parquet")
 
@@ -46,7 +47,8 @@ def test_by_name_and_content(tmp_path: Path) -> None:
     [
         (TextForm("lines"), True),
         (TextForm("jsonl"), True),
-        (TextForm("tsv"), True),
+        (TextForm("tsv"), False),
+        (TextForm("raw-tsv"), True),
         (TextForm("csv"), False),
         (TextForm("files"), False),
         (TextForm("lines", "zstd"), False),

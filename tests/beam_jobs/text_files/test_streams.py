@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import zstandard
 
-from beam_jobs.text_files.streams import decompressed_chunks, find_compression, plain_chunks
+from beam_jobs.compression.recognition import find_compression
+from beam_jobs.text_files.streams import decompressed_chunks, plain_chunks
 from tpudata.errors import CorruptionError, SourceError
 
 Pack = Callable[[bytes], bytes]

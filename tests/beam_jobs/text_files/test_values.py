@@ -36,8 +36,8 @@ def test_cells() -> None:
     columns = ("x", "text", "name", "n")
     data = b'1.5,"a ""b""\nc",,-7'
     assert document_values(data, RowForm("csv", ",", columns), FIELDS) == ['a "b"\nc', -7, 1.5, ""]
-    # A tab-separated row has no quotes.
-    assert document_values(b'1e3\t"a\tn\t4', RowForm("tsv", "\t", columns), FIELDS) == ['"a', 4, 1000.0, "n"]
+    # A row of raw TSV has no quotes.
+    assert document_values(b'1e3\t"a\tn\t4', RowForm("raw", "\t", columns), FIELDS) == ['"a', 4, 1000.0, "n"]
 
 
 def test_missing_values_are_what_is_declared() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import tracemalloc
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,19 @@ def test_compressed_files_are_rejected_with_the_fix(tmp_path: Path) -> None:
     with tf.io.TFRecordWriter(path, "GZIP") as writer:
         writer.write(bytes(50))
     with pytest.raises(CorruptionError, match=rf"{path} at byte 0: the file is compressed.*gunzip"):
+        scan.frame_offsets(entry(path))
+
+
+def test_files_of_zlib_are_rejected_by_name(tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    for level in (1, 6, 9):
+        options = tf.io.TFRecordOptions("ZLIB", compression_level=level)
+        with tf.io.TFRecordWriter(path, options) as writer:
+            writer.write(bytes(50))
+        with pytest.raises(CorruptionError, match=rf"{path} at byte 0: the file is compressed with ZLIB"):
+            scan.frame_offsets(entry(path))
+    Path(path).write_bytes(zlib.compress(b"other"))
+    with pytest.raises(CorruptionError, match="the checksum of a record's length"):
         scan.frame_offsets(entry(path))
 
 

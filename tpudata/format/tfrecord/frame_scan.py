@@ -6,6 +6,7 @@ It reads the headers and compares their checksums; small records are read whole.
 from __future__ import annotations
 
 import struct
+import zlib
 from array import array
 from typing import TypeAlias
 
@@ -28,6 +29,23 @@ _LARGE_BYTES = 16 << 10
 _LARGE_REMOTE_BYTES = 4 << 20
 # Shorter runs of records of one length are walked one by one.
 _LEAST_RUN = 8
+
+
+def is_zlib(data: bytes) -> bool:
+    """Return whether a file of TFRecords is compressed with ZLIB, as TensorFlow can write it, by its first bytes."""
+    # The first two are a multiple of 31 (RFC 1950).
+    if data[:1] != b"\x78" or int.from_bytes(data[:2], "big") % 31:
+        return False
+    try:
+        header = zlib.decompressobj().decompress(data, HEADER_BYTES)
+    except zlib.error:
+        return False
+    return is_header(header)
+
+
+def is_header(data: bytes) -> bool:
+    """Return whether bytes are the header of a record: a length and its checksum."""
+    return len(data) == HEADER_BYTES and masked_crc32c(data[:8]) == _HEADER.unpack(data)[1]
 
 
 def frame_offsets(file: Entry) -> Offsets:
@@ -72,6 +90,9 @@ def _walk(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
         if masked_crc32c(header[:8]) != crc:
             if begin == 0 and header.startswith(GZIP_MAGIC):
                 reason = "the file is compressed, so its records cannot be located. Unpack it with gunzip."
+                raise CorruptionError(file.path, 0, reason)
+            if begin == 0 and is_zlib(data):
+                reason = "the file is compressed with ZLIB, so its records cannot be located. Write it again without compression."
                 raise CorruptionError(file.path, 0, reason)
             reason = (
                 "the checksum of a record's length does not match, so the next record cannot be located. Restore the file, or"

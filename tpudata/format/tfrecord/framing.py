@@ -35,6 +35,8 @@ _CRC = struct.Struct("<I")
 _HEADER = struct.Struct("<QI")
 # If the size of the file is unknown, a record is read in pieces of this size: a damaged length must not allocate memory.
 _READ_BYTES = 1 << 24
+# The limit of a protocol buffer, and so of every reader. A compressed file of 3 MB may hold a record of 3 GB.
+MOST_RECORD_BYTES = (1 << 31) - 1
 
 
 def masked_crc32c(data: bytes) -> int:
@@ -94,6 +96,10 @@ def _records(path: str, file: BinaryIO | gzip.GzipFile, size: int | None) -> Ite
             raise CorruptionError(path, offset, "the checksum of a record's length does not fit")
         if size is not None and length > size - offset - FRAME_BYTES:
             raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
+        if size is None and length > MOST_RECORD_BYTES:
+            raise CorruptionError(
+                path, offset, f"a record of {length:,} bytes is too large (expected at most {MOST_RECORD_BYTES:,})"
+            )
         data = file.read(length) if length <= _READ_BYTES else b"".join(_read_long(file, length))
         footer = file.read(FOOTER_BYTES)
         if len(data) + len(footer) < length + FOOTER_BYTES:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from typing import Any
 
 import numpy as np
@@ -146,3 +147,33 @@ def test_a_comment_does_not_say_whether_a_jpeg_2000_is_reversible(reversible: bo
     commented = data[:place] + b"\xff\x64" + (len(comment) + 2).to_bytes(2, "big") + comment + data[place:]
     assert is_lossless(commented, "JPEG 2000") == reversible
     assert not is_lossless(data[: place + 13], "JPEG 2000")
+
+
+def test_rows_of_a_large_16_bit_picture_are_scaled_as_those_of_a_small_one() -> None:
+    # More samples than are scaled at once, in rows of which each has other values.
+    values = (np.arange(1500)[:, None] * 43 + np.arange(800)[None, :] * 7).astype(np.uint16)
+    buffer = io.BytesIO()
+    Image.fromarray(values).save(buffer, "PNG")
+    np.testing.assert_array_equal(
+        np.asarray(opened(stored(buffer.getvalue()))), (values.astype(np.int64) * 255 + 32767) // 65535
+    )
+
+
+def test_a_tiff_of_one_tile_beyond_the_limit_of_pixels_is_rejected() -> None:
+    # Width, height, bits, Deflate, grey, one sample; a tile of 30,000 x 30,000 at byte 8, of 8 bytes.
+    tags = [
+        (256, 16),
+        (257, 16),
+        (258, 8),
+        (259, 8),
+        (262, 1),
+        (277, 1),
+        (322, 30_000),
+        (323, 30_000),
+        (324, 8),
+        (325, 8),
+    ]
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    data = b"II*\0" + struct.pack("<I", 16) + b"\0" * 8 + struct.pack("<H", len(tags)) + entries + b"\0" * 4
+    with pytest.raises(ValueError, match="a TIFF with tiles of too many pixels: 30000 x 30000 pixels"):
+        stored(data)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from pyarrow import parquet
 
-from beam_jobs.sources import SourceOptions
-from tests.beam_jobs.sources.inputs import converted, jpeg, listed, listed_and_rejected, opened, summary, units
+from beam_jobs.sources import SourceOptions, open_source
+from tests.beam_jobs.sources.inputs import converted, jpeg, listed, listed_and_rejected, opened, options, summary, units
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import open_dataset
 
@@ -159,12 +159,35 @@ def test_the_command_reads_one_footer_and_holds_no_row_groups(tmp_path: Path) ->
         list(source.units(last, []))
 
 
-def test_a_label_that_is_not_utf8_is_a_bad_record(tmp_path: Path) -> None:
-    offsets, texts = pa.py_buffer(struct.pack("<3i", 0, 3, 6)), pa.py_buffer(b"c\xe9tdog")
-    labels = pa.Array.from_buffers(pa.string(), 2, [None, offsets, texts])
-    parquet.write_table(pa.table({"image": [jpeg(0), jpeg(1)], "label": labels}), tmp_path / "a.parquet")
-    found, rejected = listed_and_rejected(opened(tmp_path / "a.parquet"))
-    assert [reference.labels for reference in found] == [("dog",)]
-    assert [(error.key, error.reason) for error in rejected] == [
-        ("a.parquet:0", "its label is not UTF-8: b'c\\xe9t'; write it as UTF-8")
-    ]
+def test_damage_is_rejected_by_row_group_if_asked_for(tmp_path: Path) -> None:
+    path = hugging_face(tmp_path / "a.parquet", ROWS, row_group_size=3, write_page_checksum=True, compression="none")
+    data = path.read_bytes()
+    place = data.index(ROWS[4][0]) + 300
+    path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    whole = hugging_face(tmp_path / "b.parquet", ROWS[:1])
+    (tmp_path / "c.parquet").write_bytes(whole.read_bytes()[:-9])
+    with pytest.raises(CorruptionError, match=r"column 'image'.*CRC"):
+        listed(opened(path))
+    source = open_source(dataclasses.replace(options(tmp_path), on_bad_record="skip"))
+    found, rejected = listed_and_rejected(source)
+    assert [reference.key for reference in found] == [f"a.parquet:{n}" for n in (0, 1, 2, 6, 7, 8, 9)] + ["b.parquet:0"]
+    assert [error.source for error in rejected] == [str(path), str(tmp_path / "c.parquet")]
+    assert rejected[0].reason.endswith("row group 1 of 3 rows is not stored")
+
+
+def test_labels_and_names_that_are_not_utf8_and_columns_twice(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    labels = pa.array([b"cat", b"\xff"]).view(pa.string())
+    parquet.write_table(pa.table({"image": [jpeg(0), jpeg(1)], "label": labels}), path)
+    found, (error,) = listed_and_rejected(opened(path))
+    assert [reference.labels for reference in found] == [("cat",)]
+    assert error.reason == "its label cannot be read: not UTF-8, byte 0xff (byte 0 of the value)"
+    for column in ("image", "label"):
+        names = ["image", "label", column]
+        columns = {"image": pa.array([jpeg(0)]), "label": pa.array(["cat"])}
+        parquet.write_table(pa.Table.from_arrays([columns[name] for name in names], names=names), path)
+        with pytest.raises(SourceError, match=f"column '{column}' appears twice"):
+            opened(path)
+    path.write_bytes(path.read_bytes().replace(b"label", b"l\xffbel"))
+    with pytest.raises(SourceError, match=r"a\.parquet: the name of a column is not UTF-8"):
+        opened(path)

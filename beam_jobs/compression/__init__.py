@@ -1,0 +1,1 @@
+"""Compressed streams: recognised by their first bytes, and unpacked in pieces of bounded size."""

@@ -1,0 +1,177 @@
+"""Decompressors whose output is bounded: memory holds a piece of it, whatever a few bytes of input unpack to.
+
+Streams are unpacked with the decompressors of zlib, bz2, lzma and zstandard, not with these packages' file objects: `bz2.BZ2File`
+ignores a damaged second stream, and zstandard's `stream_reader` ends without an error in a cut frame.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import zstandard
+
+GZIP, BZIP2, ZSTD, XZ = "gzip", "bzip2", "zstd", "xz"
+# Largest piece of output. 2 kB of bzip2 unpack to 3 GB.
+PIECE_BYTES = 1 << 20
+# zstandard's decompressor cannot stop within its input, where a block of 4 bytes unpacks to 128 kB: these to 8 MB at most.
+_ZSTD_STEP = 1 << 8
+# xz -9 takes 65 MiB; a header may claim 4 GiB. zstandard has the same kind of limit, 128 MiB.
+MOST_DICTIONARY_BYTES = 1 << 28
+# Raised by decompressors for damaged input; bz2 raises OSError, which reading never does: storage raises StorageError.
+DECOMPRESSION_ERRORS = (zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError, EOFError)
+# Content of a member of a zip archive in LZMA (APPNOTE.TXT, 5.8): version of the SDK, size of the properties, properties.
+_ZIP_LZMA = struct.Struct("<2xHBI")
+
+
+class Decompressor(Protocol):
+    """One compressed stream.
+
+    Attributes:
+        is_finished: whether the stream has ended.
+        unused: input after its end.
+    """
+
+    is_finished: bool
+    unused: bytes
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """Yield the output for more input in pieces; all of the input is taken once the iterator is exhausted."""
+
+
+class _Zlib:
+    def __init__(self, window_bits: int) -> None:
+        self._stream = zlib.decompressobj(window_bits)
+        self.is_finished = False
+        self.unused = b""
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        is_full = True
+        while is_full or data:
+            piece = self._stream.decompress(data, PIECE_BYTES)
+            data, is_full = self._stream.unconsumed_tail, len(piece) == PIECE_BYTES
+            if piece:
+                yield piece
+            if self._stream.eof:
+                break
+        self.is_finished, self.unused = self._stream.eof, self._stream.unused_data
+
+
+class _Limited:
+    """A stream of bz2 or lzma."""
+
+    def __init__(self, stream: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
+        self._stream: Any = stream
+        self.is_finished = False
+        self.unused = b""
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        while True:
+            piece: bytes = self._stream.decompress(data, PIECE_BYTES)
+            data = b""
+            if piece:
+                yield piece
+            if self._stream.eof or self._stream.needs_input:
+                break
+        self.is_finished, self.unused = self._stream.eof, self._stream.unused_data
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        self._stream = zstandard.ZstdDecompressor().decompressobj()
+        self.is_finished = False
+        self.unused = b""
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        for start in range(0, len(data), _ZSTD_STEP):
+            piece = self._stream.decompress(data[start : start + _ZSTD_STEP])
+            if piece:
+                yield piece
+            if self._stream.eof:
+                self.is_finished, self.unused = True, self._stream.unused_data + data[start + _ZSTD_STEP :]
+                break
+
+
+def is_too_large(error: Exception) -> bool:
+    """Return whether a stream was not unpacked because of its dictionary, by the error of the package."""
+    return any(words in str(error) for words in ("Memory usage limit", "too much memory", "dictionary is too large"))
+
+
+def decompressed(chunks: Iterable[bytes], compression: str) -> Iterator[bytes]:
+    """Yield the content of a compressed file, which may consist of several streams, in pieces of at most 8 MB.
+
+    Args:
+        chunks: bytes of the file, in chunks of any size.
+        compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
+
+    Raises:
+        DECOMPRESSION_ERRORS: the file is cut or damaged, or needs more than 256 MiB to be unpacked.
+    """
+    stream: Decompressor | None = None
+    for chunk in chunks:
+        data = chunk
+        # Zeros may follow a gzip stream, as on tapes, and in multiples of four an xz stream.
+        while data := data.lstrip(b"\0") if stream is None and compression in (GZIP, XZ) else data:
+            stream = stream or _new_stream(compression)
+            yield from stream.pieces(data)
+            data, stream = (stream.unused, None) if stream.is_finished else (b"", stream)
+    if stream is not None:
+        raise EOFError("it ends too soon")
+
+
+def decompressed_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
+    """Yield the content of a member of a zip archive, in pieces.
+
+    Args:
+        chunks: its compressed bytes.
+        method: its method, such as `zipfile.ZIP_DEFLATED`.
+
+    Raises:
+        NotImplementedError: the method is not supported.
+        DECOMPRESSION_ERRORS: the member is cut or damaged, or needs more than 256 MiB to be unpacked.
+    """
+    stream: Decompressor | None = None
+    for chunk in chunks:
+        data = chunk
+        if stream is None:
+            stream, data = _member_stream(data, method)
+        yield from stream.pieces(data)
+        if stream.is_finished:
+            return
+    # LZMA may end with the member, without a mark.
+    if method != zipfile.ZIP_LZMA:
+        raise EOFError("it ends too soon")
+
+
+def _new_stream(compression: str) -> Decompressor:
+    if compression == GZIP:
+        return _Zlib(zlib.MAX_WBITS | 16)
+    if compression == XZ:
+        return _Limited(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_DICTIONARY_BYTES))
+    return _Limited(bz2.BZ2Decompressor()) if compression == BZIP2 else _Zstd()
+
+
+def _member_stream(data: bytes, method: int) -> tuple[Decompressor, bytes]:
+    """Return the stream of a zip member, and its first bytes after the header of the method."""
+    if method == zipfile.ZIP_DEFLATED:
+        return _Zlib(-zlib.MAX_WBITS), data
+    if method == zipfile.ZIP_BZIP2:
+        return _Limited(bz2.BZ2Decompressor()), data
+    if method != zipfile.ZIP_LZMA:
+        raise NotImplementedError(f"method {method}")
+    if len(data) < _ZIP_LZMA.size:
+        raise EOFError("it ends too soon")
+    size, places, dictionary = _ZIP_LZMA.unpack_from(data)
+    if size != 5 or places >= 9 * 5 * 5:
+        raise lzma.LZMAError("invalid properties")
+    if dictionary > MOST_DICTIONARY_BYTES:
+        raise lzma.LZMAError(f"its dictionary is too large (got {dictionary:,} bytes)")
+    rest, literal = divmod(places, 9)
+    high, low = divmod(rest, 5)
+    filters = [{"id": lzma.FILTER_LZMA1, "dict_size": dictionary, "lc": literal, "lp": low, "pb": high}]
+    return _Limited(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)), data[_ZIP_LZMA.size :]

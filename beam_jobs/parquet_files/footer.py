@@ -1,0 +1,172 @@
+"""The footer of a Parquet file: its row groups, and where their columns are.
+
+The file ends with the footer, its length in four bytes, and PAR1, or PARE if the footer is encrypted. Field numbers are those of
+apache/parquet-format, src/main/thrift/parquet.thrift.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from beam_jobs.parquet_files.thrift import Struct, ThriftError, read_struct
+from tpudata.errors import CorruptionError, SourceError
+from tpudata.storage import storage_for
+
+_MAGIC, _ENCRYPTED_MAGIC = b"PAR1", b"PARE"
+_TAIL = struct.Struct("<I4s")
+_DECRYPT = "Decrypt it, and write it again without encryption"
+
+
+class Chunk(NamedTuple):
+    """One column of a row group.
+
+    Attributes:
+        column: name of the column in the schema, without names of fields of a struct.
+        start: offset of its first page.
+        size: bytes of its pages.
+        values: number of its values, with nulls.
+        kind: physical type, such as 6 for arrays of bytes.
+        width: bytes of a value of fixed size; 0 for other types.
+        is_encrypted: whether it cannot be read without a key.
+    """
+
+    column: str
+    start: int
+    size: int
+    values: int
+    kind: int
+    width: int
+    is_encrypted: bool
+
+
+class RowGroup(NamedTuple):
+    """A row group.
+
+    Attributes:
+        rows: number of its rows.
+        chunks: its columns.
+    """
+
+    rows: int
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Size of all columns in the file."""
+        return sum(chunk.size for chunk in self.chunks)
+
+
+class Footer(NamedTuple):
+    """The footer of a file.
+
+    Attributes:
+        groups: its row groups.
+    """
+
+    groups: tuple[RowGroup, ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the file."""
+        return sum(group.rows for group in self.groups)
+
+
+def is_parquet(head: bytes) -> bool:
+    """Return whether these are the first bytes, 512 or more, of a Parquet file, encrypted or not."""
+    # A text may begin with PARE, but has no zeros; the header of an encrypted page has.
+    return head.startswith(_MAGIC) or (head.startswith(_ENCRYPTED_MAGIC) and b"\0" in head)
+
+
+# Each row group is listed by itself, and a file may have a thousand.
+@functools.lru_cache(maxsize=4)
+def read_footer(path: str, size: int) -> Footer:
+    """Read the footer of a Parquet file.
+
+    Args:
+        path: path of the file.
+        size: its size in bytes.
+
+    Raises:
+        CorruptionError: the file is cut or damaged: its footer cannot be read, or contradicts itself.
+        SourceError: the footer is encrypted.
+    """
+    storage = storage_for(path)
+    if size < 2 * _TAIL.size:
+        raise damaged(path, f"it has {size} bytes")
+    tail = storage.read_range(path, size - _TAIL.size, _TAIL.size)
+    length, magic = _TAIL.unpack(tail) if len(tail) == _TAIL.size else (0, b"")
+    if magic == _ENCRYPTED_MAGIC:
+        raise SourceError(f"{path} is an encrypted Parquet file. {_DECRYPT}.")
+    if magic != _MAGIC:
+        raise damaged(path, f"it ends with {magic.hex(' ') or 'nothing'} (expected PAR1)")
+    if length > size - _TAIL.size - len(_MAGIC):
+        raise damaged(path, f"its footer has {length:,} bytes, more than the file")
+    data = storage.read_range(path, size - _TAIL.size - length, length)
+    try:
+        values, _ = read_struct(data)
+        return _footer(values, size)
+    except ThriftError as error:
+        raise damaged(path, f"its footer cannot be read: {error}") from None
+
+
+def damaged(path: str, reason: str) -> CorruptionError:
+    """Return the error of a file that is damaged."""
+    return CorruptionError(path, 0, f"the Parquet file is cut or damaged: {reason}")
+
+
+def encrypted_column(path: str, name: str) -> SourceError:
+    """Return the error of a column that cannot be read without a key."""
+    return SourceError(f"{path}: column {name!r} is encrypted. {_DECRYPT}.")
+
+
+def _footer(values: Struct, size: int) -> Footer:
+    rows, elements = _of(values, 3, int), _of(values, 2, list)
+    # Elements without children are columns; the others are the root and structs.
+    leaves = [element for element in elements if isinstance(element, dict) and not element.get(5)]
+    groups = tuple(_group(group, leaves, size) for group in _of(values, 4, list))
+    counted = sum(group.rows for group in groups)
+    if counted != rows:
+        raise ThriftError(f"its row groups have {counted:,} rows, and it counts {rows:,}")
+    return Footer(groups)
+
+
+def _group(values: Any, leaves: list[Struct], size: int) -> RowGroup:
+    rows, columns = _of(values, 3, int), _of(values, 1, list)
+    if rows < 0:
+        raise ThriftError(f"a row group has {rows} rows")
+    if len(columns) != len(leaves):
+        raise ThriftError(f"a row group has {len(columns)} columns, and its schema {len(leaves)}")
+    return RowGroup(rows, tuple(_chunk(one, leaf, size) for one, leaf in zip(columns, leaves, strict=True)))
+
+
+def _chunk(values: Any, leaf: Mapping[int, Any], size: int) -> Chunk:
+    kind, width = leaf.get(1, -1), leaf.get(2) or 0
+    found = values.get(3) if isinstance(values, dict) else None
+    crypto = values.get(8) if isinstance(values, dict) else None
+    if isinstance(crypto, dict):
+        # With a separate key; its metadata are encrypted, too.
+        path = crypto.get(2, {}).get(1, [b""]) if isinstance(crypto.get(2), dict) else [b""]
+        return Chunk(_name(path) or _name([leaf.get(4, b"")]), 0, 0, 0, kind, width, True)
+    path, start, length = _of(found, 3, list), _of(found, 9, int), _of(found, 7, int)
+    first = found.get(11) if isinstance(found, dict) else None
+    # Some writers put 0 for no dictionary.
+    start = min(start, first) if isinstance(first, int) and first > 0 else start
+    if start < len(_MAGIC) or length < 0 or start + length > size:
+        raise ThriftError(f"a column lies outside of the file (got {length:,} bytes at byte {start:,})")
+    return Chunk(_name(path), start, length, _of(found, 5, int), kind, width, False)
+
+
+def _name(path: list[Any]) -> str:
+    first = path[0] if path and isinstance(path[0], bytes) else b""
+    return first.decode("utf-8", "surrogateescape")
+
+
+def _of(values: Any, number: int, kind: type) -> Any:
+    """Return the field of a number; ThriftError if it is absent or of another type."""
+    value = values.get(number) if isinstance(values, dict) else None
+    if not isinstance(value, kind):
+        raise ThriftError(f"its field {number} is missing")
+    return value

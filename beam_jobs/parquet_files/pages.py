@@ -1,0 +1,112 @@
+"""The pages of a column, by their headers: the memory that reading them takes, before it is taken.
+
+A page of a few bytes may unpack to 2 GB, and a column of a few bytes may repeat one value of a dictionary a billion times.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from beam_jobs.parquet_files.footer import Chunk, damaged
+from beam_jobs.parquet_files.thrift import CutError, Struct, ThriftError, read_struct
+from beam_jobs.references.reading import MOST_INPUT_BYTES
+from tpudata.errors import SourceError
+from tpudata.storage import is_remote, storage_for
+
+# Bytes that are read for a header. From an object store some pages come with it, as a request takes as long as some MB.
+_HEAD_BYTES, _REMOTE_HEAD_BYTES = 1 << 13, 1 << 22
+# Headers may contain a smallest and a largest value. pyarrow's limit.
+_MOST_HEAD_BYTES = 1 << 24
+_DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
+_BYTE_ARRAY, _FIXED = 6, 7
+# Encodings by which a value takes its own bytes of the page, and those that refer to a dictionary.
+_PLAIN = (0, 6)
+_OF_DICTIONARY = (2, 8)
+_NUMBER_BYTES = 16
+# Larger pages that were packed further than this are no data: text is packed to a tenth, and snappy and LZ4 end at 255.
+_LARGE_PAGE_BYTES, _MOST_RATIO = 1 << 26, 256
+
+
+def value_bytes(path: str, chunk: Chunk) -> int:
+    """Return the bytes that a value of a column takes in memory: on average in its largest page, or at most.
+
+    Args:
+        path: path of the file.
+        chunk: a column of a row group that is not encrypted.
+
+    Raises:
+        CorruptionError: the header of a page is damaged, or is not in the file.
+        SourceError: a page is too large to be unpacked.
+    """
+    fixed = _NUMBER_BYTES if chunk.kind not in (_BYTE_ARRAY, _FIXED) else chunk.width if chunk.kind == _FIXED else 0
+    most, dictionary, seen = fixed, 0, 0
+    heads = _Heads(path, chunk)
+    place, end = chunk.start, chunk.start + chunk.size
+    while place < end and seen < chunk.values:
+        head, after = heads.read(place)
+        kind, size, packed = (head.get(number) for number in (1, 2, 3))
+        if not isinstance(size, int) or not isinstance(packed, int) or size < 0 or packed < 0:
+            raise damaged(path, f"column {chunk.column!r}: the header of the page at byte {place} has no sizes")
+        if size > MOST_INPUT_BYTES or (size > _LARGE_PAGE_BYTES and size > packed * _MOST_RATIO):
+            raise SourceError(
+                f"{path}: a page of column {chunk.column!r} is too large (got {size:,} bytes packed to {packed:,}, expected at"
+                f" most {MOST_INPUT_BYTES:,}, and {_LARGE_PAGE_BYTES:,} of what is packed to less than 1/{_MOST_RATIO})."
+                " Write the file with smaller pages."
+            )
+        if kind == _DICTIONARY:
+            dictionary = size
+        elif kind in (_DATA, _DATA_V2):
+            values, encoding = _values(head, kind)
+            seen += values
+            if not fixed:
+                most = max(most, _bytes_each(size, values, encoding, dictionary))
+        place = after + packed
+    return most
+
+
+def _bytes_each(size: int, values: int, encoding: Any, dictionary: int) -> int:
+    if encoding in _OF_DICTIONARY:
+        return dictionary
+    # By any other encoding, such as that of common beginnings, each value may be as long as the page.
+    return -(-size // values) if encoding in _PLAIN and values > 0 else size
+
+
+def _values(head: Struct, kind: int) -> tuple[int, Any]:
+    """Return the number of values of a data page, and their encoding."""
+    inner = head.get(5 if kind == _DATA else 8)
+    inner = inner if isinstance(inner, dict) else {}
+    values = inner.get(1)
+    return values if isinstance(values, int) and values > 0 else 0, inner.get(2 if kind == _DATA else 4)
+
+
+class _Heads:
+    """Reader of the headers of a column's pages."""
+
+    def __init__(self, path: str, chunk: Chunk) -> None:
+        self._path = path
+        self._chunk = chunk
+        self._step = _REMOTE_HEAD_BYTES if is_remote(path) else _HEAD_BYTES
+        self._held, self._start = b"", 0
+
+    def read(self, place: int) -> tuple[Struct, int]:
+        """Return the header of the page at a place of the file, and the place after it."""
+        length = self._step
+        while True:
+            if not self._start <= place < self._start + len(self._held):
+                self._held, self._start = storage_for(self._path).read_range(self._path, place, length), place
+            try:
+                head, after = read_struct(self._held, place - self._start)
+                return head, self._start + after
+            except CutError as error:
+                if self._start == place:
+                    if len(self._held) < length or length >= _MOST_HEAD_BYTES:
+                        raise self._damage(place, error) from None
+                    length *= 16
+                self._held = b""
+            except ThriftError as error:
+                raise self._damage(place, error) from None
+
+    def _damage(self, place: int, error: ThriftError) -> Exception:
+        return damaged(
+            self._path, f"column {self._chunk.column!r}: the header of the page at byte {place} cannot be read: {error}"
+        )

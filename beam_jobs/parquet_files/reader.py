@@ -1,0 +1,124 @@
+"""Reading the row groups of a Parquet file with pyarrow."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow  # type: ignore[import-untyped]
+from pyarrow import parquet
+
+from beam_jobs.parquet_files.footer import Footer, damaged, encrypted_column, read_footer
+from beam_jobs.parquet_files.pages import value_bytes
+from beam_jobs.references.ranged_file import open_ranged
+from tpudata.console.tables import counted
+from tpudata.errors import SourceError
+
+# Of the values of a batch, unless one is larger.
+_BATCH_BYTES = 1 << 26
+
+
+class ParquetReader:
+    """An open file; see `open_parquet`.
+
+    Args:
+        path: path of the file.
+        footer: its footer, which pyarrow's accessors of a damaged one must not be asked for.
+        file: the file, open in pyarrow.
+
+    Attributes:
+        footer: as passed.
+        schema: the columns and their types, as pyarrow reads them.
+    """
+
+    def __init__(self, path: str, footer: Footer, file: Any) -> None:
+        self.footer = footer
+        self.schema = file.schema_arrow
+        self._path = path
+        self._file = file
+
+    def batches(self, group: int, names: Sequence[str], most_rows: int) -> Iterator[Any]:
+        """Yield the rows of a row group in batches of 64 MB at most, or of one row.
+
+        Args:
+            group: number of the row group.
+            names: the columns.
+            most_rows: rows of a batch.
+
+        Raises:
+            CorruptionError: a column is cut or damaged (names it, if it is known), or rows are missing.
+            SourceError: a column is encrypted, or a page is too large.
+        """
+        rows = self._batch_rows(group, names, most_rows)
+        came, expected = 0, self.footer.groups[group].rows
+        for batch in self._read(group, names, rows):
+            came += batch.num_rows
+            if came > expected:
+                break
+            yield batch
+        if came != expected:
+            more = "more" if came > expected else f"{came:,}"
+            raise damaged(self._path, f"row group {group} has {more} rows (expected {expected:,})")
+
+    def check(self, group: int, names: Sequence[str], most_rows: int) -> None:
+        """Read the columns of a row group, and raise what `batches` would raise."""
+        for _ in self.batches(group, names, most_rows):
+            pass
+
+    def _batch_rows(self, group: int, names: Sequence[str], most_rows: int) -> int:
+        total = 0
+        for chunk in self.footer.groups[group].chunks:
+            if chunk.column in names:
+                if chunk.is_encrypted:
+                    raise encrypted_column(self._path, chunk.column)
+                total += value_bytes(self._path, chunk)
+        return max(1, min(most_rows, _BATCH_BYTES // max(1, total)))
+
+    def _read(self, group: int, names: Sequence[str], rows: int) -> Iterator[Any]:
+        try:
+            yield from self._file.iter_batches(rows, row_groups=[group], columns=list(names), use_threads=False)
+        except MemoryError:
+            raise
+        except (pyarrow.ArrowException, OSError) as error:
+            # pyarrow does not name the column, so each is read again.
+            for name in names if len(names) > 1 else ():
+                for _ in self._read(group, [name], rows):
+                    pass
+            raise _read_error(self._path, error, f"column {names[0]!r}: " if len(names) == 1 else "") from None
+
+
+@contextlib.contextmanager
+def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
+    """Yield a Parquet file, local or on gs://.
+
+    Args:
+        path: path of the file.
+        size: its size in bytes.
+
+    Raises:
+        CorruptionError: the file is cut or damaged.
+        SourceError: it is encrypted, or of a form that pyarrow does not read.
+    """
+    footer = read_footer(path, size)
+    with open_ranged(path, size) as raw:
+        try:
+            file = parquet.ParquetFile(raw, pre_buffer=False, page_checksum_verification=True)
+            found = (file.metadata.num_row_groups, file.metadata.num_rows)
+            reader = ParquetReader(path, footer, file)
+        except MemoryError:
+            raise
+        except UnicodeDecodeError:
+            raise SourceError(f"{path}: the name of a column is not UTF-8. Rename the column.") from None
+        except (pyarrow.ArrowException, OSError) as error:
+            raise _read_error(path, error) from None
+        if found != (len(footer.groups), footer.rows):
+            raise damaged(path, f"pyarrow finds {counted(found[0], 'row group')} of {found[1]:,} rows in its footer")
+        yield reader
+
+
+def _read_error(path: str, error: Exception, where: str = "") -> Exception:
+    reason = f"{where}{' '.join(str(error).split())}"
+    if isinstance(error, pyarrow.ArrowNotImplementedError):
+        return SourceError(f"{path} is of a form of Parquet that pyarrow does not read: {reason}. Write it again.")
+    return damaged(path, reason)

@@ -1,0 +1,149 @@
+"""Values of a Parquet column, by its type.
+
+    column                     as text                                   as a number
+    string, binary             the text, in UTF-8                        the text
+    integer, float, boolean    the number                                the number
+    date                       2020-01-31                                days since 1970-01-01
+    time                       12:34:56.123456                           count of the column's unit since midnight
+    timestamp                  2020-01-31T12:34:56.123456, with Z if     count of the column's unit since 1970-01-01
+                               the column has a time zone (then UTC)
+    duration                   the number                                count of the column's unit
+    decimal                    12.50                                     12.5
+    dictionary, extension      as the type of its values                 the same
+
+Lists, maps and structs are neither: one row of them may hold a billion values.
+"""
+
+from __future__ import annotations
+
+import decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow  # type: ignore[import-untyped]
+from pyarrow import types
+
+NOT_UTF8 = "not UTF-8"
+_DAY_MILLISECONDS = 86_400_000
+
+
+class Unreadable(NamedTuple):
+    """In place of a value that cannot be read.
+
+    Attributes:
+        what: why, in a few words.
+        detail: more on it, with the fix.
+    """
+
+    what: str
+    detail: str
+
+
+UNREADABLE: type = Unreadable
+
+
+def is_read(kind: Any) -> bool:
+    """Return whether values of a type of pyarrow are text or numbers."""
+    kind = _inner_type(kind)
+    return bool(
+        _is_text(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_boolean(kind)
+        or types.is_temporal(kind)
+        or types.is_decimal(kind)
+        or types.is_null(kind)
+    ) and not types.is_interval(kind)
+
+
+def column_values(column: Any, *, as_text: bool = True, replace_invalid: bool = False) -> list[Any]:
+    """Return the values of an array: strings, numbers, booleans, None for null, and `Unreadable`.
+
+    Args:
+        column: an array of pyarrow of a type for which `is_read` is true.
+        as_text: whether dates, times and decimals become text; otherwise numbers.
+        replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their value is `Unreadable`.
+    """
+    while types.is_dictionary(column.type) or isinstance(column.type, pyarrow.BaseExtensionType):
+        column = column.dictionary_decode() if types.is_dictionary(column.type) else column.storage
+    kind = column.type
+    if _is_text(kind):
+        return _texts(column, replace_invalid)
+    if types.is_decimal(kind):
+        return [_decimal(value, as_text) for value in column.to_pylist()]
+    if types.is_duration(kind):
+        return list(column.cast(pyarrow.int64()).to_pylist())
+    if types.is_temporal(kind):
+        return _times_as_text(column) if as_text else _times_as_numbers(column)
+    if types.is_float16(kind):
+        column = pyarrow.array(np.asarray(column.to_pylist(), np.float64), mask=np.asarray(column.is_null()))
+    return list(column.to_pylist())
+
+
+def _inner_type(kind: Any) -> Any:
+    while True:
+        if types.is_dictionary(kind):
+            kind = kind.value_type
+        elif isinstance(kind, pyarrow.BaseExtensionType):
+            kind = kind.storage_type
+        else:
+            return kind
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_binary_view(kind)
+        or types.is_fixed_size_binary(kind)
+    )
+
+
+def _texts(column: Any, replace_invalid: bool) -> list[Any]:
+    try:
+        values = list(column.to_pylist())
+    except UnicodeDecodeError:
+        is_large = types.is_large_string(column.type)
+        values = column.cast(pyarrow.large_binary() if is_large else pyarrow.binary()).to_pylist()
+    return [_text(value, replace_invalid) if isinstance(value, bytes) else value for value in values]
+
+
+def _text(value: bytes, replace_invalid: bool) -> str | Unreadable:
+    try:
+        return value.decode("utf-8", "replace" if replace_invalid else "strict")
+    except UnicodeDecodeError as error:
+        return Unreadable(NOT_UTF8, f"byte {value[error.start]:#04x} (byte {error.start} of the value)")
+
+
+def _decimal(value: decimal.Decimal | None, as_text: bool) -> str | int | None:
+    if value is None:
+        return None
+    # Whole numbers are exact as such; others are parsed as text is.
+    return int(value) if not as_text and value == value.to_integral_value() else f"{value:f}"
+
+
+def _times_as_text(column: Any) -> list[Any]:
+    if types.is_timestamp(column.type) and column.type.tz is not None:
+        # The count is of UTC, whatever the zone that it is to be shown in.
+        column = column.cast(pyarrow.timestamp(column.type.unit, "UTC"))
+    if types.is_date64(column.type):
+        column = column.cast(pyarrow.timestamp("ms")).cast(pyarrow.date32())
+    texts = column.cast(pyarrow.string()).to_pylist()
+    return [
+        Unreadable("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")
+        if text is not None and text.startswith("<")
+        else text and text.replace(" ", "T")
+        for text in texts
+    ]
+
+
+def _times_as_numbers(column: Any) -> list[int | None]:
+    if types.is_date64(column.type):
+        return [
+            value if value is None else value // _DAY_MILLISECONDS for value in column.cast(pyarrow.int64()).to_pylist()
+        ]
+    is_narrow = types.is_date32(column.type) or types.is_time32(column.type)
+    return list(column.cast(pyarrow.int32() if is_narrow else pyarrow.int64()).to_pylist())

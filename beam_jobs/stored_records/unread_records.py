@@ -1,0 +1,41 @@
+"""Files that hold TFRecords and cannot be read, told from files that hold none."""
+
+from __future__ import annotations
+
+from tpudata.format.tfrecord.frame_scan import is_header, is_zlib
+from tpudata.storage import storage_for
+
+# Bytes of a file that are searched for a record after a damaged one.
+_LOOKED_AT = 1 << 20
+# The higher bytes of a record's length, after four others.
+_ZEROS = bytes(4)
+
+
+def unread_records(path: str, size: int) -> str:
+    """Return why the TFRecords of a file that begins with no sound header cannot be read, with the fix; nothing if it has none.
+
+    Args:
+        path: path of the file.
+        size: its size in bytes.
+    """
+    head = storage_for(path).read_range(path, 0, min(size, _LOOKED_AT))
+    if is_zlib(head):
+        return (
+            "its TFRecords are compressed with ZLIB, which is not read; write them again with compression_type='GZIP', or without"
+            " compression"
+        )
+    if _has_header(head):
+        return (
+            "the first record is damaged: the checksum of its length does not fit, so that no record of the file can be located;"
+            " restore the file"
+        )
+    return ""
+
+
+def _has_header(data: bytes) -> bool:
+    place = data.find(_ZEROS, 5)
+    while place >= 0:
+        if is_header(data[place - 4 : place + 8]):
+            return True
+        place = data.find(_ZEROS, place + 1)
+    return False
