@@ -73,3 +73,42 @@ def test_a_name_of_the_other_release_is_taken_from_there() -> None:
     assert old.text == "import tensorflow.compat.v1 as tf\nx = tf.to_float(tf.compat.v2.nn.gelu(1))\n"
     new = migrate("import tensorflow as tf\nx = tf.to_float(tf.compat.v1.to_int32(1))\n", "a.py")
     assert new.text == "import tensorflow as tf\nx = tf.compat.v1.to_float(tf.compat.v1.to_int32(1))\n"
+
+
+@pytest.mark.parametrize(
+    "guarded",
+    [
+        "if tf.__version__.startswith('1'):\n    tf.enable_eager_execution()\n",
+        "NEW = int(tf.__version__[0]) > 1\nif not NEW:\n    tf.enable_eager_execution()\n",
+        "log = tf.log if hasattr(tf, 'log') else tf.math.log\n",
+        "try:\n    tf.enable_eager_execution()\nexcept AttributeError:\n    pass\n",
+        "try:\n    from tensorflow.contrib import rnn\nexcept ImportError:\n    pass\n",
+    ],
+)
+def test_what_a_program_asks_before_it_uses_says_nothing_of_its_release(guarded: str) -> None:
+    program = f"import tensorflow as tf\n{guarded}x = tf.nn.dropout(1, rate=0.1)\nopt = tf.optimizers.Adam()\n"
+    found = migrate(program, "a.py")
+    assert (found.text, found.notes) == (program, ())
+    # A file of TensorFlow 1 is rewritten as a whole.
+    assert "\nimport tensorflow.compat.v1 as tf\n" in migrate(f"\n{OLD}{guarded}x = tf.to_float(1)\n", "a.py").text
+
+
+def test_a_guarded_import_keeps_its_place_before_new_ones() -> None:
+    program = "try:\n    import tensorflow as tf\nexcept ImportError:\n    raise SystemExit(1)\ntf.estimator.Estimator(f)\nx = tf.optimizers.SGD()\n"
+    found = migrate(program, "a.py").text
+    assert "    import tensorflow as tf\n    from tpudata import estimator as tpudata_estimator\nexcept" in found
+
+
+@pytest.mark.parametrize(
+    "name", ["train.experimental.enable_mixed_precision_graph_rewrite", "mixed_precision.experimental.FixedLossScale"]
+)
+def test_a_name_of_early_releases_of_tensorflow_2_does_not_make_a_program_one_of_tensorflow_1(name: str) -> None:
+    program = f"import tensorflow as tf\nx = tf.{name}(tf.keras.Model())\n"
+    assert migrate(program, "a.py").text == program.replace("tf.", "tf.compat.v1.", 1)
+
+
+def test_notes_what_keras_has_no_longer() -> None:
+    found = migrate("import tensorflow as tf\ne = tf.keras.estimator.model_to_estimator(tf.keras.Model())\n", "a.py")
+    assert [(note.line, note.text.partition(" has")[0]) for note in found.notes] == [
+        (2, "tf.keras.estimator.model_to_estimator")
+    ]

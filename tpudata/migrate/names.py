@@ -99,6 +99,7 @@ HINTS = {
     "contrib.opt": "an optimizer of tf.train or tf.keras",
     "contrib.cloud": "nothing: Bigtable and BigQuery have packages",
     "estimator.experimental": "your own SessionRunHook",
+    "keras.estimator": "a model_fn that calls the model, in tpudata.estimator.Estimator",
     "estimator.inputs.pandas_input_fn": "numpy_input_fn of the columns",
     "estimator.DNNClassifier": "an Estimator with a model_fn",
     "estimator.LinearClassifier": "an Estimator with a model_fn",

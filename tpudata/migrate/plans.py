@@ -8,9 +8,10 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
 from tpudata.migrate.bindings import Binding, dotted_name, find_bindings, find_paths
+from tpudata.migrate.guards import find_guarded
 from tpudata.migrate.graph_uses import GraphUses, iterate_entries
 from tpudata.migrate.names import TPU_NAMES
-from tpudata.migrate.versions import Version, find_program_versions, find_version
+from tpudata.migrate.versions import Version, find_program_versions, find_version, is_written_for_v1
 
 # Calls by which a program says itself in which behaviour it runs.
 _BEHAVIOURS = frozenset(
@@ -26,6 +27,7 @@ class FilePlan:
     Attributes:
         bindings: names of TensorFlow in the file.
         version: the API that the program is written for.
+        guarded: nodes that stay as they are: a program of TensorFlow 2 runs them with TensorFlow 1 alone, or tries them.
         uses_estimator: whether an estimator runs the program that the file belongs to.
         has_old_shapes: whether dimensions of shapes have a `value` in the program, as in TensorFlow 1.
         disables_v2: whether the file gets `disable_v2_behavior()`, as a program of sessions needs it.
@@ -34,6 +36,7 @@ class FilePlan:
 
     bindings: dict[str, Binding]
     version: Version
+    guarded: Collection[ast.AST]
     uses_estimator: bool
     has_old_shapes: bool
     disables_v2: bool
@@ -49,8 +52,12 @@ class _Planner:
     def __init__(self, trees: Mapping[str, ast.Module]) -> None:
         self._trees = trees
         self._bindings = {path: find_bindings(tree) for path, tree in trees.items()}
-        shown = {path: find_version(tree, self._bindings[path]) for path, tree in trees.items()}
+        guarded = {path: find_guarded(tree, self._bindings[path]) for path, tree in trees.items()}
+        shown = {path: find_version(tree, self._bindings[path], guarded[path]) for path, tree in trees.items()}
         self._versions = find_program_versions(shown)
+        self._guarded = {
+            path: set() if is_written_for_v1(version) else guarded[path] for path, version in self._versions.items()
+        }
         self._uses = GraphUses(trees, self._bindings)
         self._entries = {*iterate_entries(trees), *(path for path in trees if self._uses.reaches_any(path))}
         by_name = {PurePath(path).stem: path for path in trees}
@@ -77,6 +84,7 @@ class _Planner:
             plans[path] = FilePlan(
                 self._bindings[path],
                 self._versions[path],
+                self._guarded[path],
                 uses_estimator=uses_estimator,
                 has_old_shapes=any(program & old_shapes for program in programs),
                 disables_v2=path in disabling,
@@ -111,7 +119,8 @@ class _Planner:
         return path in starters or bool(starters and self._uses.find(path))
 
     def _notes(self, path: str, *, uses_estimator: bool, settled: bool) -> list[tuple[int, str]]:
-        uses = self._uses.find(path)
+        guarded = {getattr(node, "lineno", 0) for node in self._guarded[path]}
+        uses = [use for use in self._uses.find(path) if use.line not in guarded]
         if uses_estimator:
             return [
                 (

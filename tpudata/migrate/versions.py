@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from tpudata.migrate.bindings import Binding, find_paths, tensorflow_path
-from tpudata.migrate.tensorflow_names import Api, tensorflow_names
+from tpudata.migrate.tensorflow_names import Api, Path, tensorflow_names
+
+# Parts of compat.v1 that TensorFlow 2.0 to 2.4 had as well: mixed precision with Keras, and structures of datasets.
+_OF_EARLY_V2 = (("mixed_precision",), ("train", "experimental"), ("data", "experimental"))
 
 
 class Version(enum.Enum):
@@ -24,18 +27,25 @@ class Version(enum.Enum):
     UNDECIDED = "1 or 2"
 
 
-def find_version(tree: ast.AST, bindings: Mapping[str, Binding]) -> Version:
-    """Return the API that the names of one file show."""
+def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collection[ast.AST]) -> Version:
+    """Return the API that the names of one file show.
+
+    Args:
+        tree: the file.
+        bindings: its names of TensorFlow.
+        guarded: nodes that do not count, see `find_guarded`.
+    """
     imports = [binding for binding in bindings.values() if not isinstance(binding.statement, ast.Assign)]
     roots = [binding for binding in imports if not binding.path]
     if any(binding.is_v1 for binding in roots):
         return Version.PORTED
-    paths = [path for _, path in find_paths(tree, bindings)]
+    paths = [path for node, path in find_paths(tree, bindings) if node not in guarded]
     if any(binding.is_v2 for binding in roots) or any(path[:2] == ("compat", "v1") for path in paths):
         return Version.V2
     names = tensorflow_names()
-    found = {names.find_api(path) for path in (*paths, *(item.path for item in imports if not item.is_v1))}
-    if Api.V1 in found or _has_keywords(tree, bindings):
+    imported = (item.path for item in imports if not item.is_v1 and item.statement not in guarded)
+    found = {names.find_api(path) for path in (*paths, *imported) if not _is_of_early_v2(path)}
+    if Api.V1 in found or _has_keywords(tree, bindings, guarded):
         return Version.V1
     if Api.V2 in found:
         return Version.V2
@@ -59,10 +69,16 @@ def is_written_for_v1(version: Version) -> bool:
     return version in (Version.V1, Version.PORTED, Version.MAYBE_V1)
 
 
-def _has_keywords(tree: ast.AST, bindings: Mapping[str, Binding]) -> bool:
+def _is_of_early_v2(path: Path) -> bool:
+    return any(path[: len(part)] == part for part in _OF_EARLY_V2)
+
+
+def _has_keywords(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collection[ast.AST]) -> bool:
     names = tensorflow_names()
     calls: Iterable[ast.Call] = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.keywords)
     for call in calls:
+        if call in guarded:
+            continue
         path = tensorflow_path(call.func, bindings)
         words = names.keywords.get(".".join(path)) if path else None
         if words and any(item.arg in words for item in call.keywords):
