@@ -161,7 +161,9 @@ def _alike(names: Collection[str]) -> dict[str, str]:
 
 
 def _distinct(name: str) -> str:
-    """Return a name so that its blanks and its form of Unicode show."""
+    """Return a name so that its blanks, which the table would wrap at, and its form of Unicode show."""
+    if name.split(" ") != name.split():
+        return ascii(name).replace(" ", r"\x20")
     return ascii(name) if unicodedata.normalize("NFC", name) != unicodedata.normalize("NFD", name) else repr(name)
 
 
