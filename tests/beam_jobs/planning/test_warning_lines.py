@@ -213,6 +213,15 @@ def test_classes_that_look_alike_are_named(tmp_path: Path, capsys: Capture) -> N
     assert warnings_of("images", source, capsys, "--labels", str(tmp_path / "labels.txt")) == []
 
 
+def test_a_class_is_compared_with_those_of_the_dataset_that_it_is_added_to(tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "out"
+    assert warnings_of("images", folders(tmp_path / "1", "cat", "dog"), capsys, output=out) == []
+    (line,) = warnings_of("images", folders(tmp_path / "2", "Cat"), capsys, "--append", output=out)
+    assert "'Cat' and 'cat'" in line
+    # It was said once.
+    assert warnings_of("images", folders(tmp_path / "3", "cow"), capsys, "--append", output=out) == []
+
+
 def test_labels_of_a_list_that_lose_blanks_are_counted(tmp_path: Path, capsys: Capture) -> None:
     write_files(tmp_path, {"1.jpg": jpeg(1), "2.jpg": jpeg(2), "list.csv": b"path,label\n1.jpg, cat\n2.jpg,cat\n"})
     line = "blanks around 1 label were removed, such as ' cat'; write labels without them"
