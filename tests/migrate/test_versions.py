@@ -54,6 +54,12 @@ def test_a_file_of_tensorflow_2_next_to_one_of_tensorflow_1_stays() -> None:
     assert found["helper.py"].text == helper
 
 
+def test_a_file_with_names_of_both_releases_stays_on_tensorflow_2_with_a_note() -> None:
+    found = migrate(f"{OLD}tf.random.set_seed(1)\ntf.logging.info(tf.nn.dropout(1, 0.1))\n", "a.py")
+    assert found.text == f"{OLD}tf.random.set_seed(1)\ntf.compat.v1.logging.info(tf.nn.dropout(1, 0.1))\n"
+    assert [(note.line, "1 alone and of 2 alone" in note.text) for note in found.notes] == [(1, True)]
+
+
 def test_notes_a_call_of_which_nothing_shows_the_release() -> None:
     found = migrate(HELPER, "helper.py")
     assert found.text == HELPER
@@ -69,8 +75,8 @@ def test_notes_a_call_of_which_nothing_shows_the_release() -> None:
 
 
 def test_a_name_of_the_other_release_is_taken_from_there() -> None:
-    old = migrate("import tensorflow as tf\nx = tf.to_float(tf.nn.gelu(1))\n", "a.py")
-    assert old.text == "import tensorflow.compat.v1 as tf\nx = tf.to_float(tf.compat.v2.nn.gelu(1))\n"
+    old = migrate(f"{NEW}x = tf.to_float(tf.nn.gelu(1))\n", "a.py")
+    assert old.text == f"{NEW}x = tf.to_float(tf.compat.v2.nn.gelu(1))\n"
     new = migrate("import tensorflow as tf\nx = tf.to_float(tf.compat.v1.to_int32(1))\n", "a.py")
     assert new.text == "import tensorflow as tf\nx = tf.compat.v1.to_float(tf.compat.v1.to_int32(1))\n"
 

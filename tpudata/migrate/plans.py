@@ -78,7 +78,7 @@ class _Planner:
             programs = self._programs_of(path)
             uses_estimator = any(program & self._estimators for program in programs)
             settled = any(program & (self._settled | disabling) for program in programs)
-            notes = self._notes(path, uses_estimator=uses_estimator, settled=settled)
+            notes = self._notes(path, uses_estimator=uses_estimator, settled=settled) + self._mixed_names(path)
             # With an estimator, disable_v2_behavior goes.
             old_shapes = self._old_shapes if uses_estimator else self._old_shapes | self._old_behaviour | disabling
             plans[path] = FilePlan(
@@ -136,6 +136,20 @@ class _Planner:
         call = f"{'tf' if is_new or self._versions[path] is Version.V1 else 'tf.compat.v1'}.disable_v2_behavior()"
         place = "after the imports" if path in self._entries else "in the program that imports this file"
         return [(uses[0].line, f"tf.{uses[0].name} needs TensorFlow 1's behaviour. Call {call} {place}.")]
+
+    def _mixed_names(self, path: str) -> list[tuple[int, str]]:
+        """Return a note on a file that has names of each release alone, so that no release runs all of it."""
+        if self._versions[path] is not Version.MIXED:
+            return []
+        line = min(binding.statement.lineno for binding in self._bindings[path].values())
+        return [
+            (
+                line,
+                "the file has names of TensorFlow 1 alone and of 2 alone. It was taken for one of TensorFlow 2, and the others come"
+                " from tf.compat.v1: check what means something else in each. If it is of TensorFlow 1, import"
+                " tensorflow.compat.v1 as tf, and migrate again.",
+            )
+        ]
 
 
 def _is_old(bindings: Mapping[str, Binding]) -> bool:

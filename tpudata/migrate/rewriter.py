@@ -141,7 +141,7 @@ class Rewriter(abc.ABC):
             self._note_missing(node, path)
         elif api is Api.V2 and self.is_v1 and is_direct:
             self.text.replace(innermost, self.named("{tf2}"))
-        elif api is Api.V1 and not self.is_v1 and is_direct and self.plan.version in (Version.V2, Version.UNDECIDED):
+        elif api is Api.V1 and not self.is_v1 and is_direct:
             self.text.replace(innermost, self.named("{v1}"))
 
     def _is_direct(self, node: ast.AST) -> bool:

@@ -24,6 +24,8 @@ class Version(enum.Enum):
     MAYBE_V1 = "1, or 2 up to 2.15"
     # `tf.compat.v1.x` next to names of TensorFlow 2, as tf_upgrade_v2 writes it, or names of TensorFlow 2 alone.
     V2 = "2"
+    # Names that each of them has alone: it stays on TensorFlow 2, with a note.
+    MIXED = "2, with names of 1"
     UNDECIDED = "1 or 2"
 
 
@@ -46,7 +48,7 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
     imported = (item.path for item in imports if not item.is_v1 and item.statement not in guarded)
     found = {names.find_api(path) for path in (*paths, *imported) if not _is_of_early_v2(path)}
     if Api.V1 in found or _has_keywords(tree, bindings, guarded):
-        return Version.V1
+        return Version.MIXED if Api.V2 in found else Version.V1
     if Api.V2 in found:
         return Version.V2
     if any(path[:1] == ("estimator",) for path in (*paths, *(binding.path for binding in imports))):
