@@ -72,6 +72,9 @@ def test_notes_a_call_of_which_nothing_shows_the_release() -> None:
     found = migrate(HELPER + "tf.estimator.RunConfig()\n", "helper.py")
     assert "import tensorflow.compat.v1 as tf" in found.text
     assert len(found.notes) == 1
+    resizes = f"{OLD}tf.estimator.RunConfig()\n%stf.image.resize(x, (8, 8))\ntf.compat.v2.image.resize(x, (8, 8))\n"
+    assert [note.line for note in migrate(resizes % "", "main.py").notes] == [3]
+    assert migrate(resizes % "tf.to_float(1), ", "main.py").notes == ()
 
 
 def test_a_name_of_the_other_release_is_taken_from_there() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tpudata.migrate.names import UNSURE
+from tpudata.migrate.names import UNSURE, UNSURE_VALUES
 from tpudata.migrate.rewriter import Rewriter
 from tpudata.migrate.versions import Version
 
@@ -42,6 +42,8 @@ class CallRewriter(Rewriter):
                 "sessions on a TPU were not tried on the TensorFlow of today. Move the model into a model_fn, and train it by"
                 " tpudata.estimator.TPUEstimator.",
             )
+        elif name in UNSURE_VALUES and self.plan.version is Version.MAYBE_V1 and self.is_direct(node.func):
+            self.note(node, UNSURE_VALUES[name])
         elif name in UNSURE:
             self._check_unsure(node, name)
         elif isinstance(node.func, ast.Attribute) and node.func.attr == "apply" and len(node.args) == 1:

@@ -135,7 +135,7 @@ class Rewriter(abc.ABC):
         """Take a name from the other API if the program's has none of it, and note what neither has."""
         if not isinstance(innermost, ast.Name) or self.plan.bindings[innermost.id].path:
             return
-        is_direct = tensorflow_path(innermost, self.plan.bindings) == () and self._is_direct(node)
+        is_direct = tensorflow_path(innermost, self.plan.bindings) == () and self.is_direct(node)
         api = tensorflow_names().find_api(path)
         if api is Api.UNKNOWN and self.plan.version is not Version.UNDECIDED:
             self._note_missing(node, path)
@@ -144,7 +144,7 @@ class Rewriter(abc.ABC):
         elif api is Api.V1 and not self.is_v1 and is_direct:
             self.text.replace(innermost, self.named("{v1}"))
 
-    def _is_direct(self, node: ast.AST) -> bool:
+    def is_direct(self, node: ast.AST) -> bool:
         """Return whether a dotted name has no `compat` in it."""
         while isinstance(node, ast.Attribute):
             if node.attr == "compat":
