@@ -28,6 +28,17 @@ def test_a_helper_file_is_of_the_release_of_the_program(other: str) -> None:
     assert migrate_files({path: item.text for path, item in found.items()})["a/helper.py"].changes == 0
 
 
+@pytest.mark.parametrize("line", ["m = tf.keras.Sequential()", "f = tf.function(f)", "t = tf.GradientTape()"])
+def test_a_program_of_its_own_of_keras_or_eager_code_stays_next_to_one_of_tensorflow_1(line: str) -> None:
+    helper, other = f"{HELPER}{line}\n", f"{OLD}x = tf.to_float(1)\n"
+    alone = migrate_files({"helper.py": helper, "main.py": other})["helper.py"]
+    assert (alone.text, [note.line for note in alone.notes]) == (helper, [4])
+    # Its caller decides.
+    for link in ("from a import helper\n", "from a.helper import f\n"):
+        found = migrate_files({"a/helper.py": helper, "main.py": link + other})["a/helper.py"]
+        assert (found.text, found.notes) == (helper.replace(OLD, NEW), ())
+
+
 def test_notes_a_helper_file_that_was_not_ported_with_the_others() -> None:
     found = migrate_files({"helper.py": HELPER, "main.py": NEW})["helper.py"]
     assert found.text == HELPER.replace(OLD, NEW)

@@ -59,7 +59,7 @@ class CallRewriter(Rewriter):
     def _check_unsure(self, node: ast.Call, name: str) -> None:
         """Note a call that means something else in each API, if the program does not show which one it means."""
         position, text = UNSURE[name]
-        if len(node.args) > position and self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1):
+        if len(node.args) > position and self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
             self.note(node, text)
 
     def _rewrite_batch(self, node: ast.Call, function: ast.Attribute) -> None:

@@ -1,9 +1,5 @@
-"""Code that a program runs with one release of TensorFlow alone, by its own test; it says nothing of the release it is written for.
-
-    if tf.__version__.startswith("1"):          try:
-        tf.enable_eager_execution()                 tf.enable_eager_execution()
-                                                except AttributeError:
-                                                    pass
+"""Code that a program runs with one release of TensorFlow alone, by its own test: an `if tf.__version__.startswith("1"):`, an
+`if hasattr(tf, "log"):`, or a `try:` with `except AttributeError:`. It says nothing of the release that the program is written for.
 """
 
 from __future__ import annotations

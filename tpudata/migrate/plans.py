@@ -52,12 +52,6 @@ class _Planner:
     def __init__(self, trees: Mapping[str, ast.Module]) -> None:
         self._trees = trees
         self._bindings = {path: find_bindings(tree) for path, tree in trees.items()}
-        guarded = {path: find_guarded(tree, self._bindings[path]) for path, tree in trees.items()}
-        shown = {path: find_version(tree, self._bindings[path], guarded[path]) for path, tree in trees.items()}
-        self._versions = find_program_versions(shown)
-        self._guarded = {
-            path: set() if is_written_for_v1(version) else guarded[path] for path, version in self._versions.items()
-        }
         self._uses = GraphUses(trees, self._bindings)
         self._entries = {*iterate_entries(trees), *(path for path in trees if self._uses.reaches_any(path))}
         by_name = {PurePath(path).stem: path for path in trees}
@@ -65,6 +59,12 @@ class _Planner:
             path: {by_name[name] for name in _imported_names(tree) & by_name.keys()} for path, tree in trees.items()
         }
         self._closures = {path: self._close(path) for path in trees}
+        guarded = {path: find_guarded(tree, self._bindings[path]) for path, tree in trees.items()}
+        shown = {path: find_version(tree, self._bindings[path], guarded[path]) for path, tree in trees.items()}
+        self._versions = find_program_versions(shown, {path: set().union(*self._programs_of(path)) for path in trees})
+        self._guarded = {
+            path: set() if is_written_for_v1(version) else guarded[path] for path, version in self._versions.items()
+        }
         self._estimators = {path for path, tree in trees.items() if _uses_estimator(tree, self._bindings[path])}
         self._settled = {path for path, tree in trees.items() if _calls(tree, _BEHAVIOURS)}
         self._old_behaviour = {path for path, tree in trees.items() if _calls(tree, {"disable_v2_behavior"})}

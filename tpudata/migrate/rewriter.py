@@ -120,7 +120,11 @@ class Rewriter(abc.ABC):
             if target is not None:
                 self.text.replace(part, self.named(target))
                 return
-        if path[:1] == ("contrib",) or path[:2] == ("keras", "estimator") or (path[:1] == ("estimator",) and len(path) > 1):
+        if (
+            path[:1] == ("contrib",)
+            or path[:2] == ("keras", "estimator")
+            or (path[:1] == ("estimator",) and len(path) > 1)
+        ):
             self._note_missing(node, path)
         elif path:
             self._check_api(node, parts[-1], path)
@@ -137,7 +141,7 @@ class Rewriter(abc.ABC):
             return
         is_direct = tensorflow_path(innermost, self.plan.bindings) == () and self.is_direct(node)
         api = tensorflow_names().find_api(path)
-        if api is Api.UNKNOWN and self.plan.version is not Version.UNDECIDED:
+        if api is Api.UNKNOWN and self.plan.version not in (Version.UNDECIDED, Version.MAYBE_V2):
             self._note_missing(node, path)
         elif api is Api.V2 and self.is_v1 and is_direct:
             self.text.replace(innermost, self.named("{tf2}"))

@@ -11,6 +11,8 @@ from tpudata.migrate.tensorflow_names import Api, Path, tensorflow_names
 
 # Parts of compat.v1 that TensorFlow 2.0 to 2.4 had as well: mixed precision with Keras, and structures of datasets.
 _OF_EARLY_V2 = (("mixed_precision",), ("train", "experimental"), ("data", "experimental"))
+# Parts that TensorFlow 1.15 has as well, and few programs of it use.
+_OF_NEW_PROGRAMS = (("keras",), ("function",), ("GradientTape",))
 
 
 class Version(enum.Enum):
@@ -26,6 +28,8 @@ class Version(enum.Enum):
     V2 = "2"
     # Names that each of them has alone: it stays on TensorFlow 2, with a note.
     MIXED = "2, with names of 1"
+    # Keras or eager code, and no name of one release alone.
+    MAYBE_V2 = "2, or 1.15 with Keras"
     UNDECIDED = "1 or 2"
 
 
@@ -53,17 +57,27 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
         return Version.V2
     if any(path[:1] == ("estimator",) for path in (*paths, *(binding.path for binding in imports))):
         return Version.MAYBE_V1
-    return Version.UNDECIDED
+    parts = (*paths, *(binding.path for binding in imports))
+    return Version.MAYBE_V2 if any(path[:1] in _OF_NEW_PROGRAMS for path in parts) else Version.UNDECIDED
 
 
-def find_program_versions(versions: Mapping[str, Version]) -> dict[str, Version]:
-    """Return the API of each file of a program, given what each shows by itself: one of TensorFlow 1 decides for the others."""
-    shown = set(versions.values())
-    open_version = Version.V1 if Version.V1 in shown else Version.MAYBE_V1 if Version.PORTED in shown else None
-    return {
-        path: open_version or version if version in (Version.UNDECIDED, Version.MAYBE_V1) else version
-        for path, version in versions.items()
-    }
+def find_program_versions(versions: Mapping[str, Version], linked: Mapping[str, Collection[str]]) -> dict[str, Version]:
+    """Return the API of each file, given what each shows by itself: one of TensorFlow 1 decides for the others.
+
+    Args:
+        versions: what the files show.
+        linked: the files that each imports, or that import it, by way of others too, and itself. Of Keras or eager code, which may
+            be a program of its own, these alone decide.
+    """
+    return {path: _decide(versions, path, linked[path]) for path in versions}
+
+
+def _decide(versions: Mapping[str, Version], path: str, linked: Collection[str]) -> Version:
+    version = versions[path]
+    if version not in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
+        return version
+    shown = {versions[other] for other in (linked if version is Version.MAYBE_V2 else versions)}
+    return Version.V1 if Version.V1 in shown else Version.MAYBE_V1 if Version.PORTED in shown else version
 
 
 def is_written_for_v1(version: Version) -> bool:

@@ -207,7 +207,9 @@ def test_classes_of_one_split_and_splits_without_records_are_named(tmp_path: Pat
 def test_classes_that_look_alike_are_named(tmp_path: Path, capsys: Capture) -> None:
     source = folders(tmp_path / "in", "cat", "Cat", "caf\u00e9", "cafe\u0301", "a b", "a  b")
     (line,) = warnings_of("images", source, capsys)
-    assert line.startswith("classes that differ in case, blanks or the form of Unicode alone: 'Cat' and 'cat', 'a\\x20\\x20b' and 'a b',")
+    assert line.startswith(
+        "classes that differ in case, blanks or the form of Unicode alone: 'Cat' and 'cat', 'a\\x20\\x20b' and 'a b',"
+    )
     assert r"'cafe\u0301' and 'caf\xe9'" in line
     (tmp_path / "labels.txt").write_text("\n".join(sorted(path.name for path in source.iterdir())))
     assert warnings_of("images", source, capsys, "--labels", str(tmp_path / "labels.txt")) == []
