@@ -119,8 +119,8 @@ def _of_datasets(
         if value:
             path = found.datasets[0].path
             raise UsageError(
-                f"{flag} is for TFRecords of other programs, and {path} is a dataset, whose manifest says what its features are. Omit"
-                f" it, or pass the dataset's files to declare them anew: '{path}/SPLIT-*'."
+                f"{flag} is for TFRecords of other programs, and {path} is a dataset, whose manifest has its features. Omit it,"
+                f" or pass the dataset's files to declare them anew: '{path}/SPLIT-*'."
             )
     merged = MergedDatasets.of(found.datasets, stored)
     options = dataclasses.replace(

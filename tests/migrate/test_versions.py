@@ -114,8 +114,8 @@ def test_what_a_program_asks_before_it_uses_says_nothing_of_its_release(guarded:
 
 
 def test_a_guarded_import_keeps_its_place_before_new_ones() -> None:
-    program = "try:\n    import tensorflow as tf\nexcept ImportError:\n    raise SystemExit(1)\ntf.estimator.Estimator(f)\nx = tf.optimizers.SGD()\n"
-    found = migrate(program, "a.py").text
+    program = "try:\n    import tensorflow as tf\nexcept ImportError:\n    raise SystemExit(1)\n"
+    found = migrate(f"{program}tf.estimator.Estimator(f)\nx = tf.optimizers.SGD()\n", "a.py").text
     assert "    import tensorflow as tf\n    from tpudata import estimator as tpudata_estimator\nexcept" in found
 
 

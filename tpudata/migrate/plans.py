@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
 from tpudata.migrate.bindings import Binding, dotted_name, find_bindings, find_paths
-from tpudata.migrate.guards import find_guarded
 from tpudata.migrate.graph_uses import GraphUses, iterate_entries
+from tpudata.migrate.guards import find_guarded
 from tpudata.migrate.names import TPU_NAMES
 from tpudata.migrate.versions import Version, find_program_versions, find_version, is_written_for_v1
 
