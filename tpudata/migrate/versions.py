@@ -66,8 +66,8 @@ def find_program_versions(versions: Mapping[str, Version], linked: Mapping[str, 
 
     Args:
         versions: what the files show.
-        linked: the files that each imports, or that import it, by way of others too, and itself. Of Keras or eager code, which may
-            be a program of its own, these alone decide.
+        linked: by file, itself and those that it imports or that import it, by way of others too. They alone decide on a file of
+            Keras or eager code, which may be a separate program.
     """
     return {path: _decide(versions, path, linked[path]) for path in versions}
 
