@@ -126,8 +126,10 @@ def _of_datasets(
         ("--label-map", stored.label_maps),
     ):
         if value:
+            path = found.datasets[0].path
             raise UsageError(
-                f"{flag} is for TFRecords of other programs, and {found.datasets[0].path} is a dataset. Omit it."
+                f"{flag} is for TFRecords of other programs, and {path} is a dataset, whose manifest has its features. Omit it,"
+                f" or pass the dataset's files to declare them anew: '{path}/SPLIT-*'."
             )
     merged = MergedDatasets.of(found.datasets, stored)
     options = dataclasses.replace(

@@ -44,10 +44,12 @@ def test_commands_pass_the_project_that_pays_to_tensorflow(monkeypatch: pytest.M
     # An entry that is deleted at the end, whatever it was.
     monkeypatch.setenv(header, "")
     monkeypatch.delenv(header)
-    monkeypatch.delenv("GOOGLE_CLOUD_QUOTA_PROJECT", raising=False)
+    monkeypatch.delenv("TPUDATA_GCS_BILLING_PROJECT", raising=False)
+    # A project for quota alone would bill it, and need a role, for every bucket.
+    monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "quota")
     set_gcs_variables()
     assert header not in os.environ
-    monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "mine")
+    monkeypatch.setenv("TPUDATA_GCS_BILLING_PROJECT", "mine")
     set_gcs_variables()
     assert os.environ[header] == "x-goog-user-project: mine"
     monkeypatch.setenv(header, "a: b")

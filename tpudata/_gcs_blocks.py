@@ -3,7 +3,7 @@
 TensorFlow requests GCS_READ_CACHE_BLOCK_SIZE_MB (default 64 MB) from the place at which reading begins, and drops what is not
 used. A part of a shard is 0.5 to 1 MB.
 
-A bucket whose requesters pay requires a project in each request: our client takes it from GOOGLE_CLOUD_QUOTA_PROJECT, TensorFlow's
+A bucket whose requesters pay requires a project in each request: our client takes it from TPUDATA_GCS_BILLING_PROJECT, TensorFlow's
 sends GCS_ADDITIONAL_REQUEST_HEADER. TensorFlow reads its variables once, when it is loaded.
 """
 
@@ -13,7 +13,7 @@ import logging
 import os
 
 _VARIABLE = "GCS_READ_CACHE_BLOCK_SIZE_MB"
-_HEADER, _PROJECT = "GCS_ADDITIONAL_REQUEST_HEADER", "GOOGLE_CLOUD_QUOTA_PROJECT"
+_HEADER, _PROJECT = "GCS_ADDITIONAL_REQUEST_HEADER", "TPUDATA_GCS_BILLING_PROJECT"
 _MEGABYTES = 1
 # Larger blocks cost more traffic than they save requests.
 _MOST_MEGABYTES = 8

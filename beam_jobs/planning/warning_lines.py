@@ -10,7 +10,7 @@ import dataclasses
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references import notes
@@ -72,7 +72,7 @@ class InputFacts:
 
 
 def warning_lines(
-    facts: InputFacts, counts: InputCounts, records: Mapping[str, int], *, appends: bool
+    facts: InputFacts, counts: InputCounts, records: Mapping[str, int], known: Set[str] | None
 ) -> dict[str, str]:
     """Return the warnings by kind, in the order in which they are printed.
 
@@ -80,14 +80,15 @@ def warning_lines(
         facts: about the input.
         counts: of the listing.
         records: number of records by split.
-        appends: whether these are added to a dataset, which has other records of the splits and classes.
+        known: classes of the dataset that these are added to, which has other records of the splits and classes; None if they
+            make one.
     """
     lines = _noted(counts.notes)
     lines |= _captions(counts, sum(records.values()))
     names = set(facts.classes).union(*counts.classes.values())
     if not facts.is_ordered:
-        lines |= _alike(names)
-    if not appends:
+        lines |= _alike(names, known or frozenset())
+    if known is None:
         lines |= _folders(facts, names)
         lines |= _splits(facts, counts.classes, records)
     return lines
@@ -145,12 +146,13 @@ def _captions(counts: InputCounts, records: int) -> dict[str, str]:
     }
 
 
-def _alike(names: Collection[str]) -> dict[str, str]:
+def _alike(names: Collection[str], known: Set[str]) -> dict[str, str]:
     groups: dict[str, list[str]] = defaultdict(list)
     # Labels that are numbers may be a million.
-    for name in sorted(name for name in names if not name.isdecimal()):
+    for name in sorted(name for name in {*names, *known} if not name.isdecimal()):
         groups[" ".join(unicodedata.normalize("NFC", name).casefold().split())].append(name)
-    alike = [group for group in groups.values() if len(group) > 1]
+    # Those of an earlier conversion are in the dataset already.
+    alike = [group for group in groups.values() if len(group) > 1 and not known >= {*group}]
     if not alike:
         return {}
     shown = [" and ".join(map(_distinct, group)) for group in alike]
@@ -161,7 +163,9 @@ def _alike(names: Collection[str]) -> dict[str, str]:
 
 
 def _distinct(name: str) -> str:
-    """Return a name so that its blanks and its form of Unicode show."""
+    """Return a name so that its blanks, which the table would wrap at, and its form of Unicode show."""
+    if name.split(" ") != name.split():
+        return ascii(name).replace(" ", r"\x20")
     return ascii(name) if unicodedata.normalize("NFC", name) != unicodedata.normalize("NFD", name) else repr(name)
 
 

@@ -125,7 +125,9 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
 
 def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
     """Raise SourceError if a folder without folders has files that are no images; going by the first that is no README."""
-    first = next((entry for entry in files if not _is_note(entry.name)), files[0])
+    data = [entry for entry in files if not _is_note(entry.name)] or files
+    # Any text is a list for all that its bytes show, such as a LICENSE next to tars.
+    first = next((entry for entry in data if "." in entry.name), data[0])
     form = form_of(first.path)
     if form != IMAGE:
         ending = first.name.rpartition(".")[2]

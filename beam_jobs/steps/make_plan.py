@@ -120,7 +120,7 @@ def _plan(
     return dataclasses.replace(
         plan,
         suffix=suffix_for(options, None if base is None else base.manifest),
-        warnings=warning_lines(facts, inputs, records, appends=base is not None),
+        warnings=warning_lines(facts, inputs, records, None if base is None else frozenset(base.labels or ())),
     )
 
 

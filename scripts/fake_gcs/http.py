@@ -100,8 +100,9 @@ class Handler(BaseHTTPRequestHandler):
                     raise RejectedError(429, "The rate of requests to the bucket is too high.")
                 self._reject_by(fault)
                 self._check_token(request)
-                payer = request.said.get("userProject") or request.headers.get("x-goog-user-project")
-                store.check_payer(request.bucket, payer)
+                billed = request.said.get("userProject"), request.headers.get("x-goog-user-project")
+                store.seen_projects.add(billed)
+                store.check_payer(request.bucket, *billed)
                 request.spoils = fault is not None and fault.kind in _SPOILING and request.method in ("POST", "PUT")
                 if fault is not None and fault.kind in _OF_A_PROXY:
                     return self._send(_OF_A_PROXY[fault.kind], None)

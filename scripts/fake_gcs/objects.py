@@ -176,14 +176,15 @@ class Objects:
                 " overwritten until 2099-01-01T00:00:00Z",
             )
 
-    def check_payer(self, bucket: str, project: str | None) -> None:
-        """Raise if a bucket asks for a project that pays, and this one may not."""
+    def check_payer(self, bucket: str, *projects: str | None) -> None:
+        """Raise if a bucket asks for a project that pays, and there is none, or one that may not."""
         payers = self.requester_pays.get(bucket)
         if payers is None:
             return
-        if project is None:
+        named = {project for project in projects if project is not None}
+        if not named:
             raise RejectedError(400, "Bucket is a requester pays bucket but no user project provided.")
-        if project not in payers:
+        if named - payers:
             account = "nobody@test.iam.gserviceaccount.com"
             raise RejectedError(
                 403, f"{account} does not have serviceusage.services.use access to the Google Cloud project."

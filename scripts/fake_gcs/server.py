@@ -31,6 +31,7 @@ class FakeGcs(Objects):
         faults: faults that requests meet.
         requests: number of requests by operation.
         seen_authorization: the headers of this name, of every kind that came.
+        seen_projects: the projects that requests named in their URL and in the header of Google's library.
         latency: seconds that every request waits before anything is done.
         forward: HOST:PORT of another store, which answers in place of this one all but questions for tokens.
         bandwidth: bytes per second of each answer's body, None for as many as there can be.
@@ -47,6 +48,7 @@ class FakeGcs(Objects):
         self.faults = Faults()
         self.requests: Counter[str] = Counter()
         self.seen_authorization: set[str] = set()
+        self.seen_projects: set[tuple[str | None, str | None]] = set()
         self.latency = 0.0
         self.bandwidth: float | None = None
         self.forward: str | None = None

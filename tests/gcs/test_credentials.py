@@ -186,14 +186,17 @@ def test_a_token_goes_to_no_other_server(described: FakeGcs) -> None:
 
 def test_requests_name_the_project_that_pays(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     described.requester_pays["data"] = {"mine"}
-    with pytest.raises(StorageError, match=r"requires a project that pays .*Set GOOGLE_CLOUD_QUOTA_PROJECT to"):
+    with pytest.raises(StorageError, match=r"requires a project that pays .*Set TPUDATA_GCS_BILLING_PROJECT to"):
         GcsStorage().read("gs://data/a")
-    monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "other")
+    monkeypatch.setenv("TPUDATA_GCS_BILLING_PROJECT", "other")
     with pytest.raises(
-        StorageError, match=r"the project other of GOOGLE_CLOUD_QUOTA_PROJECT cannot pay .*serviceUsageConsumer"
+        StorageError, match=r"the project other of TPUDATA_GCS_BILLING_PROJECT cannot pay .*serviceUsageConsumer"
     ):
         GcsStorage().read("gs://data/a")
-    monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "mine")
+    monkeypatch.setenv("TPUDATA_GCS_BILLING_PROJECT", "mine")
+    # The header of Google's library may not name another one.
+    monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "quota")
+    described.seen_projects.clear()
     gcs = GcsStorage()
     for size in (1000, 20 << 20):
         with gcs.create("gs://data/new") as file:
@@ -204,10 +207,23 @@ def test_requests_name_the_project_that_pays(described: FakeGcs, monkeypatch: py
     assert gcs.swap("gs://data/new", b"x" * (20 << 20), None)
     gcs.delete("gs://data/a")
     assert described.buckets["data"] == {}
+    assert described.seen_projects - {(None, None)} == {("mine", "mine")}
     # Who shows no credentials can name no project.
     described.needs_token = False
     monkeypatch.setenv(ANONYMOUS, "true")
     with pytest.raises(StorageError, match=f"requires a requester who pays .*{ANONYMOUS} disables credentials"):
+        GcsStorage().read("gs://data/a")
+
+
+def test_a_quota_project_is_sent_as_google_does_and_no_more(
+    described: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "quota")
+    described.seen_projects.clear()
+    assert GcsStorage().read("gs://data/a") == b"data"
+    assert described.seen_projects - {(None, None)} == {(None, "quota")}
+    described.requester_pays["data"] = {"mine"}
+    with pytest.raises(StorageError, match=r"may not use the quota project .* unset GOOGLE_CLOUD_QUOTA_PROJECT"):
         GcsStorage().read("gs://data/a")
 
 
@@ -219,7 +235,7 @@ def test_tensorflow_names_the_project_that_pays_in_a_header(described: FakeGcs) 
     )
     for variable, words in (
         ("GCS_ADDITIONAL_REQUEST_HEADER", "data ['a']"),
-        ("GOOGLE_CLOUD_QUOTA_PROJECT", "no user project"),
+        ("TPUDATA_GCS_BILLING_PROJECT", "no user project"),
     ):
         value = "x-goog-user-project: mine" if "HEADER" in variable else "mine"
         # A separate process: TensorFlow reads the variable as it is loaded.

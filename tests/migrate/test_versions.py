@@ -28,6 +28,17 @@ def test_a_helper_file_is_of_the_release_of_the_program(other: str) -> None:
     assert migrate_files({path: item.text for path, item in found.items()})["a/helper.py"].changes == 0
 
 
+@pytest.mark.parametrize("line", ["m = tf.keras.Sequential()", "f = tf.function(f)", "t = tf.GradientTape()"])
+def test_a_program_of_its_own_of_keras_or_eager_code_stays_next_to_one_of_tensorflow_1(line: str) -> None:
+    helper, other = f"{HELPER}{line}\n", f"{OLD}x = tf.to_float(1)\n"
+    alone = migrate_files({"helper.py": helper, "main.py": other})["helper.py"]
+    assert (alone.text, [note.line for note in alone.notes]) == (helper, [4])
+    # Its caller decides.
+    for link in ("from a import helper\n", "from a.helper import f\n"):
+        found = migrate_files({"a/helper.py": helper, "main.py": link + other})["a/helper.py"]
+        assert (found.text, found.notes) == (helper.replace(OLD, NEW), ())
+
+
 def test_notes_a_helper_file_that_was_not_ported_with_the_others() -> None:
     found = migrate_files({"helper.py": HELPER, "main.py": NEW})["helper.py"]
     assert found.text == HELPER.replace(OLD, NEW)
@@ -54,6 +65,12 @@ def test_a_file_of_tensorflow_2_next_to_one_of_tensorflow_1_stays() -> None:
     assert found["helper.py"].text == helper
 
 
+def test_a_file_with_names_of_both_releases_stays_on_tensorflow_2_with_a_note() -> None:
+    found = migrate(f"{OLD}tf.random.set_seed(1)\ntf.logging.info(tf.nn.dropout(1, 0.1))\n", "a.py")
+    assert found.text == f"{OLD}tf.random.set_seed(1)\ntf.compat.v1.logging.info(tf.nn.dropout(1, 0.1))\n"
+    assert [(note.line, "1 alone and of 2 alone" in note.text) for note in found.notes] == [(1, True)]
+
+
 def test_notes_a_call_of_which_nothing_shows_the_release() -> None:
     found = migrate(HELPER, "helper.py")
     assert found.text == HELPER
@@ -66,10 +83,52 @@ def test_notes_a_call_of_which_nothing_shows_the_release() -> None:
     found = migrate(HELPER + "tf.estimator.RunConfig()\n", "helper.py")
     assert "import tensorflow.compat.v1 as tf" in found.text
     assert len(found.notes) == 1
+    resizes = f"{OLD}tf.estimator.RunConfig()\n%stf.image.resize(x, (8, 8))\ntf.compat.v2.image.resize(x, (8, 8))\n"
+    assert [note.line for note in migrate(resizes % "", "main.py").notes] == [3]
+    assert migrate(resizes % "tf.to_float(1), ", "main.py").notes == ()
 
 
 def test_a_name_of_the_other_release_is_taken_from_there() -> None:
-    old = migrate("import tensorflow as tf\nx = tf.to_float(tf.nn.gelu(1))\n", "a.py")
-    assert old.text == "import tensorflow.compat.v1 as tf\nx = tf.to_float(tf.compat.v2.nn.gelu(1))\n"
+    old = migrate(f"{NEW}x = tf.to_float(tf.nn.gelu(1))\n", "a.py")
+    assert old.text == f"{NEW}x = tf.to_float(tf.compat.v2.nn.gelu(1))\n"
     new = migrate("import tensorflow as tf\nx = tf.to_float(tf.compat.v1.to_int32(1))\n", "a.py")
     assert new.text == "import tensorflow as tf\nx = tf.compat.v1.to_float(tf.compat.v1.to_int32(1))\n"
+
+
+@pytest.mark.parametrize(
+    "guarded",
+    [
+        "if tf.__version__.startswith('1'):\n    tf.enable_eager_execution()\n",
+        "NEW = int(tf.__version__[0]) > 1\nif not NEW:\n    tf.enable_eager_execution()\n",
+        "log = tf.log if hasattr(tf, 'log') else tf.math.log\n",
+        "try:\n    tf.enable_eager_execution()\nexcept AttributeError:\n    pass\n",
+        "try:\n    from tensorflow.contrib import rnn\nexcept ImportError:\n    pass\n",
+    ],
+)
+def test_what_a_program_asks_before_it_uses_says_nothing_of_its_release(guarded: str) -> None:
+    program = f"import tensorflow as tf\n{guarded}x = tf.nn.dropout(1, rate=0.1)\nopt = tf.optimizers.Adam()\n"
+    found = migrate(program, "a.py")
+    assert (found.text, found.notes) == (program, ())
+    # A file of TensorFlow 1 is rewritten as a whole.
+    assert "\nimport tensorflow.compat.v1 as tf\n" in migrate(f"\n{OLD}{guarded}x = tf.to_float(1)\n", "a.py").text
+
+
+def test_a_guarded_import_keeps_its_place_before_new_ones() -> None:
+    program = "try:\n    import tensorflow as tf\nexcept ImportError:\n    raise SystemExit(1)\n"
+    found = migrate(f"{program}tf.estimator.Estimator(f)\nx = tf.optimizers.SGD()\n", "a.py").text
+    assert "    import tensorflow as tf\n    from tpudata import estimator as tpudata_estimator\nexcept" in found
+
+
+@pytest.mark.parametrize(
+    "name", ["train.experimental.enable_mixed_precision_graph_rewrite", "mixed_precision.experimental.FixedLossScale"]
+)
+def test_a_name_of_early_releases_of_tensorflow_2_does_not_make_a_program_one_of_tensorflow_1(name: str) -> None:
+    program = f"import tensorflow as tf\nx = tf.{name}(tf.keras.Model())\n"
+    assert migrate(program, "a.py").text == program.replace("tf.", "tf.compat.v1.", 1)
+
+
+def test_notes_what_keras_has_no_longer() -> None:
+    found = migrate("import tensorflow as tf\ne = tf.keras.estimator.model_to_estimator(tf.keras.Model())\n", "a.py")
+    assert [(note.line, note.text.partition(" has")[0]) for note in found.notes] == [
+        (2, "tf.keras.estimator.model_to_estimator")
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tpudata.migrate.names import UNSURE
+from tpudata.migrate.names import UNSURE, UNSURE_VALUES
 from tpudata.migrate.rewriter import Rewriter
 from tpudata.migrate.versions import Version
 
@@ -42,6 +42,8 @@ class CallRewriter(Rewriter):
                 "sessions on a TPU were not tried on the TensorFlow of today. Move the model into a model_fn, and train it by"
                 " tpudata.estimator.TPUEstimator.",
             )
+        elif name in UNSURE_VALUES and self.plan.version is Version.MAYBE_V1 and self.is_direct(node.func):
+            self.note(node, UNSURE_VALUES[name])
         elif name in UNSURE:
             self._check_unsure(node, name)
         elif isinstance(node.func, ast.Attribute) and node.func.attr == "apply" and len(node.args) == 1:
@@ -57,7 +59,7 @@ class CallRewriter(Rewriter):
     def _check_unsure(self, node: ast.Call, name: str) -> None:
         """Note a call that means something else in each API, if the program does not show which one it means."""
         position, text = UNSURE[name]
-        if len(node.args) > position and self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1):
+        if len(node.args) > position and self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
             self.note(node, text)
 
     def _rewrite_batch(self, node: ast.Call, function: ast.Attribute) -> None:

@@ -41,7 +41,8 @@ def _new_imports(program: Rewriter) -> list[str]:
 
 
 def _rewrite_statement(program: Rewriter, statement: _Import, new: list[str]) -> None:
-    text = "\n".join([*_import_texts(program, statement), *new])
+    own = [ast.unparse(statement)] if statement in program.plan.guarded else _import_texts(program, statement)
+    text = "\n".join([*own, *new])
     if text == ast.unparse(statement):
         return
     if SLIM in program.modules and f"import {SLIM}" in new:

@@ -99,6 +99,7 @@ HINTS = {
     "contrib.opt": "an optimizer of tf.train or tf.keras",
     "contrib.cloud": "nothing: Bigtable and BigQuery have packages",
     "estimator.experimental": "your own SessionRunHook",
+    "keras.estimator": "a model_fn that calls the model, in tpudata.estimator.Estimator",
     "estimator.inputs.pandas_input_fn": "numpy_input_fn of the columns",
     "estimator.DNNClassifier": "an Estimator with a model_fn",
     "estimator.LinearClassifier": "an Estimator with a model_fn",
@@ -116,6 +117,11 @@ HINTS = {
 }
 # Parts of tf.contrib.slim that the package tf_slim does not have as its attributes, or that fail today.
 SLIM_GONE = frozenset({"batch_norm", "nets"})
+# Functions that give other values in each API, and the note on a file that has no name of one release alone.
+UNSURE_VALUES = {
+    "image.resize": "tf.image.resize takes other pixels in TensorFlow 1 than in 2, and nothing here shows which is meant. Write"
+    " tf.compat.v1.image.resize or tf.compat.v2.image.resize.",
+}
 # Functions with arguments that mean something else in each API: how many may be given by position, and the note on more.
 UNSURE = {
     "nn.dropout": (

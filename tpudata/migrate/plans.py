@@ -9,8 +9,9 @@ from pathlib import PurePath
 
 from tpudata.migrate.bindings import Binding, dotted_name, find_bindings, find_paths
 from tpudata.migrate.graph_uses import GraphUses, iterate_entries
+from tpudata.migrate.guards import find_guarded
 from tpudata.migrate.names import TPU_NAMES
-from tpudata.migrate.versions import Version, find_program_versions, find_version
+from tpudata.migrate.versions import Version, find_program_versions, find_version, is_written_for_v1
 
 # Calls by which a program says itself in which behaviour it runs.
 _BEHAVIOURS = frozenset(
@@ -26,6 +27,7 @@ class FilePlan:
     Attributes:
         bindings: names of TensorFlow in the file.
         version: the API that the program is written for.
+        guarded: nodes that stay as they are: a program of TensorFlow 2 runs them with TensorFlow 1 alone, or tries them.
         uses_estimator: whether an estimator runs the program that the file belongs to.
         has_old_shapes: whether dimensions of shapes have a `value` in the program, as in TensorFlow 1.
         disables_v2: whether the file gets `disable_v2_behavior()`, as a program of sessions needs it.
@@ -34,6 +36,7 @@ class FilePlan:
 
     bindings: dict[str, Binding]
     version: Version
+    guarded: Collection[ast.AST]
     uses_estimator: bool
     has_old_shapes: bool
     disables_v2: bool
@@ -49,8 +52,6 @@ class _Planner:
     def __init__(self, trees: Mapping[str, ast.Module]) -> None:
         self._trees = trees
         self._bindings = {path: find_bindings(tree) for path, tree in trees.items()}
-        shown = {path: find_version(tree, self._bindings[path]) for path, tree in trees.items()}
-        self._versions = find_program_versions(shown)
         self._uses = GraphUses(trees, self._bindings)
         self._entries = {*iterate_entries(trees), *(path for path in trees if self._uses.reaches_any(path))}
         by_name = {PurePath(path).stem: path for path in trees}
@@ -58,6 +59,12 @@ class _Planner:
             path: {by_name[name] for name in _imported_names(tree) & by_name.keys()} for path, tree in trees.items()
         }
         self._closures = {path: self._close(path) for path in trees}
+        guarded = {path: find_guarded(tree, self._bindings[path]) for path, tree in trees.items()}
+        shown = {path: find_version(tree, self._bindings[path], guarded[path]) for path, tree in trees.items()}
+        self._versions = find_program_versions(shown, {path: set().union(*self._programs_of(path)) for path in trees})
+        self._guarded = {
+            path: set() if is_written_for_v1(version) else guarded[path] for path, version in self._versions.items()
+        }
         self._estimators = {path for path, tree in trees.items() if _uses_estimator(tree, self._bindings[path])}
         self._settled = {path for path, tree in trees.items() if _calls(tree, _BEHAVIOURS)}
         self._old_behaviour = {path for path, tree in trees.items() if _calls(tree, {"disable_v2_behavior"})}
@@ -71,12 +78,13 @@ class _Planner:
             programs = self._programs_of(path)
             uses_estimator = any(program & self._estimators for program in programs)
             settled = any(program & (self._settled | disabling) for program in programs)
-            notes = self._notes(path, uses_estimator=uses_estimator, settled=settled)
+            notes = self._notes(path, uses_estimator=uses_estimator, settled=settled) + self._mixed_names(path)
             # With an estimator, disable_v2_behavior goes.
             old_shapes = self._old_shapes if uses_estimator else self._old_shapes | self._old_behaviour | disabling
             plans[path] = FilePlan(
                 self._bindings[path],
                 self._versions[path],
+                self._guarded[path],
                 uses_estimator=uses_estimator,
                 has_old_shapes=any(program & old_shapes for program in programs),
                 disables_v2=path in disabling,
@@ -111,7 +119,8 @@ class _Planner:
         return path in starters or bool(starters and self._uses.find(path))
 
     def _notes(self, path: str, *, uses_estimator: bool, settled: bool) -> list[tuple[int, str]]:
-        uses = self._uses.find(path)
+        guarded = {getattr(node, "lineno", 0) for node in self._guarded[path]}
+        uses = [use for use in self._uses.find(path) if use.line not in guarded]
         if uses_estimator:
             return [
                 (
@@ -127,6 +136,20 @@ class _Planner:
         call = f"{'tf' if is_new or self._versions[path] is Version.V1 else 'tf.compat.v1'}.disable_v2_behavior()"
         place = "after the imports" if path in self._entries else "in the program that imports this file"
         return [(uses[0].line, f"tf.{uses[0].name} needs TensorFlow 1's behaviour. Call {call} {place}.")]
+
+    def _mixed_names(self, path: str) -> list[tuple[int, str]]:
+        """Return a note on a file that has names of each release alone, so that no release runs all of it."""
+        if self._versions[path] is not Version.MIXED:
+            return []
+        line = min(binding.statement.lineno for binding in self._bindings[path].values())
+        return [
+            (
+                line,
+                "the file has names of TensorFlow 1 alone and of 2 alone. It was taken for one of TensorFlow 2, and the others come"
+                " from tf.compat.v1: check what means something else in each. If it is of TensorFlow 1, import"
+                " tensorflow.compat.v1 as tf, and migrate again.",
+            )
+        ]
 
 
 def _is_old(bindings: Mapping[str, Binding]) -> bool:

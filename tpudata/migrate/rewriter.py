@@ -50,7 +50,7 @@ class Rewriter(abc.ABC):
         self.notes: list[tuple[int, str]] = list(plan.notes)
         self.modules: set[str] = set()
         self.old_keras: int | None = None
-        self.done: set[int] = set()
+        self.done = {id(node) for node in plan.guarded}
 
     @abc.abstractmethod
     def rewrite_call(self, node: ast.Call) -> None:
@@ -120,7 +120,11 @@ class Rewriter(abc.ABC):
             if target is not None:
                 self.text.replace(part, self.named(target))
                 return
-        if path[:1] == ("contrib",) or (path[:1] == ("estimator",) and len(path) > 1):
+        if (
+            path[:1] == ("contrib",)
+            or path[:2] == ("keras", "estimator")
+            or (path[:1] == ("estimator",) and len(path) > 1)
+        ):
             self._note_missing(node, path)
         elif path:
             self._check_api(node, parts[-1], path)
@@ -135,16 +139,16 @@ class Rewriter(abc.ABC):
         """Take a name from the other API if the program's has none of it, and note what neither has."""
         if not isinstance(innermost, ast.Name) or self.plan.bindings[innermost.id].path:
             return
-        is_direct = tensorflow_path(innermost, self.plan.bindings) == () and self._is_direct(node)
+        is_direct = tensorflow_path(innermost, self.plan.bindings) == () and self.is_direct(node)
         api = tensorflow_names().find_api(path)
-        if api is Api.UNKNOWN and self.plan.version is not Version.UNDECIDED:
+        if api is Api.UNKNOWN and self.plan.version not in (Version.UNDECIDED, Version.MAYBE_V2):
             self._note_missing(node, path)
         elif api is Api.V2 and self.is_v1 and is_direct:
             self.text.replace(innermost, self.named("{tf2}"))
-        elif api is Api.V1 and not self.is_v1 and is_direct and self.plan.version is Version.V2:
+        elif api is Api.V1 and not self.is_v1 and is_direct:
             self.text.replace(innermost, self.named("{v1}"))
 
-    def _is_direct(self, node: ast.AST) -> bool:
+    def is_direct(self, node: ast.AST) -> bool:
         """Return whether a dotted name has no `compat` in it."""
         while isinstance(node, ast.Attribute):
             if node.attr == "compat":

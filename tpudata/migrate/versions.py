@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ast
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from tpudata.migrate.bindings import Binding, find_paths, tensorflow_path
-from tpudata.migrate.tensorflow_names import Api, tensorflow_names
+from tpudata.migrate.tensorflow_names import Api, Path, tensorflow_names
+
+# Parts of compat.v1 that TensorFlow 2.0 to 2.4 had as well: mixed precision with Keras, and structures of datasets.
+_OF_EARLY_V2 = (("mixed_precision",), ("train", "experimental"), ("data", "experimental"))
+# Parts that TensorFlow 1.15 has as well, and few programs of it use.
+_OF_NEW_PROGRAMS = (("keras",), ("function",), ("GradientTape",))
 
 
 class Version(enum.Enum):
@@ -21,37 +26,58 @@ class Version(enum.Enum):
     MAYBE_V1 = "1, or 2 up to 2.15"
     # `tf.compat.v1.x` next to names of TensorFlow 2, as tf_upgrade_v2 writes it, or names of TensorFlow 2 alone.
     V2 = "2"
+    # Names that each of them has alone: it stays on TensorFlow 2, with a note.
+    MIXED = "2, with names of 1"
+    # Keras or eager code, and no name of one release alone.
+    MAYBE_V2 = "2, or 1.15 with Keras"
     UNDECIDED = "1 or 2"
 
 
-def find_version(tree: ast.AST, bindings: Mapping[str, Binding]) -> Version:
-    """Return the API that the names of one file show."""
+def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collection[ast.AST]) -> Version:
+    """Return the API that the names of one file show.
+
+    Args:
+        tree: the file.
+        bindings: its names of TensorFlow.
+        guarded: nodes that do not count, see `find_guarded`.
+    """
     imports = [binding for binding in bindings.values() if not isinstance(binding.statement, ast.Assign)]
     roots = [binding for binding in imports if not binding.path]
     if any(binding.is_v1 for binding in roots):
         return Version.PORTED
-    paths = [path for _, path in find_paths(tree, bindings)]
+    paths = [path for node, path in find_paths(tree, bindings) if node not in guarded]
     if any(binding.is_v2 for binding in roots) or any(path[:2] == ("compat", "v1") for path in paths):
         return Version.V2
     names = tensorflow_names()
-    found = {names.find_api(path) for path in (*paths, *(item.path for item in imports if not item.is_v1))}
-    if Api.V1 in found or _has_keywords(tree, bindings):
-        return Version.V1
+    imported = (item.path for item in imports if not item.is_v1 and item.statement not in guarded)
+    found = {names.find_api(path) for path in (*paths, *imported) if not _is_of_early_v2(path)}
+    if Api.V1 in found or _has_keywords(tree, bindings, guarded):
+        return Version.MIXED if Api.V2 in found else Version.V1
     if Api.V2 in found:
         return Version.V2
     if any(path[:1] == ("estimator",) for path in (*paths, *(binding.path for binding in imports))):
         return Version.MAYBE_V1
-    return Version.UNDECIDED
+    parts = (*paths, *(binding.path for binding in imports))
+    return Version.MAYBE_V2 if any(path[:1] in _OF_NEW_PROGRAMS for path in parts) else Version.UNDECIDED
 
 
-def find_program_versions(versions: Mapping[str, Version]) -> dict[str, Version]:
-    """Return the API of each file of a program, given what each shows by itself: one of TensorFlow 1 decides for the others."""
-    shown = set(versions.values())
-    open_version = Version.V1 if Version.V1 in shown else Version.MAYBE_V1 if Version.PORTED in shown else None
-    return {
-        path: open_version or version if version in (Version.UNDECIDED, Version.MAYBE_V1) else version
-        for path, version in versions.items()
-    }
+def find_program_versions(versions: Mapping[str, Version], linked: Mapping[str, Collection[str]]) -> dict[str, Version]:
+    """Return the API of each file, given what each shows by itself: one of TensorFlow 1 decides for the others.
+
+    Args:
+        versions: what the files show.
+        linked: by file, itself and those that it imports or that import it, by way of others too. They alone decide on a file of
+            Keras or eager code, which may be a separate program.
+    """
+    return {path: _decide(versions, path, linked[path]) for path in versions}
+
+
+def _decide(versions: Mapping[str, Version], path: str, linked: Collection[str]) -> Version:
+    version = versions[path]
+    if version not in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
+        return version
+    shown = {versions[other] for other in (linked if version is Version.MAYBE_V2 else versions)}
+    return Version.V1 if Version.V1 in shown else Version.MAYBE_V1 if Version.PORTED in shown else version
 
 
 def is_written_for_v1(version: Version) -> bool:
@@ -59,10 +85,16 @@ def is_written_for_v1(version: Version) -> bool:
     return version in (Version.V1, Version.PORTED, Version.MAYBE_V1)
 
 
-def _has_keywords(tree: ast.AST, bindings: Mapping[str, Binding]) -> bool:
+def _is_of_early_v2(path: Path) -> bool:
+    return any(path[: len(part)] == part for part in _OF_EARLY_V2)
+
+
+def _has_keywords(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collection[ast.AST]) -> bool:
     names = tensorflow_names()
     calls: Iterable[ast.Call] = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.keywords)
     for call in calls:
+        if call in guarded:
+            continue
         path = tensorflow_path(call.func, bindings)
         words = names.keywords.get(".".join(path)) if path else None
         if words and any(item.arg in words for item in call.keywords):

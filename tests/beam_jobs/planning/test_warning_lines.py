@@ -207,10 +207,21 @@ def test_classes_of_one_split_and_splits_without_records_are_named(tmp_path: Pat
 def test_classes_that_look_alike_are_named(tmp_path: Path, capsys: Capture) -> None:
     source = folders(tmp_path / "in", "cat", "Cat", "caf\u00e9", "cafe\u0301", "a b", "a  b")
     (line,) = warnings_of("images", source, capsys)
-    assert line.startswith("classes that differ in case, blanks or the form of Unicode alone: 'Cat' and 'cat', 'a ")
+    assert line.startswith(
+        "classes that differ in case, blanks or the form of Unicode alone: 'Cat' and 'cat', 'a\\x20\\x20b' and 'a b',"
+    )
     assert r"'cafe\u0301' and 'caf\xe9'" in line
     (tmp_path / "labels.txt").write_text("\n".join(sorted(path.name for path in source.iterdir())))
     assert warnings_of("images", source, capsys, "--labels", str(tmp_path / "labels.txt")) == []
+
+
+def test_a_class_is_compared_with_those_of_the_dataset_that_it_is_added_to(tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "out"
+    assert warnings_of("images", folders(tmp_path / "1", "cat", "dog"), capsys, output=out) == []
+    (line,) = warnings_of("images", folders(tmp_path / "2", "Cat"), capsys, "--append", output=out)
+    assert "'Cat' and 'cat'" in line
+    # It was said once.
+    assert warnings_of("images", folders(tmp_path / "3", "cow"), capsys, "--append", output=out) == []
 
 
 def test_labels_of_a_list_that_lose_blanks_are_counted(tmp_path: Path, capsys: Capture) -> None:

@@ -30,6 +30,10 @@ NPZ = ARRAY.getvalue()
         ({"README.md": b"#", "data/train.parquet": b""}, r"next to its folders.*--input '.*/in/\*/\*\.parquet'"),
         ({"a.bin": b"\0\1" * 9, "b.jpg": jpeg(0)}, r"a\.bin is of no known form"),
         ({"list.csv": b"path,label\n"}, r"list\.csv is a list\. Pass --input .*/in/list\.csv"),
+        (
+            {"LICENSE": b"MIT", "a.tar": tar_bytes([("cat/1.jpg", jpeg(0))])},
+            r"a\.tar is a tar\. Pass --input '.*/in/\*\.tar'",
+        ),
         ({"a.npz": NPZ}, r"a\.npz is a NumPy archive \(\.npz\)\. Save its images as files"),
         ({"a.parquet": b"PARE" + bytes(20) + b"PARE"}, r"a\.parquet is an encrypted Parquet file\. Decrypt it"),
     ],

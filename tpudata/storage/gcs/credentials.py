@@ -6,7 +6,9 @@ key, an impersonation, a federation), or those of the machine. Two variables of 
     CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true              no credentials, for public objects
     CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT=ACCOUNT   those of another account, impersonated with the default ones
 
-GOOGLE_CLOUD_QUOTA_PROJECT, as in Google's client, names the project that pays for requests: a bucket may require one.
+TPUDATA_GCS_BILLING_PROJECT names the project that pays for requests: a bucket may require one. It is a variable of our own,
+as the store rejects each request whose account may not use the project it names, also for buckets that require none: Google's
+libraries have no variable for it, and take GOOGLE_CLOUD_QUOTA_PROJECT, or the project in the file of credentials, for quota.
 
 STORAGE_EMULATOR_HOST, as in Google's client, names a server to use in place of Google's, without credentials.
 """
@@ -18,7 +20,7 @@ from collections.abc import Sequence
 
 import google.auth
 from google.auth import impersonated_credentials
-from google.auth.credentials import AnonymousCredentials, Credentials
+from google.auth.credentials import AnonymousCredentials, Credentials, CredentialsWithQuotaProject
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
 from tpudata.storage.gcs.key_file import find_fault, find_key_file
@@ -26,7 +28,7 @@ from tpudata.storage.gcs.key_file import find_fault, find_key_file
 EMULATOR = "STORAGE_EMULATOR_HOST"
 ANONYMOUS = "CLOUDSDK_AUTH_DISABLE_CREDENTIALS"
 IMPERSONATED = "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT"
-BILLED = "GOOGLE_CLOUD_QUOTA_PROJECT"
+BILLED = "TPUDATA_GCS_BILLING_PROJECT"
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.full_control",)
 
 
@@ -36,13 +38,22 @@ def is_switched_on(variable: str) -> bool:
 
 
 def find_credentials() -> Credentials:
-    """Return the credentials that the environment selects.
+    """Return the credentials that the environment selects, with the project that pays if it names one.
 
     Raises:
         google.auth.exceptions.GoogleAuthError: there are none, or their file is wrong.
     """
     if is_switched_on(ANONYMOUS) or os.environ.get(EMULATOR):
         return AnonymousCredentials()  # type: ignore[no-untyped-call]
+    found, project = _selected_credentials(), billing_project()
+    if project is None or not isinstance(found, CredentialsWithQuotaProject):
+        return found
+    # Otherwise their header could name another project than the request.
+    with_project: Credentials = found.with_quota_project(project)  # type: ignore[no-untyped-call]
+    return with_project
+
+
+def _selected_credentials() -> Credentials:
     account = os.environ.get(IMPERSONATED, "").strip()
     if not account:
         return default_credentials(_SCOPES)[0]

@@ -141,12 +141,18 @@ def _billing_reason(error: BaseException, bucket: str) -> str | None:
         if is_switched_on(ANONYMOUS):
             return _denied(f"bucket {bucket} requires a requester who pays ({said})")
         return f"bucket {bucket} requires a project that pays ({said}). Set {BILLED} to a project of yours."
-    if project is not None and ("serviceusage.services.use" in said or "user project" in said.lower()):
+    if "serviceusage.services.use" not in said and "user project" not in said.lower():
+        return None
+    if project is not None:
         return (
             f"the project {project} of {BILLED} cannot pay ({said}). Correct the variable, or grant the account"
             " roles/serviceusage.serviceUsageConsumer on that project."
         )
-    return None
+    return (
+        f"the account may not use the quota project of its credentials ({said}). Correct or unset GOOGLE_CLOUD_QUOTA_PROJECT, run"
+        " `gcloud auth application-default set-quota-project PROJECT`, or grant the account"
+        " roles/serviceusage.serviceUsageConsumer on that project."
+    )
 
 
 def _forbidden(error: BaseException, bucket: str) -> str:
