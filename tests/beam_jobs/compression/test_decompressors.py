@@ -45,7 +45,7 @@ def test_a_file_of_bytes_that_unpacks_to_half_a_gigabyte_takes_little_memory(tmp
     # A stream of 45 MB takes 44 bytes of bzip2, so all are within what is read at once.
     size = 45 << 20
     (tmp_path / "a.bz2").write_bytes(bz2.compress(bytes(size)) * 12)
-    (tmp_path / "a.zst").write_bytes(zstandard.ZstdCompressor(level=19).compress(bytes(1 << 28)))
+    (tmp_path / "a.zst").write_bytes(zstandard.ZstdCompressor(level=1).compress(bytes(1 << 28)))
     names = [str(tmp_path / "a.bz2"), "bzip2", str(tmp_path / "a.zst"), "zstd"]
     done = subprocess.run(
         [sys.executable, "-c", READ, str(LIMIT), *names],
