@@ -177,7 +177,7 @@ from beam_jobs.text_files.document import TextFile
 from beam_jobs.text_files.documents import documents, text_parts
 from beam_jobs.text_files.options import TextOptions
 from tpudata.errors import SourceError
-resource.setrlimit(resource.RLIMIT_DATA, (600_000_000,) * 2)
+resource.setrlimit(resource.RLIMIT_DATA, (400_000_000,) * 2)
 for path in sys.argv[1:]:
     options = TextOptions(document_bytes=1 << 30)
     (part,) = text_parts([TextFile(path, path, os.path.getsize(path))], options)
@@ -191,7 +191,7 @@ for path in sys.argv[1:]:
 @pytest.mark.subprocess
 def test_a_small_file_of_large_values_takes_little_memory(tmp_path: Path) -> None:
     large = "x" * (1 << 23)
-    repeated = pa.table({"text": pa.array([large] * 48).dictionary_encode()})
+    repeated = pa.table({"text": pa.array([large] * 24).dictionary_encode()})
     # A page of one value.
     page = pa.table({"text": ["y" * (70 << 20)]})
     for name, table in (("repeated", repeated), ("page", page)):
@@ -212,6 +212,6 @@ def test_a_small_file_of_large_values_takes_little_memory(tmp_path: Path) -> Non
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
     )
     assert (done.stdout.split("\n"), done.stderr) == (
-        [str(48 * (len(large) + len('{"text": ""}'))), "a page of column 'text' is too large", ""],
+        [str(24 * (len(large) + len('{"text": ""}'))), "a page of column 'text' is too large", ""],
         "",
     )
