@@ -19,6 +19,8 @@ from tpudata.errors import SourceError, UsageError
 # Rows that are in memory at the same time, if these are not more than 64 MB, in addition to the pages of the row group.
 _BATCH_ROWS = 256
 _FIXES = {NOT_UTF8: ". Store it as UTF-8, or pass --invalid-utf8=replace"}
+# json.dumps makes a new encoder for each row.
+_JSON = json.JSONEncoder(ensure_ascii=False)
 # Takes the number of a row that cannot be read, and the reason.
 RejectRow: TypeAlias = Callable[[int, str], None]
 
@@ -121,9 +123,12 @@ def _problem(names: list[str], values: tuple[Any, ...]) -> str:
 
 
 def _row(number: int, values: dict[str, Any], limit: int) -> Span:
-    size = sum(len(value) for value in values.values() if isinstance(value, str))
+    size = 0
+    for value in values.values():
+        if isinstance(value, str):
+            size += len(value)
     if size > limit:
         # As JSON, it may be six times as large.
         return Span(number, size, b"")
-    data = json.dumps(values, ensure_ascii=False).encode()
+    data = _JSON.encode(values).encode()
     return Span(number, len(data), data)

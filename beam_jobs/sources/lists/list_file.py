@@ -6,26 +6,20 @@ import contextlib
 import functools
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from beam_jobs.sources.lists.csv_lists import DELIMITERS, CsvForm, csv_header, csv_rows
 from beam_jobs.sources.lists.roles import Roles, is_path_column
-from beam_jobs.sources.lists.rows import (
-    DELIMITERS,
-    Row,
-    array_rows,
-    block_array_rows,
-    csv_header,
-    csv_rows,
-    json_rows,
-)
+from beam_jobs.sources.lists.rows import Row, array_rows, block_array_rows, json_rows
 from beam_jobs.sources.options import SourceOptions
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
 _ARRAY = re.compile(rb"\[\s*(\{|\]\s*\Z|\Z)")
-# A JSON array is often one line of any length, so its lines are read in pieces.
-_PIECE_BYTES = 1 << 16
+# Pieces of CSV and of a JSON array, which is often one line of any length. Rows of 64 KB at once would take a third longer: the
+# garbage collector counts them.
+_PIECE_BYTES = 1 << 14
 _FIX = "Add a row, or remove the file from --input."
 
 
@@ -49,6 +43,10 @@ class ListFile(NamedTuple):
         """Whether quotes are ordinary characters in it."""
         return isinstance(self, RawListFile)
 
+    @property
+    def _csv_form(self) -> CsvForm:
+        return CsvForm(self.path, self.delimiter, self.is_raw)
+
     @contextlib.contextmanager
     def opened(self) -> Iterator[tuple[Row, Iterator[Row]]]:
         """Open the list.
@@ -57,12 +55,12 @@ class ListFile(NamedTuple):
             The end of the row that names the columns, or of nothing; and the rows after it.
         """
         with storage_for(self.path).open(self.path) as file:
-            head = csv_header(file, self.path, self.delimiter, is_raw=self.is_raw)[1] if self.columns else Row(0, 0, {})
+            head = csv_header(file, self._csv_form)[1] if self.columns else Row(0, 0, {})
             lines: Iterable[bytes] = file
             if self.columns or self.is_array:
                 # Rows of CSV, too, are found in pieces of any size; the header took whole lines.
                 read = file.read if self.columns else file.readline
-                lines = iter(functools.partial(read, _PIECE_BYTES), b"")
+                lines = _pieces(read)
             yield head, self.rows(lines, head.end, head.line)
 
     def rows(self, lines: Iterable[bytes], offset: int, line: int) -> Iterator[Row]:
@@ -70,16 +68,19 @@ class ListFile(NamedTuple):
         if self.is_array:
             return array_rows(lines, self.path, offset=offset, line=line)
         if self.columns:
-            return csv_rows(
-                lines, self.path, self.columns, self.delimiter, offset=offset, line=line, is_raw=self.is_raw
-            )
+            return csv_rows(lines, self._csv_form, self.columns, offset=offset, line=line)
         return json_rows(lines, self.path, offset=offset, line=line)
 
     def block_rows(self, data: bytes, offset: int, line: int) -> Iterator[Row]:
         """Yield the rows in the bytes of a block; see `csv_rows`."""
         if self.is_array:
             return block_array_rows(data, self.path, offset=offset, line=line)
-        return self.rows([data] if self.columns else io.BytesIO(data), offset, line)
+        file = io.BytesIO(data)
+        return self.rows(_pieces(file.read) if self.columns else file, offset, line)
+
+
+def _pieces(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    return iter(functools.partial(read, _PIECE_BYTES), b"")
 
 
 class RawListFile(ListFile):
@@ -128,7 +129,7 @@ def list_file(path: str, options: SourceOptions) -> ListFile:
         is_raw = options.raw_tsv and delimiter == "\t"
         try:
             with storage.open(path) as lines:
-                columns, _ = csv_header(lines, path, delimiter, is_raw=is_raw)
+                columns, _ = csv_header(lines, CsvForm(path, delimiter, is_raw))
         except SourceError as error:
             # Quotes may be valid with the next delimiter.
             wrong = wrong or error

@@ -1,4 +1,4 @@
-"""The rows of CSV and JSONL lists and of JSON arrays, with the line and the byte at which each ends.
+"""The rows of JSONL lists and of JSON arrays, with the line and the byte at which each ends; those of CSV are in csv_lists.py.
 
 A list is read twice: once from start to end by one worker, which finds the kinds of its columns and cuts it into blocks, and once
 block by block. Cuts are made where a row ended, so a block never begins inside quotes, whatever they hold.
@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import collections
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from beam_jobs.text_files.csv_rows import cells as csv_cells
-from beam_jobs.text_files.csv_rows import placed_rows
 from beam_jobs.text_files.json_arrays import array_spans
-from beam_jobs.text_files.lines import line_spans
+from beam_jobs.text_files.lines import BOM
 from beam_jobs.values.json_values import parse_json
-from tpudata.console.tables import counted
 from tpudata.errors import SourceError
 
-_BOM = b"\xef\xbb\xbf"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
-DELIMITERS = (",", "\t", ";")
-_MOST_ROW_BYTES = 1 << 26
+MOST_ROW_BYTES = 1 << 26
 
 
 class Row(NamedTuple):
@@ -56,7 +51,7 @@ class _Lines:
         self.offset += len(data)
         self.line += 1
         if self.line == 1:
-            data = data.removeprefix(_BOM)
+            data = data.removeprefix(BOM)
             if data.startswith(UTF16_BOMS):
                 self.reject("it is UTF-16; save it as UTF-8")
         try:
@@ -66,48 +61,6 @@ class _Lines:
 
     def reject(self, reason: str) -> NoReturn:
         raise SourceError(f"{self._path} line {self.line}: {reason}.")
-
-
-def csv_header(
-    lines: Iterable[bytes], path: str, delimiter: str, *, is_raw: bool = False
-) -> tuple[tuple[str, ...], Row]:
-    """Return the columns of a CSV list, and where its first row ends; see `csv_rows`."""
-    for cells, row in _csv_cells(lines, path, delimiter, 0, 0, is_raw=is_raw):
-        return tuple(cell.strip() for cell in cells), row
-    return (), Row(0, 0, {})
-
-
-def csv_rows(
-    lines: Iterable[bytes],
-    path: str,
-    columns: Sequence[str],
-    delimiter: str,
-    *,
-    offset: int,
-    line: int,
-    is_raw: bool = False,
-) -> Iterator[Row]:
-    """Yield the rows of a CSV list, without blank lines.
-
-    Args:
-        lines: bytes from the end of some row on, in pieces of any size.
-        path: names the list in messages.
-        columns: its columns.
-        delimiter: between two cells.
-        offset: of the first line in the file.
-        line: how many lines are before it.
-        is_raw: whether quotes are ordinary characters.
-
-    Raises:
-        SourceError: a row has more or fewer cells than columns, or is not CSV; names file and line.
-    """
-    for cells, row in _csv_cells(lines, path, delimiter, offset, line, is_raw=is_raw):
-        if len(cells) != len(columns):
-            raise SourceError(
-                f"{path} line {row.line}: {counted(len(cells), 'cell')} (expected {counted(len(columns), 'column')} as in the first"
-                f" row: {', '.join(columns)}). Fix the row, or quote cells that contain the delimiter."
-            )
-        yield row._replace(values=dict(zip(columns, cells, strict=True)))
 
 
 def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[Row]:
@@ -151,7 +104,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
             yield data
 
     line += 1
-    for span in array_spans(noted_pieces(), _MOST_ROW_BYTES, path):
+    for span in array_spans(noted_pieces(), MOST_ROW_BYTES, path):
         end = offset + span.offset + span.size
         while line_ends and line_ends[0] <= end:
             line_ends.popleft()
@@ -159,7 +112,7 @@ def array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) ->
         where = f"{path} line {line}"
         if not span.data:
             raise SourceError(
-                f"{where}: an element of {span.size:,} bytes (expected at most {_MOST_ROW_BYTES:,}). Shorten it."
+                f"{where}: an element of {span.size:,} bytes (expected at most {MOST_ROW_BYTES:,}). Shorten it."
             )
         try:
             value = parse_json(span.data.decode())
@@ -186,46 +139,3 @@ def block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Itera
         comma = data.index(b",")
         data = data[:comma] + b"[" + data[comma + 1 :]
     yield from array_rows(io.BytesIO(data + b"]"), path, offset=offset, line=max(0, line - 1))
-
-
-def _csv_cells(
-    lines: Iterable[bytes], path: str, delimiter: str, offset: int, line: int, *, is_raw: bool
-) -> Iterator[tuple[list[str], Row]]:
-    """Yield the cells of each row, and the row without values."""
-    read = _CountedBytes(lines, offset)
-    spans = line_spans(read, offset, _MOST_ROW_BYTES)
-    for placed in placed_rows(spans, delimiter, _MOST_ROW_BYTES, path, is_raw=is_raw, fix="Check its line ends."):
-        number, span = line + placed.lines, placed.span
-        where = f"{path} line {number}"
-        if not span.data:
-            raise SourceError(
-                f"{where}: a row of {span.size:,} bytes (expected at most {_MOST_ROW_BYTES:,}). Shorten it, or close its quotes."
-            )
-        if number == 1 and span.data.startswith(UTF16_BOMS):
-            raise SourceError(f"{where}: it is UTF-16; save it as UTF-8.")
-        try:
-            text = span.data.decode()
-            cells = text.split(delimiter) if is_raw else csv_cells(text, delimiter)
-        except UnicodeDecodeError as error:
-            raise SourceError(f"{where}: byte {error.start} of the row is not UTF-8; save the list as UTF-8.") from None
-        except ValueError as error:
-            hint = ", or pass --raw-tsv if they are ordinary characters" if delimiter == "\t" else ""
-            raise SourceError(f"{where}: not CSV: {error}. Check the quotes{hint}.") from None
-        # A last line may have no end.
-        yield cells, Row(number, min(placed.end, read.offset), {})
-
-
-class _CountedBytes:
-    """Pieces of a file whose bytes are counted as they are taken."""
-
-    def __init__(self, lines: Iterable[bytes], offset: int) -> None:
-        self._lines = iter(lines)
-        self.offset = offset
-
-    def __iter__(self) -> _CountedBytes:
-        return self
-
-    def __next__(self) -> bytes:
-        line = next(self._lines)
-        self.offset += len(line)
-        return line
