@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from tpudata.migrate.analysis.versions import Version
 from tpudata.migrate.names import UNSURE, UNSURE_VALUES
 from tpudata.migrate.rewriter import Rewriter
-from tpudata.migrate.versions import Version
 
 _SUMMARIES_OF_STEPS = frozenset(f"contrib.summary.{kind}" for kind in ("scalar", "histogram", "image", "audio"))
 _XAVIER = frozenset({"contrib.layers.xavier_initializer", "contrib.layers.xavier_initializer_conv2d"})

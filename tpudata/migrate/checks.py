@@ -8,9 +8,9 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import PurePath
 from typing import TypeAlias
 
-from tpudata.migrate.bindings import module_path
-from tpudata.migrate.plans import FilePlan
-from tpudata.migrate.versions import is_written_for_v1
+from tpudata.migrate.analysis.bindings import module_path
+from tpudata.migrate.analysis.plans import FilePlan
+from tpudata.migrate.analysis.versions import is_written_for_v1
 
 Notes: TypeAlias = Iterator[tuple[int, str]]
 # Parts of the package that programs import, which are not its API.

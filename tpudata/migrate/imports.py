@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TypeAlias
 
-from tpudata.migrate.bindings import Binding
+from tpudata.migrate.analysis.bindings import Binding
 from tpudata.migrate.rewriter import ESTIMATOR, SLIM, Rewriter, find_target
 from tpudata.migrate.tensorflow_names import Api, tensorflow_names
 

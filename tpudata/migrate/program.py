@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Mapping
 
 from tpudata.errors import DatasetError
+from tpudata.migrate.analysis.plans import plan_files
 from tpudata.migrate.calls import CallRewriter
 from tpudata.migrate.checks import dimension_values, indirect_imports, private_imports, reused_names
 from tpudata.migrate.imports import rewrite_imports
-from tpudata.migrate.plans import plan_files
 
 _OLD_KERAS = "TF_USE_LEGACY_KERAS"
 

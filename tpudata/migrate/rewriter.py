@@ -5,12 +5,12 @@ from __future__ import annotations
 import abc
 import ast
 
-from tpudata.migrate.bindings import tensorflow_path
+from tpudata.migrate.analysis.bindings import tensorflow_path
+from tpudata.migrate.analysis.plans import FilePlan
+from tpudata.migrate.analysis.versions import Version, is_written_for_v1
 from tpudata.migrate.edits import EditedText
 from tpudata.migrate.names import HINTS, REMOVED, RENAMED, SLIM_GONE
-from tpudata.migrate.plans import FilePlan
 from tpudata.migrate.tensorflow_names import Api, Path, tensorflow_names
-from tpudata.migrate.versions import Version, is_written_for_v1
 
 ESTIMATOR, SLIM = "tpudata_estimator", "tf_slim"
 _SLIM_PATHS = (("contrib", "slim", "python", "slim"), ("contrib", "slim"))

@@ -7,11 +7,11 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
-from tpudata.migrate.bindings import Binding, dotted_name, find_bindings, find_paths
-from tpudata.migrate.graph_uses import GraphUses, iterate_entries
-from tpudata.migrate.guards import find_guarded
+from tpudata.migrate.analysis.bindings import Binding, dotted_name, find_bindings, find_paths
+from tpudata.migrate.analysis.graph_uses import GraphUses, iterate_entries
+from tpudata.migrate.analysis.guards import find_guarded
+from tpudata.migrate.analysis.versions import Version, find_program_versions, find_version, is_written_for_v1
 from tpudata.migrate.names import TPU_NAMES
-from tpudata.migrate.versions import Version, find_program_versions, find_version, is_written_for_v1
 
 # Calls by which a program says itself in which behaviour it runs.
 _BEHAVIOURS = frozenset(

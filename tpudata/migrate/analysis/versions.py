@@ -6,7 +6,7 @@ import ast
 import enum
 from collections.abc import Collection, Iterable, Mapping
 
-from tpudata.migrate.bindings import Binding, find_paths, tensorflow_path
+from tpudata.migrate.analysis.bindings import Binding, find_paths, tensorflow_path
 from tpudata.migrate.tensorflow_names import Api, Path, tensorflow_names
 
 # Parts of compat.v1 that TensorFlow 2.0 to 2.4 had as well: mixed precision with Keras, and structures of datasets.

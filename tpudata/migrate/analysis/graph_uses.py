@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from tpudata.migrate.bindings import Binding, dotted_name, tensorflow_path
+from tpudata.migrate.analysis.bindings import Binding, dotted_name, tensorflow_path
 
 # Names that need a graph, and that only a program's own loop has: a model_fn and an input_fn have no session.
 _LOOPS = frozenset(

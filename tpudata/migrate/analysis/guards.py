@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Mapping
 
-from tpudata.migrate.bindings import Binding, find_paths
+from tpudata.migrate.analysis.bindings import Binding, find_paths
 
 _VERSIONS = frozenset({"__version__", "VERSION", "version"})
 # What a name that a release lacks raises.
