@@ -124,8 +124,8 @@ def encrypted_column(path: str, name: str) -> SourceError:
 
 def _footer(values: Struct, size: int) -> Footer:
     rows, elements = _of(values, 3, int), _of(values, 2, list)
-    # Elements without children are columns; the others are the root and structs.
-    leaves = [element for element in elements if isinstance(element, dict) and not element.get(5)]
+    # The first is the root. Elements without children are columns; the others are structs.
+    leaves = [element for element in elements[1:] if isinstance(element, dict) and not element.get(5)]
     groups = tuple(_group(group, leaves, size) for group in _of(values, 4, list))
     counted = sum(group.rows for group in groups)
     if counted != rows:
@@ -148,19 +148,21 @@ def _chunk(values: Any, leaf: Mapping[int, Any], size: int) -> Chunk:
     crypto = values.get(8) if isinstance(values, dict) else None
     if isinstance(crypto, dict):
         # With a separate key; its metadata are encrypted, too.
-        path = crypto.get(2, {}).get(1, [b""]) if isinstance(crypto.get(2), dict) else [b""]
-        return Chunk(_name(path) or _name([leaf.get(4, b"")]), 0, 0, 0, kind, width, True)
+        path = crypto[2].get(1) if isinstance(crypto.get(2), dict) else None
+        # With the key of a footer that is in plain text, they are not.
+        path = path or (found.get(3) if isinstance(found, dict) else None) or [leaf.get(4, b"")]
+        return Chunk(_name(path), 0, 0, 0, kind, width, True)
     path, start, length = _of(found, 3, list), _of(found, 9, int), _of(found, 7, int)
     first = found.get(11) if isinstance(found, dict) else None
-    # Some writers put 0 for no dictionary.
-    start = min(start, first) if isinstance(first, int) and first > 0 else start
-    if start < len(_MAGIC) or length < 0 or start + length > size:
+    # Some writers put 0 for no dictionary, and Arrow's for the first page of a column without rows.
+    start = min(start or first, first) if isinstance(first, int) and first > 0 else start
+    if length and (start < len(_MAGIC) or length < 0 or start + length > size):
         raise ThriftError(f"a column lies outside of the file (got {length:,} bytes at byte {start:,})")
     return Chunk(_name(path), start, length, _of(found, 5, int), kind, width, False)
 
 
-def _name(path: list[Any]) -> str:
-    first = path[0] if path and isinstance(path[0], bytes) else b""
+def _name(path: Any) -> str:
+    first = path[0] if isinstance(path, list) and path and isinstance(path[0], bytes) else b""
     return first.decode("utf-8", "surrogateescape")
 
 

@@ -51,7 +51,7 @@ def value_bytes(path: str, chunk: Chunk) -> int:
             raise SourceError(
                 f"{path}: a page of column {chunk.column!r} is too large (got {size:,} bytes packed to {packed:,}, expected at"
                 f" most {MOST_INPUT_BYTES:,}, and {_LARGE_PAGE_BYTES:,} of what is packed to less than 1/{_MOST_RATIO})."
-                " Write the file with smaller pages."
+                " Write the file with smaller pages or row groups."
             )
         if kind == _DICTIONARY:
             dictionary = size

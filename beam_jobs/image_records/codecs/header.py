@@ -49,7 +49,7 @@ class ImageHeader(NamedTuple):
         alpha: whether the PNG has transparency: an alpha channel or a tRNS chunk.
         orientation: Exif orientation, 1 to 8; 1 is upright.
         adobe: whether the JPEG has Adobe's APP14 marker, which means that its CMYK is inverted.
-        chroma_step: pixels for each sample of colour, across and down: (2, 2) is 4:2:0. (1, 1) for all images but JPEGs of YCbCr.
+        sampling: three bytes for each component of a JPEG of YCbCr: identifier, sampling factors and table; empty for other images.
         is_regular: whether the markers of the JPEG are those of its standard. If not, decoders may still take it.
     """
 
@@ -61,8 +61,19 @@ class ImageHeader(NamedTuple):
     alpha: bool = False
     orientation: int = UPRIGHT
     adobe: bool = False
-    chroma_step: tuple[int, int] = (1, 1)
+    sampling: bytes = b""
     is_regular: bool = True
+
+    @property
+    def chroma_step(self) -> tuple[int, int]:
+        """Pixels for each sample of colour, across and down: (2, 2) is 4:2:0. (1, 1) for all images but JPEGs of YCbCr."""
+        # Few images are encoded again, so this is no part of reading a header.
+        if len(self.sampling) < 9 or self.sampling[0::3] == b"RGB":
+            return 1, 1
+        luma, *chroma = self.sampling[1::3]
+        across = min((luma >> 4) // max(factors >> 4, 1) for factors in chroma)
+        down = min((luma & 15) // max(factors & 15, 1) for factors in chroma)
+        return max(across, 1), max(down, 1)
 
 
 def read_header(data: bytes, name: str) -> ImageHeader:
@@ -202,16 +213,16 @@ def _read_jpeg(data: bytes) -> ImageHeader:
         raise ValueError(f"JPEG cut inside its header ({end} bytes)")
     if not data.endswith(_EOI) and data.find(_EOI, position) < 0:
         raise ValueError(f"JPEG cut: it has no end after {end} bytes")
-    height, width, components, step = frame
+    height, width, components, sampling = frame
     # Adobe's transform 0 means RGB, whose samples are no chroma.
-    step = (1, 1) if adobe == b"\0" else step
+    sampling = b"" if adobe == b"\0" else sampling
     return ImageHeader(
-        *(JPEG, height, width, components, 8, False, orientation or UPRIGHT, adobe is not None, step, is_regular)
+        *(JPEG, height, width, components, 8, False, orientation or UPRIGHT, adobe is not None, sampling, is_regular)
     )
 
 
-def _read_frame(data: bytes, position: int) -> tuple[int, int, int, tuple[int, int]]:
-    """Return height, width, components, and the step of chroma."""
+def _read_frame(data: bytes, position: int) -> tuple[int, int, int, bytes]:
+    """Return height, width, components, and the sampling of three components."""
     start = position + 2 + _SOF.size
     if start > len(data):
         raise ValueError(f"JPEG cut inside its header ({len(data)} bytes)")
@@ -220,17 +231,7 @@ def _read_frame(data: bytes, position: int) -> tuple[int, int, int, tuple[int, i
         raise ValueError(f"JPEG of {precision} bits per sample; 8 are read")
     if components not in (1, 3, 4):
         raise ValueError(f"JPEG of {components} components; 1, 3 and 4 are known")
-    return height, width, components, _chroma_step(data[start : start + 9]) if components == 3 else (1, 1)
-
-
-def _chroma_step(parts: bytes) -> tuple[int, int]:
-    """Return the step of chroma by the description of three components: an identifier, sampling factors and a table each."""
-    if len(parts) < 9 or parts[0::3] == b"RGB":
-        return 1, 1
-    luma, *chroma = parts[1::3]
-    across = min((luma >> 4) // max(factors >> 4, 1) for factors in chroma)
-    down = min((luma & 15) // max(factors & 15, 1) for factors in chroma)
-    return max(across, 1), max(down, 1)
+    return height, width, components, data[start : start + 9] if components == 3 else b""
 
 
 def _name(kind: bytes) -> str:

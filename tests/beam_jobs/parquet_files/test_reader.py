@@ -20,7 +20,7 @@ from beam_jobs.parquet_files.footer import read_footer
 from beam_jobs.text_files.options import TextField, TextOptions
 from tests.beam_jobs.sources.inputs import jpeg, listed, opened
 from tests.beam_jobs.text_files.test_documents import found, values
-from tpudata.errors import CorruptionError, SourceError, TpudataError
+from tpudata.errors import CorruptionError, SourceError, TpudataError, UsageError
 
 TEXT = TextOptions(fields=(TextField("text"), TextField("label", "str")))
 
@@ -88,6 +88,26 @@ def test_a_flipped_bit_of_a_count_is_an_error_that_says_so(tmp_path: Path) -> No
     path.write_bytes(whole[: place + 1] + b"\x00" + whole[place + 2 :])
     read_footer.cache_clear()
     with pytest.raises(CorruptionError, match="its row groups have 4 rows, and it counts 6"):
+        read_text(path)
+
+
+def test_reads_row_groups_without_rows(tmp_path: Path) -> None:
+    rows = pa.table({"text": ["a", "b"], "label": ["c", "d"], "image": [jpeg(0), jpeg(1)]})
+    path = tmp_path / "a.parquet"
+    for options in ({}, {"use_dictionary": False}, {"version": "1.0", "compression": "none"}):
+        with parquet.ParquetWriter(path, rows.schema, **options) as writer:
+            for count in (0, 2, 0, 1, 0):
+                writer.write_table(rows.slice(0, count))
+        assert (read_text(path), read_images(path)) == (3, 3), options
+        # Arrow writes the first page of such a column at byte 0.
+        parquet.write_table(rows.slice(0, 0), path, **options)
+        assert read_text(path) == 0
+
+
+def test_a_file_without_columns_is_not_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({}), path)
+    with pytest.raises(UsageError):
         read_text(path)
 
 

@@ -191,7 +191,7 @@ def _check_offsets(
     """Check the offsets in an index; ValueError unless they ascend from 0 to the end."""
     if shard_bytes > INT64_MAX or offsets.max() > INT64_MAX:
         raise ValueError("an offset is beyond 2**63 - 1")
-    ends = offsets.astype(np.int64)
+    ends = offsets.view("<i8")
     if ends[0] != 0 or (np.diff(ends) < FRAME_BYTES).any():
         raise ValueError(f"the records are not contiguous from byte 0 on, each with {FRAME_BYTES} bytes or more")
     if block_offsets is None:
@@ -200,7 +200,7 @@ def _check_offsets(
         return
     if block_offsets.max() > INT64_MAX:
         raise ValueError("an offset is beyond 2**63 - 1")
-    packed = block_offsets.astype(np.int64)
+    packed = block_offsets.view("<i8")
     if packed[0] != 0 or packed[-1] != shard_bytes or (np.diff(packed) <= 0).any():
         raise ValueError(f"the blocks do not ascend from byte 0 to {shard_bytes}")
     # A reader makes room for what a block unpacks to.
