@@ -170,7 +170,9 @@ def test_says_what_else_differs_and_keeps_the_records_of_before(data: Path, caps
     assert read_json(Path("m/train_history.json"))["sections"] == sections
 
 
-def test_a_second_run_changes_nothing_in_the_folder_of_the_first(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_changes_nothing_in_the_folder_of_the_first(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert train(data, 2, 20) == 0
     with claimed("m", Claim.new(PROCESS)):
         before = {path: path.read_bytes() for path in Path("m").iterdir()}
