@@ -16,6 +16,8 @@ from tests.train.jobs import read_json
 from tpudata import make_input_fn
 from tpudata.cli import main
 from tpudata.format import Feature
+from tpudata.storage.claims.claim import PROCESS, Claim
+from tpudata.storage.claims.hold import claimed
 from tpudata.train.continued_input import ContinuedInput
 from tpudata.train.outputs.history import Section
 
@@ -166,6 +168,19 @@ def test_says_what_else_differs_and_keeps_the_records_of_before(data: Path, caps
     assert train(data, 3, 20, "--learning-rate=0.7") == 0
     assert Path("m/train_config.json").read_bytes() == before
     assert read_json(Path("m/train_history.json"))["sections"] == sections
+
+
+def test_a_second_run_changes_nothing_in_the_folder_of_the_first(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(data, 2, 20) == 0
+    with claimed("m", Claim.new(PROCESS)):
+        before = {path: path.read_bytes() for path in Path("m").iterdir()}
+        assert train(data, 4, 8) == 1
+        assert {path: path.read_bytes() for path in Path("m").iterdir()} == before
+    assert "m: another run is at work there" in capsys.readouterr().err
+    assert train(data, 10, 20) == 0
+    assert counts() == [1]
 
 
 def test_a_damaged_history_is_one_line(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

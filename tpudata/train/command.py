@@ -13,6 +13,7 @@ once, both with exit code 75; the same command continues the training.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,6 +82,7 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     """
     job = prepare(options)
     # Imported late, as it loads TensorFlow.
+    from tpudata.estimator.state.claim import claimed_model_dir
     from tpudata.train.modes import MODE_FUNCTIONS, check_model, rehearse
 
     if options.rehearse:
@@ -91,20 +93,24 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         raise UsageError(
             f"--mode {options.mode}: {options.model_dir} has no checkpoint. Train first, with --mode train or train_and_eval."
         )
-    before = job.history.trained_before(job.first_step) if options.trains else None
-    will_train = options.trains and job.first_step < options.train_steps
-    if before is not None and will_train:
-        require_same_data(options, before.configuration, job.configuration, job.first_step)
-    check_model(job)
-    if job.estimator.config.is_chief:
-        # A run that has nothing to train leaves the record of what was trained.
-        is_saved = will_train if options.trains else writes_model_dir(options)
-        record_run(options, job.configuration, is_saved=is_saved)
-        if will_train:
-            changes = "" if before is None else explained_differences(before, job.section)
-            if changes:
-                print(f"{changes}\n", flush=True)
-            job.history.write(options.model_dir, job.section)
-    outcome = MODE_FUNCTIONS[options.mode](job, checkpoint)
+    with contextlib.ExitStack() as stack:
+        if options.trains and job.estimator.config.is_chief:
+            # Before anything is compared or recorded, so that a second run changes nothing in the folder of the first.
+            stack.enter_context(claimed_model_dir(options.model_dir, for_trainings=True))
+        before = job.history.trained_before(job.first_step) if options.trains else None
+        will_train = options.trains and job.first_step < options.train_steps
+        if before is not None and will_train:
+            require_same_data(options, before.configuration, job.configuration, job.first_step)
+        check_model(job)
+        if job.estimator.config.is_chief:
+            # A run that has nothing to train leaves the record of what was trained.
+            is_saved = will_train if options.trains else writes_model_dir(options)
+            record_run(options, job.configuration, is_saved=is_saved)
+            if will_train:
+                changes = "" if before is None else explained_differences(before, job.section)
+                if changes:
+                    print(f"{changes}\n", flush=True)
+                job.history.write(options.model_dir, job.section)
+        outcome = MODE_FUNCTIONS[options.mode](job, checkpoint)
     print(f"{closing_table(outcome.rows, outcome.metrics)}\nmodel: {options.model_dir}{outcome.written}")
     return dict(outcome.metrics)

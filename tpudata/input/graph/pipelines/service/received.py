@@ -23,7 +23,8 @@ _RESTARTED = (
 _AGAIN = "Start it, and make the dataset again with start_step, the number of completed steps."
 # Part of the message of a stream that is silent.
 SILENT = "gave no batch for"
-_TICKS = 20
+# The end of a pass waits for some ticks.
+_TICK_SECONDS = 0.05
 _TICK, _ELEMENT, _END = range(3)
 
 
@@ -88,11 +89,18 @@ def timed(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.data.Dat
     A clock ticks next to the dataset, and whoever asks takes what comes first. So its ticks count only while somebody waits.
     """
     spec = dataset.element_spec
-    kinds = [tf.constant(kind, tf.int32) for kind in (_TICK, _ELEMENT, _END)]
-    end = tf.data.Dataset.from_tensors((kinds[_END], _zeros(spec)))
-    elements = dataset.map(as_written(lambda *element: (kinds[_ELEMENT], _whole(element)))).concatenate(end)
-    clock = tf.data.Dataset.range(1).repeat().map(as_written(lambda _: (kinds[_TICK], _zeros(spec))))
-    clock = _slowed(clock, seconds / _TICKS)
+    tick_seconds = min(_TICK_SECONDS, seconds / 20)
+    most_ticks = round(seconds / tick_seconds)
+
+    def without_value(kind: int) -> Any:
+        return as_written(lambda _: (tf.constant(kind, tf.int32), tf.experimental.Optional.empty(spec)))
+
+    def with_value(*element: Any) -> Any:
+        return tf.constant(_ELEMENT, tf.int32), tf.experimental.Optional.from_value(_whole(element))
+
+    end = tf.data.Dataset.range(1).map(without_value(_END))
+    elements = dataset.map(as_written(with_value)).concatenate(end)
+    clock = _slowed(tf.data.Dataset.range(1).repeat(), tick_seconds).map(without_value(_TICK))
 
     def one_of_both(which: tf.Tensor) -> tf.data.Dataset:
         none, everything = tf.constant(0, tf.int64), tf.constant(-1, tf.int64)
@@ -108,12 +116,12 @@ def timed(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.data.Dat
         kind, element = item
         ticks = tf.where(tf.equal(kind, _TICK), ticks + 1, 0)
         # Some ticks were made before anybody waited.
-        return ticks, (checked(kind, ticks <= _TICKS + 2, message), element)
+        return ticks, (checked(kind, ticks <= most_ticks + 2, message), element)
 
     counted = merged.scan(tf.constant(0), as_written(count))
     heard = counted.filter(as_written(lambda kind, _: tf.not_equal(kind, _TICK)))
     return heard.take_while(as_written(lambda kind, _: tf.equal(kind, _ELEMENT))).map(
-        as_written(lambda _, element: element)
+        as_written(lambda _, element: element.get_value())
     )
 
 
