@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from beam_jobs.parquet_files.thrift import Struct, ThriftError, read_struct
+from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
@@ -127,18 +128,18 @@ def _footer(values: Struct, size: int) -> Footer:
     # The first is the root. Elements without children are columns; the others are structs.
     leaves = [element for element in elements[1:] if isinstance(element, dict) and not element.get(5)]
     groups = tuple(_group(group, leaves, size) for group in _of(values, 4, list))
-    counted = sum(group.rows for group in groups)
-    if counted != rows:
-        raise ThriftError(f"its row groups have {counted:,} rows, and it counts {rows:,}")
+    total = sum(group.rows for group in groups)
+    if total != rows:
+        raise ThriftError(f"its row groups have {counted(total, 'row')}, and it counts {rows:,}")
     return Footer(groups)
 
 
 def _group(values: Any, leaves: list[Struct], size: int) -> RowGroup:
     rows, columns = _of(values, 3, int), _of(values, 1, list)
     if rows < 0:
-        raise ThriftError(f"a row group has {rows} rows")
+        raise ThriftError(f"the number of rows of a row group is negative: {rows}")
     if len(columns) != len(leaves):
-        raise ThriftError(f"a row group has {len(columns)} columns, and its schema {len(leaves)}")
+        raise ThriftError(f"a row group has {counted(len(columns), 'column')}, and its schema {len(leaves)}")
     return RowGroup(rows, tuple(_chunk(one, leaf, size) for one, leaf in zip(columns, leaves, strict=True)))
 
 

@@ -58,8 +58,8 @@ class ParquetReader:
                 break
             yield batch
         if came != expected:
-            more = "more" if came > expected else f"{came:,}"
-            raise damaged(self._path, f"row group {group} has {more} rows (expected {expected:,})")
+            found = "more rows" if came > expected else counted(came, "row")
+            raise damaged(self._path, f"row group {group} has {found} (expected {expected:,})")
 
     def check(self, group: int, names: Sequence[str], most_rows: int) -> None:
         """Read the columns of a row group, and raise what `batches` would raise."""
@@ -113,7 +113,9 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
         except (pyarrow.ArrowException, OSError) as error:
             raise _read_error(path, error) from None
         if found != (len(footer.groups), footer.rows):
-            raise damaged(path, f"pyarrow finds {counted(found[0], 'row group')} of {found[1]:,} rows in its footer")
+            raise damaged(
+                path, f"pyarrow finds {counted(found[0], 'row group')} of {counted(found[1], 'row')} in its footer"
+            )
         yield reader
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpudata.console.flags import sentence
 from tpudata.console.nearest import suggestion
+from tpudata.console.tables import counted
 from tpudata.errors import TpudataError, UsageError
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import BEST, TrainOptions
@@ -213,7 +214,8 @@ def _kept(options: TrainOptions, records: int) -> dict[int, float]:
         before = (record["metric"], record.get("split", options.eval_split), record.get("records", records))
         if before != (options.early_stop_metric, options.eval_split, records):
             print(
-                f"early stopping starts again: its values of before are {before[0]} of {before[2]} records in {before[1]}"
+                f"early stopping starts again: its values of before are {before[0]} of {counted(before[2], 'record')} in"
+                f" {before[1]}"
             )
             return {}
         return {int(item["step"]): float(item["value"]) for item in record["evaluations"]}

@@ -101,7 +101,8 @@ class Feature:
             )
         if self.label_offset < 0 or not 0 <= self.label_offset + (self.num_classes or 0) <= INT64_MAX:
             raise FeatureError(
-                f"Feature {self.name!r}: {self.num_classes} classes from {self.label_offset} on do not fit int64. Pass fewer."
+                f"Feature {self.name!r}: the labels of its classes do not fit int64 (got num_classes={self.num_classes} from"
+                f" {self.label_offset} on). Pass fewer."
             )
 
     @property

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tpudata.console.tables import counted
 from tpudata.errors import TpudataError, UsageError
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import TrainOptions
@@ -131,7 +132,8 @@ def require_same_data(options: TrainOptions, before: Mapping[str, Any], now: Map
     if options.allow_other_data or is_same_data(before, now):
         return
     old, new = (
-        f"{item['options']['data']} with {item['dataset']['records'].get(item['options']['train_split'], 0)} records in "
+        f"{item['options']['data']} with "
+        f"{counted(item['dataset']['records'].get(item['options']['train_split'], 0), 'record')} in "
         f"{item['options']['train_split']}, {item['dataset'].get('split_digest', item['dataset']['fingerprint'])}"
         for item in (before, now)
     )
