@@ -380,7 +380,7 @@ def test_values_of_other_records_do_not_stop_a_training(tmp_path: Path, capsys: 
     # It has got worse since step 4, by other records.
     assert stop_early(tmp_path, trained, early_stop_patience=1, eval_split="test").metrics["global_step"] == 8
     out = capsys.readouterr().out
-    assert "early stopping starts again: its values of before are loss of 1 records in validation\n" in out
+    assert "early stopping starts again: its values of before are loss of 1 record in validation\n" in out
     assert _json(tmp_path / "early_stopping.json")["split"] == "test"
 
 

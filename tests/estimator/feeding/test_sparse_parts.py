@@ -79,7 +79,14 @@ def session_weights() -> Any:
 
 @pytest.mark.filterwarnings("ignore:.*tf.data.*:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:Converting sparse IndexedSlices")
-@pytest.mark.parametrize("data", [input_fn, tensors_of_an_iterator, only_sparse])
+@pytest.mark.parametrize(
+    "data",
+    [
+        input_fn,
+        pytest.param(tensors_of_an_iterator, marks=pytest.mark.matrix),
+        pytest.param(only_sparse, marks=pytest.mark.matrix),
+    ],
+)
 def test_sparse_features_train_evaluate_and_predict_as_in_a_session(data: Callable[..., Any], tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, model_fn, save_summary_steps=1)
     estimator.train(data)

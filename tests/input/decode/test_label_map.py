@@ -177,6 +177,7 @@ def test_pastes_and_turns_maps_with_their_pictures(alike: Scenes) -> None:
         np.testing.assert_array_equal(mixed[INSTANCES], deep(mixed[CLASSES]))
 
 
+@pytest.mark.matrix
 def test_all_steps_keep_maps_integers_of_one_place(scenes: Scenes) -> None:
     images = Images(
         crop=TrainCrop(16),
