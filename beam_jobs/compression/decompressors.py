@@ -102,7 +102,7 @@ def is_too_large(error: Exception) -> bool:
     return any(words in str(error) for words in ("Memory usage limit", "too much memory", "dictionary is too large"))
 
 
-def decompressed(chunks: Iterable[bytes], compression: str) -> Iterator[bytes]:
+def decompress(chunks: Iterable[bytes], compression: str) -> Iterator[bytes]:
     """Yield the content of a compressed file, which may consist of several streams, in pieces of at most 8 MB.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from beam_jobs.compression.decompressors import BZIP2, GZIP, XZ, ZSTD
+from tpudata.errors import SourceError
 
 # Bytes that recognition needs.
 HEAD_BYTES = 16
@@ -41,13 +42,9 @@ def find_compression(head: bytes) -> str:
     return ""
 
 
-def unread_compression(head: bytes) -> str:
-    """Return what a compressed file or archive that is not read is, with the fix, by its first 16 bytes; or nothing.
-
-    The text follows the name of the file and "is".
-    """
+def reject_unread(path: str, head: bytes) -> None:
+    """Raise SourceError, with the fix, for a file whose first 16 bytes are of a compression or an archive that is not read."""
     for magic, what in _UNREAD:
         # A text may begin with LZIP; a version follows.
         if head.startswith(magic) and (magic != b"LZIP" or head[4:5] in (b"\0", b"\1")):
-            return what
-    return ""
+            raise SourceError(f"{path} is {what}.")

@@ -35,7 +35,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
         FeatureError: the value is neither, or a class does not fit the feature's dtype.
     """
     if isinstance(value, bytes):
-        classes = _decoded(feature, value)
+        classes = _decode(feature, value)
         is_stored = png_kind(value) == (MAP_BITS[feature.dtype], GREY)
     else:
         classes, is_stored = _integers(feature, value), False
@@ -46,7 +46,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
             f" {np.iinfo(feature.dtype).max}). Declare uint16, or pass other classes."
         )
     height, width = classes.shape
-    return value if is_stored else _encoded(classes.astype(feature.dtype)), (height, width, 1)
+    return value if is_stored else _encode(classes.astype(feature.dtype)), (height, width, 1)
 
 
 def _integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
@@ -64,7 +64,7 @@ def _integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
     return array
 
 
-def _decoded(feature: Feature, data: bytes) -> npt.NDArray[Any]:
+def _decode(feature: Feature, data: bytes) -> npt.NDArray[Any]:
     """Return the classes of a PNG, [height, width]."""
     kind = png_kind(data)
     if kind is None or kind[1] not in (GREY, PALETTE):
@@ -85,7 +85,7 @@ def _decoded(feature: Feature, data: bytes) -> npt.NDArray[Any]:
     return classes
 
 
-def _encoded(classes: npt.NDArray[Any]) -> bytes:
+def _encode(classes: npt.NDArray[Any]) -> bytes:
     file = io.BytesIO()
     Image.fromarray(classes).save(file, "PNG")
     return file.getvalue()

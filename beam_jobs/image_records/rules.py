@@ -74,7 +74,7 @@ def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
             reason = "first page of a TIFF of several pages" if name == TIFF else f"first frame of an animated {name}"
         else:
             reason = name
-        decoded, lossless = _decoded(data, name, header, options), is_lossless(data, name)
+        decoded, lossless = _decode(data, name, header, options), is_lossless(data, name)
     keep = lossless and options.quality is None and not options.jpeg_only
     stored = PNG if keep else JPEG
     encoded, image = encode_image(decoded, stored, options.quality or DEFAULT_QUALITY), decoded.image
@@ -99,7 +99,7 @@ def image_pixels(data: bytes, form: str, options: ImageOptions) -> tuple[bytes, 
         image = _idx_image(data, form, options)
     else:
         name = image_format(data)
-        image = _decoded(data, name, read_header(data, name) if name in (JPEG, PNG) else None, options).image
+        image = _decode(data, name, read_header(data, name) if name in (JPEG, PNG) else None, options).image
     return image.tobytes(), (image.height, image.width, len(image.getbands()))
 
 
@@ -124,7 +124,7 @@ def _why(header: ImageHeader, options: ImageOptions) -> str:
     return ""
 
 
-def _decoded(data: bytes, name: str, header: ImageHeader | None, options: ImageOptions) -> DecodedImage:
+def _decode(data: bytes, name: str, header: ImageHeader | None, options: ImageOptions) -> DecodedImage:
     return decode_image(data, name, header, options.resize_shorter, draft=options.check != DECODE)
 
 

@@ -81,8 +81,6 @@ def is_parquet(head: bytes) -> bool:
     return head.startswith(_MAGIC) or (head.startswith(_ENCRYPTED_MAGIC) and b"\0" in head)
 
 
-# Each row group is listed by itself, and a file may have a thousand.
-@functools.lru_cache(maxsize=4)
 def read_footer(path: str, size: int) -> Footer:
     """Read the footer of a Parquet file.
 
@@ -96,34 +94,36 @@ def read_footer(path: str, size: int) -> Footer:
     """
     storage = storage_for(path)
     if size < 2 * _TAIL.size:
-        raise damaged(path, f"it has {size} bytes")
+        raise damage_error(path, f"it has {size} bytes")
     tail = storage.read_range(path, size - _TAIL.size, _TAIL.size)
     length, magic = _TAIL.unpack(tail) if len(tail) == _TAIL.size else (0, b"")
     if magic == _ENCRYPTED_MAGIC:
         raise SourceError(f"{path} is an encrypted Parquet file. {_DECRYPT}.")
     if magic != _MAGIC:
-        raise damaged(path, f"it ends with {magic.hex(' ') or 'nothing'} (expected PAR1)")
+        raise damage_error(path, f"it ends with {magic.hex(' ') or 'nothing'} (expected PAR1)")
     if length > size - _TAIL.size - len(_MAGIC):
-        raise damaged(path, f"its footer has {length:,} bytes, more than the file")
+        raise damage_error(path, f"its footer has {length:,} bytes, more than the file")
     data = storage.read_range(path, size - _TAIL.size - length, length)
     try:
-        values, _ = read_struct(data)
-        return _footer(values, size)
+        return _parse_footer(data, size)
     except ThriftError as error:
-        raise damaged(path, f"its footer cannot be read: {error}") from None
+        raise damage_error(path, f"its footer cannot be read: {error}") from None
 
 
-def damaged(path: str, reason: str) -> CorruptionError:
+def damage_error(path: str, reason: str) -> CorruptionError:
     """Return the error of a file that is damaged."""
     return CorruptionError(path, 0, f"the Parquet file is cut or damaged: {reason}")
 
 
-def encrypted_column(path: str, name: str) -> SourceError:
+def encryption_error(path: str, name: str) -> SourceError:
     """Return the error of a column that cannot be read without a key."""
     return SourceError(f"{path}: column {name!r} is encrypted. {_DECRYPT}.")
 
 
-def _footer(values: Struct, size: int) -> Footer:
+# Each row group is listed by itself, and a file may have a thousand. The bytes are the key, as a file may be replaced.
+@functools.lru_cache(maxsize=4)
+def _parse_footer(data: bytes, size: int) -> Footer:
+    values, _ = read_struct(data)
     rows, elements = _of(values, 3, int), _of(values, 2, list)
     # The first is the root. Elements without children are columns; the others are structs.
     leaves = [element for element in elements[1:] if isinstance(element, dict) and not element.get(5)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from beam_jobs.parquet_files.footer import Chunk, damaged
+from beam_jobs.parquet_files.footer import Chunk, damage_error
 from beam_jobs.parquet_files.thrift import CutError, Struct, ThriftError, read_struct
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from tpudata.errors import SourceError
@@ -46,7 +46,7 @@ def value_bytes(path: str, chunk: Chunk) -> int:
         head, after = heads.read(place)
         kind, size, packed = (head.get(number) for number in (1, 2, 3))
         if not isinstance(size, int) or not isinstance(packed, int) or size < 0 or packed < 0:
-            raise damaged(path, f"column {chunk.column!r}: the header of the page at byte {place} has no sizes")
+            raise damage_error(path, f"column {chunk.column!r}: the header of the page at byte {place} has no sizes")
         if size > MOST_INPUT_BYTES or (size > _LARGE_PAGE_BYTES and size > packed * _MOST_RATIO):
             raise SourceError(
                 f"{path}: a page of column {chunk.column!r} is too large (got {size:,} bytes packed to {packed:,}, expected at"
@@ -107,6 +107,6 @@ class _Heads:
                 raise self._damage(place, error) from None
 
     def _damage(self, place: int, error: ThriftError) -> Exception:
-        return damaged(
+        return damage_error(
             self._path, f"column {self._chunk.column!r}: the header of the page at byte {place} cannot be read: {error}"
         )

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow  # type: ignore[import-untyped]
 from pyarrow import parquet
 
-from beam_jobs.parquet_files.footer import Footer, damaged, encrypted_column, read_footer
+from beam_jobs.parquet_files.footer import Footer, damage_error, encryption_error, read_footer
 from beam_jobs.parquet_files.pages import value_bytes
 from beam_jobs.references.ranged_file import open_ranged
 from tpudata.console.tables import counted
@@ -59,7 +59,7 @@ class ParquetReader:
             yield batch
         if came != expected:
             found = "more rows" if came > expected else counted(came, "row")
-            raise damaged(self._path, f"row group {group} has {found} (expected {expected:,})")
+            raise damage_error(self._path, f"row group {group} has {found} (expected {expected:,})")
 
     def check(self, group: int, names: Sequence[str], most_rows: int) -> None:
         """Read the columns of a row group, and raise what `batches` would raise."""
@@ -71,7 +71,7 @@ class ParquetReader:
         for chunk in self.footer.groups[group].chunks:
             if chunk.column in names:
                 if chunk.is_encrypted:
-                    raise encrypted_column(self._path, chunk.column)
+                    raise encryption_error(self._path, chunk.column)
                 total += value_bytes(self._path, chunk)
         return max(1, min(most_rows, _BATCH_BYTES // max(1, total)))
 
@@ -113,7 +113,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
         except (pyarrow.ArrowException, OSError) as error:
             raise _read_error(path, error) from None
         if found != (len(footer.groups), footer.rows):
-            raise damaged(
+            raise damage_error(
                 path, f"pyarrow finds {counted(found[0], 'row group')} of {counted(found[1], 'row')} in its footer"
             )
         yield reader
@@ -123,4 +123,4 @@ def _read_error(path: str, error: Exception, where: str = "") -> Exception:
     reason = f"{where}{' '.join(str(error).split())}"
     if isinstance(error, pyarrow.ArrowNotImplementedError):
         return SourceError(f"{path} is of a form of Parquet that pyarrow does not read: {reason}. Write it again.")
-    return damaged(path, reason)
+    return damage_error(path, reason)

@@ -83,7 +83,7 @@ def warning_lines(
         known: classes of the dataset that these are added to, which has other records of the splits and classes; None if they
             make one.
     """
-    lines = _noted(counts.notes)
+    lines = _describe_notes(counts.notes)
     lines |= _captions(counts, sum(records.values()))
     names = set(facts.classes).union(*counts.classes.values())
     if not facts.is_ordered:
@@ -94,7 +94,7 @@ def warning_lines(
     return lines
 
 
-def _noted(noted: notes.Notes) -> dict[str, str]:
+def _describe_notes(noted: notes.Notes) -> dict[str, str]:
     lines = {}
     if columns := noted.examples(notes.COLUMNS):
         lines[notes.COLUMNS] = f"columns that are not stored: {_listed(columns)}; pass --field NAME:str to store one"
@@ -176,12 +176,12 @@ def _folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
     files, splits = ([name for name in ordered if fits(name)] for fits in (_is_kind_of_file, _is_like_a_split))
     if len(files) > 1 or files == ordered:
         lines["folders_of_files"] = (
-            f"{_folders_named(files)} taken for {_classes(files)}; if that is wrong, pass --input DIR/{files[0]} --unlabelled"
+            f"{_describe_folders(files)} taken for {_classes(files)}; if that is wrong, pass --input DIR/{files[0]} --unlabelled"
         )
     if len(splits) > 1:
         lines["folders_like_splits"] = (
-            f"{_folders_named(splits)} taken for {_classes(splits)}; if they are splits, name them train, validation and test, or"
-            f" pass --input DIR/{splits[-1]}"
+            f"{_describe_folders(splits)} taken for {_classes(splits)}; if they are splits, name them train, validation and test,"
+            f" or pass --input DIR/{splits[-1]}"
         )
     is_numeric = all(map(is_integer_label, ordered)) and not facts.is_ordered
     if is_numeric and (moved := next(((n, name) for n, name in enumerate(ordered) if str(n) != name), None)):
@@ -193,7 +193,7 @@ def _folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
     return lines
 
 
-def _folders_named(names: Sequence[str]) -> str:
+def _describe_folders(names: Sequence[str]) -> str:
     return f"the folder{'s' * (len(names) > 1)} {_listed(names)} {'were' if len(names) > 1 else 'was'}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from beam_jobs.compression.recognition import unread_compression
+from beam_jobs.compression.recognition import reject_unread
 from beam_jobs.image_records.codecs.image_format import BMP, PPM, image_format
 from beam_jobs.parquet_files.footer import is_parquet
 from beam_jobs.sources.lists.rows import UTF16_BOMS
@@ -72,9 +72,7 @@ def form_of(path: str) -> str:
     for magic, what in _OTHER.items():
         if head.startswith(magic):
             raise SourceError(f"{path} is {what}.")
-    unread = unread_compression(head)
-    if unread:
-        raise SourceError(f"{path} is {unread}.")
+    reject_unread(path, head)
     if _is_image(head):
         return IMAGE
     if packing(path):

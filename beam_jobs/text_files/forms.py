@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from beam_jobs.compression.recognition import COMPRESSED_SUFFIXES, HEAD_BYTES, find_compression, unread_compression
+from beam_jobs.compression.recognition import COMPRESSED_SUFFIXES, HEAD_BYTES, find_compression, reject_unread
 from beam_jobs.parquet_files.footer import is_parquet
 from beam_jobs.text_files.csv_rows import cells, row_spans
 from beam_jobs.text_files.formats import TEXT_FORMATS
@@ -77,9 +77,7 @@ def look_at(path: str, options: TextOptions) -> TextForm:
     for magic, what in _OTHER.items():
         if head.startswith(magic):
             raise SourceError(f"{path} is {what}.")
-    unread = unread_compression(head)
-    if unread:
-        raise SourceError(f"{path} is {unread}.")
+    reject_unread(path, head)
     compression = find_compression(head[:HEAD_BYTES])
     if compression:
         head = next(decompressed_chunks(path, compression), b"")[:_HEAD_BYTES]

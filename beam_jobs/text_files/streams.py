@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompressed, is_too_large
+from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompress, is_too_large
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
@@ -54,7 +54,7 @@ def decompressed_chunks(path: str, compression: str) -> Iterator[bytes]:
     with storage_for(path).open(path) as file:
         packed = iter(functools.partial(file.read, _PACKED_BYTES), b"")
         try:
-            for piece in decompressed(packed, compression):
+            for piece in decompress(packed, compression):
                 held.append(piece)
                 size += len(piece)
                 if size >= CHUNK_BYTES:

@@ -91,7 +91,7 @@ def decode_image(
     plain = _plain(image, name, header)
     if name == TIFF:
         size = _shrunk_size(plain.size, shorter)  # Pillow may have turned it while loading
-    # White behind an image has edges as fine as the pixels.
+    # Transparency laid on white makes edges that are as fine as the pixels.
     across, down = (1, 1) if image.has_transparency_data else _chroma_step(data, name, header)
     plain = _resize(plain, size)
     turn = _TURNS.get(header.orientation if header else _orientation(image, name))

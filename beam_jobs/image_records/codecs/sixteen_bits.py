@@ -37,7 +37,7 @@ def check_tiff(image: Image.Image) -> None:
 
 def eight_bit_grey(image: Image.Image) -> Image.Image:
     """Return a grey image of 16 bits as one of 8, each sample rounded to the nearest."""
-    scaled = Image.fromarray(_scaled(np.asarray(image)))
+    scaled = Image.fromarray(_scale(np.asarray(image)))
     scaled.info = image.info
     return scaled
 
@@ -57,7 +57,7 @@ def eight_bit_png(data: bytes) -> Image.Image:
         # Pillow keeps one byte of each sample: with the byte order of PNG the higher one, otherwise the lower one.
         mode = "RGB" if color == 2 else "RGBA"
         values = _sixteen(_samples(data, f"{mode};16B"), _samples(data, f"{mode};16L"))
-    scaled = _scaled(values)
+    scaled = _scale(values)
     if transparent is not None:
         shown = (values != np.asarray(transparent)).any(-1, keepdims=True)
         scaled = np.concatenate([scaled, shown.astype(np.uint8) * 255], -1)
@@ -88,7 +88,7 @@ def eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
         tiles.append((*tile[:3], (f"{rawmode[:-1]}{swapped[rawmode[-1]]}", *tile[3][1:])))
     other.tile = tiles  # type: ignore[attr-defined]
     high, low = (np.asarray(load_image(one, TIFF)) for one in (image, other))
-    scaled = Image.fromarray(_scaled(_sixteen(high, low)))
+    scaled = Image.fromarray(_scale(_sixteen(high, low)))
     scaled.info = image.info
     return scaled
 
@@ -101,7 +101,7 @@ def _sixteen(high: npt.NDArray[np.uint8], low: npt.NDArray[np.uint8]) -> npt.NDA
     return values
 
 
-def _scaled(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+def _scale(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     """Return samples of 16 bits as those of 8, some rows at a time: an array of int64 would take 8 bytes for each."""
     scaled = np.empty(values.shape, np.uint8)
     step = max(1, _BAND_SAMPLES // max(1, values[:1].size))

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from beam_jobs.compression.decompressors import decompressed, decompressed_member
+from beam_jobs.compression.decompressors import decompress, decompressed_member
 from beam_jobs.text_files.streams import decompressed_chunks
 from tests.beam_jobs.sources.inputs import jpeg, listed, listed_and_rejected, opened
 from tests.beam_jobs.text_files.test_streams import PACKERS
@@ -59,9 +59,9 @@ def test_a_small_file_that_unpacks_to_270_megabytes_takes_little_memory(tmp_path
 
 
 @pytest.mark.parametrize("compression", PACKERS)
-def test_no_piece_is_large(compression: str) -> None:
+def test_pieces_have_8_mebibytes_at_most(compression: str) -> None:
     packed = PACKERS[compression](bytes(1 << 26))
-    sizes = [len(piece) for piece in decompressed([packed], compression)]
+    sizes = [len(piece) for piece in decompress([packed], compression)]
     assert sum(sizes) == 1 << 26
     assert max(sizes) <= 1 << 23
 
@@ -73,7 +73,7 @@ def test_chunks_of_any_size_give_the_same_bytes(compression: str, size: int) -> 
     packed = PACKERS[compression](data) + PACKERS[compression](b"end")
     for step in (1, 1000, 1 << 30) if len(packed) < 20_000 else (1000, 1 << 30):
         chunks = [packed[start : start + step] for start in range(0, len(packed), step)]
-        assert b"".join(decompressed(chunks, compression)) == data + b"end"
+        assert b"".join(decompress(chunks, compression)) == data + b"end"
 
 
 def test_a_dictionary_beyond_memory_is_rejected(tmp_path: Path) -> None:

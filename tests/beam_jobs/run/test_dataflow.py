@@ -147,7 +147,9 @@ def work(store: FakeGcs) -> None:
     FnApiRunner().run_via_runner_api(pipeline, PipelineOptions([])).wait_until_finish()
 
 
-def test_what_is_submitted(store: FakeGcs, dataflow: FakeDataflow, capsys: pytest.CaptureFixture[str]) -> None:
+def test_submits_the_job_and_warns_of_workers_that_cannot_reach_pypi(
+    store: FakeGcs, dataflow: FakeDataflow, capsys: pytest.CaptureFixture[str]
+) -> None:
     flags = ["--service_account_email=w@p.iam.gserviceaccount.com", "--machine_type=n2-standard-4", "--num_workers=3"]
     flags += ["--max_num_workers=40", "--disk_size_gb=30", "--label=team=vision", "--no_use_public_ips"]
     assert (

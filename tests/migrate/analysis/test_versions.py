@@ -105,7 +105,7 @@ def test_a_name_of_the_other_release_is_taken_from_there() -> None:
         "try:\n    from tensorflow.contrib import rnn\nexcept ImportError:\n    pass\n",
     ],
 )
-def test_what_a_program_asks_before_it_uses_says_nothing_of_its_release(guarded: str) -> None:
+def test_guarded_names_do_not_decide_the_release(guarded: str) -> None:
     program = f"import tensorflow as tf\n{guarded}x = tf.nn.dropout(1, rate=0.1)\nopt = tf.optimizers.Adam()\n"
     found = migrate(program, "a.py")
     assert (found.text, found.notes) == (program, ())

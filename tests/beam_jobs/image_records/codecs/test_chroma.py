@@ -73,7 +73,7 @@ def test_stripes_of_one_pixel_keep_their_colours() -> None:
         (heic(STRIPES, 420), HALF),
         (heic(STRIPES, 422), HALF_ACROSS),
         (as_ycck(encode(Image.fromarray(STRIPES).convert("CMYK"), "JPEG")), FULL),
-        # The white behind them has edges everywhere.
+        # Laid on white, every pixel is an edge.
         (encode(ALPHA, "WEBP", quality=95), FULL),
         (encode(ALPHA, "AVIF", quality=95), FULL),
     ],

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tpudata.errors import ServiceError
+from tpudata.format.example.wire import fields
 from tpudata.input.dataset_ops import numpy_elements
 from tpudata.input.graph.pipelines.service.received import MOST_WORKERS, SILENT, from_workers, places, timed
 from tpudata.input.options.service import DataService
@@ -97,37 +98,11 @@ def _registered(address: str) -> list[str] | None:
         except grpc.RpcError:
             return None
     # GetWorkersResponse has a message of each worker in field 1, whose field 1 is the address.
+    # The service is private: TensorFlow 2.20 and 2.21 have it, and tests/input/test_service.py fails if it changes.
     return [
-        address.decode()
-        for number, worker in _fields(response)
+        bytes(text).decode()
+        for number, _, worker in fields(memoryview(response))
         if number == 1
-        for part, address in _fields(worker)
+        for part, _, text in fields(worker)
         if part == 1
     ]
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the bytes of each field with a length of a protobuf message; others are skipped."""
-    position = 0
-
-    def varint() -> int:
-        nonlocal position
-        value = shift = 0
-        while True:
-            byte = message[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while position < len(message):
-        tag = varint()
-        if tag & 7 == 2:
-            size = varint()
-            yield tag >> 3, message[position : position + size]
-            position += size
-        elif tag & 7 == 0:
-            varint()
-        else:
-            position += 8 if tag & 7 == 1 else 4
