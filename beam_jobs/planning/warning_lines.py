@@ -94,36 +94,36 @@ def warning_lines(
     return lines
 
 
-def _describe_notes(noted: notes.Notes) -> dict[str, str]:
+def _describe_notes(taken: notes.Notes) -> dict[str, str]:
     lines = {}
-    if columns := noted.examples(notes.COLUMNS):
+    if columns := taken.examples(notes.COLUMNS):
         lines[notes.COLUMNS] = f"columns that are not stored: {_listed(columns)}; pass --field NAME:str to store one"
-    lines_of, rows = noted.examples(notes.FOUND_LINES), noted.examples(notes.FOUND_ROWS)
+    lines_of, rows = taken.examples(notes.FOUND_LINES), taken.examples(notes.FOUND_ROWS)
     if lines_of and rows:
         lines[notes.FOUND_LINES] = (
             f"files that were read as lines, next to files of rows such as {rows[0]}: {_listed(lines_of)}; name the files of rows"
             f" by a pattern, such as --input 'DIR/**/*.{rows[0].rpartition('.')[2]}'"
         )
-    if columns := noted.examples(notes.IMAGE_COLUMNS):
+    if columns := taken.examples(notes.IMAGE_COLUMNS):
         lines[notes.IMAGE_COLUMNS] = (
             f"columns that are not stored: {_listed(columns)}; a CSV or JSONL list of files stores further columns"
         )
-    if fields := noted.examples(notes.SAMPLE_FIELDS):
+    if fields := taken.examples(notes.SAMPLE_FIELDS):
         lines[notes.SAMPLE_FIELDS] = (
             f"fields of samples that are not stored: {_listed(fields)}; a CSV or JSONL list of files stores further columns"
         )
-    if len(folders := noted.examples(notes.TEXT_FOLDERS)) > 1:
+    if len(folders := taken.examples(notes.TEXT_FOLDERS)) > 1:
         lines[notes.TEXT_FOLDERS] = (
             f"names of folders that are not stored: {_listed(folders)}; if they are classes, write JSONL rows and pass --field"
             " text --field label:str"
         )
-    if labels := noted.examples(notes.LABEL_BLANKS):
+    if labels := taken.examples(notes.LABEL_BLANKS):
         lines[notes.LABEL_BLANKS] = (
-            f"blanks around {counted(noted.count(notes.LABEL_BLANKS), 'label')} were removed, such as {labels[0]!r}; write"
+            f"blanks around {counted(taken.count(notes.LABEL_BLANKS), 'label')} were removed, such as {labels[0]!r}; write"
             " labels without them"
         )
     sets = defaultdict(list)
-    for split, _, name in (example.partition("/") for example in noted.examples(notes.IDX_SETS)):
+    for split, _, name in (example.partition("/") for example in taken.examples(notes.IDX_SETS)):
         sets[split].append(name)
     if several := next(((split, names) for split, names in sets.items() if len(names) > 1), None):
         split, names = several

@@ -80,13 +80,6 @@ class PackSource(Source, Protocol):
         """Yield the records of a unit in packs of at most 4,096, the same as `references` does and in the same order."""
 
 
-class NotingSource(Source, Protocol):
-    """A source that notes what a person would want to know of the input, see `beam_jobs.references.notes`."""
-
-    def noting(self, note: Note) -> Source:
-        """Return the source that notes while its `units` and `references` run."""
-
-
 class Scan(Protocol):
     """One part of a ScannedSource that is read.
 
@@ -138,7 +131,14 @@ class ScannedSource(Source, Protocol):
 
 
 def noting(source: Source, note: Note) -> Source:
-    """Return a source that notes if it can; `note` gets what it notes."""
+    """Return a source that notes what a person would want to know of the input, if it can.
+
+    Such a source has a method `noting(note)`, which returns the source that notes while its `units` and `references` run.
+
+    Args:
+        source: any source.
+        note: function that gets the notes, see `beam_jobs.references.notes`.
+    """
     # isinstance would compute all properties, such as the labels of an append, for each unit.
     method: Callable[[Note], Source] | None = getattr(source, "noting", None)
     return source if method is None else method(note)
