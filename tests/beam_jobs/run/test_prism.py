@@ -234,9 +234,11 @@ def test_a_run_that_is_ended_leaves_no_engine_and_is_resumed(
     prism: list[str], pictures: Path, here: dict[str, str], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    for done, number, code, said in ((5, signal.SIGINT, 130, "tpudata: interrupted\n"), (15, signal.SIGKILL, -9, "")):
+    for number, code, said in ((signal.SIGINT, 130, "tpudata: interrupted\n"), (signal.SIGKILL, -9, "")):
+        # On a busy machine, the first run may write many more than it has to.
+        enough = shards(output) + 5
         with start(*argv(pictures, output, "--resume", *prism)) as job:
-            wait_for(lambda done=done: shards(output) >= done)  # type: ignore[misc]
+            wait_for(lambda enough=enough: shards(output) >= enough)  # type: ignore[misc]
             (engine,) = [process for child in children(job.pid) for process in children(child)]
             # A terminal sends Ctrl-C to all processes of the group.
             (os.killpg if number == signal.SIGINT else os.kill)(job.pid, number)
