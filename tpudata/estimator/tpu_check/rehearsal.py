@@ -31,7 +31,7 @@ from tpudata.estimator.tpu_check.memory import check_memory
 from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations
 from tpudata.estimator.tpu_check.result import Rehearsal
 from tpudata.estimator.tpu_check.variables import check_variables
-from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, effects_of_training, summary_writes
+from tpudata.estimator.tracing.effects import OWN_SCOPE, effects_of_training, summary_writes
 from tpudata.estimator.tracing.metrics import metric_updates
 from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS, require_cross_shard
 from tpudata.estimator.tracing.replica_values import joined_shape
@@ -140,7 +140,7 @@ class _Rehearsal:
         if self._mode != ModeKeys.TRAIN:
             yield
             return
-        with tf.name_scope(SUMMARY_SCOPE):
+        with tf.name_scope(OWN_SCOPE):
             writer = tf.summary.create_file_writer(self._runtime.model_dir)  # It is never opened.
             step = tf.constant(0, tf.int64)
         with writer.as_default(step=step):

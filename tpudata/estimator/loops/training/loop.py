@@ -189,7 +189,7 @@ class _Training:
         parts.checkpointing.prepare()
         parts.monitor.begin()
         parts.loader.load(self._start)
-        self._train_step.local.reset()
+        self._train_step.reset_local()
         self.step = self._train_step.global_step
         self._progress = Progress(
             parts.events, parts.summaries, config, self._rows, self.step, every_step=self._is_exact
@@ -249,5 +249,5 @@ class _Training:
                 "global_step=tf.compat.v1.train.get_global_step() to the optimizer's minimize or apply_gradients."
             )
         self._finite_check.after_loop(self.step, losses, results)
-        fetched = {name: results.fetched[name].numpy() for name in wanted} if len(losses) else {}
+        fetched = {name: np.asarray(results.fetched[name]) for name in wanted} if len(losses) else {}
         return np.asarray(results.steps).tolist(), losses.tolist(), bool(results.has_data), fetched
