@@ -138,7 +138,7 @@ class TPUEstimator(BaseEstimator):
         own_params = checked_params(params)
         folder = found_model_dir(model_dir, config)
         apply_session_config(config.session_config)
-        # Logical devices must be made before TensorFlow starts; a TPU is connected at the first call that needs it.
+        # CPU devices must be made before jax starts; a TPU is connected at the first call that needs it.
         if use_tpu:
             local = None
         elif is_in_cluster(config) and not rehearse:
@@ -153,12 +153,11 @@ class TPUEstimator(BaseEstimator):
             sizes,
             checked_batch_axis(batch_axis, config.tpu_config),
         )
-        peers = Peers() if local is None else local.peers
-        runtime = Runtime(user_model, lambda: local or tpu_topology(config), warm_start, peers)
+        runtime = Runtime(user_model, lambda: local or tpu_topology(config), warm_start)
         on_host = functools.partial(local_topology, None)
         runtimes = Runtimes(
             runtime,
-            predicting=None if peers.count == 1 else runtime.elsewhere(on_host),
+            predicting=None if local is None or local.peers.count == 1 else runtime.elsewhere(on_host),
             evaluating=None if eval_on_tpu else runtime.elsewhere(on_host),
         )
         super().__init__(runtimes, rehearses=rehearse)

@@ -154,6 +154,11 @@ class TPUConfig(NamedTupleMethods):
         """Seconds that a loop should take if iterations_per_loop is a time, otherwise None."""
         return _parse_duration(self.iterations_per_loop) if isinstance(self.iterations_per_loop, str) else None
 
+    @property
+    def steps_of_a_loop(self) -> int:
+        """Largest number of steps of a loop, as far as it is known before the first one."""
+        return self.iterations_per_loop if self.loop_seconds is None else _STEPS_OF_A_TIMED_LOOP  # type: ignore[return-value]
+
 
 def _parse_duration(text: str) -> int:
     match = re.fullmatch(r"([0-9]+)([smh])", text)

@@ -163,14 +163,6 @@ class Deployment:
                 "TPUConfig(per_host_input_for_training=SLICED) is for evaluation and prediction. Use PER_HOST_V1 or PER_HOST_V2, "
                 "and eval_training_input_configuration=SLICED."
             )
-        hosts = len(self.topology.host_devices)
-        if hosts > 1 and self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED):
-            sliced_alone = self.config.eval_training_input_configuration is self.pipeline
-            name = "eval_training_input_configuration" if sliced_alone else "per_host_input_for_training"
-            raise UsageError(
-                f"TPUConfig({name}={self.pipeline.name}): one host would read and send the batches of all {hosts} (got "
-                f"{self.pipeline.name}, expected PER_HOST_V1, PER_HOST_V2 or PER_SHARD_V1). Use PER_HOST_V1."
-            )
 
     @property
     def pipeline(self) -> InputPipelineConfig:

@@ -78,7 +78,7 @@ def training_parts(runtime: Runtime, step: TrainStep, request: Request) -> Train
     loader = ScaffoldLoader(step, runtime.store, session, scaffold)
     events = EventWriter(runtime.model_dir if peers.is_chief else None)
     fetched = [step.spec.train_op, step.spec.loss]
-    monitor = Monitor(session, hooks, fetched, feeds_model=runtime.topology.num_replicas == 1)
+    monitor = Monitor(session, hooks, fetched, feeds_model=peers.count == 1)
     summaries = ModelSummaries(step, session, scaffold, config.save_summary_steps is not None)
     start_step = None if request.start is None else request.start.step()
     retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
