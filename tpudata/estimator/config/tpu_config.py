@@ -11,6 +11,8 @@ from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.estimator.api.numbers import require_positive_int
 
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600}
+# Unknown numbers of steps are planned as this many.
+_STEPS_OF_A_TIMED_LOOP = 100
 
 
 class InputPipelineConfig(enum.IntEnum):

@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import BatchSizeError
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,13 +46,16 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         blueprint: blueprint of the scratch graph, before hooks add to it.
         variables: the real variables by name.
         copies: the variables' copies on the host.
+        on_host: names of operations of model_fn that run on the host, after the step.
     """
 
     # The destructor of the class reads this; there is no real session.
     _session = None
 
-    def __init__(self, blueprint: Blueprint, variables: Mapping[str, Any], copies: HostCopies) -> None:
-        self.timing = Timing(blueprint)
+    def __init__(
+        self, blueprint: Blueprint, variables: Mapping[str, Any], copies: HostCopies, on_host: Collection[str] = ()
+    ) -> None:
+        self.timing = Timing(blueprint, on_host)
         self._blueprint = blueprint
         self._graph = blueprint.graph
         self._copies = copies

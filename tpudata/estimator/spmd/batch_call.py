@@ -14,7 +14,7 @@ from tpudata.estimator.spmd.mesh import local_parts
 from tpudata.estimator.spmd.programs import Layout, compile_call
 from tpudata.estimator.spmd.variables import DeviceState
 from tpudata.estimator.steps.replica_step import replica_graph
-from tpudata.estimator.tracing.optimizer import differing_variables
+from tpudata.estimator.tracing.differences import differing_variables
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _NUMBER = tf.TensorSpec([], tf.int32)

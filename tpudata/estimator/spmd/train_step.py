@@ -19,7 +19,7 @@ from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.replica_step import ReplicaStep
 from tpudata.estimator.steps.train_loop import LoopResult
 from tpudata.estimator.steps.train_step import TrainStep
-from tpudata.estimator.tracing.optimizer import differing_variables
+from tpudata.estimator.tracing.differences import differing_variables
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _NUMBER = tf.TensorSpec([], tf.int32)

@@ -86,9 +86,7 @@ class PlainTrainStep(TrainStep):
         return self._newest[1]
 
     def _loop(self, fed: tuple[str, ...]) -> TrainLoop:
-        step = ReplicaStep(
-            self._traced, self.fetches, self.replicas, fed, writes_summaries=self.uses_tf_summary
-        )
+        step = ReplicaStep(self._traced, self.fetches, self.replicas, fed, writes_summaries=self.uses_tf_summary)
         return TrainLoop(
             step,
             self.uses_tf_summary,

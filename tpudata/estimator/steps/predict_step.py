@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpudata.estimator.devices.topology import Topology
@@ -40,7 +41,7 @@ class PredictStep(Step):
             self._build()
             self._built_for = self.fetches.version
         predictions, fetched = self._run_batch(features)
-        predictions = tf.nest.map_structure(lambda tensor: tensor.numpy(), predictions)
+        predictions = tf.nest.map_structure(np.asarray, predictions)
         return predictions, dict(zip(self.fetches.names, fetched, strict=True))
 
     def rows(self, mask: Any) -> Any:

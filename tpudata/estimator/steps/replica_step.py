@@ -76,9 +76,7 @@ class ReplicaStep:
             The loss (scalar float32), the fetched tensors, and the tensors of host_call.
         """
         step = tf.cast(variables["global_step"].read_value(), tf.int64)
-        loss, fetched, host, written = self._replay(
-            (features, labels), handles_of(variables), [step, replica, *values]
-        )
+        loss, fetched, host, written = self._replay((features, labels), handles_of(variables), [step, replica, *values])
         with tf.control_dependencies(written):
             return tf.identity(loss), fetched, host
 

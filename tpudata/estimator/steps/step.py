@@ -102,7 +102,19 @@ class Step:
             self._initialize_tables()
             self.fetches.follow(self._traced)
         self._is_added_to |= is_added_to
-        return HookSession(self.blueprint, self._by_name, self)
+        on_host = [item.name for item in self.host_summary_writes]
+        return HookSession(self.blueprint, self._by_name, self, on_host)
+
+    @property
+    def host_summary_writes(self) -> tuple[Any, ...]:
+        """Operations of model_fn that write tf.summary, if the step does not run them itself."""
+        return self._traced.summary_writes if self._traced.num_replicas is not None else ()
+
+    @property
+    def record_name(self) -> str:
+        """Name of the placeholder of whether tf.summary writes."""
+        name: str = self._traced.record.name
+        return name
 
     def to_host(self, names: Iterable[str]) -> None:
         """Update the values of variables on the host."""

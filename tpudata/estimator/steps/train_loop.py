@@ -98,9 +98,7 @@ class TrainLoop:
         steps = tf.reshape(self._read_step(), [1])
         return *self._after(tf.constant(True), steps, tf.reshape(loss, [1]), checked=()), fetched
 
-    def _single(
-        self, step: _Step, iterator: Any, record: Any, specs: Sequence[tf.TensorSpec]
-    ) -> tuple[Any, ...]:
+    def _single(self, step: _Step, iterator: Any, record: Any, specs: Sequence[tf.TensorSpec]) -> tuple[Any, ...]:
         element = iterator.get_next_as_optional()
         has_data = element.has_value()
         loss, *fetched = tf.cond(
