@@ -90,8 +90,8 @@ def training_parts(runtime: Runtime, step: TrainStep, request: Request) -> Train
         )
     saving = None
     if saves and not has_saver:
-        variables = step.variables
-        saving = Saving(runtime.model_dir, variables, retention, session, listeners, scaffold.saver, start_step, peers)
+        folder, saver = runtime.model_dir, scaffold.saver
+        saving = Saving(folder, step.variables, step, retention, session, listeners, saver, start_step, peers)
     checkpointing = Checkpointing(
         runtime, step, loader, events, saving, request.follower, request.termination, saves=saves
     )
