@@ -189,7 +189,8 @@ class StackIteration:
     @property
     def capacity(self) -> int:
         """Largest number of steps in a stack."""
-        return self._feed.capacity
+        capacity: int = self._feed.capacity
+        return capacity
 
     def next(self) -> Any:
         """Return the next step's element, with stacks [1, replicas, ...] in the place of tensors; None at the end.

@@ -181,7 +181,8 @@ def _on_mesh(
 ) -> Callable[..., Any]:
     # The check of replicated values does not see into exported modules.
     mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
-    return jax.jit(mapped, donate_argnums=donated)
+    compiled: Callable[..., Any] = jax.jit(mapped, donate_argnums=donated)
+    return compiled
 
 
 def _step(

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.spmd.batch_call import BatchCall
 from tpudata.estimator.spmd.mesh import local_parts
-from tpudata.estimator.spmd.variables import DeviceState
+from tpudata.estimator.spmd.variables import DeviceState, DeviceVariables
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.eval_step import EvalStep
 from tpudata.estimator.steps.predict_step import PredictStep
@@ -18,6 +18,7 @@ from tpudata.estimator.tracing.traced_model import TracedModel
 
 def device_state(step: Step, store: VariableStore) -> DeviceState:
     """Return the variables of a step on the devices, and let the step read its own variables from there."""
+    assert isinstance(store.copies, DeviceVariables)  # The store is of devices.
     state = DeviceState(store.copies, step.variables, step.local.by_name)
     step.own = state.own
     return state

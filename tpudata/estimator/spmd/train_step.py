@@ -66,6 +66,7 @@ class DeviceTrainStep(TrainStep):
         """Start the steps of a portion; on CPUs, wait for them."""
         first, count = np.int32(portion.start), np.int32(portion.count)
         stacks = tuple(portion.arrays)
+        output: LoopOutput
         (output,) = self._state.run(layout, lambda *arrays: loop(*arrays, goes_on, first, count, stacks, given))
         return output
 
@@ -105,7 +106,7 @@ class DeviceTrainStep(TrainStep):
         if not self.checked:
             return np.ones(0, bool)
         with jax.enable_x64(True):
-            return np.asarray(first_copy(self._are_finite(self._copies.arrays(self.checked))))
+            return np.asarray(first_copy(self._are_finite(self._state.shared.arrays(self.checked))))
 
     def _compiled(self, capacity: int, fed: tuple[str, ...]) -> tuple[Layout, Callable[..., Any]]:
         """Return the loop of up to `capacity` steps, and the layout of its variables."""

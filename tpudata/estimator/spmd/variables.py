@@ -103,10 +103,11 @@ class DeviceState:
         mesh: the devices.
         variables: all variables by name.
         own_names: names of those with a value of each replica.
-        own: the variables with a value of each replica.
+        shared: the variables with one value for all replicas.
+        own: those with a value of each replica.
 
     Args:
-        shared: the variables with one value for all replicas.
+        shared: as the attribute.
         variables: these variables by name.
         own: variables with a value of each replica, by name.
     """
@@ -116,7 +117,7 @@ class DeviceState:
         self.variables = {**variables, **own}
         self.own_names = frozenset(own)
         self.own = ReplicaVariables(shared.mesh, own)
-        self._shared = shared
+        self.shared = shared
 
     def run(self, layout: Layout, program: Callable[..., tuple[Any, ...]]) -> tuple[Any, ...]:
         """Run a program that takes and returns the arrays of its layout; return its other results.
@@ -126,7 +127,7 @@ class DeviceState:
             program: function of the arrays of the layout's three groups that returns those of the first and the third group, and
                 other results.
         """
-        shared, own = self._shared, self.own
+        shared, own = self.shared, self.own
         arrays = shared.arrays(layout.written), shared.arrays(layout.read), own.arrays(layout.own)
         written, owned, *results = program(*arrays)
         shared.replace(layout.written, written)

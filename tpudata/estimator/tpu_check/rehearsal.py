@@ -73,7 +73,7 @@ class _Rehearsal:
         self._cores = cores
         user_model = runtime.user_model
         size = user_model.batch_sizes[mode]
-        topology = Topology(_Cores(cores), is_tpu=True)
+        topology = Topology(cores, is_tpu=True)
         try:
             check_batch_size(mode, topology, runtime.config.tpu_config, size)
         except ValueError as error:
