@@ -11,6 +11,10 @@ from hypothesis import settings
 
 from tests.helpers.kinds import kinds_of
 
+# Several CPU devices for jax, which takes their number when it first uses them.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+
 # Tests ask whether XLA can compile a step; making its machine code fast would take a fifth of the time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
