@@ -11,12 +11,12 @@ from hypothesis import settings
 
 from tests.helpers.kinds import kinds_of
 
-# Several CPU devices for jax, which takes their number when it first uses them.
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
-
 # Tests ask whether XLA can compile a step; making its machine code fast would take a fifth of the time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+# Before jax is imported: it has as many CPU devices as a test asks for at most, and looks for no others.
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 # An example takes as long as the machine is busy.
 settings.register_profile("tpudata", deadline=None)

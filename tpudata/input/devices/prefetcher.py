@@ -143,7 +143,7 @@ def _place_all(read: Callable[[], Iterator[Any]], place: Callable[[Any], Any], s
         if shared.closed.is_set():
             return
         shared.ready.put(placed)
-        # A generator in `read` may reuse nothing of it, and this thread should not hold it while it reads.
+        # While this thread reads the next item, the user alone holds this one.
         del item, placed
 
 
