@@ -40,8 +40,8 @@ class ClusterTask:
         for name, number, least in (("num_processes", num_processes, 1), ("process_id", process_id, 0)):
             if isinstance(number, bool) or not isinstance(number, int) or number < least:
                 raise ClusterConfigError(
-                    f"RunConfig({name}=...): got {_short(number)} (expected a whole number from {least}). Pass coordinator_address, "
-                    "num_processes and process_id together."
+                    f"RunConfig({name}=...): got {_short(number)} (expected a whole number from {least}). Pass "
+                    "coordinator_address, num_processes and process_id together."
                 )
         if not isinstance(address, str) or not _is_address(address):
             raise ClusterConfigError(

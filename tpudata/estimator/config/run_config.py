@@ -156,8 +156,8 @@ class RunConfig:
         if any(number is not None for number in numbers):
             if self.tf_config is not None:
                 raise ValueError(
-                    "RunConfig(tf_config=..., coordinator_address=..., num_processes=..., process_id=...): both describe the cluster. "
-                    "Pass tf_config or the other three."
+                    "RunConfig(tf_config=..., coordinator_address=..., num_processes=..., process_id=...): both describe the "
+                    "cluster. Pass tf_config or the other three."
                 )
             return ClusterTask.from_numbers(*numbers)
         return ClusterTask.from_environment() if self.tf_config is None else ClusterTask.from_config(self.tf_config)

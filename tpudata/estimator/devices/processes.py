@@ -2,11 +2,11 @@
 
 jax's own service would end all processes by an abort, with a stack trace, once the first has ended; and each process would wait for
 all at its exit. On CPUs and TPUs it is needed only until the devices have met, so it is shut down then, and `ClusterPeers` notices
-the end of a process. GPUs need it for each new group of devices. CPU devices, too, cannot form new groups afterwards: a collective is
-among all devices of the run, or among those of one process.
+the end of a process. GPUs need it for each new group of devices. CPU devices cannot form new groups afterwards: their collectives are
+among all devices of the run.
 
-Two options of jax are changed, as there is no other way: `jax_cpu_collectives_implementation` (gloo, by which CPU devices of several
-processes exchange values), and, while jax joins, `jax_enable_preemption_service` (it takes SIGTERM from the program).
+Two options of jax are changed, as there is no other way: `jax_cpu_collectives_implementation` (gloo, by which CPU devices of
+several processes exchange values), and, while jax joins, `jax_enable_preemption_service` (it takes SIGTERM from the program).
 """
 
 import dataclasses
@@ -32,8 +32,7 @@ from tpudata.estimator.devices.process_group import ProcessGroup, group_of
 from tpudata.estimator.devices.rendezvous import meet, split_address
 from tpudata.estimator.devices.tpu_pod import pod_group
 
-_STARTED = "{origin}: jax has started before this process joined the cluster. Make the estimator before the program's first use of "
-    "jax."
+_STARTED = "{}: jax has started before this process joined the cluster. Make the estimator before the first use of jax."
 # All processes run when jax begins to join them.
 _JOIN_SECONDS = 120
 _HEARTBEAT_SECONDS = 30
@@ -97,7 +96,7 @@ def _join(group: ProcessGroup, wanted: int | None, limit: float) -> JoinedProces
             return joined
         jax = import_jax(f"{group.origin}: training by several processes")
         if has_started():
-            raise UsageError(_STARTED.format(origin=group.origin))
+            raise UsageError(_STARTED.format(group.origin))
         if jax.distributed.is_initialized():
             raise UsageError(
                 f"{group.origin}: the program has called jax.distributed.initialize(), which the estimator calls. Remove the call."

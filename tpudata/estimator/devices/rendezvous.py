@@ -1,8 +1,8 @@
 """Meeting of the processes of a run, before jax joins them.
 
 jax waits for the others inside its runtime, where neither SIGTERM nor Ctrl-C reaches Python, and prints nothing. So the first
-process listens at the coordinator's address, which jax's own service takes afterwards, and the others connect to it. Each then knows
-who is missing. The connections stay: by them the processes agree (cluster_peers.py), and notice the end of one.
+process listens at the coordinator's address, which jax's own service takes afterwards, and the others connect to it. Each then
+knows who is missing. The connections stay: by them the processes agree (cluster_peers.py), and notice the end of one.
 
 Lines of text: an arrival sends `tpudata NUMBER COUNT`; the first process answers with `missing NUMBERS`, again whenever that
 changes, `no REASON`, or, to all at once, `go`.

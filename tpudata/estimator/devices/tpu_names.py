@@ -23,6 +23,6 @@ def check_names(config: RunConfig) -> None:
             continue
         shown = name if argument == "tpu_name" else config.tpu_name or own or "NAME"
         raise TPUConnectionError(
-            f"RunConfig({argument}=...): programs run on the machine of their TPU (got {name!r}, expected 'local' or nothing). Omit "
-            f"it, and start the program there: gcloud compute tpus tpu-vm ssh {shown} --worker=all --command='...'"
+            f"RunConfig({argument}=...): programs run on the machine of their TPU (got {name!r}, expected 'local' or nothing). "
+            f"Omit it, and start the program there: gcloud compute tpus tpu-vm ssh {shown} --worker=all --command='...'"
         )
