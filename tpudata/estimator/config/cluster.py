@@ -51,7 +51,7 @@ class ClusterTask:
         if process_id >= num_processes:
             raise ClusterConfigError(
                 f"RunConfig(process_id={process_id}): got {process_id} of {num_processes} processes (expected 0 to "
-                f"{num_processes - 1}). Pass each process a number of its own."
+                f"{num_processes - 1}). Pass each process another number."
             )
         kind = "worker" if process_id else "chief"
         return cls(task_type=kind, task_id=max(process_id - 1, 0), num_processes=num_processes)

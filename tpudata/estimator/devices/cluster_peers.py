@@ -5,6 +5,7 @@ Numbers are exchanged apart from the devices, so an exchange neither waits for a
 
 import atexit
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -54,7 +55,7 @@ class ClusterPeers(Peers):
         self._loss = ""
         self._waits_since: float | None = None
         self._links = {
-            number: Link(connection, self._hear, _LOST, lambda has_left, number=number: self._lose(number, has_left))
+            number: Link(connection, self._hear, _LOST, functools.partial(self._lose, number))
             for number, connection in connections.items()
         }
         for link in self._links.values():

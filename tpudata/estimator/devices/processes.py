@@ -2,8 +2,8 @@
 
 jax's own service would end all processes by an abort, with a stack trace, once the first has ended; and each process would wait for
 all at its exit. On CPUs and TPUs it is needed only until the devices have met, so it is shut down then, and `ClusterPeers` notices
-the end of a process. GPUs need it for each new group of devices. CPU devices cannot form new groups afterwards: their collectives are
-among all devices of the run.
+the end of a process. GPUs need it for each new group of devices. CPU devices cannot form new groups afterwards: their collectives
+are among all devices of the run.
 
 Two options of jax are changed, as there is no other way: `jax_cpu_collectives_implementation` (gloo, by which CPU devices of
 several processes exchange values), and, while jax joins, `jax_enable_preemption_service` (it takes SIGTERM from the program).
@@ -102,20 +102,29 @@ def _join(group: ProcessGroup, wanted: int | None, limit: float) -> JoinedProces
                 f"{group.origin}: the program has called jax.distributed.initialize(), which the estimator calls. Remove the call."
             )
         peers = ClusterPeers(group, meet(group, limit))
-        numbers = peers.least([wanted or 0, -(wanted or 0)])
-        if numbers[0] != -numbers[1]:
-            raise UsageError(
-                f"TPUConfig(num_replicas={wanted}): all processes of a cluster have as many devices (got {numbers[0]} to "
-                f"{-numbers[1]}). Pass the same number in all."
-            )
-        make_cpu_devices(wanted or 1)
-        _initialize(jax, group)
-        with peers.watched():
-            devices = tpu_devices() if wanted is None else devices_of_all(wanted, group.count)
-            devices = _settle(jax, peers, group.origin, devices)
+        try:
+            _check_numbers(peers, wanted or 0)
+            make_cpu_devices(wanted or 1)
+            _initialize(jax, group)
+            with peers.watched():
+                devices = tpu_devices() if wanted is None else devices_of_all(wanted, group.count)
+                devices = _settle(jax, peers, group.origin, devices)
+        except BaseException:
+            peers.close()
+            raise
         joined = JoinedProcesses(group, wanted, peers, devices)
         _joined.append(joined)
         return joined
+
+
+def _check_numbers(peers: Peers, wanted: int) -> None:
+    """Check that all processes want as many devices, before jax makes them."""
+    least, most = peers.least([wanted, -wanted])
+    if least != -most:
+        raise UsageError(
+            f"TPUConfig(num_replicas={wanted}): all processes of a cluster have as many devices (got {least} to {-most}). Pass the "
+            "same number in all."
+        )
 
 
 def _initialize(jax: Any, group: ProcessGroup) -> None:

@@ -207,7 +207,7 @@ def _await_go(group: ProcessGroup, connection: socket.socket, waiting: _Waiting)
             if word == "no":
                 raise UsageError(
                     f"{group.origin}: {group.name} does not belong to the process at {group.coordinator}: {rest}. Give all "
-                    "processes the same cluster, and each a number of its own."
+                    "processes the same cluster, and each another number."
                 )
             if word != "missing":
                 return False
