@@ -1,0 +1,201 @@
+"""TPU without an estimator: connect to the chips, run functions of TensorFlow on them, and release them.
+
+Plain `tf.Variable`s, gradients and loops of a program stay as they are; what runs on the chips is a function.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.config.tpu_config import TPUConfig
+from tpudata.estimator.devices.peers import Peers
+from tpudata.estimator.devices.topology import local_topology
+
+if TYPE_CHECKING:
+    from tpudata.estimator.system.device_function import DeviceFunction
+
+_WHAT = "tpu_system"
+
+
+@contextlib.contextmanager
+def tpu_system(name: str | None = None, *, num_replicas: int | None = None, **processes: Any) -> Iterator["TPUSystem"]:
+    """Connect to the TPU of this machine, yield its chips, and release them afterwards.
+
+    Several processes, such as the hosts of a pod, each call this; they find each other as those of a training do: by the TPU
+    VM's metadata, by TF_CONFIG, or by the three arguments of `processes`.
+
+    Args:
+        name: "local" or None, for this machine's TPU; a TPU is used from its own machines only.
+        num_replicas: number of GPUs or else CPU devices of each process to use in place of a TPU's chips.
+        processes: `coordinator_address`, `num_processes` and `process_id`, as in RunConfig.
+
+    Yields:
+        The system. When the block ends, the variables have the values that the chips computed.
+
+    Raises:
+        TPUConnectionError: this machine has no TPU, or it cannot be used; the message says why.
+        UsageError: `num_replicas` devices cannot be made.
+    """
+    config = RunConfig(TPUConfig(num_replicas=num_replicas), master=name, **processes)
+    if num_replicas is None:
+        topology = tpu_topology(config)
+    elif config.num_worker_replicas > 1:
+        topology = cluster_topology(config)
+    else:
+        topology = local_topology(num_replicas)
+    system = TPUSystem(topology.devices, topology.peers)
+    try:
+        yield system
+    finally:
+        system.close()
+
+
+class TPUSystem:
+    """Chips of a TPU, or devices in their place, that run functions of TensorFlow.
+
+    Attributes:
+        devices: the devices of all processes, one for each replica: `jax.Device`s.
+        host: number of this process, from 0.
+        num_hosts: number of processes.
+    """
+
+    def __init__(self, devices: Sequence[Any], peers: Peers | None = None) -> None:
+        peers = peers or Peers()
+        self.devices = tuple(devices)
+        self.host = peers.index
+        self.num_hosts = peers.count
+        self._variables: Any = None
+        self._functions: dict[Any, DeviceFunction] = {}
+        self._calls = 0
+        self._is_open = True
+
+    @property
+    def num_replicas(self) -> int:
+        """Number of devices, each of which runs a replica of a function."""
+        return len(self.devices)
+
+    @property
+    def local_devices(self) -> tuple[Any, ...]:
+        """The devices of this process."""
+        share = self.num_replicas // self.num_hosts
+        return self.devices[self.host * share : (self.host + 1) * share]
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        split: bool | Sequence[bool] = True,
+        device: int | None = None,
+    ) -> Any:
+        """Run a function on all devices, or on one of them.
+
+        It is traced and compiled at its first call, and again for each other shape. It may use tensors, `tf.Variable`s that were
+        made outside of it, gradients, random operations, which draw differently on each device and in each call, and collectives:
+        `tf.distribute.get_replica_context().all_reduce`, `tf.compat.v1.tpu.cross_replica_sum`. What XLA cannot compile, such as
+        strings and tables, is an error. A variable to which devices assign different values takes the first one's.
+
+        Args:
+            function: a Python function or a `tf.function`.
+            *args: arrays, tensors or numbers, or structures of them; with several processes, the rows of this one.
+            split: whether each device gets its part of the rows of an argument, or all of them; one bool for all arguments, or
+                one for each.
+            device: number of the local device to run on, with whole arguments; None for all devices.
+
+        Returns:
+            What the function returns, as numpy arrays. From all devices, an array has an axis before its own, with the values of
+            each of this process's devices.
+
+        Raises:
+            ModelFnValueError: XLA cannot compile an operation.
+            UsageError: an argument cannot be split or is of strings, or the system is closed.
+        """
+        import jax
+        from jax.sharding import Mesh
+
+        from tpudata.estimator.system.device_function import AXIS, DeviceFunction
+        from tpudata.estimator.system.device_variables import DeviceVariables
+
+        if not self._is_open:
+            raise UsageError(f"{_WHAT}: run() was called after the block ended. Call it inside of `with`.")
+        devices = self.devices if device is None else (self._local_device(device),)
+        tensors, splits = self._tensors(jax, args, False if device is not None else split)
+        specs = tuple(self._spec(tensor, is_split) for tensor, is_split in zip(tensors, splits, strict=True))
+        structure = jax.tree.structure(args)
+        key = (function, structure, specs, splits, devices)
+        with jax.enable_x64(True):
+            if key not in self._functions:
+                mesh = Mesh(np.array(devices), (AXIS,))
+                self._functions[key] = DeviceFunction(function, structure, specs, splits, mesh)
+            compiled = self._functions[key]
+            if device is not None and self.num_hosts > 1 and compiled.writes:
+                raise UsageError(
+                    f"{_WHAT}: run(device={device}): the function assigns to {compiled.writes[0]!r}, whose value would differ "
+                    "between processes (expected a function that only reads variables). Run it on all devices."
+                )
+            if self._variables is None:
+                self._variables = DeviceVariables()
+            values = self._variables.values(compiled.variables, compiled.mesh)
+            results, updates = compiled(self._calls, tensors, values)
+            self._variables.update(compiled.variables, updates)
+        self._calls += 1
+        return results if device is None else jax.tree.map(lambda value: value[0], results)
+
+    def sync(self) -> None:
+        """Bring the values that functions computed into the `tf.Variable`s.
+
+        From here to the next `run` they can be read, saved and assigned to; it takes them to the devices again.
+        """
+        if self._variables is not None:
+            self._variables.sync()
+
+    def close(self) -> None:
+        """Bring the values into the variables, and free the devices' memory; the end of the block does."""
+        self.sync()
+        self._functions.clear()
+        self._is_open = False
+
+    def _local_device(self, number: int) -> Any:
+        if not 0 <= number < len(self.local_devices):
+            raise UsageError(
+                f"{_WHAT}: run(device={number}): no such device (got {number}, expected 0 to {len(self.local_devices) - 1}). "
+                "Pass the number of a local device."
+            )
+        return self.local_devices[number]
+
+    def _tensors(self, jax: Any, args: Sequence[Any], split: bool | Sequence[bool]) -> tuple[list[Any], tuple[bool, ...]]:
+        """Return the arrays of all arguments, and whether the rows of each are split."""
+        choices = [split] * len(args) if isinstance(split, bool) else list(split)
+        if len(choices) != len(args):
+            raise UsageError(f"{_WHAT}: run(split={split}): one for each argument (got {len(choices)}, expected {len(args)}).")
+        tensors, splits = [], []
+        for number, (argument, is_split) in enumerate(zip(args, choices, strict=True)):
+            for leaf in jax.tree.leaves(argument):
+                array = tf.convert_to_tensor(leaf).numpy()
+                self._check(number, array, is_split)
+                tensors.append(array)
+                splits.append(bool(is_split))
+        return tensors, tuple(splits)
+
+    def _check(self, number: int, array: Any, is_split: bool) -> None:
+        array = np.asarray(array)
+        where = f"{_WHAT}: argument {number} of the function"
+        if array.dtype == object:
+            raise UsageError(f"{where} has strings (expected numbers). Convert them to numbers on the host.")
+        share = len(self.local_devices)
+        if is_split and (array.ndim == 0 or array.shape[0] % share):
+            got = "a scalar" if array.ndim == 0 else f"{array.shape[0]} rows"
+            raise UsageError(
+                f"{where} cannot be split over {share} devices (got {got}, expected a multiple of {share} rows). Pass "
+                "split=False to give each device all of it."
+            )
+
+    def _spec(self, tensor: Any, is_split: bool) -> tf.TensorSpec:
+        shape = np.shape(tensor)
+        if is_split:
+            shape = (shape[0] // len(self.local_devices), *shape[1:])
+        return tf.TensorSpec(shape, tf.as_dtype(np.asarray(tensor).dtype))
