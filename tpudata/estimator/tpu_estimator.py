@@ -18,10 +18,9 @@ from tpudata.estimator.config.arguments import (
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.config.tpu_config import TPUConfig
-from tpudata.estimator.devices.cluster import cluster_topology, is_in_cluster
 from tpudata.estimator.devices.peers import Peers
-from tpudata.estimator.devices.topology import local_topology
-from tpudata.estimator.devices.tpu_system import tpu_topology
+from tpudata.estimator.devices.processes import is_in_cluster
+from tpudata.estimator.devices.topology import cluster_topology, local_topology, tpu_topology
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
 from tpudata.estimator.loops.runtime import Runtime, Runtimes
