@@ -13,8 +13,9 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.tpu_config import TPUConfig
+from tpudata.estimator.devices.device_search import local_devices
 from tpudata.estimator.devices.peers import Peers
-from tpudata.estimator.devices.topology import local_topology
+from tpudata.estimator.devices.topology import Topology, cluster_topology, tpu_topology
 
 if TYPE_CHECKING:
     from tpudata.estimator.system.device_function import DeviceFunction
@@ -47,7 +48,7 @@ def tpu_system(name: str | None = None, *, num_replicas: int | None = None, **pr
     elif config.num_worker_replicas > 1:
         topology = cluster_topology(config)
     else:
-        topology = local_topology(num_replicas)
+        topology = Topology(num_replicas, local_devices(num_replicas))
     system = TPUSystem(topology.devices, topology.peers)
     try:
         yield system
