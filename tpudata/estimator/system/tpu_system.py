@@ -168,11 +168,15 @@ class TPUSystem:
             )
         return self.local_devices[number]
 
-    def _tensors(self, jax: Any, args: Sequence[Any], split: bool | Sequence[bool]) -> tuple[list[Any], tuple[bool, ...]]:
+    def _tensors(
+        self, jax: Any, args: Sequence[Any], split: bool | Sequence[bool]
+    ) -> tuple[list[Any], tuple[bool, ...]]:
         """Return the arrays of all arguments, and whether the rows of each are split."""
         choices = [split] * len(args) if isinstance(split, bool) else list(split)
         if len(choices) != len(args):
-            raise UsageError(f"{_WHAT}: run(split={split}): one for each argument (got {len(choices)}, expected {len(args)}).")
+            raise UsageError(
+                f"{_WHAT}: run(split={split}): one for each argument (got {len(choices)}, expected {len(args)})."
+            )
         tensors, splits = [], []
         for number, (argument, is_split) in enumerate(zip(args, choices, strict=True)):
             for leaf in jax.tree.leaves(argument):
