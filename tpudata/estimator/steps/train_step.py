@@ -16,9 +16,10 @@ from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.replica_step import ReplicaStep, RetracedStep, copied_step
 from tpudata.estimator.steps.step import Step
 from tpudata.estimator.steps.train_loop import LoopResult, TrainLoop, are_finite, raises_at_end
+from tpudata.estimator.tracing.differences import require_cross_shard
 from tpudata.estimator.tracing.effects import CREATE_WRITER, effects_of_training, unused_updates
 from tpudata.estimator.tracing.host_call import make_host_call
-from tpudata.estimator.tracing.optimizer import reject_other_cross_shard, require_cross_shard
+from tpudata.estimator.tracing.optimizer import reject_other_cross_shard
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _log = logging.getLogger("tpudata")

@@ -30,9 +30,10 @@ from tpudata.estimator.tpu_check.memory import check_memory
 from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations
 from tpudata.estimator.tpu_check.result import Rehearsal
 from tpudata.estimator.tpu_check.variables import check_variables
+from tpudata.estimator.tracing.differences import require_cross_shard
 from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, effects_of_training, summary_writes
 from tpudata.estimator.tracing.metrics import metric_updates
-from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS, require_cross_shard
+from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
 from tpudata.estimator.tracing.replica_values import joined_shape
 from tpudata.estimator.tracing.traced_model import build_spec
 
