@@ -180,16 +180,15 @@ class TPUSystem:
         tensors, splits = [], []
         for number, (argument, is_split) in enumerate(zip(args, choices, strict=True)):
             for leaf in jax.tree.leaves(argument):
-                array = tf.convert_to_tensor(leaf).numpy()
+                array = leaf if isinstance(leaf, np.ndarray) else np.asarray(tf.convert_to_tensor(leaf))
                 self._check(number, array, is_split)
                 tensors.append(array)
                 splits.append(bool(is_split))
         return tensors, tuple(splits)
 
     def _check(self, number: int, array: Any, is_split: bool) -> None:
-        array = np.asarray(array)
         where = f"{_WHAT}: argument {number} of the function"
-        if array.dtype == object:
+        if array.dtype.kind in "OSU":
             raise UsageError(f"{where} has strings (expected numbers). Convert them to numbers on the host.")
         share = len(self.local_devices)
         if is_split and (array.ndim == 0 or array.shape[0] % share):
@@ -200,7 +199,7 @@ class TPUSystem:
             )
 
     def _spec(self, tensor: Any, is_split: bool) -> tf.TensorSpec:
-        shape = np.shape(tensor)
+        shape = tensor.shape
         if is_split:
             shape = (shape[0] // len(self.local_devices), *shape[1:])
-        return tf.TensorSpec(shape, tf.as_dtype(np.asarray(tensor).dtype))
+        return tf.TensorSpec(shape, tf.as_dtype(tensor.dtype))
