@@ -104,9 +104,14 @@ def test_variables_have_their_values_after_the_block() -> None:
 
 def test_variables_have_their_values_after_an_error() -> None:
     v = tf.Variable(1.0)
-    with pytest.raises(ZeroDivisionError), tpudata.tpu_system(num_replicas=2) as system:
-        system.run(lambda: v.assign_add(2.0))
-        raise ZeroDivisionError
+
+    def fail() -> None:
+        with tpudata.tpu_system(num_replicas=2) as system:
+            system.run(lambda: v.assign_add(2.0))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert v.numpy() == 3
 
 
