@@ -11,9 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator.graph.draws.functions import DrawRewriter
+from tpudata.estimator.graph.draws.replacements import SEED_STEP
+
 _MULTIPLIER = 256
-# Distance between the seeds of two replicas: a large prime, so that seeds 1, 2, 3 of a program do not collide with a replica's.
-_SEED_STEP = 999983
 # Types of the operations to replace, and of their replacements.
 _STATELESS_TYPES = {
     "RandomUniform": "StatelessRandomUniformV2",
@@ -23,13 +24,21 @@ _STATELESS_TYPES = {
 }
 
 
-def draw_by_step(graph_def: Any, step: str) -> Any:
+def draw_by_step(graph_def: Any, step: str, replica: str | None = None) -> Any:
     """Return a graph in which seeded random operations draw as if they had run once in each step so far.
 
     Args:
         graph_def: the `GraphDef`.
         step: name of an int64 scalar, the number of steps done; the graph need not contain it.
+        replica: name of an int32 scalar, the number of the replica, or None for one replica without a compiler; the graph need not
+            contain it. With it, the operations inside functions and those without a seed are changed, too, so that XLA compiles
+            none that keeps a counter. Replica 0 draws what one replica draws, but inside functions.
+
+    Raises:
+        ModelFnValueError: with `replica`, an operation draws and XLA cannot draw it by step and replica.
     """
+    if replica is not None:
+        return DrawRewriter(graph_def).rewrite(step, replica)
     result = type(graph_def)()
     result.CopyFrom(graph_def)
     del result.node[:]
@@ -51,7 +60,7 @@ def with_seeds_moved(graph_def: Any, replicas: Mapping[str, int]) -> Any:
     result.CopyFrom(graph_def)
     for node in result.node:
         if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
-            node.attr["seed2"].i += replicas.get(node.name, 0) * _SEED_STEP
+            node.attr["seed2"].i += replicas.get(node.name, 0) * SEED_STEP
     return result
 
 
