@@ -41,7 +41,8 @@ class TracedFunction:
         converted = function if hasattr(function, "get_concrete_function") else tf.function(function)
         structures: list[Any] = []
 
-        def trace(replica: Any, _: Any, *tensors: Any) -> list[Any]:
+        def trace(replica: Any, number: Any, *tensors: Any) -> list[Any]:
+            del number  # Draws depend on it, in the graph as it is compiled.
             with replica_context(num_replicas, replica):
                 values, found = jax.tree.flatten(converted(*jax.tree.unflatten(structure, tensors)))
                 structures.append(found)
