@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.graph.graph_walk import is_effect, needed_operations
+from tpudata.estimator.graph.library import define_functions
 from tpudata.estimator.state.blueprint import Blueprint
 
 
@@ -52,8 +53,12 @@ class Replay:
         changing = [operation for operation in needed if is_effect(operation)]
         self.writes = frozenset(handles[item.name] for one in changing for item in one.inputs if item.name in handles)
         self._graph_def = _subgraph(blueprint, {operation.name for operation in needed})
+        self._functions: list[Any] = []
         if rewrite is not None:
+            traced = {function.signature.name for function in self._graph_def.library.function}
             self._graph_def = rewrite(self._graph_def)
+            library = self._graph_def.library.function
+            self._functions = [function for function in library if function.signature.name not in traced]
         self._fed = _taken(self._graph_def) & inputs
         self._handles = {handle: name for handle, name in handles.items() if handle in self._fed}
 
@@ -85,6 +90,7 @@ class Replay:
                 "The value of a metric needs a batch (expected only the metric's variables). Compute it from these."
             )
         names = [tensor.name for tensor in fetched] + [operation.name for operation in self._updates]
+        define_functions(self._functions, tf.compat.v1.get_default_graph())
         results = tf.import_graph_def(
             _with_seeds_of_replica(self._graph_def),
             input_map={name: tensor for name, tensor in feeds.items() if name in self._fed},
