@@ -7,7 +7,7 @@ import jax
 import tensorflow as tf
 
 from tpudata.errors import UsageError
-from tpudata.estimator.graph.function_names import register_functions
+from tpudata.estimator.graph.library import define_functions
 from tpudata.estimator.graph.random_graph import draw_by_step
 from tpudata.estimator.tracing.collectives import lower_collectives
 from tpudata.estimator.tracing.replica_context import replica_context
@@ -64,7 +64,11 @@ class TracedFunction:
                 f"tpu_system: {_name(function)} uses a table, an iterator or a variable that is gone (got a resource, expected "
                 "arguments and tf.Variables). Compute on the host what needs it, and pass the result."
             )
-        self._graph_def = self._convert(graph.as_graph_def(), num_replicas)
+        graph_def = graph.as_graph_def()
+        traced_functions = {item.signature.name for item in graph_def.library.function}
+        self._graph_def = self._convert(graph_def, num_replicas)
+        library = self._graph_def.library.function
+        self._functions = [item for item in library if item.signature.name not in traced_functions]
 
     def __call__(self, *tensors: Any) -> list[Any]:
         """Build the graph into the one that is being built.
@@ -73,6 +77,7 @@ class TracedFunction:
             tensors: the number of the replica, the number of the call, and the tensors of the arguments.
         """
         graph = tf.compat.v1.get_default_graph()
+        define_functions(self._functions, graph)
         feeds: dict[str, Any] = dict(zip(self._arguments, tensors, strict=True))
         feeds |= {name: graph.capture(handle) for name, handle in self._handles.items()}
         feeds |= {name: tf.constant(value) for name, value in self._constants.items()}
@@ -95,7 +100,7 @@ class TracedFunction:
         del graph_def.node[:]
         graph_def.node.extend(nodes)
         replica, number = (name.partition(":")[0] for name in self._arguments[:2])
-        return register_functions(draw_by_step(lower_collectives(graph_def, num_replicas), number, replica))
+        return draw_by_step(lower_collectives(graph_def, num_replicas), number, replica)
 
 
 def _external(graph: Any) -> list[tuple[Any, str]]:
