@@ -19,7 +19,7 @@ from jaxlib.mlir.dialects import stablehlo
 from tpudata.estimator.fetching.replay import Replay, handles_on_replica
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.state.blueprint import Blueprint, discover
-from tpudata.estimator.tracing.collectives import lower_collectives
+from tpudata.estimator.graph.collectives import lower_collectives
 from tpudata.estimator.tracing.effects import effects_of_training
 from tpudata.estimator.tracing.replica_context import replica_context
 

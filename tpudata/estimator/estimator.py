@@ -69,7 +69,7 @@ class Estimator(BaseEstimator):
             dict.fromkeys(MODES),
             is_plain=True,
         )
-        runtime = Runtime(user_model, lambda: topology, warm_start, topology.peers)
+        runtime = Runtime(user_model, lambda: topology, warm_start)
         on_host = functools.partial(local_topology, None)
         super().__init__(
             Runtimes(runtime, predicting=None if topology.peers.count == 1 else runtime.elsewhere(on_host))

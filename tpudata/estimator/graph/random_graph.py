@@ -6,13 +6,12 @@ numbers, so that training resumed at step n draws as an uninterrupted one. This 
 inside loops, conditions and functions of model_fn are not changed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.estimator.graph.draws.functions import DrawRewriter
-from tpudata.estimator.graph.draws.replacements import SEED_STEP
 
 _MULTIPLIER = 256
 # Types of the operations to replace, and of their replacements.
@@ -46,21 +45,6 @@ def draw_by_step(graph_def: Any, step: str, replica: str | None = None) -> Any:
         is_seeded = node.op in _STATELESS_TYPES and (node.attr["seed"].i or node.attr["seed2"].i)
         # In the same position: nodes are imported in this order, which is also the order of effects.
         result.node.extend(_stateless(node, step) if is_seeded else [node])
-    return result
-
-
-def with_seeds_moved(graph_def: Any, replicas: Mapping[str, int]) -> Any:
-    """Return a graph in which the seeded random operations of each replica have different seeds.
-
-    Args:
-        graph_def: the `GraphDef`.
-        replicas: number of the replica by name of a node.
-    """
-    result = type(graph_def)()
-    result.CopyFrom(graph_def)
-    for node in result.node:
-        if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
-            node.attr["seed2"].i += replicas.get(node.name, 0) * SEED_STEP
     return result
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.findings import Find
-from tpudata.estimator.fetching.replay import Replay, handles_on_replica
+from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.graph.graph_walk import reached
 from tpudata.estimator.tpu_check.memory import GIB, byte_size
 from tpudata.estimator.tpu_check.operations import Graph, is_known, place_of
@@ -88,7 +88,7 @@ def _compile(graph: Graph, cut: set[Any], variables: dict[str, Any]) -> str | No
     def step(*values: Any) -> Any:
         left = iter(values)
         given = [tf.constant(0) if item.dtype == tf.string else next(left) for item in arguments]
-        return replay((given,), handles_on_replica(variables), list(left))
+        return replay((given,), handles_of(variables), list(left))
 
     compiled = tf.function(step, jit_compile=True, autograph=False)
     try:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.tpu.tpu_function import tpu_shard_context
 
 from tpudata.estimator.api.errors import ModelFnValueError
-from tpudata.estimator.tracing.collectives import gather_replicas, sum_replicas
+from tpudata.estimator.graph.collectives import gather_replicas, sum_replicas
 
 _ReduceOp = tf.distribute.ReduceOp
 # tf.train.ExponentialMovingAverage averages values over replicas by a function of this module.
