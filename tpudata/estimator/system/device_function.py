@@ -6,30 +6,29 @@ from typing import Any
 import jax
 import numpy as np
 import tensorflow as tf
-from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from tpudata.estimator.spmd.lowering import lower
+from tpudata.estimator.spmd.mesh import AXIS, local_devices, local_parts, wait
+from tpudata.estimator.spmd.programs import Layout, compile_call
+from tpudata.estimator.spmd.variables import DeviceVariables
 from tpudata.estimator.system.traced_function import NUMBERS, TracedFunction
-
-AXIS = "replicas"
-WHOLE = PartitionSpec()
-SPLIT = PartitionSpec(AXIS)
+from tpudata.input.devices.global_arrays import global_array
 
 
 class DeviceFunction:
     """A function of the user's that a mesh of devices runs, one replica on each.
 
     Attributes:
-        mesh: the devices.
         variables: the `tf.Variable`s that it uses, by name.
+        writes: names of those that it changes.
 
     Args:
         function: a Python function or a `tf.function`.
         structure: structure of its arguments, a jax `PyTreeDef`.
         specs: specs of the tensors of one replica.
         splits: whether the rows of each tensor are split over the replicas.
-        mesh: the devices.
+        state: values of variables on the devices.
 
     Raises:
         ModelFnValueError: XLA cannot compile an operation.
@@ -42,77 +41,57 @@ class DeviceFunction:
         structure: Any,
         specs: Sequence[tf.TensorSpec],
         splits: Sequence[bool],
-        mesh: Mesh,
+        state: DeviceVariables,
     ) -> None:
-        traced = TracedFunction(function, structure, specs, mesh.size)
-        program = lower(traced, [*NUMBERS, *specs], traced.variables, "tpu_system")
-        self.mesh = mesh
+        traced = TracedFunction(function, structure, specs, state.mesh.size)
         self._splits = tuple(splits)
+        # A compiled call takes first what is split, and then what all replicas get.
+        self._order = sorted(range(len(specs)), key=lambda place: not splits[place])
+
+        def run(replica: Any, *inputs: Any) -> list[Any]:
+            *tensors, number = inputs
+            found = dict(zip(self._order, tensors, strict=True))
+            return traced(replica, number, *(found[place] for place in range(len(specs))))
+
+        of_replica, of_call = NUMBERS
+        inputs = [of_replica, *(specs[place] for place in self._order), of_call]
+        program = lower(run, inputs, traced.variables, "tpu_system")
+        # The function's own collectives are not seen through, so the first replica decides on each variable.
+        self._layout = Layout.of(program, (), program.updates)
+        self._call = compile_call(program, self._layout, state.mesh)
         self._results = traced.results
-        self._read = [name for name in program.variables if name not in program.updates]
-        self._updates = program.updates
+        self._state = state
         self.variables = {name: traced.variables[name] for name in program.variables}
+        self.writes = self._layout.written
 
-        def run(number: Any, tensors: Any, read: Any, written: Any) -> tuple[Any, Any]:
-            replica = lax.axis_index(AXIS).astype(np.int32)
-            results, updates = program([replica, number, *tensors], {**read, **written})
-            return [value[None] for value in results], {
-                name: _of_first_replica(value, replica) for name, value in updates.items()
-            }
-
-        inputs = [SPLIT if split else WHOLE for split in self._splits]
-        mapped = jax.shard_map(
-            run, mesh=mesh, in_specs=(WHOLE, inputs, WHOLE, WHOLE), out_specs=(SPLIT, WHOLE), check_vma=False
-        )
-        self._run = jax.jit(mapped, donate_argnums=3)
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """Names of the variables that it changes."""
-        return self._updates
-
-    def __call__(self, number: int, tensors: Sequence[Any], values: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def __call__(self, number: int, tensors: Sequence[Any]) -> Any:
         """Run the function on all devices of the mesh.
 
         Args:
             number: number of this call.
-            tensors: arrays of this process: rows of its replicas together, or whole.
-            values: values of the variables on the devices, by name; those of `writes` are used up.
+            tensors: arrays (NumPy) of this process: rows of its replicas together, or whole.
 
         Returns:
-            The results, in the structure that the function returns, as numpy arrays with an axis of this process's replicas
-            before their own; and the new values of the variables.
+            The results, in the structure that the function returns, as NumPy arrays with an axis of this process's replicas before
+            their own.
         """
-        with jax.enable_x64(True):
-            arrays = [
-                _split_rows(tensor, self.mesh) if split else put_whole(tensor, self.mesh)
-                for tensor, split in zip(tensors, self._splits, strict=True)
-            ]
-            read = {name: values[name] for name in self._read}
-            written = {name: values[name] for name in self._updates}
-            results, updates = self._run(np.int64(number), arrays, read, written)
-            if self.mesh.devices.flat[0].platform == "cpu":
-                # Several executions in flight can wait for each other's threads in a collective.
-                jax.block_until_ready((results, updates))
-            return jax.tree.unflatten(self._results, map(_local_values, results)), updates
+        state, layout = self._state, self._layout
+        split = tuple(self._stack(tensors[place]) for place in self._order if self._splits[place])
+        whole = tuple(tensors[place] for place in self._order if not self._splits[place])
+        written, _, results = self._call(
+            state.arrays(layout.written), state.arrays(layout.read), (), split, (*whole, np.int64(number))
+        )
+        state.replace(layout.written, written)
+        wait(state.mesh, (written, results))
+        return jax.tree.unflatten(self._results, [np.stack(local_parts(item)) for item in results])
 
-
-def put_whole(value: Any, mesh: Mesh) -> jax.Array:
-    """Return an array with the same value on all devices of a mesh."""
-    value = np.asarray(value)
-    return jax.make_array_from_callback(value.shape, NamedSharding(mesh, WHOLE), lambda index: value[index])
-
-
-def _split_rows(value: np.ndarray, mesh: Mesh) -> jax.Array:
-    return jax.make_array_from_process_local_data(NamedSharding(mesh, SPLIT), value)
-
-
-def _local_values(array: jax.Array) -> np.ndarray:
-    shards = sorted(array.addressable_shards, key=lambda shard: shard.index[0].start or 0)
-    return np.concatenate([np.asarray(shard.data) for shard in shards])
-
-
-def _of_first_replica(value: Any, replica: Any) -> Any:
-    """Return the first replica's value of a variable, which the others may compute differently."""
-    number = value.astype(np.int32) if value.dtype == bool else value
-    return lax.psum(jax.numpy.where(replica == 0, number, jax.numpy.zeros_like(number)), AXIS).astype(value.dtype)
+    def _stack(self, rows: Any) -> jax.Array:
+        """Return an array [1, replicas, rows, ...] from the rows of this process's replicas."""
+        mesh = self._state.mesh
+        own = local_devices(mesh)
+        first = list(mesh.devices.flat).index(own[0])
+        # A copy: the caller may write to its rows while they are transferred.
+        parts = np.array(rows).reshape(1, len(own), -1, *rows.shape[1:])
+        shape = (1, mesh.size, *parts.shape[2:])
+        sharding = NamedSharding(mesh, PartitionSpec(None, AXIS))
+        return global_array(shape, parts.dtype, sharding, 1, lambda begin, end: parts[:, begin - first : end - first])

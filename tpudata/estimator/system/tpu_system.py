@@ -18,6 +18,7 @@ from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.topology import Topology, cluster_topology, tpu_topology
 
 if TYPE_CHECKING:
+    from tpudata.estimator.spmd.variables import DeviceVariables
     from tpudata.estimator.system.device_function import DeviceFunction
 
 _WHAT = "tpu_system"
@@ -52,8 +53,12 @@ def tpu_system(name: str | None = None, *, num_replicas: int | None = None, **pr
     system = TPUSystem(topology.devices, topology.peers)
     try:
         yield system
-    finally:
-        system.close()
+    except BaseException:
+        # A function that failed may have used up its variables' values.
+        with contextlib.suppress(RuntimeError):
+            system.close()
+        raise
+    system.close()
 
 
 class TPUSystem:
@@ -70,7 +75,9 @@ class TPUSystem:
         self.devices = tuple(devices)
         self.host = peers.index
         self.num_hosts = peers.count
-        self._variables: Any = None
+        # Variables that functions use, by name, and their values on all devices or on one.
+        self._variables: dict[str, Any] = {}
+        self._states: dict[Any, DeviceVariables] = {}
         self._functions: dict[Any, DeviceFunction] = {}
         self._calls = 0
         self._is_open = True
@@ -116,33 +123,26 @@ class TPUSystem:
             UsageError: an argument cannot be split or is of strings, or the system is closed.
         """
         import jax
-        from jax.sharding import Mesh
-
-        from tpudata.estimator.system.device_function import AXIS, DeviceFunction
-        from tpudata.estimator.system.device_variables import DeviceVariables
 
         if not self._is_open:
             raise UsageError(f"{_WHAT}: run() was called after the block ended. Call it inside of `with`.")
         devices = self.devices if device is None else (self._local_device(device),)
         tensors, splits = self._tensors(jax, args, False if device is not None else split)
         specs = tuple(self._spec(tensor, is_split) for tensor, is_split in zip(tensors, splits, strict=True))
-        structure = jax.tree.structure(args)
-        key = (function, structure, specs, splits, devices)
+        key = (function, jax.tree.structure(args), specs, splits, devices)
         with jax.enable_x64(True):
-            if key not in self._functions:
-                mesh = Mesh(np.array(devices), (AXIS,))
-                self._functions[key] = DeviceFunction(function, structure, specs, splits, mesh)
-            compiled = self._functions[key]
+            compiled = self._functions.get(key) or self._compile(*key)
             if device is not None and self.num_hosts > 1 and compiled.writes:
                 raise UsageError(
                     f"{_WHAT}: run(device={device}): the function assigns to {compiled.writes[0]!r}, whose value would differ "
                     "between processes (expected a function that only reads variables). Run it on all devices."
                 )
-            if self._variables is None:
-                self._variables = DeviceVariables()
-            values = self._variables.values(compiled.variables, compiled.mesh)
-            results, updates = compiled(self._calls, tensors, values)
-            self._variables.update(compiled.variables, updates)
+            others = [state for name, state in self._states.items() if name != devices]
+            for state in others:
+                state.to_host(compiled.variables)
+            results = compiled(self._calls, tensors)
+            for state in others:
+                state.changed_on_host(compiled.writes)
         self._calls += 1
         return results if device is None else jax.tree.map(lambda value: value[0], results)
 
@@ -151,14 +151,29 @@ class TPUSystem:
 
         From here to the next `run` they can be read, saved and assigned to; it takes them to the devices again.
         """
-        if self._variables is not None:
-            self._variables.sync()
+        for state in self._states.values():
+            state.to_host(self._variables)
+        for state in self._states.values():
+            state.changed_on_host(self._variables)
 
     def close(self) -> None:
         """Bring the values into the variables, and free the devices' memory; the end of the block does."""
         self.sync()
         self._functions.clear()
+        self._states.clear()
         self._is_open = False
+
+    def _compile(self, function: Any, structure: Any, specs: Any, splits: Any, devices: Any) -> "DeviceFunction":
+        from tpudata.estimator.spmd.mesh import make_mesh
+        from tpudata.estimator.spmd.variables import DeviceVariables
+        from tpudata.estimator.system.device_function import DeviceFunction
+
+        if devices not in self._states:
+            self._states[devices] = DeviceVariables(make_mesh(devices), self._variables)
+        compiled = DeviceFunction(function, structure, specs, splits, self._states[devices])
+        self._variables.update(compiled.variables)
+        self._functions[function, structure, specs, splits, devices] = compiled
+        return compiled
 
     def _local_device(self, number: int) -> Any:
         if not 0 <= number < len(self.local_devices):

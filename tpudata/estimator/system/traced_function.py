@@ -7,9 +7,9 @@ import jax
 import tensorflow as tf
 
 from tpudata.errors import UsageError
+from tpudata.estimator.graph.collectives import lower_collectives
 from tpudata.estimator.graph.library import define_functions
 from tpudata.estimator.graph.random_graph import draw_by_step
-from tpudata.estimator.tracing.collectives import lower_collectives
 from tpudata.estimator.tracing.replica_context import replica_context
 
 # Specs of the number of the replica and of the number of the call, which come before the function's tensors.
