@@ -110,7 +110,9 @@ class DrawRewriter:
         made = type(node)()
         made.CopyFrom(node)
         seeds = self._keras_seeds(node, kind, scope)
-        names = [node.op] if not kind.functions else [item.name for key in kind.functions for item in _called(node, key)]
+        names = (
+            [node.op] if not kind.functions else [item.name for key in kind.functions for item in _called(node, key)]
+        )
         is_drawing = any(self._draws(name, seeds) for name in names)
         for key in kind.functions:
             for item in _called(made, key):
@@ -149,7 +151,9 @@ class DrawRewriter:
         if kind is None:
             inner = [item.name for key in _function_attributes(node) for item in _called(node, key)]
             return scope.needs_inputs(node) or any(self._draws(name, frozenset()) for name in inner)
-        names = [node.op] if not kind.functions else [item.name for key in kind.functions for item in _called(node, key)]
+        names = (
+            [node.op] if not kind.functions else [item.name for key in kind.functions for item in _called(node, key)]
+        )
         return any(self._draws(name, self._keras_seeds(node, kind, scope)) for name in names)
 
     def _keras_seeds(self, node: Any, kind: _CallKind, scope: Scope) -> frozenset[int]:
