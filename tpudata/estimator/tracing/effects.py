@@ -13,8 +13,8 @@ from tpudata.estimator.graph.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES, keras_effects
 from tpudata.estimator.state.blueprint import Blueprint
 
-# Scope of operations that do not belong to the model, so that they take none of its names.
-OWN_SCOPE = "tpudata"
+# Scope of operations that do not belong to the model, so that they take none of its names; it may be entered again.
+OWN_SCOPE = "tpudata/"
 CREATE_WRITER = "CreateSummaryFileWriter"
 _WRITER_UPKEEP = (CREATE_WRITER, "FlushSummaryWriter")
 
@@ -36,7 +36,7 @@ def effects_of_training(blueprint: Blueprint, summary_writes: Iterable[Any] = ()
 def summary_writes(graph: Any) -> list[Any]:
     """Return the operations of a graph that write summaries of `tf.summary`, with the writer made in OWN_SCOPE."""
     made = [item for item in graph.get_operations() if item.type == "SummaryWriter"]
-    handles = [item.outputs[0] for item in made if item.name.startswith(f"{OWN_SCOPE}/")]
+    handles = [item.outputs[0] for item in made if item.name.startswith(OWN_SCOPE)]
     return [item for handle in handles for item in handle.consumers() if item.type not in _WRITER_UPKEEP]
 
 
