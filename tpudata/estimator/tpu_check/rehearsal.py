@@ -20,7 +20,6 @@ from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.topology import Topology
-from tpudata.estimator.devices.tpu_system import has_remote_hosts
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.loops.runtime import Runtime
@@ -93,8 +92,6 @@ class _Rehearsal:
         except (TypeError, ValueError) as error:
             self._find("input_fn", str(error))
             return
-        if has_remote_hosts(self._runtime.config):
-            check_python(dataset, self._find)
         specs = check_input(dataset.element_spec, deployment, self._runtime.user_model.batch_axis, self._find)
         blueprint = self._trace(specs)
         if blueprint is None:

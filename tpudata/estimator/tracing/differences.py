@@ -8,6 +8,7 @@ import tensorflow as tf
 from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.graph.collectives import is_sum_over_all
 from tpudata.estimator.graph.graph_walk import is_effect
+from tpudata.estimator.graph.library import called_functions, functions_with
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
 from tpudata.estimator.tracing.optimizer import APPLIED
 
@@ -121,20 +122,9 @@ def _handle(blueprint: Blueprint, info: VariableInfo) -> Any:
 def _draws(graph: Any) -> set[str]:
     """Return the names of operations that draw random values, themselves or in a function that they call."""
     graph_def = graph.as_graph_def()
-    functions = {function.signature.name: function.node_def for function in graph_def.library.function}
-    drawing: set[str] = set()
-
-    def draws(node: Any) -> bool:
-        # All stateful random operations have a second seed.
-        return "seed2" in node.attr or not drawing.isdisjoint(_called_functions(node))
-
-    size = -1
-    while len(drawing) > size:
-        size = len(drawing)
-        drawing.update(name for name, nodes in functions.items() if any(map(draws, nodes)))
-    return {node.name for node in graph_def.node if draws(node)}
+    drawing = functions_with(graph_def, _is_draw)
+    return {node.name for node in graph_def.node if _is_draw(node) or not drawing.isdisjoint(called_functions(node))}
 
 
-def _called_functions(node: Any) -> set[str]:
-    values = node.attr.values()
-    return {value.func.name for value in values} | {item.name for value in values for item in value.list.func}
+def _is_draw(node: Any) -> bool:
+    return "seed2" in node.attr  # All stateful random operations have it.

@@ -67,7 +67,7 @@ def truncated_normal(shape: Any, dtype: Any, key: Any, counter: Any) -> Any:
     candidates = tf.reshape(candidates, [-1, _CANDIDATES])
     is_kept = tf.abs(candidates) < _TRUNCATED_AT
     rank = tf.cumsum(tf.cast(is_kept, tf.int32), axis=1, exclusive=True)
-    is_drawn = is_kept[:, :, None] & (rank[:, :, None] == tf.range(in_group))
+    is_drawn = is_kept[:, :, None] & tf.equal(rank[:, :, None], tf.range(in_group))
     drawn = tf.reduce_sum(tf.where(is_drawn, candidates[:, :, None], tf.zeros([], candidates.dtype)), axis=1)
     return tf.cast(tf.reshape(tf.reshape(drawn, [-1])[:size], shape), dtype)
 
@@ -79,8 +79,12 @@ def parameterized_truncated_normal(
 
     Args:
         shape: shape of the result; its first dimension is that of the parameters.
-        mean, deviation, low, high: scalars, or a value for each row.
-        key, counter: the generator.
+        mean: scalar, or a value for each row, like the three that follow.
+        deviation: standard deviation of the distribution that is cut.
+        low: least value.
+        high: upper bound.
+        key: key of the generator.
+        counter: counter of the generator.
     """
     rows = tf.concat([[-1], tf.ones_like(shape[1:])], 0)
     mean, deviation, low, high = (tf.reshape(item, rows) for item in (mean, deviation, low, high))
@@ -100,7 +104,8 @@ def categorical(logits: Any, samples: Any, dtype: Any, key: Any, counter: Any) -
         logits: shape [rows, classes].
         samples: number of draws for each row.
         dtype: type of the result.
-        key, counter: the generator.
+        key: key of the generator.
+        counter: counter of the generator.
     """
     logits = tf.cast(logits, tf.float64)
     is_finite = tf.math.is_finite(logits)
@@ -117,9 +122,10 @@ def shuffle(value: Any, key: Any, counter: Any) -> Any:
     words = tf.cast(next_words(tf.stack([size]), key, counter), tf.int64)
 
     def swap(row: Any, order: Any) -> tuple[Any, Any]:
-        other = row + tf.cast(words[row] % tf.cast(size - row, tf.int64), tf.int32)
-        places, rows = tf.stack([row, other]), tf.stack([order[other], order[row]])
-        return row + 1, tf.tensor_scatter_nd_update(order, places[:, None], rows)
+        # A gather: TensorFlow takes the bounds of slices for constants, and would compile a program for each draw.
+        other = row + tf.cast(tf.gather(words, row) % tf.cast(size - row, tf.int64), tf.int32)
+        rows = tf.gather(order, tf.stack([other, row]))
+        return row + 1, tf.tensor_scatter_nd_update(order, tf.stack([[row], [other]]), rows)
 
     _, order = tf.while_loop(lambda row, _: row < size - 1, swap, [tf.constant(0), tf.range(size)])
     return tf.gather(value, order)

@@ -217,4 +217,4 @@ def _is_threefry(node: Any) -> bool:
     """Return whether a node is a constant that names another generator than Philox; on CPUs, automatic choice is Philox."""
     if node is None or node.op != "Const":
         return False
-    return int(tf.make_ndarray(node.attr["value"].tensor)) == tf.random.Algorithm.THREEFRY.value
+    return bool(tf.make_ndarray(node.attr["value"].tensor) == tf.random.Algorithm.THREEFRY.value)

@@ -47,7 +47,7 @@ _STATEFUL: dict[str, _Draw] = {
     "ParameterizedTruncatedNormal": lambda inputs, _, *keys: distributions.parameterized_truncated_normal(
         *inputs, *keys
     ),
-    "Multinomial": lambda inputs, dtype, *keys: distributions.categorical(*inputs, dtype, *keys),
+    "Multinomial": lambda inputs, dtype, *keys: distributions.categorical(inputs[0], inputs[1], dtype, *keys),
     "RandomShuffle": lambda inputs, _, *keys: distributions.shuffle(*inputs, *keys),
 }
 # Stateless ones, whose last inputs are a key, a counter and an algorithm. XLA draws other numbers than the CPU kernels, or none.
@@ -72,7 +72,8 @@ def stateful_draw(kind: str, inputs: tuple[Any, ...], result: Any, is_by_step: b
 
     Args:
         kind: type of the operation.
-        inputs, result: types of the operation's inputs and result.
+        inputs: types of the operation's inputs.
+        result: type of its result.
         is_by_step: whether the position is the number of steps done (int64), so that the operation draws as if it had run once in
             each; otherwise it is a uint64 that is another one for each run of the operation.
     """

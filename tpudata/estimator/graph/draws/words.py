@@ -25,7 +25,8 @@ def next_words(shape: Any, key: Any, counter: Any, dtype: Any = tf.uint32) -> An
 
     Args:
         shape: shape of the result, a vector.
-        key, counter: the generator.
+        key: key of the generator.
+        counter: counter of the generator.
         dtype: uint32, or uint64 for pairs of words, the low one first.
     """
     return tf.raw_ops.StatelessRandomUniformFullIntV2(
@@ -38,7 +39,8 @@ def words_at(skipped: Any, key: Any, counter: Any) -> list[Any]:
 
     Args:
         skipped: number of counters to skip, uint64 of any shape.
-        key, counter: the generator.
+        key: key of the generator.
+        counter: counter of the generator.
     """
     low = counter[0] + skipped
     carry = tf.cast(low < skipped, tf.uint64)
