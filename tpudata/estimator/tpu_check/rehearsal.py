@@ -1,8 +1,8 @@
 """A rehearsal for a TPU: trace a mode's step, compile it with XLA on this machine, and list what a TPU would reject.
 
-    input_fn -> its elements -> the scratch graph of model_fn -> its operations, one by one -> XLA
+    input_fn -> its elements -> the scratch graph of model_fn -> its operations, one by one -> XLA -> libtpu
 
-Every stage adds to one list and repairs the problem for the next stage: a batch size is rounded up, an operation that XLA lacks is
+With a slice, the TPU's own compiler continues from what XLA has lowered. Every stage adds to one list and repairs the problem for the next stage: a batch size is rounded up, an operation that XLA lacks is
 cut out of the graph, and so on. Nothing is run: no data is read, and no variable gets a value of the model.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_ops
 
+from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import ModelFnError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
@@ -25,11 +26,14 @@ from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.blueprint import Blueprint, discover
-from tpudata.estimator.tpu_check.compilation import compile_step
+from tpudata.estimator.tpu_check.compilation import StepParts, compile_step, fits_this_machine
+from tpudata.estimator.tpu_check.costs.step_cost import StepCost
 from tpudata.estimator.tpu_check.input import check_input, check_python
 from tpudata.estimator.tpu_check.memory import check_memory
 from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations
 from tpudata.estimator.tpu_check.result import Rehearsal
+from tpudata.estimator.tpu_check.topologies import TPUSlice
+from tpudata.estimator.tpu_check.tpu_compiler import missing_compiler
 from tpudata.estimator.tpu_check.variables import check_variables
 from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, effects_of_training, summary_writes
 from tpudata.estimator.tracing.metrics import metric_updates
@@ -47,27 +51,46 @@ class _Cores:
     num_replicas_in_sync: int
 
 
-def rehearse(runtime: Runtime, input_fns: Mapping[str, Any]) -> Rehearsal:
-    """Rehearse the modes of `input_fns`; see `TPUEstimator.rehearse`."""
-    cores = runtime.config.tpu_config.num_shards or CORES
+def rehearse(
+    runtime: Runtime, input_fns: Mapping[str, Any], tpu: TPUSlice | None = None, effort: str = "quick"
+) -> Rehearsal:
+    """Rehearse the modes of `input_fns`; see `check_tpu_compatibility`."""
+    cores = _count_cores(runtime, tpu)
     findings: list[Finding] = []
     metrics: tuple[str, ...] = ()
+    costs: tuple[StepCost, ...] = ()
     for mode, input_fn in input_fns.items():
         if mode not in MODES:
             raise ValueError(f"rehearse: a mode must be one of {', '.join(MODES)}, got {mode!r}.")
-        found = _Rehearsal(runtime, mode, cores)
+        found = _Rehearsal(runtime, mode, cores, tpu, effort)
         found.rehearse(input_fn)
         findings += dict.fromkeys(found.findings)
         metrics += tuple(found.metrics)
-    return Rehearsal(tuple(findings), metrics)
+        costs += tuple(found.costs)
+    return Rehearsal(tuple(findings), metrics, costs)
+
+
+def _count_cores(runtime: Runtime, tpu: TPUSlice | None) -> int:
+    shards = runtime.config.tpu_config.num_shards
+    if tpu is None:
+        return shards or CORES
+    if shards not in (None, tpu.replicas):
+        raise UsageError(
+            f"tpu={tpu.name!r}: it has {tpu.replicas} devices (got TPUConfig(num_shards={shards}), expected {tpu.replicas} or None). "
+            "Omit num_shards."
+        )
+    return tpu.replicas
 
 
 class _Rehearsal:
     """Rehearsal of one mode."""
 
-    def __init__(self, runtime: Runtime, mode: str, cores: int) -> None:
+    def __init__(self, runtime: Runtime, mode: str, cores: int, tpu: TPUSlice | None, effort: str) -> None:
         self.findings: list[Finding] = []
         self.metrics: list[str] = []
+        self.costs: list[StepCost] = []
+        self._tpu = tpu
+        self._effort = effort
         self._mode = mode
         self._cores = cores
         user_model = runtime.user_model
@@ -111,9 +134,37 @@ class _Rehearsal:
             self._check_host_function(blueprint, "host_call")
         graph = Graph(blueprint, self._roots(blueprint, spec))
         lacking = check_operations(graph, self._find)
-        check_memory(graph, specs, self._find)
-        if check_variables(blueprint, self._find) and all(item.shape.is_fully_defined() for item in _flat(specs)):
-            compile_step(graph, lacking, self._find)
+        check_memory(graph, specs, self._tpu, self._find)
+        if (
+            check_variables(blueprint, self._find)
+            and all(item.shape.is_fully_defined() for item in _flat(specs))
+            and fits_this_machine(graph)
+        ):
+            self._compile(graph, lacking)
+
+    def _compile(self, graph: Graph, lacking: set[Any]) -> None:
+        """Compile the step by XLA on this machine or, for a slice, by the TPU's compiler."""
+        missing = "" if self._tpu is None else missing_compiler()
+        if missing:
+            what = f"the step is not compiled for it: {missing.rstrip('.')}"
+            self._find(f"tpu={self._tpu.name!r}" if self._tpu else "", what, is_rejected=False)
+        parts = StepParts(graph)
+        if self._tpu is None or missing:
+            compile_step(parts, lacking, self._find, "optimized_hlo")
+            return
+        part = compile_step(parts, lacking, self._find, "stablehlo")
+        if part is None:
+            return
+        from tpudata.estimator.tpu_check.tpu_step import TPUCompilation  # It imports jax.
+
+        steps = self._runtime.config.tpu_config.iterations_per_loop if self._mode == ModeKeys.TRAIN else 1
+        found = TPUCompilation(self._tpu, self._effort, steps).compile(parts, part, self._find)
+        if found is not None:
+            loop, compiled = found
+            size = self._runtime.user_model.batch_sizes[self._mode]
+            self.costs.append(
+                StepCost(self._mode, self._tpu, self._effort, size or 0, loop.steps, loop.batch_bytes, compiled)
+            )
 
     def _trace(self, specs: tuple[Any, Any]) -> Blueprint | None:
         mode, seed = self._mode, self._runtime.config.tf_random_seed

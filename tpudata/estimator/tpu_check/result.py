@@ -10,6 +10,7 @@ import numpy as np
 from tpudata.estimator.api.errors import RehearsalError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.tpu_check.costs.step_cost import StepCost
 
 _log = logging.getLogger("tpudata")
 
@@ -21,10 +22,24 @@ class Rehearsal:
     Attributes:
         findings: what a TPU would reject or run slowly.
         metrics: names of the metrics of the evaluation.
+        costs: costs of the steps that were compiled for a slice.
     """
 
     findings: tuple[Finding, ...]
     metrics: tuple[str, ...]
+    costs: tuple[StepCost, ...] = ()
+
+
+class Findings(list[Finding]):
+    """List of findings, with the costs of the steps.
+
+    Attributes:
+        costs: a `StepCost` for each mode that was compiled for a slice.
+    """
+
+    def __init__(self, found: Rehearsal) -> None:
+        super().__init__(found.findings)
+        self.costs = found.costs
 
 
 def require_none_rejected(findings: Sequence[Finding], modes: Sequence[str]) -> None:
