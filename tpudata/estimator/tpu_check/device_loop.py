@@ -74,9 +74,7 @@ def export_loop(program: ReplicaProgram, replicas: int, iterations: int) -> Devi
     ]
     donated = tuple(range(1 + count, len(specs)))
     with jax.enable_x64(True):
-        mapped = jax.shard_map(
-            loop, mesh=mesh, in_specs=specs, out_specs=(replicated, per_replica), check_vma=False
-        )
+        mapped = jax.shard_map(loop, mesh=mesh, in_specs=specs, out_specs=(replicated, per_replica), check_vma=False)
         exported = export.export(jax.jit(mapped, donate_argnums=donated), platforms=["tpu"])(
             *(
                 jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))

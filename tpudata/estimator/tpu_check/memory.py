@@ -63,8 +63,10 @@ def _made(graph: Graph) -> Iterator[Any]:
 
 
 def size_text(size: float) -> str:
-    """Return a size in GiB or MiB."""
-    return f"{size / GIB:.2f} GiB" if size >= GIB else f"{size / 2**20:.1f} MiB"
+    """Return a size in GiB, MiB or KiB."""
+    if size >= GIB:
+        return f"{size / GIB:.2f} GiB"
+    return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
 
 
 def byte_size(item: Any) -> int:

@@ -160,7 +160,5 @@ def find_slice(name: str, where: str) -> TPUSlice:
     if count not in sizes:
         nearest = min(sizes, key=lambda size: abs(size - count))
         known = ", ".join(f"{chip.name}-{size}" for size in sizes)
-        raise UsageError(
-            f"{where}: there is no TPU {name!r} (expected {known}). Did you mean '{chip.name}-{nearest}'?"
-        )
+        raise UsageError(f"{where}: there is no TPU {name!r} (expected {known}). Did you mean '{chip.name}-{nearest}'?")
     return TPUSlice(f"{chip.name}-{count}", chip, count // chip.cores)
