@@ -13,8 +13,8 @@ from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.config.arguments import check_plain_config, copied_params, found_model_dir, require_v2_behaviour
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.session_config import apply_session_config
-from tpudata.estimator.devices.cluster import cluster_topology, is_in_cluster
-from tpudata.estimator.devices.topology import local_topology
+from tpudata.estimator.devices.processes import is_in_cluster
+from tpudata.estimator.devices.topology import cluster_topology, local_topology
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
 from tpudata.estimator.loops.runtime import Runtime, Runtimes
@@ -69,7 +69,7 @@ class Estimator(BaseEstimator):
             dict.fromkeys(MODES),
             is_plain=True,
         )
-        runtime = Runtime(user_model, lambda: topology, warm_start, topology.peers)
+        runtime = Runtime(user_model, lambda: topology, warm_start)
         on_host = functools.partial(local_topology, None)
         super().__init__(
             Runtimes(runtime, predicting=None if topology.peers.count == 1 else runtime.elsewhere(on_host))

@@ -18,10 +18,8 @@ from tpudata.estimator.config.arguments import (
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.config.tpu_config import TPUConfig
-from tpudata.estimator.devices.cluster import cluster_topology, is_in_cluster
-from tpudata.estimator.devices.peers import Peers
-from tpudata.estimator.devices.topology import local_topology
-from tpudata.estimator.devices.tpu_system import tpu_topology
+from tpudata.estimator.devices.processes import is_in_cluster
+from tpudata.estimator.devices.topology import cluster_topology, local_topology, tpu_topology
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
 from tpudata.estimator.loops.runtime import Runtime, Runtimes
@@ -139,7 +137,7 @@ class TPUEstimator(BaseEstimator):
         own_params = checked_params(params)
         folder = found_model_dir(model_dir, config)
         apply_session_config(config.session_config)
-        # Logical devices must be made before TensorFlow starts; a TPU is connected at the first call that needs it.
+        # CPU devices must be made before jax starts; a TPU is connected at the first call that needs it.
         if use_tpu:
             local = None
         elif is_in_cluster(config) and not rehearse:
@@ -154,12 +152,11 @@ class TPUEstimator(BaseEstimator):
             sizes,
             checked_batch_axis(batch_axis, config.tpu_config),
         )
-        peers = Peers() if local is None else local.peers
-        runtime = Runtime(user_model, lambda: local or tpu_topology(config), warm_start, peers)
+        runtime = Runtime(user_model, lambda: local or tpu_topology(config), warm_start)
         on_host = functools.partial(local_topology, None)
         runtimes = Runtimes(
             runtime,
-            predicting=None if peers.count == 1 else runtime.elsewhere(on_host),
+            predicting=None if local is None or local.peers.count == 1 else runtime.elsewhere(on_host),
             evaluating=None if eval_on_tpu else runtime.elsewhere(on_host),
         )
         super().__init__(runtimes, rehearses=rehearse)

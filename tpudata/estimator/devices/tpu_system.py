@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from tpudata.estimator.api.errors import TPUConnectionError
 from tpudata.estimator.config.run_config import RunConfig
-from tpudata.estimator.devices.topology import Topology, tpu_hosts
 
 _log = logging.getLogger("tpudata")
 _T = TypeVar("_T")
@@ -59,18 +58,6 @@ def tpu_system(
             with _connecting:
                 _connected.pop(resolver.master(), None)
             tf.tpu.experimental.shutdown_tpu_system(resolver)
-
-
-def tpu_topology(config: RunConfig) -> Topology:
-    """Connect to the TPU that a RunConfig names.
-
-    Raises:
-        TPUConnectionError: nothing answered.
-    """
-    resolver = config.cluster or find_tpu(config.master or config.tpu_name, config.zone, config.project, TIMEOUT)
-    strategy, _ = connect(resolver, TIMEOUT)
-    hosts = tpu_hosts(strategy)
-    return Topology(strategy, num_hosts=len(hosts), is_tpu=True, host_devices=hosts)
 
 
 def has_remote_hosts(config: RunConfig) -> bool:

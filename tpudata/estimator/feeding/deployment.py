@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import BatchSizeError
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig
@@ -162,14 +161,6 @@ class Deployment:
             raise ValueError(
                 "TPUConfig(per_host_input_for_training=SLICED) is for evaluation and prediction. Use PER_HOST_V1 or PER_HOST_V2, "
                 "and eval_training_input_configuration=SLICED."
-            )
-        hosts = len(self.topology.host_devices)
-        if hosts > 1 and self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED):
-            sliced_alone = self.config.eval_training_input_configuration is self.pipeline
-            name = "eval_training_input_configuration" if sliced_alone else "per_host_input_for_training"
-            raise UsageError(
-                f"TPUConfig({name}={self.pipeline.name}): one host would read and send the batches of all {hosts} (got "
-                f"{self.pipeline.name}, expected PER_HOST_V1, PER_HOST_V2 or PER_SHARD_V1). Use PER_HOST_V1."
             )
 
     @property

@@ -6,7 +6,7 @@ numbers, so that training resumed at step n draws as an uninterrupted one. This 
 inside loops, conditions and functions of model_fn are not changed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -23,7 +23,7 @@ _STATELESS_TYPES = {
 }
 
 
-def draw_by_step(graph_def: Any, step: str) -> Any:
+def draw_by_step(graph_def: Any, step: str, replica: str | None = None) -> Any:
     """Return a graph in which seeded random operations draw as if they had run once in each step so far.
 
     Args:
@@ -37,21 +37,6 @@ def draw_by_step(graph_def: Any, step: str) -> Any:
         is_seeded = node.op in _STATELESS_TYPES and (node.attr["seed"].i or node.attr["seed2"].i)
         # In the same position: nodes are imported in this order, which is also the order of effects.
         result.node.extend(_stateless(node, step) if is_seeded else [node])
-    return result
-
-
-def with_seeds_moved(graph_def: Any, replicas: Mapping[str, int]) -> Any:
-    """Return a graph in which the seeded random operations of each replica have different seeds.
-
-    Args:
-        graph_def: the `GraphDef`.
-        replicas: number of the replica by name of a node.
-    """
-    result = type(graph_def)()
-    result.CopyFrom(graph_def)
-    for node in result.node:
-        if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
-            node.attr["seed2"].i += replicas.get(node.name, 0) * _SEED_STEP
     return result
 
 

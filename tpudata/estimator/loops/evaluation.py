@@ -62,11 +62,9 @@ def evaluate(
             total += float(batch_loss)
             weight += float(batch_weight)
             batches += 1
-            monitor.after_run({name: fetched[name].numpy() for name in tensor_names(asked)})
+            monitor.after_run({name: np.asarray(fetched[name]) for name in tensor_names(asked)})
             if step.ignores_weights:
-                _warn_of_padding(
-                    step, np.concatenate([part.numpy() for part in step.replicas.parts(features["weights"])])
-                )
+                _warn_of_padding(step, step.rows(features["weights"]))
     if not weight and not monitor.should_stop:
         rows = "has only rows of weight 0" if batches else "has no batch"
         _log.warning("evaluate: the input %s, so that the loss is 0 and metrics are of no rows. Check input_fn.", rows)

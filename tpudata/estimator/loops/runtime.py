@@ -2,9 +2,10 @@
 
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from tpudata.errors import UsageError
 from tpudata.estimator.api.mode_keys import ModeKeys
@@ -19,12 +20,15 @@ from tpudata.estimator.feeding.user_model import UserModel
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.state.warm_start import WarmStartSettings
 from tpudata.estimator.steps.eval_step import EvalStep
+from tpudata.estimator.steps.plain_train_step import PlainTrainStep
 from tpudata.estimator.steps.predict_step import PredictStep
 from tpudata.estimator.steps.train_step import TrainStep
 from tpudata.estimator.tracing.traced_model import trace_model
 
-_STEPS: Mapping[str, type[TrainStep] | type[EvalStep] | type[PredictStep]] = {
-    ModeKeys.TRAIN: TrainStep,
+_SEED_BYTES = 3
+_StepKind: TypeAlias = type[TrainStep] | type[EvalStep] | type[PredictStep]
+_PLAIN_STEPS: Mapping[str, _StepKind] = {
+    ModeKeys.TRAIN: PlainTrainStep,
     ModeKeys.EVAL: EvalStep,
     ModeKeys.PREDICT: PredictStep,
 }
@@ -35,7 +39,6 @@ class Runtime:
 
     Attributes:
         user_model: functions and parameters of the user.
-        peers: the processes that train together.
         in_use: lock that training or an evaluation holds while it uses the steps and the variables.
         trains: whether training holds it, so that running predictions may not use the variables.
         lock: lock that is held while a step is compiled, and while the variables are loaded for a batch and the batch runs.
@@ -44,7 +47,6 @@ class Runtime:
         user_model: as the attribute.
         find_topology: function that returns the topology, and may connect to it; called at the first use.
         warm_start: source of initial values, or None.
-        peers: as the attribute; None for this process alone.
     """
 
     def __init__(
@@ -52,10 +54,8 @@ class Runtime:
         user_model: UserModel,
         find_topology: Callable[[], Topology],
         warm_start: WarmStartSettings | None = None,
-        peers: Peers | None = None,
     ) -> None:
         self.user_model = user_model
-        self.peers = Peers() if peers is None else peers
         self.in_use = threading.Lock()
         self.trains = False
         self.lock = threading.RLock()
@@ -78,6 +78,19 @@ class Runtime:
         """Devices on which the steps run."""
         return self._find_topology()
 
+    @property
+    def peers(self) -> Peers:
+        """The processes that train together."""
+        return self.topology.peers
+
+    @functools.cached_property
+    def seed(self) -> int | None:
+        """Seed of initial values and random operations. On several devices there always is one, the chief's."""
+        seed = self.config.tf_random_seed
+        if seed is None and self.topology.devices:
+            seed = self.peers.chiefs(int.from_bytes(os.urandom(_SEED_BYTES), "little"))
+        return seed
+
     @functools.cached_property
     def store(self) -> VariableStore:
         """The variables that the modes share."""
@@ -89,7 +102,7 @@ class Runtime:
 
     def another(self) -> "Runtime":
         """Return a runtime of the same model on the same devices, with separate steps and variables."""
-        return Runtime(self.user_model, lambda: self.topology, self._warm_start, self.peers)
+        return Runtime(self.user_model, lambda: self.topology, self._warm_start)
 
     def deployment(self, mode: str) -> Deployment:
         """Return the deployment that describes how `mode` is fed."""
@@ -123,10 +136,21 @@ class Runtime:
             del mode
             return self.user_model.call_model(features, labels, deployment)
 
+        topology = self.topology
         writes = mode == ModeKeys.TRAIN and self.peers.is_chief
-        traced = trace_model(call_model, mode, specs, self.config.tf_random_seed, self.model_dir if writes else None)
+        replicas = topology.num_replicas if topology.devices else None
+        traced = trace_model(call_model, mode, specs, self.seed, self.model_dir if writes else None, replicas)
         broadcast = deployment.pipeline is InputPipelineConfig.BROADCAST
-        return _STEPS[mode](traced, self.topology, self.store, broadcast=broadcast)
+        steps = _device_steps() if topology.devices else _PLAIN_STEPS
+        return steps[mode](traced, topology, self.store, broadcast=broadcast)
+
+
+def _device_steps() -> Mapping[str, _StepKind]:
+    """Return the kinds of steps for several devices; only they need jax."""
+    from tpudata.estimator.spmd.steps import DeviceEvalStep, DevicePredictStep
+    from tpudata.estimator.spmd.train_step import DeviceTrainStep
+
+    return {ModeKeys.TRAIN: DeviceTrainStep, ModeKeys.EVAL: DeviceEvalStep, ModeKeys.PREDICT: DevicePredictStep}
 
 
 class Runtimes:

@@ -57,7 +57,8 @@ def export_module(serialized: bytes) -> ExportedModule:
     require_version()
     with mlir.make_ir_context():
         module = ir.Module.parse(serialized)
-        (main,) = (item for item in module.body.operations if item.name.value == "main")
+        operations: list[Any] = list(module.body.operations)
+        (main,) = (item for item in operations if item.name.value == "main")
         arguments, results = (tuple(map(_struct, types)) for types in (main.type.inputs, main.type.results))
         updates = _updates(module)
         _rewrite(module)

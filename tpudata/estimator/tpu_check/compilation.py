@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.findings import Find
-from tpudata.estimator.fetching.replay import Replay, handles_on_replica
+from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.graph.graph_walk import reached
 from tpudata.estimator.tpu_check.memory import GIB, byte_size
 from tpudata.estimator.tpu_check.operations import Graph, is_known, place_of

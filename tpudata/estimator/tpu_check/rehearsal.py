@@ -35,9 +35,10 @@ from tpudata.estimator.tpu_check.result import Rehearsal
 from tpudata.estimator.tpu_check.topologies import TPUSlice
 from tpudata.estimator.tpu_check.tpu_compiler import missing_compiler
 from tpudata.estimator.tpu_check.variables import check_variables
-from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, effects_of_training, summary_writes
+from tpudata.estimator.tracing.differences import require_cross_shard
+from tpudata.estimator.tracing.effects import OWN_SCOPE, effects_of_training, summary_writes
 from tpudata.estimator.tracing.metrics import metric_updates
-from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS, require_cross_shard
+from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
 from tpudata.estimator.tracing.replica_values import joined_shape
 from tpudata.estimator.tracing.traced_model import build_spec
 
@@ -95,7 +96,7 @@ class _Rehearsal:
         self._cores = cores
         user_model = runtime.user_model
         size = user_model.batch_sizes[mode]
-        topology = Topology(_Cores(cores), is_tpu=True)
+        topology = Topology(cores, is_tpu=True)
         try:
             check_batch_size(mode, topology, runtime.config.tpu_config, size)
         except ValueError as error:
@@ -191,7 +192,7 @@ class _Rehearsal:
         if self._mode != ModeKeys.TRAIN:
             yield
             return
-        with tf.name_scope(SUMMARY_SCOPE):
+        with tf.name_scope(OWN_SCOPE):
             writer = tf.summary.create_file_writer(self._runtime.model_dir)  # It is never opened.
             step = tf.constant(0, tf.int64)
         with writer.as_default(step=step):

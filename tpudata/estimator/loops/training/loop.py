@@ -31,7 +31,6 @@ from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.steps.train_step import TrainStep
 
 _log = logging.getLogger("tpudata")
-_STEPS_OF_A_CHECK = 100
 
 
 def train(
@@ -111,9 +110,8 @@ class _Training:
         self._is_step = parts.has_hooks and self._is_exact
         self._stops = False
         tpu = config.tpu_config
-        loop_steps = tpu.iterations_per_loop if tpu.loop_seconds is None else _STEPS_OF_A_CHECK
         # A hook may save at any step.
-        every = 1 if parts.checkpointing.by_hook else int(loop_steps)
+        every = 1 if parts.checkpointing.by_hook else tpu.steps_of_a_loop
         self._finite_check = FiniteCheck(step, runtime.model_dir, every, is_step=self._is_step)
         self._loop = LoopSize(TPUConfig(1) if self._is_step else tpu)
         self._profiler = Profiler(runtime.model_dir, config.profile_steps if self._peers.is_chief else None)
@@ -189,7 +187,7 @@ class _Training:
         parts.checkpointing.prepare()
         parts.monitor.begin()
         parts.loader.load(self._start)
-        self._train_step.local.reset()
+        self._train_step.reset_local()
         self.step = self._train_step.global_step
         self._progress = Progress(
             parts.events, parts.summaries, config, self._rows, self.step, every_step=self._is_exact
@@ -249,5 +247,5 @@ class _Training:
                 "global_step=tf.compat.v1.train.get_global_step() to the optimizer's minimize or apply_gradients."
             )
         self._finite_check.after_loop(self.step, losses, results)
-        fetched = {name: results.fetched[name].numpy() for name in wanted} if len(losses) else {}
+        fetched = {name: np.asarray(results.fetched[name]) for name in wanted} if len(losses) else {}
         return np.asarray(results.steps).tolist(), losses.tolist(), bool(results.has_data), fetched
