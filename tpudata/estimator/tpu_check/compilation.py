@@ -13,8 +13,10 @@ import tensorflow as tf
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.graph.graph_walk import reached
+from tpudata.estimator.steps.replica_step import replica_graph
 from tpudata.estimator.tpu_check.memory import GIB, byte_size
 from tpudata.estimator.tpu_check.operations import Graph, is_known, place_of
+from tpudata.estimator.tracing.traced_model import TracedModel
 
 _log = logging.getLogger("tpudata")
 _SCOPE = "model/"
@@ -36,16 +38,21 @@ class StepPart:
     """Part of a step that can be compiled.
 
     Attributes:
-        function: function of tensors, which reads and writes `variables` and returns a list of tensors.
+        function: function of the replica's number (int32 scalar), the tensors of its batch and those of cut operations. It reads
+            and writes `variables` and returns a list of tensors; in training the loss, if `is_whole`, and those of host_call.
         specs: specs of its arguments.
+        num_batch: number of tensors of the batch.
         variables: variables of zeros, by name.
+        writes: names of those that it may change.
         cut: operations that are not in it.
         is_whole: whether it is the whole step.
     """
 
     function: Callable[..., Any]
     specs: Sequence[Any]
+    num_batch: int
     variables: dict[str, Any]
+    writes: frozenset[str]
     cut: frozenset[Any]
     is_whole: bool
 
@@ -54,10 +61,12 @@ class StepParts:
     """Parts of a step, without operations that are rejected.
 
     Args:
-        graph: graph of the step, whose arguments have static shapes.
+        traced: the model, traced for replicas, with arguments of static shapes.
+        graph: graph of the step.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, traced: TracedModel, graph: Graph) -> None:
+        self.traced = traced
         self.graph = graph
         infos = graph.blueprint.variables
         tensors = {info.name: graph.blueprint.graph.get_tensor_by_name(info.initial) for info in infos}
@@ -106,16 +115,27 @@ class StepParts:
         *,
         is_whole: bool,
     ) -> StepPart:
-        replay = Replay(self.graph.blueprint, wanted, updates, cuts, waits_for=lambda item: item not in gone)
+        traced = self.traced
+        replay = Replay(
+            traced.blueprint,
+            wanted,
+            updates,
+            [traced.step, traced.replica, *cuts],
+            waits_for=lambda item: item not in gone,
+            rewrite=replica_graph(traced),
+        )
         numbers = [item for item in self._arguments if item.dtype != tf.string]
 
-        def step(*values: Any) -> Any:
+        def step(replica: Any, *values: Any) -> list[Any]:
             left = iter(values)
             given = [tf.constant(0) if item.dtype == tf.string else next(left) for item in self._arguments]
-            return replay((given,), handles_on_replica(self._variables), list(left))
+            # Draws follow the number of the step.
+            number = tf.cast(self._variables["global_step"].read_value(), tf.int64)
+            results: list[Any] = replay((given,), handles_of(self._variables), [number, replica, *left])
+            return results
 
-        specs = [tf.TensorSpec(item.shape, item.dtype) for item in [*numbers, *cuts]]
-        return StepPart(step, specs, self._variables, cut, is_whole)
+        specs = [tf.TensorSpec(item.shape, item.dtype) for item in [traced.replica, *numbers, *cuts]]
+        return StepPart(step, specs, len(numbers), self._variables, replay.writes, cut, is_whole)
 
 
 def fits_this_machine(graph: Graph) -> bool:

@@ -2,8 +2,9 @@
 
     input_fn -> its elements -> the scratch graph of model_fn -> its operations, one by one -> XLA -> libtpu
 
-With a slice, the TPU's own compiler continues from what XLA has lowered. Every stage adds to one list and repairs the problem for the next stage: a batch size is rounded up, an operation that XLA lacks is
-cut out of the graph, and so on. Nothing is run: no data is read, and no variable gets a value of the model.
+With a slice, libtpu continues from what XLA has lowered. Every stage adds to one list and repairs the problem for the next stage: a
+batch size is rounded up, an operation that XLA lacks is cut out of the graph, and so on. Nothing is run: no data is read, and no
+variable gets a value of the model.
 """
 
 import contextlib
@@ -39,17 +40,12 @@ from tpudata.estimator.tracing.differences import require_cross_shard
 from tpudata.estimator.tracing.effects import OWN_SCOPE, effects_of_training, summary_writes
 from tpudata.estimator.tracing.metrics import metric_updates
 from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
+from tpudata.estimator.tracing.replica_context import replica_context
 from tpudata.estimator.tracing.replica_values import joined_shape
-from tpudata.estimator.tracing.traced_model import build_spec
+from tpudata.estimator.tracing.traced_model import TracedModel, build_spec
 
 CORES = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class _Cores:
-    """Stand-in for the strategy of a TPU, as far as it is used before a step runs."""
-
-    num_replicas_in_sync: int
+_MOST_STEPS = 1000
 
 
 def rehearse(
@@ -77,7 +73,7 @@ def _count_cores(runtime: Runtime, tpu: TPUSlice | None) -> int:
         return shards or CORES
     if shards not in (None, tpu.replicas):
         raise UsageError(
-            f"tpu={tpu.name!r}: it has {tpu.replicas} devices (got TPUConfig(num_shards={shards}), expected {tpu.replicas} or None). "
+            f"tpu={tpu.name!r}: TPUConfig(num_shards={shards}) is for another TPU (got {shards}, expected {tpu.replicas} devices). "
             "Omit num_shards."
         )
     return tpu.replicas
@@ -119,10 +115,10 @@ class _Rehearsal:
         if has_remote_hosts(self._runtime.config):
             check_python(dataset, self._find)
         specs = check_input(dataset.element_spec, deployment, self._runtime.user_model.batch_axis, self._find)
-        blueprint = self._trace(specs)
-        if blueprint is None:
+        traced = self._trace(specs)
+        if traced is None:
             return
-        spec = blueprint.result
+        blueprint, spec = traced.blueprint, traced.spec
         if self._mode == ModeKeys.TRAIN:
             try:
                 require_cross_shard(blueprint)
@@ -141,15 +137,15 @@ class _Rehearsal:
             and all(item.shape.is_fully_defined() for item in _flat(specs))
             and fits_this_machine(graph)
         ):
-            self._compile(graph, lacking)
+            self._compile(traced, graph, lacking)
 
-    def _compile(self, graph: Graph, lacking: set[Any]) -> None:
+    def _compile(self, traced: TracedModel, graph: Graph, lacking: set[Any]) -> None:
         """Compile the step by XLA on this machine or, for a slice, by the TPU's compiler."""
         missing = "" if self._tpu is None else missing_compiler()
         if missing:
             what = f"the step is not compiled for it: {missing.rstrip('.')}"
             self._find(f"tpu={self._tpu.name!r}" if self._tpu else "", what, is_rejected=False)
-        parts = StepParts(graph)
+        parts = StepParts(traced, graph)
         if self._tpu is None or missing:
             compile_step(parts, lacking, self._find, "optimized_hlo")
             return
@@ -158,7 +154,9 @@ class _Rehearsal:
             return
         from tpudata.estimator.tpu_check.tpu_step import TPUCompilation  # It imports jax.
 
-        steps = self._runtime.config.tpu_config.iterations_per_loop if self._mode == ModeKeys.TRAIN else 1
+        config = self._runtime.config.tpu_config
+        # Loops of a time have as many steps as their batches have room for.
+        steps = _MOST_STEPS if config.loop_seconds is not None else int(config.iterations_per_loop)
         found = TPUCompilation(self._tpu, self._effort, steps).compile(parts, part, self._find)
         if found is not None:
             loop, compiled = found
@@ -167,8 +165,9 @@ class _Rehearsal:
                 StepCost(self._mode, self._tpu, self._effort, size or 0, loop.steps, loop.batch_bytes, compiled)
             )
 
-    def _trace(self, specs: tuple[Any, Any]) -> Blueprint | None:
+    def _trace(self, specs: tuple[Any, Any]) -> TracedModel | None:
         mode, seed = self._mode, self._runtime.config.tf_random_seed
+        numbers: list[Any] = []
 
         def call_model(features: Any, labels: Any, mode: str) -> Any:
             return self._runtime.user_model.call_model(features, labels, self._runtime.deployment(mode))
@@ -177,11 +176,14 @@ class _Rehearsal:
             graph = tf.compat.v1.get_default_graph()
             graph.add_to_collection(DENSE_GRADIENTS, True)
             _mark_for_xla(graph)
-            with self._summaries():
+            with tf.name_scope(OWN_SCOPE):
+                numbers[:] = tf.compat.v1.placeholder(tf.int64, []), tf.compat.v1.placeholder(tf.int32, [])
+            with replica_context(self._cores, numbers[1]), self._summaries():
                 return build_spec(call_model, mode, seed, features, labels)
 
         try:
-            return discover(build, specs, seed)
+            blueprint = discover(build, specs, seed)
+            return TracedModel(call_model, mode, specs, seed, None, self._cores, blueprint, *numbers)
         except Exception as error:  # Any error of model_fn would stop a run.
             self._find("model_fn", *_explained(error))
             return None

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpudata.console.tables import counted
-from tpudata.errors import TpudataError, UsageError, install_command
+from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator.tpu_check.topologies import TPUSlice
+from tpudata.installation import install_command
 
 if TYPE_CHECKING:
     from tpudata.estimator.tpu_check.device_loop import DeviceLoop  # It imports jax.

@@ -6,7 +6,6 @@ from typing import Any
 
 from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.api.findings import Find
-from tpudata.estimator.spmd.lowering import lower
 from tpudata.estimator.tpu_check.compilation import OTHER_OPERATIONS, StepPart, StepParts
 from tpudata.estimator.tpu_check.device_loop import DeviceLoop, export_loop
 from tpudata.estimator.tpu_check.memory import LESS, describe_largest, size_text
@@ -55,7 +54,7 @@ class TPUCompilation:
         """
         for _ in range(_MOST):
             try:
-                loop = self._export(part)
+                loop = export_loop(parts.traced, part, self.iterations)
                 compiled = self._compile(loop)
             except ModelFnValueError as error:
                 find("the step", str(error))
@@ -74,10 +73,6 @@ class TPUCompilation:
             else:
                 return (loop, compiled) if part.is_whole else None
         return None
-
-    def _export(self, part: StepPart) -> DeviceLoop:
-        program = lower(part.function, part.specs, part.variables)
-        return export_loop(program, self.tpu.replicas, self.iterations)
 
     def _compile(self, loop: DeviceLoop) -> CompiledLoop:
         return compile_for(self.tpu, loop, self.effort, self.time_limit)
@@ -102,19 +97,19 @@ class TPUCompilation:
     def _find_culprit(self, parts: StepParts, part: StepPart) -> Any:
         """Return the first operation without which the compiler accepts those before it; None if it cannot be found."""
         low, high = 0, len(parts.graph.operations)
-        if not self._rejects(parts.beginning(part, high)):
+        if not self._rejects(parts, parts.beginning(part, high)):
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            if self._rejects(parts.beginning(part, middle)):
+            if self._rejects(parts, parts.beginning(part, middle)):
                 high = middle
             else:
                 low = middle
         return parts.graph.operations[high - 1]
 
-    def _rejects(self, part: StepPart) -> bool:
+    def _rejects(self, parts: StepParts, part: StepPart) -> bool:
         try:
-            self._compile(self._export(part))
+            self._compile(export_loop(parts.traced, part, 1))
         except ModelFnValueError:
             return False
         except CompilerError as error:

@@ -198,8 +198,8 @@ def _add_devices(parser: FlagParser) -> None:
     parser.add_argument(
         "--tpu",
         metavar="NAME",
-        help="rehearsal: compile for this TPU, such as v5e-8, v4-8, v5p-16 or v6e-4, by its own compiler, and print the memory, the "
-        "least time of a step and the records a second to feed (default: for any, by this machine's compiler)",
+        help="rehearsal: compile for this TPU, such as v5e-8, v4-8, v5p-16 or v6e-4, by its own compiler, and print the memory, "
+        "the least time of a step and the records a second to feed (default: for any, by this machine's compiler)",
     )
     parser.add_argument(
         "--tpu-effort",
