@@ -7,9 +7,8 @@ batch size is rounded up, an operation that XLA lacks is cut out of the graph, a
 variable gets a value of the model.
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -37,7 +36,7 @@ from tpudata.estimator.tpu_check.topologies import TPUSlice
 from tpudata.estimator.tpu_check.tpu_compiler import missing_compiler
 from tpudata.estimator.tpu_check.variables import check_variables
 from tpudata.estimator.tracing.differences import require_cross_shard
-from tpudata.estimator.tracing.effects import OWN_SCOPE, effects_of_training, summary_writes
+from tpudata.estimator.tracing.effects import OWN_SCOPE, effects_of_training
 from tpudata.estimator.tracing.metrics import metric_updates
 from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
 from tpudata.estimator.tracing.replica_context import replica_context
@@ -178,7 +177,7 @@ class _Rehearsal:
             _mark_for_xla(graph)
             with tf.name_scope(OWN_SCOPE):
                 numbers[:] = tf.compat.v1.placeholder(tf.int64, []), tf.compat.v1.placeholder(tf.int32, [])
-            with replica_context(self._cores, numbers[1]), self._summaries():
+            with replica_context(self._cores, numbers[1]):
                 return build_spec(call_model, mode, seed, features, labels)
 
         try:
@@ -187,18 +186,6 @@ class _Rehearsal:
         except Exception as error:  # Any error of model_fn would stop a run.
             self._find("model_fn", *_explained(error))
             return None
-
-    @contextlib.contextmanager
-    def _summaries(self) -> Iterator[None]:
-        """Let tf.summary make its operations in the mode in which a run writes summaries."""
-        if self._mode != ModeKeys.TRAIN:
-            yield
-            return
-        with tf.name_scope(OWN_SCOPE):
-            writer = tf.summary.create_file_writer(self._runtime.model_dir)  # It is never opened.
-            step = tf.constant(0, tf.int64)
-        with writer.as_default(step=step):
-            yield
 
     def _check_host_function(self, blueprint: Blueprint, field: str) -> Any:
         """Call metric_fn or host_fn with the tensors of all cores, and return its result."""
@@ -239,7 +226,7 @@ class _Rehearsal:
             wanted += tf.nest.flatten(_second(spec, "eval_metrics"))
             updates += metric_updates(getattr(spec, "eval_metric_ops", None) or {}, blueprint)
         if self._mode == ModeKeys.TRAIN:
-            updates += effects_of_training(blueprint, summary_writes(blueprint.graph))
+            updates += effects_of_training(blueprint, ())
         with blueprint.graph.as_default():
             tensors = [tf.convert_to_tensor(item) for item in wanted]
         return Roots(tensors, updates)
