@@ -161,6 +161,6 @@ class TPUEstimator(BaseEstimator):
         )
         super().__init__(runtimes, rehearses=rehearse)
 
-    def rehearse(self, input_fns: Mapping[str, Callable[..., Any]]) -> tuple[Finding, ...]:
+    def rehearse(self, input_fns: Mapping[str, Callable[..., Any]], tpu: str | None = None) -> tuple[Finding, ...]:
         """Return the findings of `check_tpu_compatibility`."""
-        return tuple(check_tpu_compatibility(self, input_fns))
+        return tuple(check_tpu_compatibility(self, input_fns, tpu=tpu))

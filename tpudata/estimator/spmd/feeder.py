@@ -24,7 +24,7 @@ from tpudata.input.devices.global_arrays import global_array
 from tpudata.input.devices.prefetcher import Prefetcher
 
 # Two stacks are on a device: 128 MiB of the 16 GB of the smallest TPU. To send one takes 10 ms, far longer than to start a loop.
-_STACK_BYTES = 64 * 2**20
+STACK_BYTES = 64 * 2**20
 
 
 class ShortData(enum.Enum):
@@ -94,7 +94,7 @@ class StackFeed:
         endless: bool,
         peers: Peers,
         short_data: ShortData = ShortData.STOP,
-        stack_bytes: int = _STACK_BYTES,
+        stack_bytes: int = STACK_BYTES,
     ) -> None:
         self.element_spec = dataset.element_spec
         self._specs = device_specs(self.element_spec)

@@ -31,6 +31,10 @@ _NOT_COMPARED = {
     "continuous",
     "continuous_timeout",
     "rehearse",
+    "tpu",
+    "tpu_effort",
+    "feeding",
+    "json",
 }
 
 
