@@ -13,12 +13,11 @@ from tpudata.estimator.graph.library import called_functions, define_functions, 
 
 
 def graph_of_nested_functions() -> Any:
-    @tf.function(autograph=False)
     def outer(x: Any) -> Any:
         return tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x), lambda: tf.zeros_like(x))
 
     with tf.Graph().as_default() as graph:
-        outer(tf.compat.v1.placeholder(tf.float32, [2], name="x"))
+        tf.function(outer, autograph=False)(tf.compat.v1.placeholder(tf.float32, [2], name="x"))
         tf.function(lambda x: tf.cos(x), autograph=False)(tf.zeros([2]))
     return graph.as_graph_def()
 
