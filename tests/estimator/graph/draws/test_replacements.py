@@ -120,6 +120,7 @@ def test_bounded_normal_values_have_their_distribution() -> None:
         "RandomGamma": lambda: tf.random.gamma([2], 1.5),
         "RandomPoissonV2": lambda: tf.random.poisson([2], 1.5),
         "StatefulRandomBinomial": lambda: generator().binomial([2], [5.0, 5.0], [0.5, 0.5]),
+        "StatelessRandomPoisson": lambda: tf.random.stateless_poisson([2], (1, 2), 1.5),
         "LogUniformCandidateSampler": lambda: tf.random.log_uniform_candidate_sampler([[1]], 1, 2, True, 9)[0],
     }.items(),
 )
