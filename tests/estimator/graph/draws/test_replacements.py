@@ -84,6 +84,10 @@ def test_no_draw_is_left_to_the_compiler(stateful: Compiled) -> None:
     assert "stablehlo.rng " not in stateful.text
 
 
+def test_shapes_stay_known(stateful: Compiled) -> None:
+    assert all(shape.is_fully_defined() for shape in stateful.shapes)
+
+
 def test_stateless_operations_draw_what_cpu_kernels_draw() -> None:
     (expected,) = in_session(together(STATELESS))
     compiled = Compiled(together(STATELESS), runs_updates=True)

@@ -89,7 +89,9 @@ def stateful_draw(kind: str, inputs: tuple[Any, ...], result: Any, is_by_step: b
         return _STATEFUL[kind](data, result, key, tf.stack([counter, moved]))
 
     position = tf.int64 if is_by_step else tf.uint64
-    return _trace(f"{kind}_by_{'step' if is_by_step else 'run'}", draw, (*inputs, tf.uint64, position, tf.int32), result)
+    return _trace(
+        f"{kind}_by_{'step' if is_by_step else 'run'}", draw, (*inputs, tf.uint64, position, tf.int32), result
+    )
 
 
 @functools.cache
