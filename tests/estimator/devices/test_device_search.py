@@ -29,7 +29,9 @@ def test_jax_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_libtpu_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     found_without(monkeypatch, "libtpu")
-    with pytest.raises(TPUConnectionError, match=r"^use_tpu=True: libtpu, the driver of TPUs, is not installed\. Run:"):
+    with pytest.raises(
+        TPUConnectionError, match=r"^use_tpu=True: libtpu \(the driver of TPUs\) is not installed\. Run:"
+    ):
         tpu_devices()
 
 
