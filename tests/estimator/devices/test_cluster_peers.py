@@ -98,7 +98,7 @@ def test_the_end_of_a_process_is_an_error_in_the_next_exchange() -> None:
             peers[0].summed([1])
         peers[0].close()
         connections[0].shutdown(socket.SHUT_RDWR)
-        # It has no connection with worker 1, but is told.
+        # It has no connection with worker 1.
         with pytest.raises(ClusterError, match=r"worker 0 lost .*: worker 1 \(c:1\) was killed"):
             raise waits.exception(20) or AssertionError
 

@@ -16,7 +16,7 @@ from tpudata.estimator.devices.device_search import local_devices, tpu_devices
 
 def found_without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
     """Let importlib find all modules but some."""
-    monkeypatch.setattr(device_search.importlib.util, "find_spec", lambda name: None if name in missing else name)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in missing else name)
 
 
 def test_jax_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_jax_finds_no_tpu(
 
     found_without(monkeypatch)
     jax = SimpleNamespace(devices=devices, config=SimpleNamespace(jax_platforms=platforms))
-    monkeypatch.setitem(sys.modules, "jax", jax)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "jax", jax)
     monkeypatch.setattr(device_search, "count_chips", lambda: chips)
     with pytest.raises(TPUConnectionError) as caught:
         tpu_devices()

@@ -59,7 +59,7 @@ def test_processes_agree_and_their_devices_meet(configs: Any, replicas: int, sta
             "chiefs": [1, "chief"],
             "of_devices": {1: 3.0, 2: 10.0}[replicas],
         }
-        assert process.stderr == ""
+        assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize("by_devices", [False, True], ids=["agree", "compute"])

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,7 +100,7 @@ def test_a_process_that_starts_again_before_all_have_met_takes_its_place() -> No
         assert_connected(waits.result(), [other.result() for other in others])
 
 
-def failure(future: "Future[object]") -> TpudataError:
+def failure(future: Future[Any]) -> TpudataError:
     error = future.exception(20)
     assert isinstance(error, TpudataError)
     return error
