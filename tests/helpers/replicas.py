@@ -16,9 +16,10 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from tpudata.estimator.fetching.replay import Replay, handles_on_replica
-from tpudata.estimator.state.blueprint import Blueprint, discover
+from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.graph.collectives import lower_collectives
+from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tracing.effects import effects_of_training
 from tpudata.estimator.tracing.replica_context import replica_context
 
@@ -48,10 +49,23 @@ def trace(model: Callable[..., Any], specs: Sequence[Any], num_replicas: int, se
 
     def build(batch: Any, replica: Any) -> Any:
         tf.compat.v1.train.get_or_create_global_step()
-        with replica_context(num_replicas, replica):
+        with replica_context(num_replicas, replica), fresh_keras_state(seed):
             return model(*batch)
 
     return discover(build, (tuple(specs), tf.TensorSpec([], tf.int32)), seed)
+
+
+def run_alone(model: Callable[..., Any], batches: Sequence[Batch]) -> Run:
+    """Run a step for each whole batch with TensorFlow, without jax; arguments as of `run_replicas`."""
+    specs = [tf.TensorSpec(array.shape, array.dtype) for array in batches[0]]
+    blueprint = trace(model, specs, 1)
+    replay, outputs = _replay(blueprint, 1)
+    variables = _variables(blueprint)
+    step = tf.function(lambda *batch: replay((batch, 0), handles_of(variables)), autograph=False)
+    results = [step(*batch) for batch in batches]
+    named = {name: item.numpy()[None] for name, item in zip(outputs, results[-1][1:], strict=True)}
+    losses = np.array([[item[0].numpy()] for item in results])
+    return Run(blueprint, losses, named, {name: item.numpy()[None] for name, item in variables.items()}, replay.writes)
 
 
 def run_replicas(model: Callable[..., Any], batches: Sequence[Batch], num_replicas: int) -> Run:
@@ -65,16 +79,11 @@ def run_replicas(model: Callable[..., Any], batches: Sequence[Batch], num_replic
     parts = [[array.reshape(num_replicas, -1, *array.shape[1:]) for array in batch] for batch in batches]
     specs = [tf.TensorSpec(array.shape[1:], array.dtype) for array in parts[0]]
     blueprint = trace(model, specs, num_replicas)
-    spec = blueprint.result
-    with blueprint.graph.as_default():
-        outputs = [tf.convert_to_tensor(item) for item in (spec.predictions or {}).values()]
-    lower = functools.partial(lower_collectives, num_replicas=num_replicas)
-    replay = Replay(blueprint, [spec.loss, *outputs], effects_of_training(blueprint), rewrite=lower)
-    initial = blueprint.initial_values(blueprint.variables)
-    variables = {info.name: tf.Variable(initial[info.name], name=info.name) for info in blueprint.variables}
+    replay, outputs = _replay(blueprint, num_replicas)
+    variables = _variables(blueprint)
 
     def step(replica: Any, *batch: Any) -> Any:
-        return replay((batch, replica), handles_on_replica(variables))
+        return replay((batch, replica), handles_of(variables))
 
     traced = tf.function(step, jit_compile=True, autograph=False)
     arguments = [tf.TensorSpec([], tf.int32), *specs]
@@ -93,8 +102,23 @@ def run_replicas(model: Callable[..., Any], batches: Sequence[Batch], num_replic
             for number, value in zip(updated, results[1 + len(outputs) :], strict=True):
                 state[number] = value
     fixed = {name: np.broadcast_to(item.numpy(), (num_replicas, *item.shape)) for name, item in variables.items()}
-    named = dict(zip(spec.predictions or {}, results[1 : 1 + len(outputs)], strict=True))
+    named = dict(zip(outputs, results[1 : 1 + len(outputs)], strict=True))
     return Run(blueprint, np.stack(losses), named, fixed | dict(zip(names, state, strict=True)), replay.writes)
+
+
+def _replay(blueprint: Blueprint, num_replicas: int) -> tuple[Replay, list[str]]:
+    """Return the step of a model for its loss and outputs, and the names of the outputs."""
+    named = blueprint.result.predictions or {}
+    with blueprint.graph.as_default():
+        outputs = [tf.convert_to_tensor(item) for item in named.values()]
+    lower = functools.partial(lower_collectives, num_replicas=num_replicas)
+    wanted = [blueprint.result.loss, *outputs]
+    return Replay(blueprint, wanted, effects_of_training(blueprint), rewrite=lower), list(named)
+
+
+def _variables(blueprint: Blueprint) -> dict[str, Any]:
+    initial = blueprint.initial_values(blueprint.variables)
+    return {info.name: tf.Variable(initial[info.name], name=info.name) for info in blueprint.variables}
 
 
 def _compile(program: bytes, num_arguments: int, num_replicas: int) -> tuple[Callable[..., Any], list[int]]:

@@ -18,7 +18,7 @@ from tpudata.estimator.config.arguments import (
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.config.tpu_config import TPUConfig
-from tpudata.estimator.devices.processes import is_in_cluster
+from tpudata.estimator.devices.process_group import is_in_cluster
 from tpudata.estimator.devices.topology import cluster_topology, local_topology, tpu_topology
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel

@@ -30,11 +30,7 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         "tpudata doctor",
         "Checks everything before a run: versions, devices, a TPU, storage, a dataset, memory, speed, a model.",
     )
-    parser.add_argument("--tpu-name", default="", metavar="NAME", help="a TPU's name or address (default: $TPU_NAME)")
-    parser.add_argument(
-        "--tpu-zone", default="", metavar="ZONE", help="zone in which the name is looked up (default: gcloud's)"
-    )
-    parser.add_argument("--gcp-project", default="", metavar="PROJECT", help="project in which the name is looked up")
+    parser.add_argument("--use-tpu", action="store_true", help="report a problem if this machine has no TPU to use")
     parser.add_argument("--data", metavar="DIR", help="a dataset to check, local or gs://")
     parser.add_argument("--model-dir", metavar="DIR", help="write, read and delete a small file in this folder")
     parser.add_argument("--train-split", default="train", metavar="NAME", help="split to feed (default: %(default)s)")

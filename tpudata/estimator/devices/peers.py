@@ -49,3 +49,8 @@ class Peers:
     def watched(self) -> Iterator[None]:
         """Raise errors that follow from the end of another process as a ClusterError."""
         yield
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Wait for the devices inside this: after the end of another process, which they would wait for, this one ends, too."""
+        yield

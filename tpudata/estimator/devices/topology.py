@@ -4,9 +4,9 @@ import dataclasses
 from typing import Any
 
 from tpudata.estimator.config.run_config import RunConfig
-from tpudata.estimator.devices.device_search import devices_of_all, local_devices, tpu_devices
+from tpudata.estimator.devices.device_search import local_devices, tpu_devices
 from tpudata.estimator.devices.peers import Peers
-from tpudata.estimator.devices.processes import check_task, join, join_pod
+from tpudata.estimator.devices.processes import join, join_pod
 from tpudata.estimator.devices.tpu_names import check_names
 
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -81,28 +81,26 @@ def cluster_topology(config: RunConfig) -> Topology:
     """Join the processes of a config, and return the devices of all: num_replicas of each process, or one.
 
     Raises:
-        ClusterError: not all processes joined in time.
+        ClusterError: not all processes joined in time, or one ended.
         UsageError: a job or an option is not supported in a cluster, the processes have different numbers of devices, or jax has
             already started.
         MissingExtraError: jax is not installed.
     """
-    check_task(config)
-    count = config.tpu_config.num_replicas or 1
-    peers = join(config, devices=count)
-    devices = devices_of_all(count, peers)
-    return Topology(len(devices), devices, peers=peers)
+    joined = join(config)
+    return Topology(len(joined.devices), joined.devices, peers=joined.peers)
 
 
 def tpu_topology(config: RunConfig) -> Topology:
-    """Return the TPU of this machine; on a pod, all machines of the TPU join, and the TPU is all their chips.
+    """Return the TPU of this machine; on a pod, all its machines join, and the TPU is the cores of all.
 
     Raises:
         TPUConnectionError: this machine has no TPU that answers, or the config names another machine's.
-        ClusterError: not all processes joined in time.
-        UsageError: jax has already started.
+        ClusterError: not all machines joined in time, or one ended.
+        UsageError: jax has already started, on a pod.
     """
     check_names(config)
-    peers = join_pod(config)
-    with peers.watched():
-        devices = tpu_devices()
-    return Topology(len(devices), devices, is_tpu=True, peers=peers)
+    joined = join_pod(config)
+    if joined is not None:
+        return Topology(len(joined.devices), joined.devices, is_tpu=True, peers=joined.peers)
+    devices = tpu_devices()
+    return Topology(len(devices), devices, is_tpu=True)

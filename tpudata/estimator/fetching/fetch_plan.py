@@ -32,11 +32,13 @@ class Timing:
 
     Args:
         blueprint: blueprint of the scratch graph, before hooks add to it.
-        on_host: names of operations of model_fn that always run on the host.
+        writes: operations of model_fn that write summaries, if steps run on devices, which have no strings and no files; None for
+            plain TensorFlow.
     """
 
-    def __init__(self, blueprint: Blueprint, on_host: Collection[str] = ()) -> None:
-        self._on_host = frozenset(on_host)
+    def __init__(self, blueprint: Blueprint, writes: Collection[Any] | None = None) -> None:
+        self._on_devices = writes is not None
+        self._writes = {item.name for item in writes or ()}
         self._graph = blueprint.graph
         self._inputs = {item.op.name for item in tf.nest.flatten(blueprint.arguments) if item is not None}
         self._model = {operation.name for operation in self._graph.get_operations()}
@@ -60,8 +62,7 @@ class Timing:
         inputs = {self._found.get(tensor.op.name, When.STEP) for tensor in operation.inputs}
         if operation.type == "NoOp":  # tf.group runs the operations that it waits for.
             inputs |= {self._found.get(item.name, When.STEP) for item in operation.control_inputs}
-        is_hosts = operation.type in _SUMMARIES or operation.name in self._on_host
-        if not self.is_models(operation) or is_hosts or When.AFTER in inputs:
+        if not self.is_models(operation) or self._is_hosts(operation) or When.AFTER in inputs:
             return When.AFTER if inputs & {When.STEP, When.AFTER} else When.BEFORE
         if When.STEP in inputs or operation.type == "Placeholder":
             return When.STEP
@@ -72,6 +73,12 @@ class Timing:
             waits = any(self._found.get(item.name) is When.STEP for item in operation.control_inputs)
             return When.STEP if waits else When.BEFORE
         return When.STEP if operation.op_def.is_stateful else When.BEFORE
+
+    def _is_hosts(self, operation: Any) -> bool:
+        """Return whether an operation of model_fn always runs on the host."""
+        if operation.type in _SUMMARIES or operation.name in self._writes:
+            return True
+        return self._on_devices and any(item.dtype == tf.string for item in (*operation.inputs, *operation.outputs))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,16 +46,20 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         blueprint: blueprint of the scratch graph, before hooks add to it.
         variables: the real variables by name.
         copies: the variables' copies on the host.
-        on_host: names of operations of model_fn that run on the host, after the step.
+        writes: as in Timing.
     """
 
     # The destructor of the class reads this; there is no real session.
     _session = None
 
     def __init__(
-        self, blueprint: Blueprint, variables: Mapping[str, Any], copies: HostCopies, on_host: Collection[str] = ()
+        self,
+        blueprint: Blueprint,
+        variables: Mapping[str, Any],
+        copies: HostCopies,
+        writes: Collection[Any] | None = None,
     ) -> None:
-        self.timing = Timing(blueprint, on_host)
+        self.timing = Timing(blueprint, writes)
         self._blueprint = blueprint
         self._graph = blueprint.graph
         self._copies = copies

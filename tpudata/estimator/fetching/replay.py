@@ -12,6 +12,7 @@ import tensorflow as tf
 from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.graph.collectives import lower_collectives
 from tpudata.estimator.graph.graph_walk import is_effect, needed_operations
+from tpudata.estimator.graph.library import define_functions
 from tpudata.estimator.state.blueprint import Blueprint
 
 
@@ -57,7 +58,11 @@ class Replay:
         self.operations = frozenset(needed)
         changing = [operation for operation in needed if is_effect(operation)]
         self.writes = frozenset(handles[item.name] for one in changing for item in one.inputs if item.name in handles)
-        self._graph_def = rewrite(_subgraph(blueprint, {operation.name for operation in needed}))
+        graph_def = _subgraph(blueprint, {operation.name for operation in needed})
+        traced = {function.signature.name for function in graph_def.library.function}
+        self._graph_def = rewrite(graph_def)
+        library = self._graph_def.library.function
+        self._functions = [function for function in library if function.signature.name not in traced]
         self._fed = _taken(self._graph_def) & inputs
         self._handles = {handle: name for handle, name in handles.items() if handle in self._fed}
         self.reads = frozenset(self._handles.values())
@@ -90,6 +95,7 @@ class Replay:
                 "The value of a metric needs a batch (expected only the metric's variables). Compute it from these."
             )
         names = [tensor.name for tensor in fetched] + [operation.name for operation in self._updates]
+        define_functions(self._functions, tf.compat.v1.get_default_graph())
         results = tf.import_graph_def(
             self._graph_def,
             input_map={name: tensor for name, tensor in feeds.items() if name in self._fed},

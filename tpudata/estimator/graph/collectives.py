@@ -1,11 +1,12 @@
 """Sums over the replicas of a program: operations of a scratch graph, and their form for the compiler."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.graph.library import functions_with, rename_functions
 
 _SUM = "CrossReplicaSum"
 # The operation that the compiler lowers for most dtypes, and the one for the others, which sums over all replicas only.
@@ -93,95 +94,133 @@ def lower_collectives(graph_def: Any, num_replicas: int) -> Any:
     Raises:
         ModelFnValueError: groups are not constant or not of the replicas, or there are several for a sum of float64.
     """
-    bodies = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
-    if not any(node.op == _SUM for body in bodies for node in body):
+    changed = functions_with(graph_def, _is_sum)
+    if not changed and not any(map(_is_sum, graph_def.node)):
         return graph_def
     result = type(graph_def)()
     result.CopyFrom(graph_def)
-    _lower_nodes(result.node, num_replicas)
-    for function in result.library.function:
-        _lower_nodes(function.node_def, num_replicas)
+    lowering = _Lowering(graph_def, num_replicas)
+    for number, (nodes, made) in enumerate(zip(_bodies(graph_def), _bodies(result), strict=True)):
+        if any(map(_is_sum, nodes)):
+            del made[:]
+            made.extend(lowering.lower_all(nodes, is_function=number > 0))
+    rename_functions(result, {name: f"{name}_of_{num_replicas}_replicas" for name in changed})
     return result
 
 
-def _lower_nodes(nodes: Any, num_replicas: int) -> None:
-    by_name = {node.name: node for node in nodes}
-    lowered = [item for node in nodes for item in (_lower(node, by_name, num_replicas) if node.op == _SUM else [node])]
-    copies = [type(node).FromString(node.SerializeToString()) for node in lowered]
-    del nodes[:]
-    nodes.extend(copies)
+def _is_sum(node: Any) -> bool:
+    return bool(node.op == _SUM)
 
 
-def _lower(node: Any, by_name: Mapping[str, Any], num_replicas: int) -> Iterator[Any]:
-    """Yield the nodes that replace a sum; the last one has its name, and the same name for its result."""
-    value, groups_input, *waits = node.input
-    result = type(node)(name=node.name, device=node.device)
-    result.attr["T"].CopyFrom(node.attr["T"])
-    if num_replicas == 1:
-        result.op = "Identity"
-        result.input.extend([value, *waits])
-        yield result
-        return
-    constant = by_name.get(groups_input.partition(":")[0])
-    groups = _groups(node.name, constant, num_replicas)
-    if tf.as_dtype(node.attr["T"].type) != tf.float64:
-        yield _constant_like(constant, f"{node.name}/groups", groups)
-        result.op = _LOWERED
-        result.attr["reduce_op"].s = b"Add"
-        result.attr["mode"].s = b"CrossReplica"
-        result.input.extend([value, _output(groups_input, f"{node.name}/groups"), *waits])
-        yield result
-        return
-    if len(groups) > 1:
-        raise ModelFnValueError(
-            f"model_fn: a sum of float64 is over all replicas (got {node.name!r} over {groups}, expected [0, ..., "
-            f"{num_replicas - 1}]). Cast it to float32."
-        )
-    wide = type(node)(name=f"{node.name}/sum", op=_LOWERED_WIDE, device=node.device)
-    wide.attr["T"].CopyFrom(node.attr["T"])
-    wide.attr["merge_op"].s = b"Add"
-    wide.attr["final_op"].s = b"Id"
-    wide.input.append(value)
-    for name, number in (("group_size", num_replicas), ("group_key", 1), ("instance_key", 1)):
-        yield _constant_like(constant, f"{wide.name}/{name}", number)
-        wide.input.append(_output(groups_input, f"{wide.name}/{name}"))
-    wide.input.extend(waits)
-    yield wide
-    # Its result has another name, which functions refer to.
-    result.op = "Identity"
-    result.input.append(f"{wide.name}:data:0" if groups_input.count(":") == 2 else wide.name)
-    yield result
+def _bodies(graph_def: Any) -> list[Any]:
+    """Return the nodes of the graph, and then those of each function."""
+    return [graph_def.node, *(function.node_def for function in graph_def.library.function)]
 
 
-def _groups(name: str, constant: Any, num_replicas: int) -> list[list[int]]:
-    """Return the groups of replicas of a sum, from the node that is its input."""
-    if constant is None or constant.op != "Const":
-        raise ModelFnValueError(
-            f"model_fn: the groups of a sum over replicas must be constant (got a computed group_assignment of {name!r}, expected "
-            "lists of numbers). Pass lists."
-        )
-    groups: list[list[int]] = tf.make_ndarray(constant.attr["value"].tensor).tolist()
-    if groups == _DEFAULT_GROUPS:
-        return [list(range(num_replicas))]
-    if sorted(number for group in groups for number in group) != list(range(num_replicas)):
-        raise ModelFnValueError(
-            f"model_fn: the groups of {name!r} must have each replica once (got {groups}, expected the numbers 0 to "
-            f"{num_replicas - 1}). Change group_assignment, or omit it for a sum over all."
-        )
-    return groups
+class _Lowering:
+    """The replacement of sums.
+
+    Args:
+        graph_def: the `GraphDef`.
+        num_replicas: number of replicas.
+    """
+
+    def __init__(self, graph_def: Any, num_replicas: int) -> None:
+        self._graph_def = graph_def
+        self._count = num_replicas
+        self._all = [list(range(num_replicas))]
+
+    def lower_all(self, nodes: Sequence[Any], *, is_function: bool) -> Iterator[Any]:
+        """Yield the nodes of a body, with others in the place of sums."""
+        by_name = {node.name: node for node in nodes}
+        for node in nodes:
+            if not _is_sum(node):
+                yield node
+            elif self._count == 1:
+                yield _node_like(node, "Identity", node.name, [node.input[0], *node.input[2:]])
+            else:
+                yield from self._lower(node, by_name.get(_producer(node.input[1])), is_function)
+
+    def _lower(self, node: Any, constant: Any, is_function: bool) -> Iterator[Any]:
+        """Yield the nodes that replace a sum; the last one has its name, and the same name for its result."""
+        value, _, *waits = node.input
+        groups = self._groups(node, constant)
+        # Functions name the results of operations, too.
+        result = ":output:0" if is_function else ""
+        # A constant stands in the same loop as the one that it replaces.
+        controls = [] if constant is None else [name for name in constant.input if name.startswith("^")]
+        if tf.as_dtype(node.attr["T"].type) != tf.float64:
+            made = _constant(node, f"{node.name}/groups", groups, controls)
+            yield made
+            lowered = _node_like(node, _LOWERED, node.name, [value, made.name + result, *waits])
+            lowered.attr["reduce_op"].s = b"Add"
+            lowered.attr["mode"].s = b"CrossReplica"
+            yield lowered
+            return
+        if len(groups) > 1:
+            raise ModelFnValueError(
+                f"model_fn: a sum of float64 is over all replicas (got {node.name!r} over {groups}, expected {self._all}). Cast it "
+                "to float32."
+            )
+        numbers = {"group_size": self._count, "group_key": 1, "instance_key": 1}
+        constants = [_constant(node, f"{node.name}/{name}", number, controls) for name, number in numbers.items()]
+        yield from constants
+        inputs = [value, *(made.name + result for made in constants), *waits]
+        wide = _node_like(node, _LOWERED_WIDE, f"{node.name}/sum", inputs)
+        wide.attr["merge_op"].s = b"Add"
+        wide.attr["final_op"].s = b"Id"
+        yield wide
+        # Its result has another name, which functions refer to.
+        yield _node_like(node, "Identity", node.name, [wide.name + (":data:0" if is_function else "")])
+
+    def _groups(self, node: Any, constant: Any) -> list[list[int]]:
+        """Return the groups of replicas of a sum, from the node that is its input; None for an argument of a function."""
+        if constant is None and all(self._is_over_all(other) for other in self._constants()):
+            return self._all  # The gradient of a function gets its groups from that function.
+        if constant is None or constant.op != "Const":
+            raise ModelFnValueError(
+                f"model_fn: the groups of a sum over replicas must be constant (got a computed group_assignment of {node.name!r}, "
+                "expected lists of numbers). Pass lists."
+            )
+        if self._is_over_all(constant):
+            return self._all
+        groups: list[list[int]] = _value(constant)
+        if sorted(number for group in groups for number in group) != self._all[0]:
+            raise ModelFnValueError(
+                f"model_fn: the groups of {node.name!r} must have each replica once (got {groups}, expected the numbers 0 to "
+                f"{self._count - 1}). Change group_assignment, or omit it for a sum over all."
+            )
+        return groups
+
+    def _constants(self) -> Iterator[Any]:
+        """Yield the nodes of all constant groups."""
+        for nodes in _bodies(self._graph_def):
+            names = {_producer(node.input[1]) for node in nodes if _is_sum(node)}
+            yield from (node for node in nodes if node.name in names and node.op == "Const")
+
+    def _is_over_all(self, constant: Any) -> bool:
+        return _value(constant) in (self._all, _DEFAULT_GROUPS)
 
 
-def _constant_like(constant: Any, name: str, value: int | Sequence[Sequence[int]]) -> Any:
-    """Return a node for a constant in the place of another, which may be inside a loop."""
-    made = type(constant)()
-    made.CopyFrom(constant)
-    made.name = name
-    made.attr["dtype"].type = tf.int32.as_datatype_enum
-    made.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.int32))
-    made.attr.pop("_output_shapes", None)
+def _producer(name: str) -> str:
+    """Return the name of the node with a result."""
+    return name.partition(":")[0]
+
+
+def _value(constant: Any) -> Any:
+    return tf.make_ndarray(constant.attr["value"].tensor).tolist()
+
+
+def _node_like(node: Any, kind: str, name: str, inputs: Sequence[str]) -> Any:
+    """Return a node with the dtype and the device of another."""
+    made = type(node)(name=name, op=kind, device=node.device, input=inputs)
+    made.attr["T"].CopyFrom(node.attr["T"])
     return made
 
 
-def _output(like: str, name: str) -> str:
-    """Return the name of a constant's result, as the graph or the function names it."""
-    return name + "".join(like.partition(":")[1:])
+def _constant(node: Any, name: str, value: int | Sequence[Sequence[int]], controls: Sequence[str]) -> Any:
+    """Return a node for a constant on the device of another node."""
+    made = type(node)(name=name, op="Const", device=node.device, input=controls)
+    made.attr["dtype"].type = tf.int32.as_datatype_enum
+    made.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.int32))
+    return made

@@ -11,9 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator.graph.draws.functions import DrawRewriter
+
 _MULTIPLIER = 256
-# Distance between the seeds of two replicas: a large prime, so that seeds 1, 2, 3 of a program do not collide with a replica's.
-_SEED_STEP = 999983
 # Types of the operations to replace, and of their replacements.
 _STATELESS_TYPES = {
     "RandomUniform": "StatelessRandomUniformV2",
@@ -29,7 +29,15 @@ def draw_by_step(graph_def: Any, step: str, replica: str | None = None) -> Any:
     Args:
         graph_def: the `GraphDef`.
         step: name of an int64 scalar, the number of steps done; the graph need not contain it.
+        replica: name of an int32 scalar, the number of the replica, or None for one replica without a compiler; the graph need not
+            contain it. With it, the operations inside functions and those without a seed are changed, too, so that XLA compiles
+            none that keeps a counter. Replica 0 draws what one replica draws, but inside functions.
+
+    Raises:
+        ModelFnValueError: with `replica`, an operation draws and XLA cannot draw it by step and replica.
     """
+    if replica is not None:
+        return DrawRewriter(graph_def).rewrite(step, replica)
     result = type(graph_def)()
     result.CopyFrom(graph_def)
     del result.node[:]

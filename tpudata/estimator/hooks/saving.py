@@ -12,8 +12,8 @@ from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.estimator.state import checkpoints
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import Retention
-from tpudata.estimator.state.host_copies import HostCopies
 from tpudata.estimator.state.claim import check_model_dir
+from tpudata.estimator.state.host_copies import HostCopies
 
 _train = tf.compat.v1.train
 

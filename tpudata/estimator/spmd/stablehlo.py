@@ -26,7 +26,7 @@ from jaxlib.mlir.dialects import stablehlo
 from tpudata.errors import UsageError
 
 # Versions of jax that this module was run with: from the first to below the second.
-JAX_VERSIONS = ((0, 10, 0), (0, 11, 0))
+JAX_VERSIONS = ((0, 10, 2), (0, 13, 0))
 _COLLECTIVES = ("stablehlo.all_reduce", "stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.reduce_scatter")
 _NUMBER = re.compile(r"(ui|i|f|bf)(\d+)|complex<f(\d+)>")
 

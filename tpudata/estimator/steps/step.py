@@ -102,13 +102,13 @@ class Step:
             self._initialize_tables()
             self.fetches.follow(self._traced)
         self._is_added_to |= is_added_to
-        on_host = [item.name for item in self.host_summary_writes]
-        return HookSession(self.blueprint, self._by_name, self, on_host)
+        writes = self.host_summary_writes if self._topology.devices else None
+        return HookSession(self.blueprint, self._by_name, self, writes)
 
     @property
     def host_summary_writes(self) -> tuple[Any, ...]:
         """Operations of model_fn that write tf.summary, if the step does not run them itself."""
-        return self._traced.summary_writes if self._traced.num_replicas is not None else ()
+        return self._traced.summary_writes if self._topology.devices else ()
 
     @property
     def record_name(self) -> str:

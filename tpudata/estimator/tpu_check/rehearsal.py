@@ -21,14 +21,13 @@ from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.topology import Topology
-from tpudata.estimator.devices.tpu_system import has_remote_hosts
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tpu_check.compilation import StepParts, compile_step, fits_this_machine
 from tpudata.estimator.tpu_check.costs.step_cost import StepCost
-from tpudata.estimator.tpu_check.input import check_input, check_python
+from tpudata.estimator.tpu_check.input import check_input
 from tpudata.estimator.tpu_check.memory import check_memory
 from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations
 from tpudata.estimator.tpu_check.result import Rehearsal
@@ -111,8 +110,6 @@ class _Rehearsal:
         except (TypeError, ValueError) as error:
             self._find("input_fn", str(error))
             return
-        if has_remote_hosts(self._runtime.config):
-            check_python(dataset, self._find)
         specs = check_input(dataset.element_spec, deployment, self._runtime.user_model.batch_axis, self._find)
         traced = self._trace(specs)
         if traced is None:

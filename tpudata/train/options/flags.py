@@ -190,6 +190,14 @@ def _add_devices(parser: FlagParser) -> None:
         metavar="|".join(CLUSTERS),
         help="train with all tasks of the Slurm job step, or let the last one evaluate (default: the cluster of TF_CONFIG, if set)",
     )
+    parser.add_argument(
+        "--coordinator-address",
+        metavar="HOST:PORT",
+        help="train with several processes, which meet at this address of the first; started by the same command in each, but for "
+        "--process-id",
+    )
+    parser.add_argument("--num-processes", type=positive_int, metavar="N", help="number of these processes")
+    parser.add_argument("--process-id", type=int, metavar="N", help="number of this process, from 0")
     parser.add_switch(
         "--rehearse",
         default=TrainOptions.rehearse,

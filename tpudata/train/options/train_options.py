@@ -68,6 +68,9 @@ class TrainOptions:
         gcp_project: Google Cloud project in which to look up a name; None for gcloud's.
         cluster: "slurm" trains with all tasks of the Slurm job step, "slurm-evaluator" lets the last one evaluate instead; None
             reads TF_CONFIG.
+        coordinator_address: HOST:PORT of the first of several processes that train together, in place of TF_CONFIG.
+        num_processes: number of these processes.
+        process_id: number of this one, from 0.
         rehearse: whether to list what a TPU would reject in the mode's steps instead of running them.
         tpu: name of the TPU to rehearse for, such as "v5e-8", whose own compiler compiles the steps; None for any of 8 cores.
         tpu_effort: "quick" or "full", the effort of that compiler; None for "quick".
@@ -122,6 +125,9 @@ class TrainOptions:
     tpu_zone: str | None = None
     gcp_project: str | None = None
     cluster: str | None = None
+    coordinator_address: str | None = None
+    num_processes: int | None = None
+    process_id: int | None = None
     rehearse: bool = False
     tpu: str | None = None
     tpu_effort: str | None = None
@@ -187,6 +193,13 @@ class TrainOptions:
             raise UsageError(f"--crop {self.crop} sets the size of images. Omit --image-size.")
         if self.cluster is not None and self.use_tpu:
             raise UsageError("--cluster is for GPUs and CPUs. Omit it, or omit --use-tpu.")
+        numbers = (self.coordinator_address, self.num_processes, self.process_id)
+        if None in numbers and any(number is not None for number in numbers):
+            raise UsageError(
+                "--coordinator-address, --num-processes and --process-id belong together (got some of them). Pass all three."
+            )
+        if self.cluster is not None and self.process_id is not None:
+            raise UsageError("--cluster and --process-id both give this process its number. Pass one of them.")
         if self.truncate and self.sequence_length is None:
             raise UsageError("--truncate requires --sequence-length. Pass it, too.")
         for name in ("master", "tpu_name", "tpu_zone", "gcp_project"):

@@ -114,7 +114,8 @@ class _Training:
         every = 1 if parts.checkpointing.by_hook else tpu.steps_of_a_loop
         self._finite_check = FiniteCheck(step, runtime.model_dir, every, is_step=self._is_step)
         self._loop = LoopSize(TPUConfig(1) if self._is_step else tpu)
-        self._profiler = Profiler(runtime.model_dir, config.profile_steps if self._peers.is_chief else None)
+        profiled = config.profile_steps if self._peers.is_chief else None
+        self._profiler = Profiler(runtime.model_dir, profiled, on_devices=bool(runtime.topology.devices))
 
     def run(self, feed: Feed, steps: int | None, max_steps: int | None) -> float | None:
         """Run loops up to a limit (None: until the data ends), and save at the start, when due, and at the end.

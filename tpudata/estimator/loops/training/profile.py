@@ -13,11 +13,13 @@ class Profiler:
     Args:
         folder: folder whose plugins/profile gets the profile.
         steps: (first, last) step, counted from 1; None for no profile.
+        on_devices: whether jax runs the steps, whose profiler writes the same files.
     """
 
-    def __init__(self, folder: str, steps: tuple[int, int] | None) -> None:
+    def __init__(self, folder: str, steps: tuple[int, int] | None, *, on_devices: bool = False) -> None:
         self._folder = folder
         self._steps = steps
+        self._on_devices = on_devices
         self._begun: int | None = None
 
     def end(self, step: int) -> int | None:
@@ -32,8 +34,13 @@ class Profiler:
         if self._steps is None or self._begun is not None or not self._steps[0] - 1 <= step < self._steps[1]:
             return
         try:
-            tf.profiler.experimental.start(self._folder)
-        except tf.errors.AlreadyExistsError:
+            if self._on_devices:
+                import jax
+
+                jax.profiler.start_trace(self._folder)
+            else:
+                tf.profiler.experimental.start(self._folder)
+        except (tf.errors.AlreadyExistsError, RuntimeError):
             _log.warning("Steps %d to %d are not profiled: another profile is running in this process.", *self._steps)
             self._steps = None
             return
@@ -49,5 +56,10 @@ class Profiler:
         if self._begun is None or self._steps is None:
             return
         self._steps = None
-        tf.profiler.experimental.stop()
+        if self._on_devices:
+            import jax
+
+            jax.profiler.stop_trace()
+        else:
+            tf.profiler.experimental.stop()
         _log.info("Profiled steps %d to %d: tensorboard --logdir %s", self._begun, step, self._folder)
