@@ -57,7 +57,7 @@ def test_names_what_the_compiler_rejects() -> None:
 @needs_libtpu
 def test_names_a_wrong_flag_of_libtpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_no_such_flag=1")
-    with pytest.raises(CompilerError, match="ended with exit code 1: ERROR: .*xla_no_such_flag") as caught:
+    with pytest.raises(CompilerError, match=r"ended with exit code 1: ERROR: .*xla_no_such_flag") as caught:
         compile_for(V5E, export_function(lambda x: x, (8,), np.float32), "quick")
     assert caught.value.fault is Fault.CRASH
 
@@ -78,7 +78,7 @@ def kill_compiler() -> None:
 def test_a_crash_of_the_compiler_is_an_error() -> None:
     thread = threading.Thread(target=kill_compiler)
     thread.start()
-    with pytest.raises(CompilerError, match="^the compiler ended by SIGABRT$") as caught:
+    with pytest.raises(CompilerError, match=r"^the compiler ended by SIGABRT$") as caught:
         compile_for(V5E, export_function(lambda x: x, (8,), np.float32), "quick")
     thread.join()
     assert caught.value.fault is Fault.CRASH
