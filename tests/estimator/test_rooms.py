@@ -15,6 +15,7 @@ ROOMS = (
     "feeding",
     "tracing",
     "steps",
+    "spmd",
     "hooks",
     "loops",
     "export",
