@@ -25,7 +25,7 @@ from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tpu_check.compilation import compile_step
-from tpudata.estimator.tpu_check.input import check_input, check_python
+from tpudata.estimator.tpu_check.input import check_input
 from tpudata.estimator.tpu_check.memory import check_memory
 from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations
 from tpudata.estimator.tpu_check.result import Rehearsal

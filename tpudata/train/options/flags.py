@@ -173,18 +173,16 @@ def _add_evaluation(parser: FlagParser) -> None:
 
 
 def _add_devices(parser: FlagParser) -> None:
-    parser.add_switch("--use-tpu", default=TrainOptions.use_tpu, help="run on a TPU (default: false)")
+    parser.add_switch("--use-tpu", default=TrainOptions.use_tpu, help="run on the TPU of this machine (default: false)")
     parser.add_argument(
         "--master",
         default=TrainOptions.master,
-        metavar="ADDRESS",
-        help="address of the TPU, grpc://HOST:PORT (default: $TPU_NAME, or this machine's TPU)",
+        metavar="local",
+        help="of old commands: the TPU of this machine, as without it; a name or an address of another is an error",
     )
-    parser.add_argument("--tpu-name", metavar="NAME", help="name of the TPU, instead of its address")
-    parser.add_argument("--tpu-zone", metavar="ZONE", help="zone in which to look up the name (default: gcloud's)")
-    parser.add_argument(
-        "--gcp-project", metavar="PROJECT", help="project in which to look up the name (default: gcloud's)"
-    )
+    parser.add_argument("--tpu-name", metavar="local", help="the same")
+    parser.add_argument("--tpu-zone", metavar="ZONE", help="of old commands, without an effect")
+    parser.add_argument("--gcp-project", metavar="PROJECT", help="of old commands, without an effect")
     parser.add_argument(
         "--cluster",
         metavar="|".join(CLUSTERS),
