@@ -233,7 +233,6 @@ def test_an_evaluator_follows(clusters: Clusters, tmp_path: Path) -> None:
         ({"chief": ["h:1"], "ps": ["h:2"]}, {}, r"^TF_CONFIG: got the job 'ps' \(expected chief and worker\)"),
         ({"master": ["h:1"], "worker": ["h:2"]}, {}, r"^TF_CONFIG: got the job 'master'.*Rename it to chief"),
         ({"chief": ["h:1"], "worker": ["h:2"]}, {"per_host_input_for_training": 4}, r"^TPUConfig.*BROADCAST"),
-        ({"chief": ["h:1"], "worker": ["h:2"]}, {"num_replicas": 2}, r"^TPUConfig\(num_replicas=2\).*got 0 GPUs"),
     ],
 )
 def test_rejects_what_a_cluster_has_not(
@@ -247,13 +246,6 @@ def test_rejects_what_a_cluster_has_not(
     if not config:
         with pytest.raises(UsageError, match=message):
             Estimator(programs.make_model_fn(), config=run_config)
-
-
-def test_tensorflow_has_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    task = {"cluster": {"chief": ["h:1"], "worker": ["h:2"]}, "task": {"type": "chief", "index": 0}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(task))
-    with pytest.raises(UsageError, match=r"^TF_CONFIG: TensorFlow has started .* Make the estimator before the first"):
-        programs.make_estimator(tmp_path)
 
 
 def test_a_cluster_error_is_of_the_tree() -> None:

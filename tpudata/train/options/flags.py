@@ -173,16 +173,18 @@ def _add_evaluation(parser: FlagParser) -> None:
 
 
 def _add_devices(parser: FlagParser) -> None:
-    parser.add_switch("--use-tpu", default=TrainOptions.use_tpu, help="run on the TPU of this machine (default: false)")
+    parser.add_switch("--use-tpu", default=TrainOptions.use_tpu, help="run on a TPU (default: false)")
     parser.add_argument(
         "--master",
         default=TrainOptions.master,
-        metavar="local",
-        help="of old commands: the TPU of this machine, as without it; a name or an address of another is an error",
+        metavar="ADDRESS",
+        help="local, for this machine's TPU, which is the default: programs run on the machine of their TPU",
     )
-    parser.add_argument("--tpu-name", metavar="local", help="the same")
-    parser.add_argument("--tpu-zone", metavar="ZONE", help="of old commands, without an effect")
-    parser.add_argument("--gcp-project", metavar="PROJECT", help="of old commands, without an effect")
+    parser.add_argument("--tpu-name", metavar="NAME", help="name of this machine's TPU, as in $TPU_NAME")
+    parser.add_argument("--tpu-zone", metavar="ZONE", help="has no effect: the TPU is this machine's")
+    parser.add_argument(
+        "--gcp-project", metavar="PROJECT", help="has no effect: the TPU is this machine's"
+    )
     parser.add_argument(
         "--cluster",
         metavar="|".join(CLUSTERS),

@@ -31,6 +31,8 @@ _NOT_COMPARED = {
     "continuous",
     "continuous_timeout",
     "rehearse",
+    "coordinator_address",
+    "process_id",
 }
 
 

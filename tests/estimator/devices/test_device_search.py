@@ -1,0 +1,86 @@
+"""Why there is no TPU: each cause by its own message."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.helpers.forked import run
+from tpudata.errors import MissingExtraError
+from tpudata.estimator import TPUConnectionError
+from tpudata.estimator.devices import device_search
+from tpudata.estimator.devices.device_search import local_devices, tpu_devices
+
+
+def found_without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
+    """Let importlib find all modules but some."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in missing else name)
+
+
+def test_jax_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found_without(monkeypatch, "jax", "libtpu")
+    with pytest.raises(TPUConnectionError, match=r"^use_tpu=True: jax is not installed\. Run: pip install .*tpu"):
+        tpu_devices()
+    with pytest.raises(MissingExtraError, match=r"^TPUConfig\(num_replicas=2\) needs the \[tpu\] extra"):
+        local_devices(2)
+
+
+def test_libtpu_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found_without(monkeypatch, "libtpu")
+    with pytest.raises(
+        TPUConnectionError, match=r"^use_tpu=True: libtpu \(the driver of TPUs\) is not installed\. Run:"
+    ):
+        tpu_devices()
+
+
+@pytest.mark.parametrize(
+    ("message", "platforms", "chips", "expected"),
+    [
+        ("Unknown backend: 'tpu' requested", None, 0, "this machine has no TPU chip. Run the program on a TPU VM"),
+        (
+            "Unable to initialize backend 'tpu': ABORTED: The TPU is already in use by process with pid 4711. Not attempting",
+            "tpu,cpu",
+            4,
+            "the TPU is in use by the process 4711. End that process",
+        ),
+        (
+            "Unable to initialize backend 'tpu': UNKNOWN: TPU initialization failed: open(/dev/vfio/0): Device or resource busy",
+            "tpu,cpu",
+            4,
+            "the TPU is in use by another process.",
+        ),
+        ("Unknown backend tpu", "cpu", 4, r"jax may not use a TPU (got JAX_PLATFORMS=cpu, expected tpu,cpu). Unset"),
+        (
+            "Unable to initialize backend 'tpu': INTERNAL: a reason.\nmore",
+            "tpu,cpu",
+            4,
+            "jax cannot start the TPU: Unable ",
+        ),
+    ],
+    ids=["no chip", "in use", "busy", "hidden", "other"],
+)
+def test_jax_finds_no_tpu(
+    message: str, platforms: str | None, chips: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def devices(platform: str) -> Any:
+        assert platform == "tpu"
+        raise RuntimeError(message)
+
+    found_without(monkeypatch)
+    jax = SimpleNamespace(devices=devices, config=SimpleNamespace(jax_platforms=platforms))
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setattr(device_search, "count_chips", lambda: chips)
+    with pytest.raises(TPUConnectionError) as caught:
+        tpu_devices()
+    assert str(caught.value).startswith(f"use_tpu=True: {expected}")
+    assert "\n" not in str(caught.value)
+
+
+def test_jax_itself_finds_no_chip_here(tmp_path: Path) -> None:
+    """This machine's jax, with a driver that is no driver."""
+    (tmp_path / "libtpu.py").write_text("def get_library_path(): return '/nowhere/libtpu.so'\n")
+    code = "from tpudata.estimator.devices.device_search import tpu_devices\ntpu_devices()"
+    error = run("-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}").stderr
+    assert "TPUConnectionError: use_tpu=True: this machine has no TPU chip." in error
