@@ -16,10 +16,10 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from tpudata.estimator.fetching.replay import Replay, handles_on_replica
+from tpudata.estimator.fetching.replay import Replay, handles_of
+from tpudata.estimator.graph.collectives import lower_collectives
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.state.blueprint import Blueprint, discover
-from tpudata.estimator.graph.collectives import lower_collectives
 from tpudata.estimator.tracing.effects import effects_of_training
 from tpudata.estimator.tracing.replica_context import replica_context
 
@@ -61,7 +61,7 @@ def run_alone(model: Callable[..., Any], batches: Sequence[Batch]) -> Run:
     blueprint = trace(model, specs, 1)
     replay, outputs = _replay(blueprint, 1)
     variables = _variables(blueprint)
-    step = tf.function(lambda *batch: replay((batch, 0), handles_on_replica(variables)), autograph=False)
+    step = tf.function(lambda *batch: replay((batch, 0), handles_of(variables)), autograph=False)
     results = [step(*batch) for batch in batches]
     named = {name: item.numpy()[None] for name, item in zip(outputs, results[-1][1:], strict=True)}
     losses = np.array([[item[0].numpy()] for item in results])
@@ -83,7 +83,7 @@ def run_replicas(model: Callable[..., Any], batches: Sequence[Batch], num_replic
     variables = _variables(blueprint)
 
     def step(replica: Any, *batch: Any) -> Any:
-        return replay((batch, replica), handles_on_replica(variables))
+        return replay((batch, replica), handles_of(variables))
 
     traced = tf.function(step, jit_compile=True, autograph=False)
     arguments = [tf.TensorSpec([], tf.int32), *specs]

@@ -267,16 +267,14 @@ def normalized(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
 
 # On several replicas, where they run by themselves, tf_keras advises against asking for them.
 @pytest.mark.filterwarnings("ignore:`layer.updates` will be removed:UserWarning")
-def test_batch_normalization_stores_the_mean_of_the_replicas_averages(tmp_path: Path) -> None:
+def test_batch_normalization_stores_the_averages_of_the_first_replica(tmp_path: Path) -> None:
     _, values = trained(tmp_path, normalized, 4, steps=5)
-    mean, variance = np.zeros([4, 3]), np.ones([4, 3])
+    mean, variance = np.zeros(3), np.ones(3)
     for step in range(5):
-        for replica in range(4):
-            rows = programs.X[step * 8 + replica * 2 :][:2]
-            mean[replica] = 0.5 * mean[replica] + 0.5 * rows.mean(0)
-            variance[replica] = 0.5 * variance[replica] + 0.5 * rows.var(0)
-    np.testing.assert_allclose(values["batch_normalization/moving_mean"], mean.mean(0), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(values["batch_normalization/moving_variance"], variance.mean(0), rtol=1e-5)
+        rows = programs.X[step * 8 :][:2]
+        mean, variance = 0.5 * mean + 0.5 * rows.mean(0), 0.5 * variance + 0.5 * rows.var(0)
+    np.testing.assert_allclose(values["batch_normalization/moving_mean"], mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(values["batch_normalization/moving_variance"], variance, rtol=1e-5)
 
 
 def random_rows(draw: Callable[[Any], Any]) -> Program:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.estimator.programs import v1
 from tests.helpers.replicas import run_alone, run_replicas, trace
 from tpudata.estimator import ModelFnError, TPUEstimatorSpec
-from tpudata.estimator.tracing.collectives import lower_collectives, sum_replicas
+from tpudata.estimator.graph.collectives import lower_collectives, sum_replicas
 
 REPLICAS = 4
 X = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)

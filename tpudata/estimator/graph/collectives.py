@@ -99,13 +99,11 @@ def lower_collectives(graph_def: Any, num_replicas: int) -> Any:
         return graph_def
     result = type(graph_def)()
     result.CopyFrom(graph_def)
-    lowering = _Lowering(result, num_replicas)
-    for number, nodes in enumerate(lowering.bodies):
+    lowering = _Lowering(graph_def, num_replicas)
+    for number, (nodes, made) in enumerate(zip(_bodies(graph_def), _bodies(result), strict=True)):
         if any(map(_is_sum, nodes)):
-            made = lowering.lower_all(nodes, is_function=number > 0)
-            lowered = [type(node).FromString(node.SerializeToString()) for node in made]
-            del nodes[:]
-            nodes.extend(lowered)
+            del made[:]
+            made.extend(lowering.lower_all(nodes, is_function=number > 0))
     rename_functions(result, {name: f"{name}_of_{num_replicas}_replicas" for name in changed})
     return result
 
@@ -114,11 +112,13 @@ def _is_sum(node: Any) -> bool:
     return bool(node.op == _SUM)
 
 
+def _bodies(graph_def: Any) -> list[Any]:
+    """Return the nodes of the graph, and then those of each function."""
+    return [graph_def.node, *(function.node_def for function in graph_def.library.function)]
+
+
 class _Lowering:
     """The replacement of sums.
-
-    Attributes:
-        bodies: nodes of the graph, and then those of each function.
 
     Args:
         graph_def: the `GraphDef`.
@@ -126,7 +126,7 @@ class _Lowering:
     """
 
     def __init__(self, graph_def: Any, num_replicas: int) -> None:
-        self.bodies = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
+        self._graph_def = graph_def
         self._count = num_replicas
         self._all = [list(range(num_replicas))]
 
@@ -194,7 +194,7 @@ class _Lowering:
 
     def _constants(self) -> Iterator[Any]:
         """Yield the nodes of all constant groups."""
-        for nodes in self.bodies:
+        for nodes in _bodies(self._graph_def):
             names = {_producer(node.input[1]) for node in nodes if _is_sum(node)}
             yield from (node for node in nodes if node.name in names and node.op == "Const")
 

@@ -11,6 +11,7 @@ from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.monitor import Request
 from tpudata.estimator.steps.train_step import TrainStep
+from tpudata.estimator.tracing.effects import results_of
 
 _Keys = tf.compat.v1.GraphKeys
 
@@ -41,7 +42,7 @@ class ModelSummaries:
         writes = train_step.host_summary_writes
         if self._tensors or writes:
             feeds = {train_step.record_name: np.asarray(True)} if writes else {}
-            found = plan([*self._tensors, *writes], session.timing, frozenset(feeds))
+            found = plan([*self._tensors, *writes, *results_of(writes)], session.timing, frozenset(feeds))
             self._request = Request(session, found, feeds)
 
     @property

@@ -19,12 +19,12 @@ from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.feeding.iteration import ENDS_WITHIN_STEP
 from tpudata.estimator.feeding.replica_elements import can_fill
 from tpudata.estimator.feeding.signature import leaves, split_element
-from tpudata.estimator.spmd.step_reader import StepReader, Steps, close_queues
+from tpudata.estimator.spmd.step_reader import StepReader, Steps
 from tpudata.input.devices.global_arrays import global_array
 from tpudata.input.devices.prefetcher import Prefetcher
 
 # Two stacks are on a device: 128 MiB of the 16 GB of the smallest TPU. To send one takes 10 ms, far longer than to start a loop.
-_STACK_BYTES = 64 * 2**20
+STACK_BYTES = 64 * 2**20
 
 
 class ShortData(enum.Enum):
@@ -94,7 +94,7 @@ class StackFeed:
         endless: bool,
         peers: Peers,
         short_data: ShortData = ShortData.STOP,
-        stack_bytes: int = _STACK_BYTES,
+        stack_bytes: int = STACK_BYTES,
     ) -> None:
         self.element_spec = dataset.element_spec
         self._specs = device_specs(self.element_spec)
@@ -121,13 +121,13 @@ class StackFeed:
 
     def prefetch(self, steps: int | None) -> Prefetcher[Steps, Portion]:
         """Start the thread that reads the stacks of a pass and places them on the devices."""
-        queues = self._reader.open_queues()
+        opened = self._reader.open_pass()
         return Prefetcher(
-            lambda: self._reader.read(queues, steps),
+            lambda: self._reader.read(opened, steps),
             lambda read: Portion(self.place(read.columns), 0, read.count),
             ahead=1,
             name="tpudata-stacks",
-            cancel=lambda: close_queues(queues),
+            cancel=opened.end,
         )
 
     def place(self, columns: Sequence[Sequence[Any]] | None) -> list[Any]:

@@ -125,7 +125,8 @@ class DeviceTrainStep(TrainStep):
 
         def function(replica: Any, *tensors: Any) -> list[Any]:
             features, labels = structure.pack(tensors[:count])
-            loss, fetched, host = step(replica, features, labels, self._by_name, tensors[count:])
+            given = replica, tf.constant(True)  # Fetched values are for a step whose summaries the host writes.
+            loss, fetched, host = step(given, features, labels, self._by_name, tensors[count:])
             return [loss, *fetched, *tf.nest.flatten(host)]
 
         placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed]

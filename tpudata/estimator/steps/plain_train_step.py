@@ -89,7 +89,6 @@ class PlainTrainStep(TrainStep):
         step = ReplicaStep(self._traced, self.fetches, self.replicas, fed, writes_summaries=self.uses_tf_summary)
         return TrainLoop(
             step,
-            self.uses_tf_summary,
             self._host_call,
             self._by_name,
             self.checked,

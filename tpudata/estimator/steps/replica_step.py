@@ -12,7 +12,7 @@ from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.graph.collectives import lower_collectives
 from tpudata.estimator.graph.random_graph import draw_by_step
 from tpudata.estimator.steps.step_fetches import StepFetches
-from tpudata.estimator.tracing.effects import effects_of_training
+from tpudata.estimator.tracing.effects import effects_of_training, results_of
 from tpudata.estimator.tracing.replica_values import ReplicaValues
 from tpudata.estimator.tracing.traced_model import TracedModel
 
@@ -46,37 +46,37 @@ class ReplicaStep:
             loss = tf.reshape(tf.cast(traced.spec.loss, tf.float32), [])
             host = replicas.host_tensors(getattr(traced.spec, "host_call", None), "host_call")
         writes = traced.summary_writes if writes_summaries else ()
-        # The results of conditions are fetched, too, since a condition only runs what its fetched results need.
-        kinds = (tf.resource, tf.variant)
-        written = [tensor for item in writes for tensor in item.outputs if tensor.dtype not in kinds]
-        record = [traced.record] if writes_summaries else []
+        self._record = [] if traced.record is None else [traced.record]
         self._replay = Replay(
             traced.blueprint,
-            (loss, fetches.tensors, host, written),
+            (loss, fetches.tensors, host, results_of(writes)),
             [*effects_of_training(traced.blueprint, writes), *fetches.operations],
-            [traced.step, traced.replica, *record, *(graph.get_tensor_by_name(name) for name in feeds)],
+            [traced.step, traced.replica, *self._record, *(graph.get_tensor_by_name(name) for name in feeds)],
             rewrite=replica_graph(traced),
         )
         self.variables = self._replay.reads
         self.writes = self._replay.writes
 
     def __call__(
-        self, replica: Any, features: Any, labels: Any, variables: Mapping[str, Any], values: Sequence[Any]
+        self, given: tuple[Any, Any], features: Any, labels: Any, variables: Mapping[str, Any], feeds: Sequence[Any]
     ) -> tuple[Any, Any, Any]:
         """Build the step into the graph that is being built.
 
         Args:
-            replica: number of the replica (scalar int32).
+            given: number of the replica (scalar int32), and whether tf.summary writes (scalar bool).
             features: features of the batch.
             labels: labels of the batch, or None.
             variables: the real variables by name.
-            values: whether tf.summary writes (scalar bool) if the step writes it, and the values of `feeds`.
+            feeds: values of the placeholders.
 
         Returns:
             The loss (scalar float32), the fetched tensors, and the tensors of host_call.
         """
+        replica, record = given
         step = tf.cast(variables["global_step"].read_value(), tf.int64)
-        loss, fetched, host, written = self._replay((features, labels), handles_of(variables), [step, replica, *values])
+        loss, fetched, host, written = self._replay(
+            (features, labels), handles_of(variables), [step, replica, *([record] * len(self._record)), *feeds]
+        )
         with tf.control_dependencies(written):
             return tf.identity(loss), fetched, host
 

@@ -61,7 +61,7 @@ class Step:
         self._copies = store.copies
         self._writes: frozenset[str] = frozenset()
         self._is_added_to = False
-        local = _local_names(traced)
+        local = local_names(traced)
         infos = self.blueprint.variables
         self.saved = tuple(info for info in infos if info.name not in local)
         self.variables = store.create(self.blueprint, self.saved)
@@ -143,7 +143,7 @@ class Step:
             tf.function(lambda: replay((), handles_of(self._by_name)), autograph=False)()
 
 
-def _local_names(traced: TracedModel) -> set[str]:
+def local_names(traced: TracedModel) -> set[str]:
     """Return the names of the variables that no checkpoint contains."""
     names = {info.name for info in traced.blueprint.variables if info.is_local}
     metrics = getattr(traced.spec, "eval_metric_ops", None) or {}

@@ -43,7 +43,6 @@ class TrainLoop:
 
     Attributes:
         step: the step.
-        writes_summaries: whether the step takes whether tf.summary writes.
         host_call: host_call to run at each step, or None.
         variables: variables of the model by name, including `global_step`.
         checked: names of the variables whose values must be finite.
@@ -52,7 +51,6 @@ class TrainLoop:
     """
 
     step: ReplicaStep
-    writes_summaries: bool
     host_call: HostCall | None
     variables: Mapping[str, Any]
     checked: Sequence[str]
@@ -156,8 +154,7 @@ class TrainLoop:
     def _global_step(self, feeds: Sequence[Any], element: Any, record: Any) -> tuple[Any, ...]:
         """Run a step; return the loss and the fetched tensors."""
         features, labels = element if self.has_labels else (element, None)
-        values = [*([record] if self.writes_summaries else []), *feeds]
-        loss, fetched, host = self.step(tf.constant(0), features, labels, self.variables, values)
+        loss, fetched, host = self.step((tf.constant(0), record), features, labels, self.variables, feeds)
         return run_host_call(self.host_call, host, loss), *fetched
 
     def _read_step(self) -> Any:

@@ -21,6 +21,9 @@ _UPDATES = (
     "AssignAddVariableOp",
     "AssignSubVariableOp",
 )
+# In the code that made a sum: the function in which v1 optimizers sum gradients, and files of Keras' optimizers, which do, too.
+_V1_SUM = "_distributed_apply"
+_KERAS_OPTIMIZERS = ("/keras/src/optimizers/", "/keras/src/backend/tensorflow/optimizer", "/tf_keras/src/optimizers/")
 
 
 def require_cross_shard(blueprint: Blueprint) -> None:
@@ -38,10 +41,7 @@ def require_cross_shard(blueprint: Blueprint) -> None:
         return operation.type.startswith(_UPDATES) and operation.name not in applied
 
     batch = {item.op.name for item in tf.nest.flatten(blueprint.arguments) if item is not None}
-    # An optimizer that is not wrapped also differs if it sums by itself: it does not divide.
-    mixed = _mixed_variables(
-        blueprint, is_update, batch, is_mixed=lambda operation: operation.type.startswith(_OPTIMIZERS)
-    )
+    mixed = _mixed_variables(blueprint, is_update, batch, _is_sum_of_program, _is_optimizers)
     for info in blueprint.variables:
         if info.trainable and info.name in mixed:
             raise ModelFnValueError(
@@ -67,7 +67,7 @@ def differing_variables(blueprint: Blueprint, writes: Collection[str]) -> set[st
     sources = {item.name for item in operations if item.type == "Placeholder"} | _draws(blueprint.graph)
     seeds = [info for info in blueprint.variables if info.is_keras_seed]
     sources |= {_handle(blueprint, info).op.name for info in seeds}
-    mixed = _mixed_variables(blueprint, is_effect, sources)
+    mixed = _mixed_variables(blueprint, is_effect, sources, is_sum_over_all)
     return (mixed.keys() | {info.name for info in seeds}) & set(writes)
 
 
@@ -75,7 +75,8 @@ def _mixed_variables(
     blueprint: Blueprint,
     is_update: Callable[[Any], bool],
     sources: Iterable[str],
-    is_mixed: Callable[[Any], bool] = lambda operation: False,  # noqa: ARG005
+    is_shared: Callable[[Any], bool],
+    is_mixed: Callable[[Any], bool] = lambda _: False,
 ) -> dict[str, Any]:
     """Return an update with values that may differ between replicas, by the name of each variable that has one.
 
@@ -83,6 +84,7 @@ def _mixed_variables(
         blueprint: blueprint of the model.
         is_update: function from an operation that takes a variable's handle to whether it changes the variable.
         sources: names of operations whose results differ between replicas.
+        is_shared: function from an operation to whether its results are the same on all replicas for any inputs.
         is_mixed: function from an update to whether its values differ in any case.
     """
     # Assignments of initial values are not updates.
@@ -100,7 +102,7 @@ def _mixed_variables(
     while len(differing) > size:
         size = len(differing)
         for operation in operations:
-            if operation.name not in differing and _takes(operation, differing) and not is_sum_over_all(operation):
+            if operation.name not in differing and _takes(operation, differing) and not is_shared(operation):
                 differing.add(operation.name)
         for name, (handle, found) in updates.items():
             for operation in found:
@@ -108,6 +110,18 @@ def _mixed_variables(
                     mixed[name] = operation
                     differing.add(handle.op.name)
     return mixed
+
+
+def _is_optimizers(operation: Any) -> bool:
+    return bool(operation.type.startswith(_OPTIMIZERS))
+
+
+def _is_sum_of_program(operation: Any) -> bool:
+    """Return whether an operation is a sum over all replicas that no optimizer made, as optimizers sum without dividing."""
+    return is_sum_over_all(operation) and not any(
+        frame.name == _V1_SUM or any(maker in frame.filename.replace("\\", "/") for maker in _KERAS_OPTIMIZERS)
+        for frame in operation.traceback
+    )
 
 
 def _takes(operation: Any, differing: Collection[str], handle: str = "") -> bool:

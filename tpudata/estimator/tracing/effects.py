@@ -40,6 +40,11 @@ def summary_writes(graph: Any) -> list[Any]:
     return [item for handle in handles for item in handle.consumers() if item.type not in _WRITER_UPKEEP]
 
 
+def results_of(operations: Iterable[Any]) -> list[Any]:
+    """Return the results of operations, which must be fetched with them: a condition only runs what its fetched results need."""
+    return [item for one in operations for item in one.outputs if item.dtype not in (tf.resource, tf.variant)]
+
+
 def unused_updates(blueprint: Blueprint, fetched: Iterable[Any]) -> list[str]:
     """Return the names of the operations in the collection UPDATE_OPS of a scratch graph that a step does not run.
 

@@ -11,6 +11,7 @@ from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import discover
 from tpudata.estimator.state.local_variables import LocalVariables
+from tpudata.estimator.tracing.effects import results_of
 from tpudata.estimator.tracing.replica_values import ReplicaValues, joined_shape
 from tpudata.estimator.tracing.traced_model import TracedModel
 
@@ -50,11 +51,7 @@ class HostCall:
             for item in operations
             if item.op_def.is_stateful and item.type not in _SOURCES and item.name not in making
         ]
-        # A condition only runs what its fetched results need.
-        results = [
-            tensor for item in updates for tensor in item.outputs if tensor.dtype not in (tf.resource, tf.variant)
-        ]
-        self._update = Replay(blueprint, results, updates)
+        self._update = Replay(blueprint, results_of(updates), updates)
         create = Replay(blueprint, [], [item for item in operations if item.type == _CREATE])
         with blueprint.graph.as_default():
             writers = [item.outputs[0] for item in operations if item.type == "SummaryWriter"]

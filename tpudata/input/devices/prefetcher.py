@@ -1,8 +1,8 @@
 """A thread that reads items and places them on devices before they are requested.
 
 The thread makes, uses and deletes the iterator over the data: TensorFlow's deletion may wait for up to a minute for the thread that
-tunes the input. The thread is a daemon, so that a slow read does not keep the interpreter from ending; but C++ aborts the process if
-its code calls an interpreter that has ended. So the interpreter asks the thread to end before, and waits for a moment.
+tunes the input. The thread is a daemon, so that a slow read does not keep the interpreter from ending; but C++ aborts the process
+if its code calls an interpreter that has ended. So the interpreter asks the thread to end before, and waits for a moment.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 _Host = TypeVar("_Host")
@@ -124,8 +125,7 @@ def _work(read: Callable[[], Iterator[Any]], place: Callable[[Any], Any], shared
     try:
         _place_all(read, place, shared)
     except BaseException as error:
-        # The iterator ends here, and not with the error in the thread of the user.
-        traceback.clear_frames(error.__traceback__)
+        release_frames(error)
         end = _End(error)
     finally:
         if not shared.closed.is_set():
@@ -143,5 +143,23 @@ def _place_all(read: Callable[[], Iterator[Any]], place: Callable[[Any], Any], s
         if shared.closed.is_set():
             return
         shared.ready.put(placed)
-        # A generator in `read` may reuse nothing of it, and this thread should not hold it while it reads.
+        # While this thread reads the next item, the user alone holds this one.
         del item, placed
+
+
+def release_frames(error: BaseException) -> None:
+    """Let go of the values in the frames that an error keeps alive: the iterator is to be deleted in the thread that made it.
+
+    TensorFlow drops frames from the traceback of its errors, but not from that of the errors before them.
+    """
+    chain: BaseException | None = error
+    while chain is not None:
+        for frame, _ in traceback.walk_tb(chain.__traceback__):
+            caller: FrameType | None = frame
+            with contextlib.suppress(RuntimeError):  # A frame that still runs, as its callers do.
+                while caller is not None:
+                    caller.clear()
+                    caller = caller.f_back
+        if chain is not error:
+            chain.__traceback__ = None
+        chain = chain.__context__

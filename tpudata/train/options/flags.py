@@ -10,7 +10,7 @@ from tpudata.console.flags import FlagParser, flag_type, positive_int
 from tpudata.console.input_flags import add_input_flags
 from tpudata.models import model_names
 from tpudata.train.options.config_file import PARAMS, parse_param, read_config
-from tpudata.train.options.train_options import BEST, CLUSTERS, MIXES, MODES, MODES_OF, TrainOptions
+from tpudata.train.options.train_options import BEST, CLUSTERS, EFFORTS, MIXES, MODES, MODES_OF, TrainOptions
 
 _RATE = "learning_rate"
 
@@ -203,6 +203,23 @@ def _add_devices(parser: FlagParser) -> None:
         default=TrainOptions.rehearse,
         help="list what a TPU would reject, without using one, and do nothing else",
     )
+    parser.add_argument(
+        "--tpu",
+        metavar="NAME",
+        help="rehearsal: compile for this TPU, such as v5e-8, v4-8, v5p-16 or v6e-4, by its own compiler, and print the memory, "
+        "the least time of a step and the records a second to feed (default: for any, by this machine's compiler)",
+    )
+    parser.add_argument(
+        "--tpu-effort",
+        metavar="|".join(EFFORTS),
+        help="rehearsal: full compiles as for a run on the TPU, which may take many minutes (default: quick)",
+    )
+    parser.add_argument(
+        "--feeding",
+        metavar="FILE|RATE",
+        help="rehearsal: compare with a measured rate: the file of tpudata bench --json, or records a second",
+    )
+    parser.add_switch("--json", default=TrainOptions.json, help="rehearsal: print one JSON object, for programs")
 
 
 def _add_numbers(parser: FlagParser) -> None:

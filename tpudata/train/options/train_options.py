@@ -14,6 +14,7 @@ MODES = ("train", "eval", "train_and_eval", "predict", "export")
 GOALS = ("min", "max")
 MIXES = ("mixup", "cutmix")
 BEST = "best"
+EFFORTS = ("quick", "full")
 CLUSTERS = ("slurm", "slurm-evaluator")
 # Modes that use an option; options not listed are used by all modes.
 MODES_OF = {
@@ -33,6 +34,7 @@ MODES_OF = {
     "early_stop_patience": ("train_and_eval",),
     "early_stop_goal": ("train_and_eval",),
     "rehearse": tuple(mode for mode in MODES if mode != "export"),
+    "tpu": tuple(mode for mode in MODES if mode != "export"),
 }
 # Params that the estimator sets, and what to use instead.
 _FILLED = {"batch_size": "--batch-size", "use_tpu": "--use-tpu", "context": "another name"}
@@ -68,7 +70,11 @@ class TrainOptions:
         coordinator_address: HOST:PORT of the first of several processes that train together, in place of TF_CONFIG.
         num_processes: number of these processes.
         process_id: number of this one, from 0.
-        rehearse: whether to list what a TPU of 8 cores would reject in the mode's steps instead of running them.
+        rehearse: whether to list what a TPU would reject in the mode's steps instead of running them.
+        tpu: name of the TPU to rehearse for, such as "v5e-8", whose own compiler compiles the steps; None for any of 8 cores.
+        tpu_effort: "quick" or "full", the effort of that compiler; None for "quick".
+        feeding: rate of feeding to compare the compiled steps with: the file of `tpudata bench --json`, or records a second.
+        json: whether the rehearsal prints one JSON object instead of a table.
         image_size: (height, width) to resize images to; required if their sizes vary, unless they are cropped.
         crop: side of square crops in pixels: random crops in training, centre crops otherwise.
         augment: whether training applies `tpudata.RandAugment()`.
@@ -122,6 +128,10 @@ class TrainOptions:
     num_processes: int | None = None
     process_id: int | None = None
     rehearse: bool = False
+    tpu: str | None = None
+    tpu_effort: str | None = None
+    feeding: str | None = None
+    json: bool = False
     image_size: tuple[int, int] | None = None
     crop: int | None = None
     augment: bool = False
@@ -149,6 +159,7 @@ class TrainOptions:
         self._require_one_of("mix", MIXES)
         self._require_one_of("cluster", CLUSTERS)
         self._require_one_of("early_stop_goal", GOALS)
+        self._require_one_of("tpu_effort", EFFORTS)
         for name in (
             "train_steps",
             "batch_size",
@@ -196,6 +207,7 @@ class TrainOptions:
         if self.master and self.tpu_name:
             raise UsageError(f"--master {self.master!r} and --tpu-name {self.tpu_name!r} both name a TPU. Pass one.")
         self._check_mode()
+        self._check_rehearsal()
         self._check_continuous()
         self._check_early_stop()
 
@@ -226,6 +238,11 @@ class TrainOptions:
                 raise UsageError(
                     f"{_flag(name)} requires --mode {' or '.join(modes)} (got {self.mode}). Omit one of them."
                 )
+
+    def _check_rehearsal(self) -> None:
+        for name, other in (("tpu", "rehearse"), ("json", "rehearse"), ("tpu_effort", "tpu"), ("feeding", "tpu")):
+            if getattr(self, name) and not getattr(self, other):
+                raise UsageError(f"{_flag(name)} requires {_flag(other)}. Pass it, too.")
 
     def _check_continuous(self) -> None:
         timeout = self.continuous_timeout

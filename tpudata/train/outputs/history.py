@@ -33,6 +33,10 @@ _NOT_COMPARED = {
     "rehearse",
     "coordinator_address",
     "process_id",
+    "tpu",
+    "tpu_effort",
+    "feeding",
+    "json",
 }
 
 

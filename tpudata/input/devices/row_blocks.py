@@ -1,0 +1,133 @@
+"""Rows of a global batch that this process feeds, as the sharding of a JAX program divides them over devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from tpudata.console.tables import counted
+from tpudata.errors import UsageError
+from tpudata.input.devices.global_arrays import global_array
+
+
+@dataclasses.dataclass(frozen=True)
+class RowBlocks:
+    """Division of a global batch into equal blocks of rows, one of which this process reads.
+
+    Processes whose devices hold the same rows, as with a mesh axis for the model, read the same block.
+
+    Attributes:
+        mesh: the `jax.sharding.Mesh`.
+        axes: its axes that divide the rows; empty if all devices get all rows.
+        parts: number of parts into which the devices divide the rows.
+        index: number of this process's block.
+        count: number of blocks.
+    """
+
+    mesh: Any
+    axes: tuple[str, ...]
+    parts: int
+    index: int
+    count: int
+
+    def place(self, name: str, local: Any, axis: int) -> Any:
+        """Return the global array of a tensor, of which each process has its block of rows.
+
+        Args:
+            name: path of the tensor for messages.
+            local: the block, a NumPy array that nobody writes to any more.
+            axis: axis of the rows.
+        """
+        import jax
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        rows = local.shape[axis]
+        if rows * self.count % self.parts:
+            raise UsageError(
+                f"as_jax: {name} has {counted(rows * self.count, 'row')} (expected a multiple of {self.parts}, into which "
+                f"{self._divider} divides them). Choose another batch size, or drop the remainder."
+            )
+        begin = rows * self.index
+
+        def part(first: int, last: int) -> Any:
+            return local[(slice(None),) * axis + (slice(first - begin, last - begin),)]
+
+        shape = (*local.shape[:axis], rows * self.count, *local.shape[axis + 1 :])
+        sharding = NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.axes or None))
+        return global_array(shape, jax.dtypes.canonicalize_dtype(local.dtype), sharding, axis, part)
+
+    def local_rows(self, batch_size: int) -> int:
+        """Return the rows of this process's block of a global batch.
+
+        Raises:
+            UsageError: the devices cannot share the batch evenly.
+        """
+        if batch_size % self.parts:
+            raise UsageError(
+                f"batch_size={batch_size}: it is the global batch's, and {self._divider} divides it into {self.parts} parts. "
+                f"Pass a multiple of {self.parts}."
+            )
+        return batch_size // self.count
+
+    @property
+    def _divider(self) -> str:
+        return f"the mesh axis {self.axes[0]!r}" if len(self.axes) == 1 else f"the mesh axes {self.axes}"
+
+
+def find_row_blocks(sharding: Any, axis: str | None) -> RowBlocks:
+    """Return how a sharding divides the rows of a batch.
+
+    Args:
+        sharding: a `jax.sharding.NamedSharding` whose spec names the axes of the rows; a `jax.sharding.Mesh`; None for all devices.
+        axis: name of the mesh axis of the rows, for a mesh; None for "data", or the only axis.
+
+    Raises:
+        UsageError: it is something else, the mesh does not have the axis, or the rows of this process are not one block.
+    """
+    import jax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    if sharding is None:
+        sharding = Mesh(jax.devices(), (axis or "data",))
+    if isinstance(sharding, NamedSharding):
+        mesh, axes = sharding.mesh, _axes_of(sharding, axis)
+    elif isinstance(sharding, Mesh):
+        mesh, axes = sharding, (_axis_of(sharding, axis),)
+    else:
+        raise UsageError(
+            f"as_jax: sharding is of another kind (got {sharding!r}, expected a jax.sharding.Mesh or NamedSharding). Pass one."
+        )
+    parts = math.prod(mesh.shape[name] for name in axes)
+    by_rows = NamedSharding(mesh, PartitionSpec(axes or None))
+    slices = by_rows.addressable_devices_indices_map((parts,)).values()
+    own = sorted({index[0].indices(parts)[0] for index in slices}) if axes else [0]
+    if own != list(range(own[0], own[0] + len(own))) or parts % len(own) or own[0] % len(own):
+        raise UsageError(
+            f"as_jax: the rows of this process are not one block (got the parts {own} of {parts}). Make the mesh of devices in "
+            "the order of their processes, as jax.make_mesh does."
+        )
+    return RowBlocks(mesh, axes, parts, own[0] // len(own), parts // len(own))
+
+
+def _axis_of(mesh: Any, axis: str | None) -> str:
+    names = tuple(mesh.axis_names)
+    if axis is None and len(names) == 1:
+        return str(names[0])
+    wanted = "data" if axis is None else axis
+    if wanted not in names:
+        raise UsageError(
+            f"as_jax: the mesh has no axis {wanted!r} (got the axes {', '.join(map(repr, names))}). Pass axis=, the one that "
+            "divides the rows."
+        )
+    return wanted
+
+
+def _axes_of(sharding: Any, axis: str | None) -> tuple[str, ...]:
+    first, *others = tuple(sharding.spec) or (None,)
+    if axis is not None or any(entry is not None for entry in others):
+        raise UsageError(
+            f"as_jax: the spec of a NamedSharding names the axes of the rows alone (got {sharding.spec} and axis={axis!r}, "
+            "expected such as PartitionSpec('data')). Omit the others; reshard the arrays in the program."
+        )
+    return () if first is None else (first,) if isinstance(first, str) else tuple(first)
