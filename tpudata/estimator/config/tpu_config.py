@@ -11,6 +11,8 @@ from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.estimator.api.numbers import require_positive_int
 
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600}
+# Unknown numbers of steps are planned as this many.
+_STEPS_OF_A_TIMED_LOOP = 100
 
 
 class InputPipelineConfig(enum.IntEnum):
@@ -153,6 +155,11 @@ class TPUConfig(NamedTupleMethods):
     def loop_seconds(self) -> int | None:
         """Seconds that a loop should take if iterations_per_loop is a time, otherwise None."""
         return _parse_duration(self.iterations_per_loop) if isinstance(self.iterations_per_loop, str) else None
+
+    @property
+    def steps_of_a_loop(self) -> int:
+        """Largest number of steps of a loop, as far as it is known before the first one."""
+        return self.iterations_per_loop if self.loop_seconds is None else _STEPS_OF_A_TIMED_LOOP  # type: ignore[return-value]
 
 
 def _parse_duration(text: str) -> int:

@@ -182,9 +182,7 @@ def _add_devices(parser: FlagParser) -> None:
     )
     parser.add_argument("--tpu-name", metavar="NAME", help="name of this machine's TPU, as in $TPU_NAME")
     parser.add_argument("--tpu-zone", metavar="ZONE", help="has no effect: the TPU is this machine's")
-    parser.add_argument(
-        "--gcp-project", metavar="PROJECT", help="has no effect: the TPU is this machine's"
-    )
+    parser.add_argument("--gcp-project", metavar="PROJECT", help="has no effect: the TPU is this machine's")
     parser.add_argument(
         "--cluster",
         metavar="|".join(CLUSTERS),
