@@ -31,12 +31,12 @@ _NOT_COMPARED = {
     "continuous",
     "continuous_timeout",
     "rehearse",
-    "coordinator_address",
-    "process_id",
     "tpu",
     "tpu_effort",
     "feeding",
     "json",
+    "coordinator_address",
+    "process_id",
 }
 
 
