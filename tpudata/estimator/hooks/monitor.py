@@ -139,7 +139,7 @@ class Monitor:
             if is_models and not (self._feeds_model and tensor.op.type == "PlaceholderWithDefault"):
                 raise ValueError(
                     f"{type(hook).__name__} feeds {tensor.name!r} of model_fn, whose step is compiled (expected a "
-                    "tf.placeholder_with_default, in training on one device). Make it a variable with trainable=False, and "
+                    "tf.placeholder_with_default, in training of one process). Make it a variable with trainable=False, and "
                     "set that in before_run with variable.load(value, run_context.session)."
                 )
             if tensor.name in feeds:

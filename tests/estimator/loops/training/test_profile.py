@@ -45,6 +45,14 @@ def test_profiles_some_steps(
     assert profiles(tmp_path)[0].stat().st_size > 1000
 
 
+def test_profiles_steps_on_devices(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    estimator = make_estimator(tmp_path, profile_steps=(3, 5), tpu_config={"num_replicas": 2})
+    with caplog.at_level(logging.INFO, logger="tpudata"):
+        estimator.train(train_input_fn, max_steps=8)
+    assert f"Profiled steps 3 to 5: tensorboard --logdir {tmp_path}" in caplog.text
+    assert [path.stat().st_size > 1000 for path in profiles(tmp_path)] == [True]
+
+
 def test_training_that_ends_early_writes_what_there_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     estimator = make_estimator(tmp_path, profile_steps=(2, 100))
     with caplog.at_level(logging.INFO, logger="tpudata"):
