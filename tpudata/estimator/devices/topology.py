@@ -59,6 +59,12 @@ class Topology:
         """Whether batches are split over replicas by a TPU's rules; otherwise the one device gets them whole."""
         return self.is_tpu or self.num_replicas > 1
 
+    def of_this_process(self) -> "Topology":
+        """Return the devices on which one of several processes evaluates and predicts: its chips, or plain TensorFlow."""
+        if not self.is_tpu:
+            return Topology()
+        return Topology(self.local_replicas, self.local_devices, is_tpu=True)
+
     def host_device(self, host: int) -> str:
         """Return TensorFlow's name of the CPU that reads a host's data: each host's process knows its own CPU by this name."""
         del host

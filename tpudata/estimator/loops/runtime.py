@@ -174,21 +174,30 @@ class Runtimes:
 
     Attributes:
         training: runtime that trains.
-        predicting: runtime that predicts and exports; in a process of a cluster, on one device.
-        evaluating: runtime that evaluates.
 
     Args:
         training: as the attribute.
-        predicting: as the attribute; None for the one that trains.
-        evaluating: as the attribute; None for the one that predicts.
+        evaluating: runtime that evaluates; None for the one that predicts.
     """
 
-    def __init__(self, training: Runtime, predicting: Runtime | None = None, evaluating: Runtime | None = None) -> None:
+    def __init__(self, training: Runtime, evaluating: Runtime | None = None) -> None:
         self.training = training
-        self.predicting = predicting or training
-        self.evaluating = evaluating or self.predicting
+        self._evaluating = evaluating
         # Further runtimes that evaluate and predict while a runtime is in use, by its id.
         self._others: dict[int, list[Runtime]] = {}
+
+    @functools.cached_property
+    def predicting(self) -> Runtime:
+        """The runtime that predicts and exports: the one that trains, or in one of several processes one of this process alone."""
+        training = self.training
+        if training.peers.count == 1:
+            return training
+        return training.elsewhere(lambda: training.topology.of_this_process())
+
+    @property
+    def evaluating(self) -> Runtime:
+        """The runtime that evaluates."""
+        return self._evaluating or self.predicting
 
     @contextlib.contextmanager
     def taken_for_training(self) -> Iterator[Runtime]:

@@ -19,6 +19,7 @@ class Compiled:
 
     Attributes:
         text: the compiled program as StableHLO.
+        shapes: static shapes of the results.
         variables: its variables by name.
 
     Args:
@@ -50,6 +51,7 @@ class Compiled:
             return replay((step, replica), lambda name: graph.capture(self.variables[name].handle))
 
         self._run = tf.function(run, input_signature=specs, jit_compile=is_compiled, autograph=False)
+        self.shapes = [tensor.shape for tensor in self._run.get_concrete_function().outputs]
         self.text = self._run.experimental_get_compiler_ir(*specs)(stage="stablehlo") if is_compiled else ""
 
     def __call__(self, step: int = 0, replica: int = 0) -> Any:

@@ -75,6 +75,10 @@ def test_no_draw_is_left_to_the_compiler(places: Compiled) -> None:
     assert "stablehlo.rng " not in places.text
 
 
+def test_shapes_stay_known(places: Compiled) -> None:
+    assert all(shape.is_fully_defined() for shape in places.shapes)
+
+
 def test_draws_are_the_same_without_a_compiler(places: Compiled) -> None:
     plain = Compiled(lambda: {name: place() for name, place in PLACES.items()}, is_compiled=False)
     for name, values in places(1, 1).items():

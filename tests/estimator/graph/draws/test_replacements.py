@@ -84,6 +84,10 @@ def test_no_draw_is_left_to_the_compiler(stateful: Compiled) -> None:
     assert "stablehlo.rng " not in stateful.text
 
 
+def test_shapes_stay_known(stateful: Compiled) -> None:
+    assert all(shape.is_fully_defined() for shape in stateful.shapes)
+
+
 def test_stateless_operations_draw_what_cpu_kernels_draw() -> None:
     (expected,) = in_session(together(STATELESS))
     compiled = Compiled(together(STATELESS), runs_updates=True)
@@ -120,6 +124,7 @@ def test_bounded_normal_values_have_their_distribution() -> None:
         "RandomGamma": lambda: tf.random.gamma([2], 1.5),
         "RandomPoissonV2": lambda: tf.random.poisson([2], 1.5),
         "StatefulRandomBinomial": lambda: generator().binomial([2], [5.0, 5.0], [0.5, 0.5]),
+        "StatelessRandomPoisson": lambda: tf.random.stateless_poisson([2], (1, 2), 1.5),
         "LogUniformCandidateSampler": lambda: tf.random.log_uniform_candidate_sampler([[1]], 1, 2, True, 9)[0],
     }.items(),
 )

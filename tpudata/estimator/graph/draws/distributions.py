@@ -128,7 +128,8 @@ def shuffle(value: Any, key: Any, counter: Any) -> Any:
         return row + 1, tf.tensor_scatter_nd_update(order, tf.stack([[row], [other]]), rows)
 
     _, order = tf.while_loop(lambda row, _: row < size - 1, swap, [tf.constant(0), tf.range(size)])
-    return tf.gather(value, order)
+    # Shape inference does not see through the loop.
+    return tf.reshape(tf.gather(value, order), tf.shape(value))
 
 
 def _fraction(words: Any, bits: int = 23) -> Any:

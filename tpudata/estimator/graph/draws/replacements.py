@@ -89,7 +89,9 @@ def stateful_draw(kind: str, inputs: tuple[Any, ...], result: Any, is_by_step: b
         return _STATEFUL[kind](data, result, key, tf.stack([counter, moved]))
 
     position = tf.int64 if is_by_step else tf.uint64
-    return _trace(draw, (*inputs, tf.uint64, position, tf.int32), result)
+    return _trace(
+        f"{kind}_by_{'step' if is_by_step else 'run'}", draw, (*inputs, tf.uint64, position, tf.int32), result
+    )
 
 
 @functools.cache
@@ -104,7 +106,7 @@ def stateless_draw(kind: str, inputs: tuple[Any, ...], result: Any) -> Replaceme
         key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
         return _WITH_SEED[kind](data, result, key, counter)
 
-    return _trace(draw, inputs, result)
+    return _trace(kind, draw, inputs, result)
 
 
 @functools.cache
@@ -120,7 +122,7 @@ def moved_seed(dtype: Any, index: int) -> Replacement:
         distance = tf.cast(tf.cast(replica, tf.int64) * SEED_STEP, dtype)
         return tf.concat([vector[:index], vector[index : index + 1] + distance, vector[index + 1 :]], 0)
 
-    return _trace(move, (dtype, tf.int32), dtype)
+    return _trace(f"seed_{index}", move, (dtype, tf.int32), dtype)
 
 
 @functools.cache
@@ -130,7 +132,7 @@ def mixed_position(position: Any) -> Replacement:
     Args:
         position: type of the position, int64 or uint64.
     """
-    return _trace(mix, (position, tf.uint64), tf.uint64)
+    return _trace("position", mix, (position, tf.uint64), tf.uint64)
 
 
 def _counters_of_a_run(kind: str, data: Sequence[Any]) -> Any:
@@ -144,14 +146,15 @@ def _counters_of_a_run(kind: str, data: Sequence[Any]) -> Any:
     return tf.reduce_prod(tf.cast(data[0], tf.int64)) * _SKIPPED
 
 
-def _trace(function: Callable[..., Any], inputs: tuple[Any, ...], result: Any) -> Replacement:
+def _trace(label: str, function: Callable[..., Any], inputs: tuple[Any, ...], result: Any) -> Replacement:
     signature = [tf.TensorSpec(None, dtype) for dtype in inputs]
     with tf.Graph().as_default() as graph:
         arguments = [tf.compat.v1.placeholder(dtype) for dtype in inputs]
         called = tf.function(function, input_signature=signature, autograph=False)(*arguments).op
     # TensorFlow forgets functions of the original names when it collects the traces.
-    definitions = tuple(graph.as_graph_def().library.function)
-    names = {item.signature.name: f"tpudata_{item.signature.name.strip('_')}" for item in definitions}
+    definitions = tuple(sorted(graph.as_graph_def().library.function, key=lambda item: item.signature.name))
+    label = "_".join(["tpudata", label, *(item.name for item in (*inputs, result))])
+    names = {item.signature.name: f"{label}_{number}" for number, item in enumerate(definitions)}
     for definition in definitions:
         definition.signature.name = names[definition.signature.name]
         for node in definition.node_def:
