@@ -67,6 +67,9 @@ class Monitor:
 
     def __init__(self, session: HookSession, hooks: Sequence[Any], original: Any, *, feeds_model: bool = False) -> None:
         self.hooks = tuple(ProfilerHook.of(hook) if isinstance(hook, _train.ProfilerHook) else hook for hook in hooks)
+        for hook in self.hooks:
+            if isinstance(hook, ProfilerHook):
+                hook.on_devices = session.is_on_devices
         self.should_stop = False
         # Values that hooks feed to the next step, by name of model_fn's placeholder.
         self.model_feeds: dict[str, Any] = {}

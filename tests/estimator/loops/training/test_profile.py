@@ -77,9 +77,11 @@ def test_another_profile_is_under_way(tmp_path: Path, caplog: pytest.LogCaptureF
     assert len(profiles(tmp_path / "own")) == 1
 
 
-def test_a_profiler_hook_traces_for_tensorboard(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_profiler_hook_traces_for_tensorboard(replicas: int, tmp_path: Path) -> None:
     hook = ProfilerHook(save_steps=3, output_dir=str(tmp_path / "trace"))
-    make_estimator(tmp_path / "model").train(train_input_fn, hooks=[hook], max_steps=5)
+    estimator = make_estimator(tmp_path / "model", tpu_config={"num_replicas": replicas})
+    estimator.train(train_input_fn, hooks=[hook], max_steps=5)
     assert len(profiles(tmp_path / "trace")) == 1  # step 3, as with the original
     assert not list((tmp_path / "trace").glob("timeline-*"))
 
