@@ -49,7 +49,9 @@ def fails_at(number: int, count: int = 20) -> Any:
     """Return a dataset whose element `number` cannot be read."""
 
     def checked(value: Any) -> Any:
-        with tf.control_dependencies([tf.debugging.assert_none_equal(value, tf.constant(number, tf.int64), message="damaged")]):
+        with tf.control_dependencies(
+            [tf.debugging.assert_none_equal(value, tf.constant(number, tf.int64), message="damaged")]
+        ):
             return tf.identity(value)
 
     return numbers(count).map(checked)
