@@ -9,6 +9,7 @@ import tensorflow as tf
 from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.graph.xla_graph import mark_for_xla
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tracing.effects import OWN_SCOPE, summary_writes
 from tpudata.estimator.tracing.replica_context import replica_context
@@ -85,6 +86,8 @@ def trace_model(
     found: dict[str, Any] = {}
 
     def build(features: Any, labels: Any) -> Any:
+        if num_replicas is not None:
+            mark_for_xla(tf.compat.v1.get_default_graph())
         with tf.name_scope(OWN_SCOPE):
             step = tf.compat.v1.placeholder(tf.int64, [], name="step")
             replica = tf.compat.v1.placeholder(tf.int32, [], name="replica")
