@@ -1,5 +1,8 @@
+import itertools
 import logging
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +128,30 @@ def test_everything_comes_at_the_step_that_was_asked_for(
     assert [line.split(":")[0] for line in logged] == ["step 1", "step 8", "step 15", "step 17"]
     estimator.train(train_input_fn, steps=7)
     assert programs.saved_steps(tmp_path) == [0, 5, 10, 15, 17, 22, 24]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_no_batch_after_the_last_step_is_waited_for(replicas: int, tmp_path: Path) -> None:
+    more = threading.Event()
+
+    def rows() -> Iterator[Any]:
+        for number in itertools.count():
+            if number == 3 * 8:
+                more.wait(60)
+            yield {"x": X[number % len(X)]}, Y[number % len(Y)]
+
+    def input_fn(params: dict[str, Any]) -> Any:
+        signature = {"x": tf.TensorSpec([3])}, tf.TensorSpec([])
+        dataset = tf.data.Dataset.from_generator(rows, output_signature=signature)
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+    estimator = make_estimator(tmp_path, iterations=100, tpu_config={"num_replicas": replicas})
+    begin = time.monotonic()
+    estimator.train(input_fn, steps=3)
+    seconds = time.monotonic() - begin
+    more.set()
+    assert estimator.get_variable_value("global_step") == 3
+    assert seconds < 60
 
 
 @pytest.mark.parametrize(("kind", "replicas"), [(PlainTrainStep, 1), (DeviceTrainStep, 2)])
