@@ -24,11 +24,13 @@ def begin_profile(folder: str, *, on_devices: bool) -> Callable[[], None] | None
     try:
         if not on_devices:
             tf.profiler.experimental.start(folder)
-            return tf.profiler.experimental.stop  # type: ignore[no-any-return]  # TensorFlow is untyped
+            stop: Callable[[], None] = tf.profiler.experimental.stop
+            return stop
         import jax
 
         jax.profiler.start_trace(folder)
-        return jax.profiler.stop_trace
+        stop = jax.profiler.stop_trace
+        return stop
     except (tf.errors.AlreadyExistsError, RuntimeError):
         return None
 
