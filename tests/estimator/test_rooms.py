@@ -16,6 +16,7 @@ ROOMS = (
     "tracing",
     "steps",
     "spmd",
+    "system",
     "hooks",
     "loops",
     "export",

@@ -1,6 +1,6 @@
 """One of several processes of a JAX program: writes its local parts of the global batches as JSON.
 
-python -m tests.input.jax_program DIR COORDINATOR PROCESSES PROCESS DEVICES SPLIT
+python -m tests.input.jax_program DIR COORDINATOR PROCESSES PROCESS DEVICES SPLIT ORDER
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from tpudata import as_jax, make_input_fn
 
@@ -24,13 +25,16 @@ def parts(array: Any) -> dict[int, list[Any]]:
 
 def main() -> None:
     """Print the labels and weights of batches from step 3 on, of five in training."""
-    path, coordinator, processes, process, devices, split = sys.argv[1:]
+    path, coordinator, processes, process, devices, split, order = sys.argv[1:]
     jax.config.update("jax_num_cpu_devices", int(devices))
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(coordinator, int(processes), int(process))
     training = split == "train"
     input_fn = make_input_fn(path, split, training=training, seed=5)
-    batches = as_jax(input_fn, BATCH, start_step=3 if training else 0)
+    every = np.array(jax.devices())
+    if order == "mixed":  # The first devices of all processes, then the second ones.
+        every = every.reshape(int(processes), -1).T.reshape(-1)
+    batches = as_jax(input_fn, BATCH, sharding=Mesh(every, ("data",)), start_step=3 if training else 0)
     found = []
     total = jax.jit(lambda labels: labels.sum())
     for features, labels in batches:

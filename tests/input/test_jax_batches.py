@@ -70,11 +70,11 @@ def test_it_starts_at_a_step(raw_digits: Written) -> None:
     assert first(as_jax(input_fn, 40, sharding=mesh(2), start_step=13))[1].tolist() == whole[13]
 
 
-def _run(path: str, processes: int, devices: int, split: str) -> list[list[Any]]:
+def _run(path: str, processes: int, devices: int, split: str, order: str) -> list[list[Any]]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         coordinator = f"127.0.0.1:{server.getsockname()[1]}"
     program = ("-m", "tests.input.jax_program", path, coordinator, str(processes))
-    running = [Forked(*program, str(process), str(devices), split) for process in range(processes)]
+    running = [Forked(*program, str(process), str(devices), split, order) for process in range(processes)]
     try:
         assert [process.wait() for process in running] == [0] * processes, [process.output for process in running]
         return [json.loads(process.stdout.splitlines()[-1]) for process in running]
@@ -83,9 +83,11 @@ def _run(path: str, processes: int, devices: int, split: str) -> list[list[Any]]
             process.__exit__()
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_two_processes_of_two_devices_have_the_global_batches_of_one(raw_digits: Written, split: str) -> None:
-    found = _run(raw_digits.path, 2, 2, split)
+@pytest.mark.parametrize(("split", "order"), [("train", "by process"), ("test", "mixed")])
+def test_two_processes_of_two_devices_have_the_global_batches_of_one(
+    raw_digits: Written, split: str, order: str
+) -> None:
+    found = _run(raw_digits.path, 2, 2, split, order)
     training = split == "train"
     input_fn = make_input_fn(raw_digits.path, split, training=training, seed=5)
     wanted = as_jax(input_fn, BATCH, sharding=mesh(4), start_step=3 if training else 0)

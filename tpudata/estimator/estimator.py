@@ -1,6 +1,5 @@
 """Estimator of TensorFlow 1, for programs that are not written for TPUs."""
 
-import functools
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -70,10 +69,7 @@ class Estimator(BaseEstimator):
             is_plain=True,
         )
         runtime = Runtime(user_model, lambda: topology, warm_start)
-        on_host = functools.partial(local_topology, None)
-        super().__init__(
-            Runtimes(runtime, predicting=None if topology.peers.count == 1 else runtime.elsewhere(on_host))
-        )
+        super().__init__(Runtimes(runtime))
 
 
 def load_global_step(checkpoint_dir: str) -> int:

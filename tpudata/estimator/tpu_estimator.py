@@ -1,6 +1,5 @@
 """TPUEstimator: trains, evaluates and predicts on any device."""
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -153,12 +152,7 @@ class TPUEstimator(BaseEstimator):
             checked_batch_axis(batch_axis, config.tpu_config),
         )
         runtime = Runtime(user_model, lambda: local or tpu_topology(config), warm_start)
-        on_host = functools.partial(local_topology, None)
-        runtimes = Runtimes(
-            runtime,
-            predicting=None if local is None or local.peers.count == 1 else runtime.elsewhere(on_host),
-            evaluating=None if eval_on_tpu else runtime.elsewhere(on_host),
-        )
+        runtimes = Runtimes(runtime, None if eval_on_tpu else runtime.elsewhere(lambda: local_topology(None)))
         super().__init__(runtimes, rehearses=rehearse)
 
     def rehearse(self, input_fns: Mapping[str, Callable[..., Any]], tpu: str | None = None) -> tuple[Finding, ...]:

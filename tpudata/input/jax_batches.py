@@ -64,44 +64,53 @@ def as_jax(
 
     ahead = checked_integer("prefetch", prefetch, 1)
     blocks = find_row_blocks(sharding, axis)
-    dataset = _dataset(input_fn, batch_size, start_step, blocks)
-    leaves = _leaves(dataset.element_spec)
+    datasets = _datasets(input_fn, batch_size, start_step, blocks)
+    leaves = _leaves(datasets[0].element_spec)
     axes = [input_fn.row_axis(*leaf) if isinstance(input_fn, InputFn) else 0 for leaf in leaves]
     # The thread has the program's options, but not those of a context of the caller's.
     uses_x64 = jax.config.jax_enable_x64
 
-    def read() -> Iterator[Any]:
+    def read() -> Iterator[tuple[Any, ...]]:
         with translate_errors():
-            yield from dataset
+            yield from tf.data.Dataset.zip(tuple(datasets))
 
-    def place(batch: Any) -> Any:
+    def place(batches: tuple[Any, ...]) -> Any:
+        arrays = []
+        tensors = zip(*map(tf.nest.flatten, batches), strict=True)
         with jax.enable_x64(uses_x64), jax.profiler.TraceAnnotation("tpudata: place a batch"):
-            arrays = [
-                blocks.place(name, np.asarray(tensor), rows)
-                for (name, _), rows, tensor in zip(leaves, axes, tf.nest.flatten(batch), strict=True)
-            ]
-        return tf.nest.pack_sequence_as(batch, arrays)
+            for (name, _), rows, parts in zip(leaves, axes, tensors, strict=True):
+                local = [np.asarray(tensor) for tensor in parts]
+                if len(local) < len(blocks.indices):
+                    local = blocks.split(name, local[0], rows)
+                arrays.append(blocks.place(name, local, rows))
+        return tf.nest.pack_sequence_as(batches[0], arrays)
 
     return Prefetcher(read, place, ahead=ahead, name="tpudata-batches")
 
 
-def _dataset(
+def _datasets(
     input_fn: InputFn | tf.data.Dataset, batch_size: int | None, start_step: int, blocks: RowBlocks
-) -> tf.data.Dataset:
-    """Return the dataset of this process's rows."""
+) -> list[tf.data.Dataset]:
+    """Return the dataset of each of this process's blocks of rows, or the given one of all its rows."""
     if isinstance(input_fn, tf.data.Dataset):
         if (batch_size, start_step) != (None, 0):
             raise UsageError(
                 "as_jax: the batches of a dataset are used unchanged. Omit batch_size and start_step, or pass an input_fn."
             )
-        return input_fn
+        return [input_fn]
     if not callable(input_fn):
         raise UsageError(f"as_jax: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
-    rows = blocks.local_rows(checked_integer("batch_size", batch_size, 1))
-    context = tf.distribute.InputContext(blocks.count, blocks.index, blocks.count)
+    params = {"batch_size": blocks.local_rows(checked_integer("batch_size", batch_size, 1))}
     # The first call fills the cache, so it reads records too.
     with translate_errors():
-        return input_fn({"batch_size": rows}, input_context=context, start_step=start_step)
+        return [
+            input_fn(
+                params,
+                input_context=tf.distribute.InputContext(blocks.count, index, blocks.count),
+                start_step=start_step,
+            )
+            for index in blocks.indices
+        ]
 
 
 def _leaves(spec: Any) -> list[tuple[str, Any]]:

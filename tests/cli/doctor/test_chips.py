@@ -5,8 +5,10 @@ import importlib.util
 import jax
 import pytest
 
-from tpudata.cli.doctor.chips import find_chips, multiplication_rate
-from tpudata.errors import MissingExtraError, TpudataError, UsageError
+from tpudata.cli.doctor.chips import NoTPUError, find_chips, multiplication_rate
+from tpudata.errors import TpudataError
+from tpudata.estimator import TPUConnectionError
+from tpudata.estimator.devices import tpu_pod
 
 
 def test_measures_devices_together() -> None:
@@ -23,16 +25,22 @@ def test_rejects_a_device_that_multiplies_wrongly(monkeypatch: pytest.MonkeyPatc
 def test_names_the_extra_without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jax" else find_spec(name))
-    with pytest.raises(MissingExtraError, match=r"A TPU needs the \[tpu\] extra"):
+    with pytest.raises(NoTPUError, match=r"A TPU needs the \[tpu\] extra"):
         find_chips()
 
 
 def test_names_the_versions_of_jax_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "__version_info__", (0, 4, 35))
-    with pytest.raises(UsageError, match=r"expected >=0\.\d+\.\d+,<0\.\d+\.\d+"):
+    with pytest.raises(NoTPUError, match=r"expected >=0\.\d+\.\d+,<0\.\d+\.\d+"):
         find_chips()
 
 
 def test_names_the_devices_that_replace_a_tpu() -> None:
-    with pytest.raises(TpudataError, match=r"^Replicas run on CPU devices\. "):
+    with pytest.raises(NoTPUError, match=r"^Replicas run on CPU devices\. use_tpu=True: "):
+        find_chips()
+
+
+def test_chips_that_cannot_be_used_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tpu_pod, "count_chips", lambda: 4)
+    with pytest.raises(TPUConnectionError):
         find_chips()

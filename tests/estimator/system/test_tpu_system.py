@@ -1,5 +1,6 @@
 """Functions of TensorFlow on several CPU devices in place of chips, compared with numpy on the whole batch."""
 
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tpudata
+from tests.helpers.forked import Forked
 from tpudata.estimator import CrossShardOptimizer, ModelFnError, TPUSystem
 
 RNG = np.random.default_rng(0)
@@ -241,3 +243,46 @@ def test_rejects_calls_after_the_block() -> None:
 def test_rejects_names_of_other_machines() -> None:
     with pytest.raises(tpudata.TpudataError, match="gcloud compute tpus tpu-vm ssh"), tpudata.tpu_system("my-tpu"):
         pass
+
+
+TWO_PROCESSES = """
+import sys
+import numpy as np
+import tensorflow as tf
+import tpudata
+
+address, process = sys.argv[1], int(sys.argv[2])
+w = tf.Variable(tf.zeros([3]))
+rows = np.arange(24, dtype=np.float32).reshape(8, 3)
+
+
+def step(rows):
+    w.assign_add(tf.distribute.get_replica_context().all_reduce("SUM", tf.reduce_sum(rows, 0)))
+    return tf.reduce_sum(rows)
+
+
+processes = {"coordinator_address": address, "num_processes": 2, "process_id": process}
+with tpudata.tpu_system(num_replicas=2, **processes) as system:
+    assert (system.num_replicas, system.num_hosts, system.host) == (4, 2, process)
+    assert len(system.local_devices) == 2
+    own = rows[4 * process : 4 * process + 4]
+    sums = system.run(step, own)
+    assert sums.tolist() == [own[:2].sum(), own[2:].sum()]
+    assert system.run(lambda: w + 0.0, device=1).tolist() == rows.sum(0).tolist()
+    try:
+        system.run(lambda: w.assign_add(tf.ones([3])), device=0)
+    except tpudata.UsageError as error:
+        assert "would differ between processes" in str(error)
+assert w.numpy().tolist() == rows.sum(0).tolist()
+print("done")
+"""
+
+
+def test_two_processes_are_one_system() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    with Forked("-c", TWO_PROCESSES, address, "0") as first, Forked("-c", TWO_PROCESSES, address, "1") as second:
+        codes = [first.wait(), second.wait()]
+        assert codes == [0, 0], first.stderr + second.stderr
+        # The exchange between processes prints lines before.
+        assert [one.stdout.splitlines()[-1] for one in (first, second)] == ["done", "done"]

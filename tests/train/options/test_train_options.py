@@ -39,6 +39,9 @@ def test_every_option_has_a_flag() -> None:
         "tpu_zone": "z",
         "gcp_project": "p",
         "cluster": None,
+        "coordinator_address": "a:1",
+        "num_processes": 3,
+        "process_id": 2,
         "rehearse": True,
         "tpu": "v5e-8",
         "tpu_effort": "full",
@@ -78,6 +81,15 @@ def test_the_cluster() -> None:
         parse_options([*words, "--cluster=slurm", "--use-tpu"])
     with pytest.raises(UsageError, match="--cluster requires --mode train or train_and_eval"):
         parse_options([*words, "--cluster=slurm", "--mode=eval"])
+
+
+def test_the_numbers_of_processes_belong_together() -> None:
+    words = ["--model=m", "--data=x", "--model-dir=y", "--coordinator-address=a:1", "--num-processes=2"]
+    assert parse_options([*words, "--process-id=0"]).process_id == 0
+    with pytest.raises(UsageError, match=r"--coordinator-address, --num-processes and --process-id belong together"):
+        parse_options(words)
+    with pytest.raises(UsageError, match="--cluster and --process-id both give this process its number"):
+        parse_options([*words, "--process-id=1", "--cluster=slurm"])
 
 
 @pytest.mark.parametrize("text", ["", "3", "3:", ":3", "0:3", "4:3", "1:11", "1-3", "a:b"])

@@ -16,22 +16,29 @@ _SECONDS = 0.5
 _MOST_TIMES = 10_000
 
 
+class NoTPUError(TpudataError):
+    """This machine has no TPU."""
+
+
 def find_chips() -> str:
     """Return a line on the TPU chips of this machine, with their speed.
 
     Raises:
-        TpudataError: there are none, or they cannot be used; the message says why, and what runs replicas instead.
+        NoTPUError: there are none; the message says what runs replicas instead.
+        TpudataError: they cannot be used; the message says why.
     """
     from tpudata.estimator.devices.device_search import import_jax, tpu_devices
+    from tpudata.estimator.devices.tpu_pod import count_chips
 
-    jax = import_jax("A TPU")
-    from tpudata.estimator.spmd.stablehlo import require_version
-
-    require_version()
+    jax = None
     try:
+        jax = import_jax("A TPU")
+        _check_version()
         devices = tpu_devices()
     except TpudataError as error:
-        raise TpudataError(f"{_replacement(jax)} {error}") from None
+        if count_chips():
+            raise
+        raise NoTPUError(str(error) if jax is None else f"{_replacement(jax)} {error}") from None
     local = [device for device in devices if device.process_index == jax.process_index()]
     kinds = Counter(device.device_kind for device in local)
     words = ", ".join(f"{counted(count, 'chip')} of {kind}" for kind, count in kinds.items())
@@ -74,6 +81,13 @@ def multiplication_rate(
     measure(1)  # compiles
     times = max(1, min(_MOST_TIMES, round(duration / measure(1))))
     return 2 * rows**3 * times * len(devices) / measure(times)
+
+
+def _check_version() -> None:
+    # It imports jax.
+    from tpudata.estimator.spmd.stablehlo import require_version
+
+    require_version()
 
 
 def _replacement(jax: Any) -> str:

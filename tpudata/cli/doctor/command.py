@@ -65,7 +65,8 @@ def run(argv: Sequence[str]) -> int:
     lines = _Lines()
     lines.add("versions", *_versions())
     lines.add("devices", *_answer(limit, PROBLEM, "devices"))
-    lines.add("TPU", *_hint_at_hosts(*_answer(limit, PROBLEM if flags.use_tpu else _NONE, "tpu")))
+    state, text = _hint_at_hosts(*_answer(limit, PROBLEM, "tpu"))
+    lines.add("TPU", PROBLEM if flags.use_tpu and state == _NONE else state, text)
     on_gcs = any((path or "").startswith("gs://") for path in (flags.data, flags.model_dir))
     lines.add("credentials", *_answer(limit, PROBLEM if on_gcs else _NONE, "credentials"))
     if flags.model_dir is not None:
@@ -168,6 +169,8 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
     answer: dict[str, str] = json.loads(lines[-1])
     if "warning" in answer:
         return WARNING, answer["warning"]
+    if "none" in answer:
+        return _NONE, answer["none"]
     return (OK, answer["found"]) if "found" in answer else (otherwise, answer["problem"])
 
 

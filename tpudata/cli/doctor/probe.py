@@ -3,7 +3,8 @@
     python -m tpudata.cli.doctor.probe LIFELINE KIND [WORD ...]
 
 ends with the process that holds the other end of a pipe, whose descriptor is LIFELINE. It prints one line of JSON:
-{"found": "text"}; {"warning": "text"} if a run may be slow; {"problem": "text"} if something is missing or would end a run.
+{"found": "text"}; {"warning": "text"} if a run may be slow; {"none": "text"} if there is no TPU; {"problem": "text"} if something
+is missing or would end a run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tpudata._tensorflow import require_tensorflow
-from tpudata.cli.doctor.chips import find_chips
+from tpudata.cli.doctor.chips import NoTPUError, find_chips
 from tpudata.console.flags import height_width
 from tpudata.console.loading import uncollected_loading
 from tpudata.console.process import end_with
@@ -206,6 +207,8 @@ def main(words: list[str]) -> None:
             answer = {"found": _KINDS[words[0]](*words[1:])}
     except _SlowError as error:
         answer = {"warning": str(error)}
+    except NoTPUError as error:
+        answer = {"none": str(error)}
     except Exception as error:
         text = str(error).strip() or type(error).__name__
         answer = {"problem": text.splitlines()[0]}

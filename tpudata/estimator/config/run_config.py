@@ -37,11 +37,11 @@ class RunConfig:
         tpu_config: a TPUConfig.
         evaluation_master: "" or the same as `master`, as an estimator has one TPU; "local" is taken without a TPU, too. None for
             `master`.
-        master: address of the TPU, grpc://HOST:PORT, or its name; "" or None if `cluster` or `tpu_name` names it. These require
-            `use_tpu=True`.
-        cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver`, which takes precedence over `master`.
-        tpu_name: name of the TPU; None for the environment variable TPU_NAME, or else the TPU of this machine.
-        zone, project: zone and project in which to look up the name; None for gcloud's settings.
+        master: "", "local" or None for the TPU of this machine, on which the program runs; another one is an error with
+            `use_tpu=True`, and any TPU without it.
+        cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver` of this machine's TPU, in place of `master`.
+        tpu_name: "local", None, or the name of this machine's TPU in the environment variable TPU_NAME.
+        zone, project: accepted for ported programs; they have no effect.
         model_dir: folder (local or gs://) of checkpoints and event files.
         tf_random_seed: seed of initial values and random ops; None for a random one.
         save_summary_steps: steps between TensorBoard summaries, or None for none.

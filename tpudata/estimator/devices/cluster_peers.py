@@ -32,7 +32,7 @@ _OF_DEVICES = re.compile(r"Gloo|NCCL|[Cc]ollective|[Cc]oordination ?[Ss]ervice|C
 _OF_RUNTIME = re.compile(r"(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
 # The connections may notice the end of a process later than the devices.
 _NOTICE_SECONDS = 3.0
-STUCK_SECONDS = 10.0
+STUCK_SECONDS = 5.0
 
 
 class ClusterPeers(Peers):
@@ -50,6 +50,7 @@ class ClusterPeers(Peers):
         self.index = group.index
         self.count = group.count
         self._group = group
+        self._pid = os.getpid()
         self._stuck_seconds = stuck_seconds
         self._lost = threading.Event()
         self._loss = ""
@@ -92,23 +93,20 @@ class ClusterPeers(Peers):
         """Raise errors that follow from the end of another process as a ClusterError."""
         try:
             yield
-        except LinkEndedError as error:
-            cause: Exception = error
+        except ClusterError as error:
+            _forget_frames(error)
+            raise
         except (RuntimeError, ValueError) as error:
             if isinstance(error, tf.errors.OpError) or not self._follows(error):
                 raise
-            cause = error
-        else:
-            return
-        # The frames refer to the data's iterator. If the interpreter deletes it at exit, it waits for ever for Python in the input.
-        traceback.clear_frames(cause.__traceback__)
-        raise ClusterError(self._message()) from None
+            _forget_frames(error)
+            raise ClusterError(self._message()) from None
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
         """Wait for the devices inside this: after another process has ended, they may wait for it for ever.
 
-        Nothing can stop such a wait, so it ends this process after 10 s, with a message.
+        Nothing can stop such a wait, so it ends this process after 5 s, with a message.
         """
         self._waits_since = time.monotonic()
         try:
@@ -117,8 +115,8 @@ class ClusterPeers(Peers):
             self._waits_since = None
 
     def close(self) -> None:
-        """Say to the others that this process ends."""
-        for link in self._links.values():
+        """Say to the others that this process ends, and do nothing in a forked child."""
+        for link in self._links.values() if os.getpid() == self._pid else ():
             link.close()
 
     def _combine(self, kind: bytes, numbers: Sequence[int], combine: Callable[[Any], Any]) -> list[int]:
@@ -198,3 +196,8 @@ class ClusterPeers(Peers):
             f"{self._group.origin}: {self._group.name} lost another process of the cluster: {loss}. Check the log of that process, "
             "and start all processes again: training continues from the newest checkpoint."
         )
+
+
+def _forget_frames(error: Exception) -> None:
+    """Let go of the frames of an error: at exit, the data's iterator in them would wait for ever for Python in the input."""
+    traceback.clear_frames(error.__traceback__)

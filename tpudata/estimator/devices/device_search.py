@@ -91,7 +91,7 @@ def tpu_devices() -> tuple[Any, ...]:
     Raises:
         TPUConnectionError: jax finds no TPU here; the message says why.
     """
-    for module, name in (("jax", "jax"), ("libtpu", "libtpu, the driver of TPUs")):
+    for module, name in (("jax", "jax"), ("libtpu", "libtpu (the driver of TPUs)")):
         if importlib.util.find_spec(module) is None:
             raise TPUConnectionError(f"use_tpu=True: {name} is not installed. Run: {install_command('tpu')}")
     import jax

@@ -91,7 +91,7 @@ class Link:
     def _read(self) -> None:
         has_left = False
         try:
-            while True:
+            while not has_left:
                 kind, size = _HEADER.unpack(self._read_bytes(_HEADER.size))
                 data = bytes(self._read_bytes(size))
                 if kind == _LEFT:
@@ -101,8 +101,9 @@ class Link:
                 else:
                     self._inbox.put((kind, data))
         except OSError:
-            self._on_end(has_left)
-            self._inbox.put(None)
+            pass
+        self._on_end(has_left)
+        self._inbox.put(None)
 
     def _read_bytes(self, size: int) -> memoryview:
         data = memoryview(bytearray(size))

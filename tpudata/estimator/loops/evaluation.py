@@ -24,7 +24,7 @@ _log = logging.getLogger("tpudata")
 
 
 def evaluate(
-    runtime: Runtime, input_fn: Any, steps: int | None, hooks: Any, checkpoint_path: str | None, events_dir: str
+    runtime: Runtime, input_fn: Any, steps: int | None, hooks: Any, checkpoint_path: str | None, events_dir: str | None
 ) -> dict[str, Any]:
     """Evaluate a checkpoint; see `TPUEstimator.evaluate`."""
     require_steps("evaluate", "steps", steps)
@@ -77,7 +77,8 @@ def evaluate(
         result: dict[str, Any] = {**step.values(), "loss": loss, "global_step": np.int64(step.global_step)}
     results = ", ".join(f"{name} = {result[name]}" for name in sorted(result))
     _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", results)
-    _write(events_dir, result, checkpoint)
+    if events_dir is not None:
+        _write(events_dir, result, checkpoint)
     return result
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
@@ -13,52 +16,65 @@ from tpudata.input.devices.global_arrays import global_array
 
 @dataclasses.dataclass(frozen=True)
 class RowBlocks:
-    """Division of a global batch into equal blocks of rows, one of which this process reads.
+    """Division of a global batch into equal blocks of rows, of which this process reads one or more.
 
-    Processes whose devices hold the same rows, as with a mesh axis for the model, read the same block.
+    A process reads several if the mesh mixes the devices of processes. Processes whose devices hold the same rows, as with a mesh
+    axis for the model, read the same blocks.
 
     Attributes:
         mesh: the `jax.sharding.Mesh`.
         axes: its axes that divide the rows; empty if all devices get all rows.
-        parts: number of parts into which the devices divide the rows.
-        index: number of this process's block.
+        parts: number of parts into which the devices divide the rows; a block has one or more.
+        indices: numbers of this process's blocks.
         count: number of blocks.
     """
 
     mesh: Any
     axes: tuple[str, ...]
     parts: int
-    index: int
+    indices: tuple[int, ...]
     count: int
 
-    def place(self, name: str, local: Any, axis: int) -> Any:
-        """Return the global array of a tensor, of which each process has its block of rows.
+    def place(self, name: str, blocks: Sequence[Any], axis: int) -> Any:
+        """Return the global array of a tensor, of which each process has its blocks of rows.
 
         Args:
             name: path of the tensor for messages.
-            local: the block, a NumPy array that nobody writes to any more.
+            blocks: this process's blocks in their order, NumPy arrays that nobody writes to any more.
             axis: axis of the rows.
         """
         import jax
         from jax.sharding import NamedSharding, PartitionSpec
 
-        rows = local.shape[axis]
-        if rows * self.count % self.parts:
+        shape, rows = blocks[0].shape, blocks[0].shape[axis]
+        total = rows * self.count
+        if total % self.parts:
             raise UsageError(
-                f"as_jax: {name} has {counted(rows * self.count, 'row')} (expected a multiple of {self.parts}, into which "
-                f"{self._divider} divides them). Choose another batch size, or drop the remainder."
+                f"as_jax: {name} has {counted(total, 'row')} (expected a multiple of {self.parts}, into which {self._divider} "
+                "divides them). Choose another batch size, or drop the remainder."
             )
-        begin = rows * self.index
 
         def part(first: int, last: int) -> Any:
-            return local[(slice(None),) * axis + (slice(first - begin, last - begin),)]
+            block, begin = divmod(first, rows)
+            chosen = slice(begin, begin + last - first)
+            return blocks[self.indices.index(block)][(slice(None),) * axis + (chosen,)]
 
-        shape = (*local.shape[:axis], rows * self.count, *local.shape[axis + 1 :])
         sharding = NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.axes or None))
-        return global_array(shape, jax.dtypes.canonicalize_dtype(local.dtype), sharding, axis, part)
+        dtype = jax.dtypes.canonicalize_dtype(blocks[0].dtype)
+        return global_array((*shape[:axis], total, *shape[axis + 1 :]), dtype, sharding, axis, part)
+
+    def split(self, name: str, local: Any, axis: int) -> list[Any]:
+        """Return the blocks of an array that has all rows of this process."""
+        count = len(self.indices)
+        if local.shape[axis] % count:
+            raise UsageError(
+                f"as_jax: {name} has {counted(local.shape[axis], 'row')} in this process (expected a multiple of {count}). "
+                "Choose another batch size, or drop the remainder."
+            )
+        return [local] if count == 1 else np.split(local, count, axis)
 
     def local_rows(self, batch_size: int) -> int:
-        """Return the rows of this process's block of a global batch.
+        """Return the rows of one block of a global batch.
 
         Raises:
             UsageError: the devices cannot share the batch evenly.
@@ -83,7 +99,7 @@ def find_row_blocks(sharding: Any, axis: str | None) -> RowBlocks:
         axis: name of the mesh axis of the rows, for a mesh; None for "data", or the only axis.
 
     Raises:
-        UsageError: it is something else, the mesh does not have the axis, or the rows of this process are not one block.
+        UsageError: it is something else, or the mesh has no such axis or no device of this process.
     """
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -98,16 +114,23 @@ def find_row_blocks(sharding: Any, axis: str | None) -> RowBlocks:
         raise UsageError(
             f"as_jax: sharding is of another kind (got {sharding!r}, expected a jax.sharding.Mesh or NamedSharding). Pass one."
         )
+    if not mesh.local_devices:
+        raise UsageError(
+            f"as_jax: the mesh has no devices of this process (got those of others, expected some of {jax.local_devices()}). "
+            "Call it in the processes of the mesh."
+        )
     parts = math.prod(mesh.shape[name] for name in axes)
     by_rows = NamedSharding(mesh, PartitionSpec(axes or None))
     slices = by_rows.addressable_devices_indices_map((parts,)).values()
-    own = sorted({index[0].indices(parts)[0] for index in slices}) if axes else [0]
-    if own != list(range(own[0], own[0] + len(own))) or parts % len(own) or own[0] % len(own):
-        raise UsageError(
-            f"as_jax: the rows of this process are not one block (got the parts {own} of {parts}). Make the mesh of devices in "
-            "the order of their processes, as jax.make_mesh does."
-        )
-    return RowBlocks(mesh, axes, parts, own[0] // len(own), parts // len(own))
+    own = {index[0].indices(parts)[0] for index in slices} if axes else {0}
+    # The largest blocks that have parts of this process alone.
+    size = max(size for size in range(1, len(own) + 1) if parts % size == 0 and _is_of_blocks(own, size))
+    return RowBlocks(mesh, axes, parts, tuple(sorted({part // size for part in own})), parts // size)
+
+
+def _is_of_blocks(parts: set[int], size: int) -> bool:
+    """Return whether parts are whole blocks of a size."""
+    return len({part // size for part in parts}) * size == len(parts)
 
 
 def _axis_of(mesh: Any, axis: str | None) -> str:

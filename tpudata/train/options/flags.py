@@ -178,13 +178,11 @@ def _add_devices(parser: FlagParser) -> None:
         "--master",
         default=TrainOptions.master,
         metavar="ADDRESS",
-        help="address of the TPU, grpc://HOST:PORT (default: $TPU_NAME, or this machine's TPU)",
+        help="local, for this machine's TPU, which is the default: programs run on the machine of their TPU",
     )
-    parser.add_argument("--tpu-name", metavar="NAME", help="name of the TPU, instead of its address")
-    parser.add_argument("--tpu-zone", metavar="ZONE", help="zone in which to look up the name (default: gcloud's)")
-    parser.add_argument(
-        "--gcp-project", metavar="PROJECT", help="project in which to look up the name (default: gcloud's)"
-    )
+    parser.add_argument("--tpu-name", metavar="NAME", help="name of this machine's TPU, as in $TPU_NAME")
+    parser.add_argument("--tpu-zone", metavar="ZONE", help="has no effect: the TPU is this machine's")
+    parser.add_argument("--gcp-project", metavar="PROJECT", help="has no effect: the TPU is this machine's")
     parser.add_argument(
         "--cluster",
         metavar="|".join(CLUSTERS),

@@ -60,12 +60,11 @@ class TrainOptions:
         save_checkpoints_steps: steps between checkpoints; None saves every ten minutes. The last step is always saved.
         profile: "FIRST:LAST", training steps, counted from 1, to write a profile of for TensorBoard into `model_dir`.
         seed: seed of the initial weights, dropout and the order of the records.
-        use_tpu: whether to run on a TPU: the one that `master`, `tpu_name` or the environment variable TPU_NAME names, or else
-            this machine's.
-        master: address (grpc://HOST:PORT) or name of the TPU; empty for none.
-        tpu_name: name of the TPU.
-        tpu_zone: zone in which to look up a name; None for gcloud's.
-        gcp_project: Google Cloud project in which to look up a name; None for gcloud's.
+        use_tpu: whether to run on the TPU of this machine.
+        master: empty or "local", as the TPU is this machine's.
+        tpu_name: None, "local", or the value of the environment variable TPU_NAME.
+        tpu_zone: zone of the TPU, of old commands; it has no effect.
+        gcp_project: project of the TPU, of old commands; it has no effect.
         cluster: "slurm" trains with all tasks of the Slurm job step, "slurm-evaluator" lets the last one evaluate instead; None
             reads TF_CONFIG.
         coordinator_address: HOST:PORT of the first of several processes that train together, in place of TF_CONFIG.

@@ -35,6 +35,8 @@ _NOT_COMPARED = {
     "tpu_effort",
     "feeding",
     "json",
+    "coordinator_address",
+    "process_id",
 }
 
 
