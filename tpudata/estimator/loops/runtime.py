@@ -195,6 +195,11 @@ class Runtimes:
         return training.elsewhere(lambda: training.topology.of_this_process())
 
     @property
+    def evaluates_elsewhere(self) -> bool:
+        """Whether evaluation has other devices than training, as with eval_on_tpu=False."""
+        return self._evaluating is not None
+
+    @property
     def evaluating(self) -> Runtime:
         """The runtime that evaluates."""
         return self._evaluating or self.predicting
