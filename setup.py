@@ -80,6 +80,8 @@ TEST = [
     "grain>=0.2.12,<0.3",
     "hypothesis>=6.100,<7",
     *JAX,
+    # libtpu compiles rehearsed steps for TPUs: a wheel of 213 MB, 684 MB unpacked.
+    f"jax[tpu]{_JAX}; python_version >= '3.11' and sys_platform == 'linux' and platform_machine == 'x86_64'",
     "moto[server]>=5,<6",
     "mypy>=1.15,<3",
     "pytest>=8.2,<10",

@@ -19,8 +19,8 @@ from tpudata.format import encode_example
 
 # Blocks that are parts of programs, with names of the reader's: they are only parsed. By document, their numbers.
 PARTS = {
-    "docs/feed/files.md": (3, 4),
-    "docs/feed/jax.md": (0,),
+    "docs/feed/files.md": (3,),
+    "docs/feed/jax.md": (2,),
     "docs/feed/many_hosts.md": (0, 1, 2),
     "docs/feed/pytorch.md": (0, 1),
     "docs/dataset/other_readers.md": (0, 1),
@@ -88,6 +88,11 @@ def _digits(folder: Path) -> dict[str, str]:
     return {"max_steps=500": "max_steps=20"}
 
 
+def _digits_in_dir(folder: Path) -> dict[str, str]:
+    write_digits(folder / "DIR", {"train": 200, "validation": 90})
+    return {}
+
+
 def _rows(folder: Path) -> dict[str, str]:
     write_sequences(folder / "DIR", {"train": 24, "validation": 6})
     return {}
@@ -105,6 +110,7 @@ DATA: dict[str, Callable[[Path], dict[str, str]]] = {
     "docs/feed/input_fn.md": _quickstart,
     "docs/feed/files.md": _files,
     "docs/feed/images.md": _pictures,
+    "docs/feed/jax.md": _digits_in_dir,
     "docs/feed/text.md": _rows,
     "docs/train/estimator.md": _digits,
     "docs/train/models.md": _characters,

@@ -421,8 +421,10 @@ def test_a_model_that_changes_its_variables(tmp_path: Path) -> None:
         v1.get_variable(next(names), [3])
         return make_model_fn()(features, labels, mode, {})
 
-    with pytest.raises(ModelFnError, match=r"same variables.*got 'b'"):
-        make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": 2}).train(train_input_fn, steps=1)
+    estimator = make_estimator(tmp_path, model_fn)
+    estimator.train(train_input_fn, hooks=[v1.train.SessionRunHook()], steps=1)
+    with pytest.raises(ModelFnError, match=r"same variables.*got \[.*'b'.*expected \[.*'a'"):
+        estimator.train(train_input_fn, hooks=[v1.train.SessionRunHook()], steps=1)
 
 
 def test_only_training_trains(tmp_path: Path) -> None:

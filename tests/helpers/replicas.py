@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -10,15 +9,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import tensorflow as tf
-from jax import export
-from jax.interpreters import mlir
 from jax.sharding import Mesh, PartitionSpec
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
 
 from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.graph.collectives import lower_collectives
 from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.spmd.lowering import ReplicaProgram, lower
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tracing.effects import effects_of_training
 from tpudata.estimator.tracing.replica_context import replica_context
@@ -85,25 +81,18 @@ def run_replicas(model: Callable[..., Any], batches: Sequence[Batch], num_replic
     def step(replica: Any, *batch: Any) -> Any:
         return replay((batch, replica), handles_of(variables))
 
-    traced = tf.function(step, jit_compile=True, autograph=False)
-    arguments = [tf.TensorSpec([], tf.int32), *specs]
-    captures = traced.get_concrete_function(*arguments).captured_inputs
-    names = [next(name for name, item in variables.items() if item.handle is handle) for handle in captures]
-    program = traced.experimental_get_compiler_ir(*arguments)(stage="stablehlo_serialized")
+    program = lower(step, [tf.TensorSpec([], tf.int32), *specs], variables)
+    values = {name: np.stack([item.numpy()] * num_replicas) for name, item in variables.items()}
+    losses = []
+    results: list[Any] = []
     with jax.enable_x64(True):
-        # A parameter that the program does not use is kept, in the order of the captures.
-        run, updated = _compile(program, len(arguments), num_replicas)
-        state = [np.broadcast_to(variables[name].numpy(), (num_replicas, *variables[name].shape)) for name in names]
-        losses = []
-        results: list[Any] = []
+        run = _compile(program, num_replicas)
         for batch in parts:
-            results = [np.asarray(item) for item in run(*batch, *state)]
-            losses.append(results[0])
-            for number, value in zip(updated, results[1 + len(outputs) :], strict=True):
-                state[number] = value
-    fixed = {name: np.broadcast_to(item.numpy(), (num_replicas, *item.shape)) for name, item in variables.items()}
-    named = dict(zip(outputs, results[1 : 1 + len(outputs)], strict=True))
-    return Run(blueprint, np.stack(losses), named, fixed | dict(zip(names, state, strict=True)), replay.writes)
+            results, updates = run(batch, {name: values[name] for name in program.variables})
+            losses.append(np.asarray(results[0]))
+            values |= {name: np.asarray(item) for name, item in updates.items()}
+    named = {name: np.asarray(item) for name, item in zip(outputs, results[1:], strict=True)}
+    return Run(blueprint, np.stack(losses), named, values, replay.writes)
 
 
 def _replay(blueprint: Blueprint, num_replicas: int) -> tuple[Replay, list[str]]:
@@ -121,60 +110,14 @@ def _variables(blueprint: Blueprint) -> dict[str, Any]:
     return {info.name: tf.Variable(initial[info.name], name=info.name) for info in blueprint.variables}
 
 
-def _compile(program: bytes, num_arguments: int, num_replicas: int) -> tuple[Callable[..., Any], list[int]]:
-    """Return a function of stacked batches and variables, and the numbers of the variables that it updates, in order."""
-    with mlir.make_ir_context():
-        module: Any = ir.Module.parse(program)
-        main = next(item for item in module.body.operations if item.name.value == "main")
-        aliases = module.operation.attributes["mhlo.input_output_alias"]
-        alias = {
-            int(item["output_index"][0]): int(item["alias"]["parameter_number"]) - num_arguments for item in aliases
-        }
-        _adapt(module)
-        kinds = [
-            [jax.ShapeDtypeStruct(tuple(item.shape), _dtype(str(item.element_type))) for item in types]
-            for types in (main.type.inputs, main.type.results)
-        ]
-        artifact = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
-    inputs, outputs = kinds
-    like = jax.jit(lambda *_: tuple(jax.numpy.zeros(item.shape, item.dtype) for item in outputs), keep_unused=True)
-    template = export.export(like, platforms=["cpu"], disabled_checks=[export.DisabledSafetyCheck.platform()])(*inputs)
-    exported = dataclasses.replace(template, mlir_module_serialized=artifact)
+def _compile(program: ReplicaProgram, num_replicas: int) -> Callable[..., Any]:
+    """Return a function of batches and variables [replicas, ...] that returns results and new values [replicas, ...]."""
 
-    def one(*stacked: Any) -> Any:
+    def one(batch: Any, variables: Any) -> Any:
         replica = jax.lax.axis_index("replicas").astype(np.int32)
-        return [item[None] for item in exported.call(replica, *(item[0] for item in stacked))]
+        batch, variables = jax.tree.map(lambda item: item[0], (batch, variables))
+        return jax.tree.map(lambda item: item[None], program([replica, *batch], variables))
 
     mesh = Mesh(np.array(jax.devices()[:num_replicas]), ("replicas",))
     split = PartitionSpec("replicas")
-    run = jax.jit(jax.shard_map(one, mesh=mesh, in_specs=split, out_specs=split, check_vma=False))
-    return run, [alias[number] for number in sorted(alias)]
-
-
-def _dtype(name: str) -> Any:
-    """Return the dtype of a type of MLIR, such as f32 or ui8."""
-    if name == "bf16":
-        return jax.numpy.bfloat16
-    if name == "i1":
-        return np.dtype(bool)
-    kind = {"f": "float", "ui": "uint", "i": "int"}[name.rstrip("0123456789")]
-    return np.dtype(f"{kind}{name.lstrip('fui')}")
-
-
-def _adapt(module: Any) -> None:
-    """Change a module for jax, where replicas are partitions of one program."""
-    count = 0
-
-    def visit(operation: Any) -> Any:
-        nonlocal count
-        if operation.name == "stablehlo.all_reduce":
-            count += 1
-            handle = f"#stablehlo.channel_handle<handle = {count}, type = 1>"
-            operation.attributes["channel_handle"] = ir.Attribute.parse(handle)
-            operation.attributes["use_global_device_ids"] = ir.UnitAttr.get()
-        if operation.name == "mhlo.copy":
-            operation.results[0].replace_all_uses_with(operation.operands[0])
-            operation.erase()
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    return jax.jit(jax.shard_map(one, mesh=mesh, in_specs=split, out_specs=split, check_vma=False))

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from tests.helpers.datasets import write_undecodable
 from tests.helpers.digits import write_digits
 from tests.train.jobs import newest_step, read_json, train_job
 from tpudata.cli import main
-from tpudata.estimator.devices.topology import Topology
+from tpudata.estimator.devices.topology import local_topology
 from tpudata.format import Split, open_dataset, write_metadata
 from tpudata.train.model import label_of, model_params
 from tpudata.train.options.flags import parse_options
@@ -127,8 +126,8 @@ def test_a_batch_that_the_cores_cannot_split_is_told_in_a_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    cores = types.SimpleNamespace(num_replicas_in_sync=8)
-    monkeypatch.setattr("tpudata.estimator.tpu_estimator.tpu_topology", lambda _: Topology(cores, is_tpu=True))
+    topology = dataclasses.replace(local_topology(8), is_tpu=True)
+    monkeypatch.setattr("tpudata.estimator.tpu_estimator.tpu_topology", lambda _: topology)
     code = train_job(digits_dataset, tmp_path / "model", "--use-tpu", *flags)
     error = capsys.readouterr().err.splitlines()[-1]
     assert code == 2
@@ -307,8 +306,8 @@ assert main([*common, "--mode=predict"]) == 1
 def test_predict_and_export_elsewhere_only_read_the_model_dir(model_dir: Path, digits_dataset: Path) -> None:
     # Root without this capability may do to its files what their modes allow. Another user might not be able to read the modules
     # that TensorFlow imports late.
-    setpriv = shutil.which("setpriv")
-    if os.geteuid() == 0 and setpriv is None:
+    setpriv = shutil.which("setpriv") or ""
+    if os.geteuid() == 0 and not setpriv:
         pytest.skip("root may write anywhere, and there is no setpriv")
     without_overriding_modes = [setpriv, "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
     with tempfile.TemporaryDirectory() as folder:

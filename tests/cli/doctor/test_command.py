@@ -114,6 +114,7 @@ def test_names_a_tensorflow_that_aborts_with_libtpu(
         (["--data=nowhere", "--image-size=1y2"], "--image-size: '1y2' is not HEIGHTxWIDTH"),
         (["--model=mnist_cn", "--data=nowhere"], "Did you mean 'mnist_cnn'"),
         (["--param=a=1"], "--param is for a model. Pass --model"),
+        (["--tpu=v5e-8"], "--tpu is for a model. Pass --model"),
         (["--time-limit=0"], "'0' is not a whole number"),
         (["--use-tp"], "did you mean --use-tpu?"),
     ],

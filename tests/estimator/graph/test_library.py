@@ -9,7 +9,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from tpudata.estimator.graph.library import called_functions, define_functions, functions_with, rename_functions
+from tpudata.estimator.graph.library import (
+    called_functions,
+    define_functions,
+    functions_with,
+    prune_functions,
+    rename_functions,
+)
 
 
 def graph_of_nested_functions() -> Any:
@@ -57,3 +63,34 @@ def test_a_changed_function_runs_in_the_place_of_the_first_until_its_caller_ends
     del called, imported
     gc.collect()
     assert names.isdisjoint(context.context().list_function_names())
+
+
+def test_pruned_functions_run_what_they_return_or_wait_for() -> None:
+    """The functions of a condition return nothing that the unused draw is for; a tf.function waits for what it assigns."""
+
+    def chosen() -> Any:
+        tf.random.normal([2], name="unused")
+        return tf.ones([2])
+
+    with tf.Graph().as_default() as graph:
+        counter = tf.compat.v1.get_variable("counter", initializer=0.0, use_resource=True)
+        flag = tf.compat.v1.placeholder(tf.bool, [], name="flag")
+        tf.function(lambda: tf.cond(flag, chosen, lambda: tf.zeros([2])), autograph=False)()
+        tf.function(lambda: [counter.assign_add(1.0), tf.constant(0.0)][1], autograph=False)()
+    before = graph.as_graph_def()
+    after = prune_functions(before)
+
+    def kinds(graph_def: Any) -> set[str]:
+        return {node.op for function in graph_def.library.function for node in function.node_def}
+
+    assert {"RandomStandardNormal", "AssignAddVariableOp"} <= kinds(before)
+    assert "RandomStandardNormal" not in kinds(after)
+    assert "AssignAddVariableOp" in kinds(after)
+    names = {function.signature.name for function in after.library.function}
+    called = {
+        name for function in after.library.function for node in function.node_def for name in called_functions(node)
+    }
+    assert {name for name in called if name.endswith("_pruned")} <= names
+    with tf.Graph().as_default():
+        tf.import_graph_def(after)
+    assert prune_functions(after) is after

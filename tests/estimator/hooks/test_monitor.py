@@ -1,6 +1,7 @@
 # ruff: noqa: ARG002  (hooks and listeners are called with all arguments)
 """Hooks on one replica and on several: what they see, when, and what TensorFlow's own do."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -313,12 +314,10 @@ def test_chief_hooks_of_the_plain_spec_come_first(tmp_path: Path) -> None:
 
 def test_hooks_on_a_tpu_fire_at_the_ends_of_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tpudata.estimator import tpu_estimator
-    from tpudata.estimator.devices import topology as topology_module
+    from tpudata.estimator.devices.topology import local_topology
 
-    def pretend(num_shards: int | None) -> Any:
-        return topology_module.Topology(topology_module.local_topology(num_shards).strategy, 1, True)
-
-    monkeypatch.setattr(tpu_estimator, "local_topology", pretend)
+    topology = dataclasses.replace(local_topology(2), is_tpu=True)
+    monkeypatch.setattr(tpu_estimator, "local_topology", lambda _: topology)
     hook = Recorder(["the_loss:0", "global_step:0"])
     estimator = build(tmp_path, 2, iterations=4)
     estimator.train(train_input_fn, hooks=[hook], steps=10)

@@ -32,7 +32,7 @@ _OF_DEVICES = re.compile(r"Gloo|NCCL|[Cc]ollective|[Cc]oordination ?[Ss]ervice|C
 _OF_RUNTIME = re.compile(r"(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
 # The connections may notice the end of a process later than the devices.
 _NOTICE_SECONDS = 3.0
-STUCK_SECONDS = 10.0
+STUCK_SECONDS = 5.0
 
 
 class ClusterPeers(Peers):
@@ -106,7 +106,7 @@ class ClusterPeers(Peers):
     def waiting(self) -> Iterator[None]:
         """Wait for the devices inside this: after another process has ended, they may wait for it for ever.
 
-        Nothing can stop such a wait, so it ends this process after 10 s, with a message.
+        Nothing can stop such a wait, so it ends this process after 5 s, with a message.
         """
         self._waits_since = time.monotonic()
         try:

@@ -1,15 +1,17 @@
 """Devices of a run: replicas of the model, the processes that run them, and the hosts that feed them."""
 
 import dataclasses
+import os
 from typing import Any
 
+from tpudata.estimator.api.errors import TPUConnectionError
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.devices.device_search import local_devices, tpu_devices
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.processes import join, join_pod
-from tpudata.estimator.devices.tpu_names import check_names
 
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
+_LOCAL = ("", "local")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +106,29 @@ def tpu_topology(config: RunConfig) -> Topology:
         ClusterError: not all machines joined in time, or one ended.
         UsageError: jax has already started, on a pod.
     """
-    check_names(config)
+    _check_names(config)
     joined = join_pod(config)
     if joined is not None:
         return Topology(len(joined.devices), joined.devices, is_tpu=True, peers=joined.peers)
     devices = tpu_devices()
     return Topology(len(devices), devices, is_tpu=True)
+
+
+def _check_names(config: RunConfig) -> None:
+    """Check that a config names the TPU of this machine: no name, "local", or that of the environment variable TPU_NAME.
+
+    Raises:
+        TPUConnectionError: it names another one.
+    """
+    own = os.environ.get("TPU_NAME", "")
+    names = {"master": config.master, "tpu_name": config.tpu_name}
+    if config.cluster is not None:
+        names = {"cluster": config.cluster.master()}
+    for argument, name in names.items():
+        if (name or "") in (*_LOCAL, own) and "://" not in (name or ""):
+            continue
+        shown = name if argument == "tpu_name" else config.tpu_name or own or "NAME"
+        raise TPUConnectionError(
+            f"RunConfig({argument}=...): programs run on the machine of their TPU (got {name!r}, expected 'local' or nothing). "
+            f"Omit it, and start the program there: gcloud compute tpus tpu-vm ssh {shown} --worker=all --command='...'"
+        )

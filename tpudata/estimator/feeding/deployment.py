@@ -138,7 +138,6 @@ class Deployment:
     Raises:
         ValueError: num_shards is not the number of replicas; the batch size is None or cannot be split; or the input mode does not
             support this mode.
-        UsageError: in the input mode, one call of input_fn would feed several hosts.
     """
 
     mode: str
@@ -196,7 +195,7 @@ class Deployment:
             self.topology.num_replicas,
         )
         if self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED):
-            return [Call(0, 1, 0, replicas)]
+            return [Call(0, 1, 0, replicas)]  # Each process makes it, and takes its part.
         if self.pipeline is InputPipelineConfig.PER_SHARD_V1:
             return [Call(i, replicas, i // per_host, 1) for i in range(replicas)]
         return [Call(host, hosts, host, per_host) for host in range(hosts)]

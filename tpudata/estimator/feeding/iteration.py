@@ -18,11 +18,6 @@ import tensorflow as tf
 # The part of a deletion before its wait takes milliseconds, or more on a busy machine.
 _SECONDS_AT_EXIT = 2.0
 
-# If several threads start iterating over distributed datasets at the same moment, some wait for ever for an element (TensorFlow
-# 2.21). The lock is reentrant, as the garbage collector may end a generator in the thread that holds it.
-_creation = threading.RLock()
-
-
 ENDS_WITHIN_STEP = (
     "evaluate: the data ends within a step, in which some replicas get no batch. Provide features['weights'] (0 for "
     "padding), as tpudata.make_input_fn does, or whole steps."
@@ -43,8 +38,7 @@ class Iteration:
 
     def __init__(self, dataset: Any, *, is_endless: bool = False) -> None:
         self.is_endless = is_endless
-        with _creation:
-            iterator = iter(dataset)
+        iterator = iter(dataset)
         self.spec = iterator._type_spec
         # This list has the only references to the iterator, for the thread to clear.
         self._parts = [iterator, tuple(tf.nest.flatten(iterator, expand_composites=True))]

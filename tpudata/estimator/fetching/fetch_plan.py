@@ -30,6 +30,9 @@ class When(enum.Enum):
 class Timing:
     """Times at which operations of a scratch graph are computed.
 
+    Attributes:
+        is_on_devices: whether steps run on devices.
+
     Args:
         blueprint: blueprint of the scratch graph, before hooks add to it.
         writes: operations of model_fn that write summaries, if steps run on devices, which have no strings and no files; None for
@@ -37,7 +40,7 @@ class Timing:
     """
 
     def __init__(self, blueprint: Blueprint, writes: Collection[Any] | None = None) -> None:
-        self._on_devices = writes is not None
+        self.is_on_devices = writes is not None
         self._writes = {item.name for item in writes or ()}
         self._graph = blueprint.graph
         self._inputs = {item.op.name for item in tf.nest.flatten(blueprint.arguments) if item is not None}
@@ -78,7 +81,7 @@ class Timing:
         """Return whether an operation of model_fn always runs on the host."""
         if operation.type in _SUMMARIES or operation.name in self._writes:
             return True
-        return self._on_devices and any(item.dtype == tf.string for item in (*operation.inputs, *operation.outputs))
+        return self.is_on_devices and any(item.dtype == tf.string for item in (*operation.inputs, *operation.outputs))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -73,6 +73,11 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         """The graph that `begin()` adds operations to."""
         return self._graph
 
+    @property
+    def is_on_devices(self) -> bool:
+        """Whether jax runs the steps."""
+        return self.timing.is_on_devices
+
     def close(self) -> None:
         """Do nothing: the run ends by itself."""
 

@@ -7,6 +7,8 @@ from typing import Any
 from tensorflow.python.eager import context
 from tensorflow.python.framework.func_graph import FuncGraph
 
+from tpudata.estimator.graph.graph_walk import reached
+
 
 def functions_with(graph_def: Any, is_wanted: Callable[[Any], bool]) -> set[str]:
     """Return the names of the functions of a library that contain certain nodes, themselves or in functions that they call.
@@ -54,6 +56,45 @@ def rename_functions(graph_def: Any, names: Mapping[str, str]) -> None:
             node.op = names.get(node.op, node.op)
             for reference in _references(node):
                 reference.name = names.get(reference.name, reference.name)
+
+
+def prune_functions(graph_def: Any) -> Any:
+    """Return a graph whose functions have only the nodes that TensorFlow runs; XLA would run all that have an effect.
+
+    These are the nodes on which a function's results and its control outputs depend.
+
+    Args:
+        graph_def: the `GraphDef`, which is not changed.
+    """
+    needed = {function.signature.name: _needed_nodes(function) for function in graph_def.library.function}
+    pruned = {
+        item.signature.name
+        for item in graph_def.library.function
+        if len(item.node_def) > len(needed[item.signature.name])
+    }
+    if not pruned:
+        return graph_def
+    result = type(graph_def)()
+    result.CopyFrom(graph_def)
+    for function in result.library.function:
+        names = needed[function.signature.name]
+        nodes = [node for node in function.node_def if node.name in names]
+        del function.node_def[:]
+        function.node_def.extend(nodes)
+    changed = pruned | functions_with(result, lambda node: not pruned.isdisjoint(called_functions(node)))
+    rename_functions(result, {name: f"{name}_pruned" for name in changed})
+    return result
+
+
+def _needed_nodes(function: Any) -> set[str]:
+    nodes = {node.name: node for node in function.node_def}
+
+    def before(name: str) -> Iterator[str]:
+        found = (item.lstrip("^").partition(":")[0] for item in nodes[name].input)
+        return (item for item in found if item in nodes)
+
+    ends = [item.partition(":")[0] for item in (*function.ret.values(), *function.control_ret.values())]
+    return {*reached((name for name in ends if name in nodes), before)}
 
 
 def define_functions(functions: Iterable[Any], graph: Any) -> None:

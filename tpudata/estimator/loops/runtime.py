@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+import tensorflow as tf
+
 from tpudata.errors import UsageError
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.run_config import RunConfig
@@ -14,15 +16,17 @@ from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.feeding.deployment import Deployment
-from tpudata.estimator.feeding.feed import Feed, make_feed
 from tpudata.estimator.feeding.signature import split_element
 from tpudata.estimator.feeding.user_model import UserModel
+from tpudata.estimator.loops.feed import Feed, make_feed
+from tpudata.estimator.state.host_copies import HostCopies, OnlyOnHost
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.state.warm_start import WarmStartSettings
 from tpudata.estimator.steps.eval_step import EvalStep
 from tpudata.estimator.steps.plain_train_step import PlainTrainStep
 from tpudata.estimator.steps.predict_step import PredictStep
 from tpudata.estimator.steps.train_step import TrainStep
+from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
 from tpudata.estimator.tracing.traced_model import trace_model
 
 _SEED_BYTES = 3
@@ -94,7 +98,8 @@ class Runtime:
     @functools.cached_property
     def store(self) -> VariableStore:
         """The variables that the modes share."""
-        return VariableStore(self.topology, self._warm_start)
+        variables: dict[str, Any] = {}
+        return VariableStore(variables, _copies(self.topology, variables), self.peers, self._warm_start)
 
     def elsewhere(self, find_topology: Callable[[], Topology]) -> "Runtime":
         """Return a runtime of the same model on devices of this process only."""
@@ -130,19 +135,30 @@ class Runtime:
             return step
 
     def _made_step(self, mode: str, specs: tuple[Any, Any]) -> Any:
-        deployment = self.deployment(mode)
+        deployment, topology = self.deployment(mode), self.topology
 
         def call_model(features: Any, labels: Any, mode: str) -> Any:
             del mode
+            if topology.is_tpu:  # Several replicas sum dense gradients anyway; a single core makes them dense, too.
+                tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
             return self.user_model.call_model(features, labels, deployment)
 
-        topology = self.topology
         writes = mode == ModeKeys.TRAIN and self.peers.is_chief
         replicas = topology.num_replicas if topology.devices else None
         traced = trace_model(call_model, mode, specs, self.seed, self.model_dir if writes else None, replicas)
         broadcast = deployment.pipeline is InputPipelineConfig.BROADCAST
         steps = _device_steps() if topology.devices else _PLAIN_STEPS
         return steps[mode](traced, topology, self.store, broadcast=broadcast)
+
+
+def _copies(topology: Topology, variables: Mapping[str, Any]) -> HostCopies:
+    """Return the host's copies of variables, whose values are on the devices if there are any."""
+    if not topology.devices:
+        return OnlyOnHost()
+    from tpudata.estimator.spmd.mesh import make_mesh
+    from tpudata.estimator.spmd.variables import DeviceVariables
+
+    return DeviceVariables(make_mesh(topology.devices), variables)
 
 
 def _device_steps() -> Mapping[str, _StepKind]:

@@ -7,10 +7,8 @@ steps of one stack, the next is on the devices, and the one after it is read on 
 import dataclasses
 import enum
 import math
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import ClusterError
@@ -18,9 +16,8 @@ from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.feeding.iteration import ENDS_WITHIN_STEP
 from tpudata.estimator.feeding.replica_elements import can_fill
-from tpudata.estimator.feeding.signature import leaves, split_element
+from tpudata.estimator.spmd.stack_layout import StackLayout, device_specs
 from tpudata.estimator.spmd.step_reader import StepReader, Steps
-from tpudata.input.devices.global_arrays import global_array
 from tpudata.input.devices.prefetcher import Prefetcher
 
 # Two stacks are on a device: 128 MiB of the 16 GB of the smallest TPU. To send one takes 10 ms, far longer than to start a loop.
@@ -69,6 +66,7 @@ class StackFeed:
     Attributes:
         element_spec: structure of one replica's element.
         capacity: number of steps in a stack.
+        layout: layout of the stacks on the devices.
 
     Args:
         dataset: `tf.data.Dataset` of the elements of this process's replicas in turn.
@@ -97,18 +95,13 @@ class StackFeed:
         stack_bytes: int = STACK_BYTES,
     ) -> None:
         self.element_spec = dataset.element_spec
-        self._specs = device_specs(self.element_spec)
-        size = sum(spec.dtype.size * math.prod(spec.shape) for spec in self._specs)
+        specs = device_specs(self.element_spec)
+        size = sum(spec.dtype.size * math.prod(spec.shape) for spec in specs)
         self.capacity = max(1, min(capacity, stack_bytes // max(size, 1)))
         self.endless = endless
         self.short_data = short_data
         self.peers = peers
-        self._sharding, self._columns = _layout(mesh)
-        if len(self._columns) != local_replicas:
-            raise ValueError(
-                f"StackFeed: the mesh has other devices of this process (got {len(self._columns)}, expected {local_replicas}). "
-                "Use the devices of the topology."
-            )
+        self.layout = StackLayout(specs, mesh, local_replicas, self.capacity)
         self._reader = StepReader(dataset, local_replicas, self.capacity, endless=endless)
 
     def iterate(self, steps: int | None = None) -> "StackIteration":
@@ -124,35 +117,11 @@ class StackFeed:
         opened = self._reader.open_pass()
         return Prefetcher(
             lambda: self._reader.read(opened, steps),
-            lambda read: Portion(self.place(read.columns), 0, read.count),
+            lambda read: Portion(self.layout.place(read.columns), 0, read.count),
             ahead=1,
             name="tpudata-stacks",
             cancel=opened.end,
         )
-
-    def place(self, columns: Sequence[Sequence[Any]] | None) -> list[Any]:
-        """Return the global arrays of a stack.
-
-        Args:
-            columns: for each replica of this process its arrays [capacity, ...]; None for zeros.
-        """
-        import jax
-
-        def placed(number: int, spec: Any) -> Any:
-            dtype = spec.dtype.as_numpy_dtype
-
-            def part(first: int, last: int) -> Any:
-                del last  # One replica's.
-                shape = (self.capacity, 1, *spec.shape)
-                if columns is None:
-                    return np.zeros(shape, dtype)
-                return columns[self._columns[first]][number].reshape(shape)
-
-            shape = (self.capacity, self._sharding.mesh.size, *spec.shape)
-            return global_array(shape, dtype, self._sharding, 1, part)
-
-        with jax.enable_x64(True), jax.profiler.TraceAnnotation("tpudata: place a stack"):
-            return [placed(number, spec) for number, spec in enumerate(self._specs)]
 
 
 class StackIteration:
@@ -251,41 +220,5 @@ class StackIteration:
 
     def _filling(self) -> list[Any]:
         if self._zeros is None:
-            self._zeros = self._feed.place(None)
+            self._zeros = self._feed.layout.place(None)
         return self._zeros
-
-
-def device_specs(element_spec: Any) -> list[Any]:
-    """Return the spec of each tensor of an element, in the order of `tf.nest.flatten` without None.
-
-    Raises:
-        ValueError: devices do not take a tensor, because of its kind, dtype or shape.
-    """
-    for path, spec in leaves(split_element(element_spec)):
-        if isinstance(spec, tf.NoneTensorSpec):
-            continue
-        if not isinstance(spec, tf.TensorSpec):
-            raise ValueError(
-                f"input_fn: devices take dense tensors (got {path} as a {type(spec).__name__}, expected a tf.Tensor). Use "
-                "to_dense or to_tensor in the dataset's map."
-            )
-        if spec.dtype in (tf.string, tf.variant, tf.resource) or spec.dtype.is_quantized:
-            raise ValueError(
-                f"input_fn: devices take numbers (got {path} as {spec.dtype.name}, expected a number or bool). Omit it in the "
-                "dataset's map, or turn it into numbers."
-            )
-        if not spec.shape.is_fully_defined():
-            raise ValueError(
-                f"input_fn: devices take static shapes (got {path} as {spec.shape}, expected no None). Use set_shape in the "
-                "dataset's map, or batch(..., drop_remainder=True)."
-            )
-    return [spec for spec in tf.nest.flatten(element_spec) if isinstance(spec, tf.TensorSpec)]
-
-
-def _layout(mesh: Any) -> tuple[Any, dict[int, int]]:
-    """Return the sharding of stacks, and the local number of each replica of this process."""
-    import jax
-    from jax.sharding import NamedSharding, PartitionSpec
-
-    own = [replica for replica, device in enumerate(mesh.devices.flat) if device.process_index == jax.process_index()]
-    return NamedSharding(mesh, PartitionSpec(None, mesh.axis_names[0])), {replica: i for i, replica in enumerate(own)}

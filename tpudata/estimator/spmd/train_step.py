@@ -50,7 +50,7 @@ class DeviceTrainStep(TrainStep):
         given = tuple(np.asarray(feeds[name]) for name in sorted(feeds))
         outputs: list[LoopOutput] = []
         has_data, goes_on, left = True, np.asarray(True), limit
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), self._topology.peers.waiting():
             while left and has_data:
                 portion = iteration.take(left)
                 has_data = portion is not None

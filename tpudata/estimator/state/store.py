@@ -6,10 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
-from tpudata.estimator.devices.topology import Topology
+from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
 from tpudata.estimator.state.checkpoint import Checkpoint
-from tpudata.estimator.state.host_copies import HostCopies, OnlyOnHost
+from tpudata.estimator.state.host_copies import HostCopies
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_values
 
 
@@ -23,21 +23,23 @@ class VariableStore:
         copies: the variables' copies on the host.
 
     Args:
-        topology: devices of the steps that use the variables.
+        variables: the variables by name, to which the store adds those that it makes.
+        copies: as the attribute.
+        peers: the processes that train together.
         warm_start: choice of the variables that start from another run's checkpoint if `load` gets none; or None.
     """
 
-    def __init__(self, topology: Topology, warm_start: WarmStartSettings | None = None) -> None:
-        self._peers = topology.peers
+    def __init__(
+        self,
+        variables: dict[str, Any],
+        copies: HostCopies,
+        peers: Peers,
+        warm_start: WarmStartSettings | None = None,
+    ) -> None:
+        self.copies = copies
+        self._peers = peers
         self._warm_start = warm_start
-        self._variables: dict[str, Any] = {}
-        self.copies: HostCopies = OnlyOnHost()
-        if topology.devices:
-            # jax is needed for several devices alone.
-            from tpudata.estimator.spmd.mesh import make_mesh
-            from tpudata.estimator.spmd.variables import DeviceVariables
-
-            self.copies = DeviceVariables(make_mesh(topology.devices), self._variables)
+        self._variables = variables
         # Source of each variable's value: a checkpoint, an initial value (with the warm start, if there is one), or None during
         # training.
         self._holds: dict[str, object] = {}

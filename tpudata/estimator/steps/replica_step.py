@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.graph.collectives import lower_collectives
+from tpudata.estimator.graph.library import prune_functions
 from tpudata.estimator.graph.random_graph import draw_by_step
 from tpudata.estimator.steps.step_fetches import StepFetches
 from tpudata.estimator.tracing.effects import effects_of_training, results_of
@@ -86,6 +87,7 @@ def replica_graph(traced: TracedModel) -> Callable[[Any], Any]:
 
     def rewrite(graph_def: Any) -> Any:
         number = None if traced.num_replicas is None else traced.replica.op.name
-        return draw_by_step(lower_collectives(graph_def, traced.num_replicas or 1), traced.step.op.name, number)
+        compiled = graph_def if number is None else prune_functions(graph_def)
+        return draw_by_step(lower_collectives(compiled, traced.num_replicas or 1), traced.step.op.name, number)
 
     return rewrite

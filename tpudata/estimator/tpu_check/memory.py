@@ -48,9 +48,10 @@ def check_memory(graph: Graph, specs: Any, tpu: TPUSlice | None, find: Find) -> 
 
 
 def describe_largest(graph: Graph, most: int = 3) -> str:
-    """Return the largest tensors of a step in words, with the places that made them."""
+    """Return the largest tensors of a step in words, with the places that made them; none that is far smaller than the first."""
     tensors = {(tensor.shape, tensor.dtype, place_of(tensor.op)): tensor for tensor in _made(graph)}
     largest = sorted(tensors.values(), key=byte_size, reverse=True)[:most]
+    largest = [item for item in largest if byte_size(item) * 10 >= byte_size(largest[0])]
     return ", ".join(
         f"{item.shape} {item.dtype.name} of {size_text(byte_size(item))} at {place_of(item.op)}" for item in largest
     )

@@ -135,7 +135,9 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
             "effort": EFFORTS[effort],
         }
         (folder / "request.json").write_text(json.dumps(request))
-        code, noise = _run(folder, {**os.environ, **_ENVIRONMENT, "TPU_ACCELERATOR_TYPE": tpu.name}, limit)
+        # XLA_FLAGS of this program may be for other compilers, and libtpu aborts on flags that it does not know.
+        own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+        code, noise = _run(folder, {**own, **_ENVIRONMENT, "TPU_ACCELERATOR_TYPE": tpu.name}, limit)
         answer = folder / "answer.json"
         if not answer.exists():
             raise CompilerError(Fault.CRASH, _describe_end(code, noise))
@@ -150,23 +152,22 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
 
 def _run(folder: Path, environment: dict[str, str], limit: float) -> tuple[int, str]:
     """Run the program on a folder; return its exit code and the end of its output."""
-    process = subprocess.Popen(
-        [sys.executable, str(_PROGRAM), str(folder)],
+    with (folder / "noise").open("wb") as file:
         # The pipe ends the program with this process.
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=(folder / "noise").open("wb"),
-        env=environment,
-    )
-    try:
-        code = process.wait(limit)
-    except subprocess.TimeoutExpired:
-        raise CompilerError(Fault.TIME, f"no program within {counted(round(limit), 'second')}") from None
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
+        process = subprocess.Popen(
+            [sys.executable, str(_PROGRAM), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+            env=environment,
+        )
+    with process:
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            raise CompilerError(Fault.TIME, f"no program within {counted(round(limit), 'second')}") from None
+        finally:
+            process.kill()
     return code, (folder / "noise").read_text(errors="replace")[-2000:]
 
 

@@ -107,9 +107,10 @@ class Prefetcher(Generic[_Host, _Placed]):
         item = self._shared.ready.get()
         if isinstance(item, _End):
             self._is_over = True
-            if item.error is not None:
-                raise item.error
-            raise StopIteration
+            try:
+                raise StopIteration if item.error is None else item.error
+            finally:
+                del item  # Or the error would be in a circle with this frame.
         self._shared.room.release()
         placed: _Placed = item
         return placed

@@ -99,7 +99,7 @@ def find_row_blocks(sharding: Any, axis: str | None) -> RowBlocks:
         axis: name of the mesh axis of the rows, for a mesh; None for "data", or the only axis.
 
     Raises:
-        UsageError: it is something else, or the mesh does not have the axis.
+        UsageError: it is something else, or the mesh has no such axis or no device of this process.
     """
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -113,6 +113,11 @@ def find_row_blocks(sharding: Any, axis: str | None) -> RowBlocks:
     else:
         raise UsageError(
             f"as_jax: sharding is of another kind (got {sharding!r}, expected a jax.sharding.Mesh or NamedSharding). Pass one."
+        )
+    if not mesh.local_devices:
+        raise UsageError(
+            f"as_jax: the mesh has no devices of this process (got those of others, expected some of {jax.local_devices()}). "
+            "Call it in the processes of the mesh."
         )
     parts = math.prod(mesh.shape[name] for name in axes)
     by_rows = NamedSharding(mesh, PartitionSpec(axes or None))

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import programs
-from tests.estimator.feeding.test_deployment import pretend as pretend
+from tests.estimator.feeding.test_deployment import pretend_tpu as pretend_tpu
 from tests.estimator.feeding.test_deployment import tpu_estimator
 from tests.estimator.programs import (
     Program,
@@ -145,8 +145,8 @@ def loop_ends(folder: Path) -> list[int]:
     return [step for step, _ in programs.read_events(folder)]
 
 
-def test_loops_of_a_tpu_end_where_the_original_ends_them(pretend: Any, tmp_path: Path) -> None:
-    pretend(is_tpu=True)
+@pytest.mark.usefixtures("pretend_tpu")
+def test_loops_of_a_tpu_end_where_the_original_ends_them(tmp_path: Path) -> None:
     estimator = tpu_estimator(tmp_path, config=RunConfig(TPUConfig(4), save_summary_steps=1, log_step_count_steps=None))
     estimator.train(train_input_fn, steps=3)
     assert loop_ends(tmp_path) == [3]

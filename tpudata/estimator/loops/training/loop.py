@@ -13,12 +13,12 @@ from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.steps import check_steps
 from tpudata.estimator.config.tpu_config import TPUConfig
-from tpudata.estimator.feeding.feed import Feed
 from tpudata.estimator.feeding.iteration import Iteration
 from tpudata.estimator.feeding.signature import leaves
 from tpudata.estimator.feeding.sparse_parts import without_sparse
 from tpudata.estimator.hooks.monitor import tensor_names
 from tpudata.estimator.hooks.saving import CheckpointFollower
+from tpudata.estimator.loops.feed import Feed
 from tpudata.estimator.loops.first_checkpoint import first_checkpoint
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.finite_check import FiniteCheck

@@ -47,7 +47,7 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
         dataset = elements.dataset(deployment.calls()[0])
         endless = elements.endless
         return Feed(dataset.element_spec, endless, lambda: Iteration(dataset, is_endless=endless))
-    # jax is needed for several devices alone.
+    # Plain TensorFlow needs no jax.
     from tpudata.estimator.spmd.feeder import ShortData, StackFeed
     from tpudata.estimator.spmd.mesh import make_mesh
 
