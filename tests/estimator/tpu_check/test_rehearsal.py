@@ -455,7 +455,9 @@ def test_variables_must_fit_a_device(
         lambda x: x * v1.get_variable("large", [rows // 3, 3])[0],
         make_model_fn(lambda: v1.train.MomentumOptimizer(0.1, 0.9)),
     )
-    findings = make_estimator(tmp_path, model_fn).rehearse({ModeKeys.TRAIN: train_input_fn}, tpu=tpu)
+    *findings, machine = make_estimator(tmp_path, model_fn).rehearse({ModeKeys.TRAIN: train_input_fn}, tpu=tpu)
+    assert not machine.is_rejected
+    assert "it is not compiled: its variables take " in machine.what
     assert [item.where for item in findings] == ([] if text is None else ["memory of a device"])
     for item in findings:
         assert item.is_rejected
