@@ -46,7 +46,7 @@ def evaluate(
     step.reset()
     monitor.after_create_session()
     total, weight, batches = 0.0, 0.0, 0
-    with contextlib.closing(feed.iterate()) as iteration:
+    with contextlib.closing(feed.iterate(steps)) as iteration:
         while not monitor.should_stop and (steps is None or batches < steps):
             asked = monitor.before_run()
             element = None if monitor.should_stop else iteration.next()

@@ -21,12 +21,13 @@ class Feed:
     Attributes:
         element_spec: spec of one replica's element.
         endless: whether the data is known to repeat without end.
-        iterate: function that returns an iteration over the elements.
+        iterate: function of the largest number of steps, or None, that returns an iteration over the elements; on devices, no more
+            are read.
     """
 
     element_spec: Any
     endless: bool
-    iterate: Callable[[], Any]
+    iterate: Callable[[int | None], Any]
 
 
 def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Sequence[int] | None) -> Feed:
@@ -46,7 +47,7 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
     if not topology.devices:
         dataset = elements.dataset(deployment.calls()[0])
         endless = elements.endless
-        return Feed(dataset.element_spec, endless, lambda: Iteration(dataset, is_endless=endless))
+        return Feed(dataset.element_spec, endless, lambda _: Iteration(dataset, is_endless=endless))
     # Plain TensorFlow needs no jax.
     from tpudata.estimator.spmd.feeder import ShortData, StackFeed
     from tpudata.estimator.spmd.mesh import make_mesh

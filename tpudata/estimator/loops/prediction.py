@@ -45,7 +45,7 @@ def predict(
         loader.load(checkpoint)
     monitor.after_create_session()
     batches = 0
-    with contextlib.closing(feed.iterate()) as iteration:
+    with contextlib.closing(feed.iterate(None)) as iteration:
         while not monitor.should_stop:
             asked = monitor.before_run()
             element = None if monitor.should_stop else iteration.next()

@@ -93,5 +93,5 @@ class PlainTrainStep(TrainStep):
             self._by_name,
             self.checked,
             has_labels=self._traced.specs[1] is not None,
-            counts_all=self._counts_all(),
+            counts_all=self.counts_all,
         )

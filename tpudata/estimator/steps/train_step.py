@@ -75,8 +75,9 @@ class TrainStep(Step, abc.ABC):
         """Whether a step can change the global step."""
         return bool(self._counting())
 
-    def _counts_all(self) -> bool:
-        """Return whether every step adds 1 to the global step, as by the optimizers of v1."""
+    @property
+    def counts_all(self) -> bool:
+        """Whether every step adds 1 to the global step, as by the optimizers of v1."""
         found = self._counting()
         return [item.type for item in found] == ["AssignAddVariableOp"] and tf.get_static_value(found[0].inputs[1]) == 1
 

@@ -126,8 +126,10 @@ class _Training:
         parts = self._parts
         self._begin()
         last = self.step + steps if steps is not None else max_steps
+        # A hook may change the step.
+        counts = self._train_step.counts_all and not parts.has_hooks
         # Hooks may have initialised the iterators of input_fn.
-        with contextlib.closing(feed.iterate()) as iteration:
+        with contextlib.closing(feed.iterate(last - self.step if counts and last is not None else None)) as iteration:
             last_loss = self._run_loops(iteration, last)
         if last_loss is not None:
             self._finite_check.check_variables(self.step, last_loss)
