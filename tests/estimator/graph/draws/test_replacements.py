@@ -41,6 +41,14 @@ STATELESS: dict[str, Callable[[], Any]] = {
     "truncated": lambda: tf.random.stateless_truncated_normal([99], tf.constant([3, 4])),
     "integers": lambda: tf.random.stateless_uniform([9], (1, 2), 0, 100, tf.int32),
     "classes": lambda: tf.random.stateless_categorical(LOGITS, 5, (1, 2)),
+    "negative seeds": lambda: tf.random.stateless_normal([9], tf.constant([-1, -(2**30)])),
+    "long seeds": lambda: tf.random.stateless_uniform([9], tf.constant([2**40 + 3, -(2**50)], tf.int64)),
+    "classes of negative seeds": lambda: tf.random.stateless_categorical(LOGITS, 5, (-1, 2)),
+    "seeds of rows": lambda: tf.map_fn(
+        lambda seed: tf.random.stateless_uniform([3], tf.stack([1, seed])),
+        tf.constant([-5, 7]),
+        fn_output_signature=tf.float32,
+    ),
     "generator": lambda: generator().normal([7]),
 }
 

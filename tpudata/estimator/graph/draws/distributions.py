@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.graph.draws.words import next_words, words_at
+from tpudata.estimator.graph.draws.words import join, next_words, words_at
 
 # Bits of the fraction of a number of each type.
 _FRACTION = {tf.float16: 10, tf.bfloat16: 7, tf.float32: 23, tf.float64: 52}
@@ -60,7 +60,7 @@ def truncated_normal(shape: Any, dtype: Any, key: Any, counter: Any) -> Any:
     reserved = tf.constant(in_group * _RESERVED, tf.uint64)
     words = words_at(groups[:, None] * reserved + counters[None, :], key, counter)
     if dtype == tf.float64:
-        candidates = _box_muller(_fraction64(_join(*words[:2])), _fraction64(_join(*words[2:])))
+        candidates = _box_muller(_fraction64(join(*words[:2])), _fraction64(join(*words[2:])))
     else:
         fractions = [_fraction(word) for word in words]
         candidates = tf.concat([_box_muller(*fractions[:2]), _box_muller(*fractions[2:])], -1)
@@ -146,10 +146,6 @@ def _fraction64(pairs: Any) -> Any:
         pairs, tf.constant(32, tf.uint64)
     )
     return tf.cast(tf.cast(fraction, tf.int64), tf.float64) * 2.0**-bits
-
-
-def _join(low: Any, high: Any) -> Any:
-    return tf.cast(low, tf.uint64) + tf.bitwise.left_shift(tf.cast(high, tf.uint64), tf.constant(32, tf.uint64))
 
 
 def _box_muller(first: Any, second: Any) -> Any:

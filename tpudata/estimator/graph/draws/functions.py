@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from tpudata.estimator.api.errors import ModelFnValueError
-from tpudata.estimator.graph.draws.nodes import CALL, Scope, derive_position, output_argument, rewrite_node
+from tpudata.estimator.graph.draws.nodes import CALL, Scope, derive_position, output_arguments, rewrite_node
 
 _POSITION, _REPLICA = "tpudata_position", "tpudata_replica"
 _TYPES = {_POSITION: tf.uint64, _REPLICA: tf.int32}
@@ -226,7 +226,8 @@ def _rename_outputs(function: Any, scope: Scope) -> None:
     for node in function.node_def:
         old = scope.nodes.get(node.name)
         if old is not None and node.op == CALL != old.op:
-            replaced[scope.output(node.name, output_argument(old))] = scope.output(node.name)
+            for number, name in enumerate(output_arguments(old)):
+                replaced[scope.output(node.name, name)] = scope.output(node.name, number=number)
     for node in function.node_def:
         node.input[:] = [replaced.get(item, item) for item in node.input]
     for key, value in function.ret.items():

@@ -15,6 +15,7 @@ from tpudata.estimator.graph.draws.replacements import (
     WITH_KEY,
     WITH_SEED,
     Replacement,
+    generator_of,
     mixed_position,
     moved_seed,
     stateful_draw,
@@ -23,6 +24,7 @@ from tpudata.estimator.graph.draws.replacements import (
 
 # Type of the nodes that call replacements.
 CALL = "PartitionedCall"
+_GENERATOR_OF = "StatelessRandomGetKeyCounter"
 _KERAS_SEED = "seed_generator_state"
 # The place of the key in the state of a tf.random.Generator, after the two halves of its counter.
 _KEY_OF_GENERATOR = 2
@@ -82,9 +84,9 @@ class Scope:
         """Type of the position."""
         return tf.uint64 if self.is_function else tf.int64
 
-    def output(self, name: str, argument: str = "output") -> str:
-        """Return the input that takes the first output of a node."""
-        return f"{name}:{argument}:0" if self.is_function else name
+    def output(self, name: str, argument: str = "output", number: int = 0) -> str:
+        """Return the input that takes an output of a node, the first one in a graph."""
+        return f"{name}:{argument}:{number}" if self.is_function else name
 
     def is_keras_seed(self, item: str) -> bool:
         """Return whether an input is the handle of a random state of Keras 3."""
@@ -123,6 +125,9 @@ def rewrite_node(node: Any, scope: Scope) -> tuple[list[Any], tuple[Any, ...]]:
         seeds = constant(f"{node.name}/seeds", _seeds(node), node)
         taken = [*data, scope.output(seeds.name), scope.position, scope.replica]
         return [seeds, call(node, replacement, taken)], replacement.definitions
+    if node.op == _GENERATOR_OF:
+        replacement = generator_of(_types(node)[0][0])
+        return [call(node, replacement, data)], replacement.definitions
     if node.op in WITH_SEED or (node.op in WITH_KEY and not _is_threefry(scope.nodes.get(data[-1].partition(":")[0]))):
         replacement = stateless_draw(node.op, *_types(node))
         return [call(node, replacement, data)], replacement.definitions
@@ -177,7 +182,7 @@ def call(
     made.input.extend([item for item in node.input if item.startswith("^")] if waits_for is None else waits_for)
     made.attr["f"].func.name = replacement.name
     made.attr["Tin"].list.type.extend(item.as_datatype_enum for item in replacement.inputs)
-    made.attr["Tout"].list.type.append(replacement.result.as_datatype_enum)
+    made.attr["Tout"].list.type.extend(item.as_datatype_enum for item in replacement.results)
     return made
 
 
@@ -188,9 +193,9 @@ def attribute(node: Any, name: str) -> Any:
     return next(item.default_value for item in _definition(node.op).attr if item.name == name)
 
 
-def output_argument(node: Any) -> str:
-    """Return the name by which inputs of a function name the first output of a node."""
-    return str(_definition(node.op).output_arg[0].name)
+def output_arguments(node: Any) -> list[str]:
+    """Return the names by which inputs of a function name the outputs of a node."""
+    return [str(item.name) for item in _definition(node.op).output_arg]
 
 
 def _types(node: Any) -> tuple[tuple[Any, ...], Any]:

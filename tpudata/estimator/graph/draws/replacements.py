@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.graph.draws import distributions
-from tpudata.estimator.graph.draws.words import mix
+from tpudata.estimator.graph.draws.words import key_and_counter, mix
 
 # Distance between the seeds of two replicas: a large prime, so that seeds 1, 2, 3 of a program do not collide with a replica's.
 SEED_STEP = 999983
@@ -28,13 +28,13 @@ class Replacement:
 
     Attributes:
         name: its name.
-        inputs, result: types of its inputs and of its only result.
+        inputs, results: types of its inputs and of its results.
         definitions: its `FunctionDef`, and those of functions that it calls.
     """
 
     name: str
     inputs: tuple[Any, ...]
-    result: Any
+    results: tuple[Any, ...]
     definitions: tuple[Any, ...]
 
 
@@ -90,7 +90,7 @@ def stateful_draw(kind: str, inputs: tuple[Any, ...], result: Any, is_by_step: b
 
     position = tf.int64 if is_by_step else tf.uint64
     return _trace(
-        f"{kind}_by_{'step' if is_by_step else 'run'}", draw, (*inputs, tf.uint64, position, tf.int32), result
+        f"{kind}_by_{'step' if is_by_step else 'run'}", draw, (*inputs, tf.uint64, position, tf.int32), (result,)
     )
 
 
@@ -103,10 +103,20 @@ def stateless_draw(kind: str, inputs: tuple[Any, ...], result: Any) -> Replaceme
             *data, key, counter, _ = arguments
             return _WITH_KEY[kind](data, result, key, counter)
         *data, seed = arguments
-        key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
+        key, counter = key_and_counter(seed)
         return _WITH_SEED[kind](data, result, key, counter)
 
-    return _trace(kind, draw, inputs, result)
+    return _trace(kind, draw, inputs, (result,))
+
+
+@functools.cache
+def generator_of(seed: Any) -> Replacement:
+    """Return the function from a seed to the key and the counter of its generator.
+
+    Args:
+        seed: type of the seed.
+    """
+    return _trace("generator", key_and_counter, (seed,), (tf.uint64, tf.uint64))
 
 
 @functools.cache
@@ -122,7 +132,7 @@ def moved_seed(dtype: Any, index: int) -> Replacement:
         distance = tf.cast(tf.cast(replica, tf.int64) * SEED_STEP, dtype)
         return tf.concat([vector[:index], vector[index : index + 1] + distance, vector[index + 1 :]], 0)
 
-    return _trace(f"seed_{index}", move, (dtype, tf.int32), dtype)
+    return _trace(f"seed_{index}", move, (dtype, tf.int32), (dtype,))
 
 
 @functools.cache
@@ -132,7 +142,7 @@ def mixed_position(position: Any) -> Replacement:
     Args:
         position: type of the position, int64 or uint64.
     """
-    return _trace("position", mix, (position, tf.uint64), tf.uint64)
+    return _trace("position", mix, (position, tf.uint64), (tf.uint64,))
 
 
 def _counters_of_a_run(kind: str, data: Sequence[Any]) -> Any:
@@ -146,18 +156,19 @@ def _counters_of_a_run(kind: str, data: Sequence[Any]) -> Any:
     return tf.reduce_prod(tf.cast(data[0], tf.int64)) * _SKIPPED
 
 
-def _trace(label: str, function: Callable[..., Any], inputs: tuple[Any, ...], result: Any) -> Replacement:
+def _trace(label: str, function: Callable[..., Any], inputs: tuple[Any, ...], results: tuple[Any, ...]) -> Replacement:
     signature = [tf.TensorSpec(None, dtype) for dtype in inputs]
     with tf.Graph().as_default() as graph:
         arguments = [tf.compat.v1.placeholder(dtype) for dtype in inputs]
-        called = tf.function(function, input_signature=signature, autograph=False)(*arguments).op
+        returned = tf.function(function, input_signature=signature, autograph=False)(*arguments)
+        called = tf.nest.flatten(returned)[0].op
     # TensorFlow forgets functions of the original names when it collects the traces.
     definitions = tuple(sorted(graph.as_graph_def().library.function, key=lambda item: item.signature.name))
-    label = "_".join(["tpudata", label, *(item.name for item in (*inputs, result))])
+    label = "_".join(["tpudata", label, *(item.name for item in (*inputs, *results))])
     names = {item.signature.name: f"{label}_{number}" for number, item in enumerate(definitions)}
     for definition in definitions:
         definition.signature.name = names[definition.signature.name]
         for node in definition.node_def:
             for item in (item for value in node.attr.values() for item in (value.func, *value.list.func) if item.name):
                 item.name = names[item.name]
-    return Replacement(names[called.get_attr("f").name], inputs, result, definitions)
+    return Replacement(names[called.get_attr("f").name], inputs, results, definitions)

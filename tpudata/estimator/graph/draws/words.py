@@ -15,6 +15,8 @@ _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _LOW = 0xFFFFFFFF
+# Key of the generator that makes a key and a counter of two seeds.
+_KEY_OF_SEEDS = 0x02461E293EC8F720
 # Of splitmix64: the golden ratio, and the multipliers and shifts of its finalizer.
 _GOLDEN = 0x9E3779B97F4A7C15
 _FINALIZER = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
@@ -50,6 +52,21 @@ def words_at(skipped: Any, key: Any, counter: Any) -> list[Any]:
         words = _round(words, keys)
         keys = [_add(part, step) for part, step in zip(keys, _KEY_STEPS, strict=True)]
     return words
+
+
+def key_and_counter(seed: Any) -> tuple[Any, Any]:
+    """Return the key and the first counter of the generator that belongs to a seed, an integer vector of two numbers.
+
+    XLA's kernel drops the high half of both numbers, so that it differs for those that are negative.
+    """
+    seeds = tf.cast(tf.cast(seed, tf.int64), tf.uint64)
+    words = words_at(tf.zeros([], tf.uint64), tf.constant([_KEY_OF_SEEDS], tf.uint64), seeds)
+    return join(*words[:2])[tf.newaxis], tf.stack([tf.zeros([], tf.uint64), join(*words[2:])])
+
+
+def join(low: Any, high: Any) -> Any:
+    """Return uint64 values with these low and high 32 bits."""
+    return tf.cast(low, tf.uint64) + tf.bitwise.left_shift(tf.cast(high, tf.uint64), tf.constant(32, tf.uint64))
 
 
 def mix(value: Any, salt: Any) -> Any:
