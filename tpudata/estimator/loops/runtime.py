@@ -174,6 +174,7 @@ class Runtimes:
 
     Attributes:
         training: runtime that trains.
+        evaluates_apart: whether evaluations have their own devices, those of `evaluating`.
 
     Args:
         training: as the attribute.
@@ -182,6 +183,7 @@ class Runtimes:
 
     def __init__(self, training: Runtime, evaluating: Runtime | None = None) -> None:
         self.training = training
+        self.evaluates_apart = evaluating is not None
         self._evaluating = evaluating
         # Further runtimes that evaluate and predict while a runtime is in use, by its id.
         self._others: dict[int, list[Runtime]] = {}
