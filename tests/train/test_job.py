@@ -306,8 +306,8 @@ assert main([*common, "--mode=predict"]) == 1
 def test_predict_and_export_elsewhere_only_read_the_model_dir(model_dir: Path, digits_dataset: Path) -> None:
     # Root without this capability may do to its files what their modes allow. Another user might not be able to read the modules
     # that TensorFlow imports late.
-    setpriv = shutil.which("setpriv")
-    if os.geteuid() == 0 and setpriv is None:
+    setpriv = shutil.which("setpriv") or ""
+    if os.geteuid() == 0 and not setpriv:
         pytest.skip("root may write anywhere, and there is no setpriv")
     without_overriding_modes = [setpriv, "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
     with tempfile.TemporaryDirectory() as folder:

@@ -161,8 +161,9 @@ class BaseEstimator(ModelDir):
 
     def _modes_on_tpu(self, input_fns: Mapping[str, Any]) -> dict[str, Any]:
         """Return the modes that run on the TPU."""
-        apart = self._runtimes.evaluates_apart
-        return {mode: input_fn for mode, input_fn in input_fns.items() if mode != ModeKeys.EVAL or not apart}
+        # Without a look at the devices, which a rehearsal does not need.
+        evaluates = not self._runtimes.evaluates_elsewhere
+        return {mode: input_fn for mode, input_fn in input_fns.items() if mode != ModeKeys.EVAL or evaluates}
 
     def _rehearse_call(self, input_fns: Mapping[str, Any], *, has_limit: bool = True) -> dict[str, Any]:
         """Rehearse instead of a call; return placeholders for the metrics.

@@ -14,6 +14,7 @@ from tests.helpers import forked
 from tests.helpers.processes import ends_while_it_loads
 from tpudata.cli import main
 from tpudata.cli.doctor import command
+from tpudata.cli.doctor.flags import parse_flags, rehearsal_flags
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +123,11 @@ def test_names_a_tensorflow_that_aborts_with_libtpu(
 def test_wrong_usage(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", *flags]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_rehearsal_is_for_the_named_tpu() -> None:
+    given = parse_flags(["--data=d", "--model=mnist_cnn", "--tpu=v5e-8", "--batch-size=16", "--param=dropout=0.1"])
+    assert rehearsal_flags(given) == ["--tpu=v5e-8", "--batch-size=16", "--param=dropout=0.1"]
 
 
 def test_the_process_that_looks_ends_with_the_command(tmp_path: Path) -> None:

@@ -174,7 +174,6 @@ class Runtimes:
 
     Attributes:
         training: runtime that trains.
-        evaluates_apart: whether evaluations have their own devices, those of `evaluating`.
 
     Args:
         training: as the attribute.
@@ -183,7 +182,6 @@ class Runtimes:
 
     def __init__(self, training: Runtime, evaluating: Runtime | None = None) -> None:
         self.training = training
-        self.evaluates_apart = evaluating is not None
         self._evaluating = evaluating
         # Further runtimes that evaluate and predict while a runtime is in use, by its id.
         self._others: dict[int, list[Runtime]] = {}
@@ -195,6 +193,11 @@ class Runtimes:
         if training.peers.count == 1:
             return training
         return training.elsewhere(lambda: training.topology.of_this_process())
+
+    @property
+    def evaluates_elsewhere(self) -> bool:
+        """Whether evaluation has other devices than training, as with eval_on_tpu=False."""
+        return self._evaluating is not None
 
     @property
     def evaluating(self) -> Runtime:

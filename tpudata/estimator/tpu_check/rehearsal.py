@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_ops
 
 from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import ModelFnError
@@ -23,6 +22,7 @@ from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.graph.xla_graph import mark_for_xla
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tpu_check.compilation import StepParts, compile_step, fits_this_machine
@@ -171,7 +171,7 @@ class _Rehearsal:
         def build(features: Any, labels: Any) -> Any:
             graph = tf.compat.v1.get_default_graph()
             graph.add_to_collection(DENSE_GRADIENTS, True)
-            _mark_for_xla(graph)
+            mark_for_xla(graph)
             with tf.name_scope(OWN_SCOPE):
                 numbers[:] = tf.compat.v1.placeholder(tf.int64, []), tf.compat.v1.placeholder(tf.int32, [])
             with replica_context(self._cores, numbers[1]):
@@ -227,17 +227,6 @@ class _Rehearsal:
         with blueprint.graph.as_default():
             tensors = [tf.convert_to_tensor(item) for item in wanted]
         return Roots(tensors, updates)
-
-
-def _mark_for_xla(graph: Any) -> None:
-    """Mark a graph as one for XLA, for which TensorFlow builds some operations differently.
-
-    TensorFlow looks for the mark at the graph and those around it. At the graph itself, variables would take it for a loop.
-    """
-    around = tf.Graph()
-    with around.as_default():
-        control_flow_ops.XLAControlFlowContext().Enter()
-    graph.outer_graph = around
 
 
 def _second(spec: Any, field: str) -> Any:

@@ -2,9 +2,9 @@
 
     python topology_compiler.py FOLDER
 
-It reads FOLDER/request.json and the `jax.export.Exported` in FOLDER/program, and writes FOLDER/answer.json: the compiler's
-numbers, or its error. It imports nothing of this package and no TensorFlow, and ends with the process that holds its standard
-input. libtpu may abort the process, which is why this is one of its own.
+It reads FOLDER/request.json and the `jax.export.Exported` in FOLDER/program. It makes FOLDER/lowered when the compiler begins, and
+writes FOLDER/answer.json: the compiler's numbers, or its error. It imports nothing of this package and no TensorFlow, and ends with
+the process that holds its standard input. libtpu may abort the process, which is why this is one of its own.
 """
 
 import importlib.metadata
@@ -26,24 +26,30 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 def main(folder: Path) -> None:
     """Compile the request of a folder, and write the answer."""
     request = json.loads((folder / "request.json").read_text())
+    lowered = lower_program(request, (folder / "program").read_bytes())
+    # Until here, an error is none of the program's.
+    (folder / "lowered").touch()
+    begin = time.monotonic()
     try:
-        answer = compile_program(request, (folder / "program").read_bytes())
-    except Exception as error:  # jax's errors have no common base, and all belong to the answer.
-        answer = {"error": str(error)}
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        answer: dict[str, Any] = {"error": str(error)}
+    else:
+        answer = {**describe(compiled), "seconds": time.monotonic() - begin}
     (folder / "answer.json").write_text(json.dumps(answer))
 
 
-def compile_program(request: dict[str, Any], program: bytes) -> dict[str, Any]:
-    """Compile a program and return the compiler's numbers of one device.
+def lower_program(request: dict[str, Any], program: bytes) -> Any:
+    """Return a program as a `jax.stages.Lowered` for all devices of a topology.
 
     Args:
         request: object with `topology` and `topology_options` (arguments of `get_topology_desc`), `axis` (name of the mesh's
             axis), `partitions` (for each argument the elements of its PartitionSpec), `donated` (numbers of arguments) and
-            `effort` (-1.0 is quick, 0.0 the compiler's default).
+            `level` (a value of jax_optimization_level).
         program: the serialised `jax.export.Exported`.
     """
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_exec_time_optimization_effort", request["effort"])
+    jax.config.update("jax_optimization_level", request["level"])
     topology = topologies.get_topology_desc(request["topology"], "tpu", **request["topology_options"])
     mesh = Mesh(np.array(topology.devices), (request["axis"],))
     exported = export.deserialize(bytearray(program))
@@ -51,10 +57,11 @@ def compile_program(request: dict[str, Any], program: bytes) -> dict[str, Any]:
         jax.ShapeDtypeStruct(item.shape, item.dtype, sharding=NamedSharding(mesh, PartitionSpec(*partition)))
         for item, partition in zip(exported.in_avals, request["partitions"], strict=True)
     ]
-    begin = time.monotonic()
-    lowered = jax.jit(exported.call, donate_argnums=request["donated"]).lower(*arguments)
-    compiled = lowered.compile()
-    seconds = time.monotonic() - begin
+    return jax.jit(exported.call, donate_argnums=request["donated"]).lower(*arguments)
+
+
+def describe(compiled: Any) -> dict[str, Any]:
+    """Return the compiler's numbers of one device."""
     memory, costs = compiled.memory_analysis(), compiled.cost_analysis()
     return {
         "compiler": f"libtpu {importlib.metadata.version('libtpu')}",
@@ -64,7 +71,6 @@ def compile_program(request: dict[str, Any], program: bytes) -> dict[str, Any]:
         "code": memory.generated_code_size_in_bytes,
         "flops": costs.get("flops", 0.0),
         "bytes_accessed": costs.get("bytes accessed", 0.0),
-        "seconds": seconds,
     }
 
 

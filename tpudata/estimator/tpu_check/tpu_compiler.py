@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tpudata")
 _PROGRAM = Path(__file__).with_name("topology_compiler.py")
-EFFORTS = {"quick": -1.0, "full": 0.0}
+# Values of jax_optimization_level; the last is the compiler's own choice.
+EFFORTS = {"quick": "O0", "full": "UNKNOWN"}
 # ResNet-50 takes half a minute at the quick effort, and many minutes at the full one.
 _TIME_LIMITS = {"quick": 900, "full": 7200}
 _NO_MEMORY = "RESOURCE_EXHAUSTED"
@@ -48,6 +49,7 @@ class Fault(enum.Enum):
     REJECTED = "rejected"
     MEMORY = "memory"
     CRASH = "crash"
+    START = "start"
     TIME = "time"
 
 
@@ -120,7 +122,7 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
         time_limit: seconds after which to give up; None for the effort's own.
 
     Raises:
-        CompilerError: the compiler rejected it, found no room for it, ended or took too long.
+        CompilerError: the compiler rejected it, found no room for it, ended, took too long or did not start.
     """
     limit = _TIME_LIMITS[effort] if time_limit is None else time_limit
     with tempfile.TemporaryDirectory(prefix="tpudata-") as name:
@@ -132,7 +134,7 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
             "axis": loop.axis,
             "partitions": loop.partitions,
             "donated": loop.donated,
-            "effort": EFFORTS[effort],
+            "level": EFFORTS[effort],
         }
         (folder / "request.json").write_text(json.dumps(request))
         # XLA_FLAGS of this program may be for other compilers, and libtpu aborts on flags that it does not know.
@@ -140,7 +142,8 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
         code, noise = _run(folder, {**own, **_ENVIRONMENT, "TPU_ACCELERATOR_TYPE": tpu.name}, limit)
         answer = folder / "answer.json"
         if not answer.exists():
-            raise CompilerError(Fault.CRASH, _describe_end(code, noise))
+            fault = Fault.CRASH if (folder / "lowered").exists() else Fault.START
+            raise CompilerError(fault, _describe_end(code, noise))
         found = json.loads(answer.read_text())
     if "error" in found:
         text = found["error"]

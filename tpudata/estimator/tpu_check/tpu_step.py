@@ -86,6 +86,10 @@ class TPUCompilation:
                 is_rejected=False,
             )
             return
+        if error.fault is Fault.START:
+            what = f"it does not start, and the step is not compiled for {self.tpu.name}: {_first_line(error)}"
+            find("the TPU's compiler", what, is_rejected=False)
+            return
         sizes = _memory_sizes(str(error))
         if sizes is None:
             what = f"{_first_line(error)}"

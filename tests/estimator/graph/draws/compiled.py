@@ -1,7 +1,7 @@
 """Draws of a program, computed as the step of several devices does: copied from a scratch graph, and compiled by XLA."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -25,10 +25,9 @@ class Compiled:
     Args:
         build: function that builds a structure of tensors in a graph.
         runs_updates: whether to run the assignments of variables in the program's graph, too.
-        is_compiled: whether XLA compiles it.
     """
 
-    def __init__(self, build: Callable[[], Any], runs_updates: bool = False, is_compiled: bool = True) -> None:
+    def __init__(self, build: Callable[[], Any], runs_updates: bool = False) -> None:
         specs = [tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int32)]
         blueprint = discover(lambda step, replica: build(), specs, SEED)  # noqa: ARG005
         step, replica = blueprint.arguments
@@ -50,9 +49,9 @@ class Compiled:
             graph = tf.compat.v1.get_default_graph()
             return replay((step, replica), lambda name: graph.capture(self.variables[name].handle))
 
-        self._run = tf.function(run, input_signature=specs, jit_compile=is_compiled, autograph=False)
+        self._run = tf.function(run, input_signature=specs, jit_compile=True, autograph=False)
         self.shapes = [tensor.shape for tensor in self._run.get_concrete_function().outputs]
-        self.text = self._run.experimental_get_compiler_ir(*specs)(stage="stablehlo") if is_compiled else ""
+        self.text = self._run.experimental_get_compiler_ir(*specs)(stage="stablehlo")
 
     def __call__(self, step: int = 0, replica: int = 0) -> Any:
         """Return the results as arrays, of the variables' first values."""
@@ -60,15 +59,3 @@ class Compiled:
             self.variables[name].assign(value)
         results = self._run(tf.constant(step, tf.int64), tf.constant(replica))
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), results)
-
-
-def in_session(build: Callable[[], Any], steps: int = 1) -> Sequence[Any]:
-    """Return what a session draws in each of the first steps."""
-    v1 = tf.compat.v1
-    with tf.Graph().as_default(), v1.Session() as session:
-        v1.set_random_seed(SEED)
-        for dtype in (tf.int64, tf.int32):  # The seeds of operations depend on what was made before them.
-            v1.placeholder(dtype, [])
-        drawn = build()
-        session.run(v1.global_variables_initializer())
-        return [session.run(drawn) for _ in range(steps)]

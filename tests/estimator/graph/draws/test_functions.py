@@ -79,12 +79,6 @@ def test_shapes_stay_known(places: Compiled) -> None:
     assert all(shape.is_fully_defined() for shape in places.shapes)
 
 
-def test_draws_are_the_same_without_a_compiler(places: Compiled) -> None:
-    plain = Compiled(lambda: {name: place() for name, place in PLACES.items()}, is_compiled=False)
-    for name, values in places(1, 1).items():
-        np.testing.assert_array_equal(plain(1, 1)[name], values, err_msg=name)
-
-
 def test_gradients_see_the_values_that_were_drawn() -> None:
     def build() -> Any:
         w = tf.constant(2.0)

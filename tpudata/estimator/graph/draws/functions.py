@@ -1,51 +1,38 @@
 """Draws inside functions: of conditions, loops and calls, which get a position and the number of the replica as further inputs.
 
-The position tells the runs of a function apart: it is a hash of the caller's position and the calling node's name, and in a loop it
-is carried from one iteration to the next.
+The position distinguishes the runs of a function: it follows from the caller's position and the calling node's name. A loop carries
+it from one iteration to the next.
 """
 
-import dataclasses
-import hashlib
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from tpudata.estimator.api.errors import ModelFnValueError
-from tpudata.estimator.graph.draws.nodes import CALL, Scope, derive_position, output_arguments, rewrite_node
+from tpudata.estimator.graph.draws.nodes import (
+    KERAS_READ,
+    Scope,
+    data_inputs,
+    derive_position,
+    is_moved,
+    needs_inputs,
+    rewrite_node,
+)
+from tpudata.estimator.graph.library import called_functions, functions_with, rename_functions
 
 _POSITION, _REPLICA = "tpudata_position", "tpudata_replica"
-_TYPES = {_POSITION: tf.uint64, _REPLICA: tf.int32}
-_NEXT = "tpudata_next"
-
-
-@dataclasses.dataclass(frozen=True)
-class _CallKind:
-    """A type of nodes that call functions.
-
-    Attributes:
-        functions: attributes that name the functions, one or a list each.
-        types: attribute with the types of the functions' arguments.
-        skipped: number of inputs before these arguments.
-        body: the attribute among `functions` with the body of a loop, or None.
-    """
-
-    functions: tuple[str, ...]
-    types: str = "Tin"
-    skipped: int = 0
-    body: str | None = None
-
-
-_CALL_KINDS = {
-    CALL: _CallKind(("f",)),
-    "StatefulPartitionedCall": _CallKind(("f",)),
-    "If": _CallKind(("then_branch", "else_branch"), skipped=1),
-    "StatelessIf": _CallKind(("then_branch", "else_branch"), skipped=1),
-    "Case": _CallKind(("branches",), skipped=1),
-    "StatelessCase": _CallKind(("branches",), skipped=1),
-    "While": _CallKind(("cond", "body"), types="T", body="body"),
-    "StatelessWhile": _CallKind(("cond", "body"), types="T", body="body"),
+_TYPES = {_POSITION: tf.int64.as_datatype_enum, _REPLICA: tf.int32.as_datatype_enum}
+_IN_FUNCTION = Scope(_POSITION, _REPLICA, is_function=True)
+_KERAS_SEED = "seed_generator_state"
+_LOOPS = ("While", "StatelessWhile")
+# Types of nodes that call functions, and the attribute with the types of the functions' arguments.
+_CALLS = {
+    **dict.fromkeys(
+        ("PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "Case", "StatelessCase"), "Tin"
+    ),
+    **dict.fromkeys(_LOOPS, "T"),
 }
 
 
@@ -57,11 +44,14 @@ class DrawRewriter:
     """
 
     def __init__(self, graph_def: Any) -> None:
-        self._graph_def = graph_def
-        self._functions = {item.signature.name: item for item in graph_def.library.function}
+        self._graph_def = type(graph_def).FromString(graph_def.SerializeToString())
+        self._functions = {item.signature.name: item for item in self._graph_def.library.function}
+        # Names of the functions that the graph calls, and those of their arguments that are random states of Keras 3.
+        self._called: set[tuple[str, frozenset[str]]] = set()
+        self._find_calls(self._graph_def.node, _is_keras_seed)
+        self._names = sorted({name for name, _ in self._called})
+        self._drawing = self._find_drawing()
         self._added: dict[str, Any] = {}
-        self._rewritten: dict[tuple[str, frozenset[int], bool, bool], str] = {}
-        self._drawing: dict[tuple[str, frozenset[int]], bool] = {}
 
     def rewrite(self, step: str, replica: str) -> Any:
         """Return the graph in which all random operations draw by their seeds, the step and the replica.
@@ -73,177 +63,120 @@ class DrawRewriter:
         Raises:
             ModelFnValueError: an operation draws and cannot be replaced.
         """
-        result = type(self._graph_def)()
-        result.CopyFrom(self._graph_def)
-        del result.node[:]
-        scope = Scope(step, replica, False, frozenset(), {node.name: node for node in self._graph_def.node})
-        result.node.extend(self._nodes(self._graph_def.node, scope))
-        result.library.function.extend(self._added.values())
-        # A compiled function looks up there what it calls; importing the graph adds functions to the importing graph alone.
-        for definition in self._added.values():
-            context.context().add_function_def(definition)
-        return result
+        bodies = {node.attr["body"].func.name for node in self._nodes() if node.op in _LOOPS}
+        self._rewrite_nodes(self._graph_def.node, Scope(step, replica, is_function=False))
+        for name in self._names:
+            function = self._functions[name]
+            moved = [node.name for node in function.node_def if is_moved(node)]
+            self._rewrite_nodes(function.node_def, _IN_FUNCTION)
+            if name in self._drawing:
+                _rename_values(function, moved)
+                _add_arguments(function)
+            if name in self._drawing & bodies:
+                self._return_arguments(function)
+        library = self._graph_def.library.function
+        for name in self._drawing.difference(self._names):  # Functions that are not called, as other code does not run.
+            library.remove(self._functions[name])
+        library.extend(self._added.values())
+        rename_functions(self._graph_def, {name: f"{name}_by_replica" for name in self._drawing})
+        return self._graph_def
 
-    def _nodes(self, nodes: Iterable[Any], scope: Scope) -> list[Any]:
+    def _nodes(self) -> Iterator[Any]:
+        """Yield the nodes of the graph and of all functions that it calls."""
+        yield from self._graph_def.node
+        for name in self._names:
+            yield from self._functions[name].node_def
+
+    def _functions_of(self, node: Any) -> list[str]:
+        return [name for name in called_functions(node) if name in self._functions]
+
+    def _find_calls(self, nodes: Iterable[Any], is_seed: Callable[[str], bool]) -> None:
+        """Collect the functions that nodes call, and mark the nodes that read a random state of Keras 3.
+
+        Args:
+            nodes: nodes of the graph or of a function.
+            is_seed: function from an input to whether it is the handle of such a state.
+        """
+        for node in nodes:
+            data = data_inputs(node)
+            if node.op == "ReadVariableOp" and is_seed(data[0]):
+                node.attr[KERAS_READ].b = True
+            for name in self._functions_of(node) if node.op in _CALLS else ():
+                function = self._functions[name]
+                arguments = [item.name for item in function.signature.input_arg]
+                values = data[len(data) - len(arguments) :]  # Conditions take their predicate before the arguments.
+                seeds = frozenset(item for item, value in zip(arguments, values, strict=True) if is_seed(value))
+                if (name, seeds) not in self._called:
+                    self._called.add((name, seeds))
+                    self._find_calls(function.node_def, seeds.__contains__)
+
+    def _find_drawing(self) -> set[str]:
+        """Return the names of functions that draw, or are called by a node in place of one that does."""
+        drawing: set[str] = set()
+        while True:
+            found = functions_with(self._graph_def, functools.partial(self._is_drawing, drawing))
+            calls = [names for names in map(self._functions_of, self._nodes()) if not found.isdisjoint(names)]
+            found.update(*calls)
+            if found == drawing:
+                return found
+            drawing = found
+
+    def _is_drawing(self, drawing: set[str], node: Any) -> bool:
+        return needs_inputs(node) or not drawing.isdisjoint(self._functions_of(node))
+
+    def _rewrite_nodes(self, nodes: Any, scope: Scope) -> None:
         # In the same position: nodes are imported in this order, which is also the order of effects.
-        return [made for node in nodes for made in self._node(node, scope)]
+        made = [one for node in nodes for one in self._rewrite_node(node, scope)]
+        del nodes[:]
+        nodes.extend(made)
 
-    def _node(self, node: Any, scope: Scope) -> list[Any]:
-        kind = self._call_kind(node)
-        if kind is not None:
-            return self._call(node, kind, scope)
-        for name in _function_attributes(node):
-            if any(self._draws(item.name, frozenset()) for item in _called(node, name)):
-                raise ModelFnValueError(
-                    f"model_fn: {node.name!r} cannot draw on a TPU or on several devices (got a random operation in the function "
-                    f"of {node.op}, expected it in a condition, a loop or a tf.function). Draw outside, and give the values to it."
-                )
-        made, definitions = rewrite_node(node, scope)
-        self._add(definitions)
-        return made
+    def _rewrite_node(self, node: Any, scope: Scope) -> list[Any]:
+        if self._drawing.isdisjoint(self._functions_of(node)):
+            made, definitions = rewrite_node(node, scope)
+            self._added.update({item.signature.name: item for item in definitions})
+            return made
+        if node.op not in _CALLS:
+            raise ModelFnValueError(
+                f"model_fn: {node.name!r} cannot draw on a TPU or on several devices (got a random operation in the function "
+                f"of {node.op}, expected it in a condition, a loop or a tf.function). Draw outside, and give the values to it."
+            )
+        before, data = self._derive_position(node, scope), data_inputs(node)
+        node.input[:] = [*data, scope.output(before[-1].name), scope.replica, *node.input[len(data) :]]
+        node.attr[_CALLS[node.op]].list.type.extend(_TYPES.values())
+        if node.op in _LOOPS and node.attr["output_shapes"].list.shape:
+            node.attr["output_shapes"].list.shape.extend(tf.TensorShape([]).as_proto() for _ in _TYPES)
+        return [*before, node]
 
-    def _call_kind(self, node: Any) -> _CallKind | None:
-        return _CallKind(()) if node.op in self._functions else _CALL_KINDS.get(node.op)
-
-    def _call(self, node: Any, kind: _CallKind, scope: Scope) -> list[Any]:
-        """Return the nodes that replace one that calls functions."""
-        made = type(node)()
-        made.CopyFrom(node)
-        seeds = self._keras_seeds(node, kind, scope)
-        names = (
-            [node.op] if not kind.functions else [item.name for key in kind.functions for item in _called(node, key)]
-        )
-        is_drawing = any(self._draws(name, seeds) for name in names)
-        for key in kind.functions:
-            for item in _called(made, key):
-                item.name = self._function(item.name, seeds, is_drawing, is_drawing and key == kind.body)
-        if not kind.functions:
-            made.op = self._function(node.op, seeds, is_drawing, False)
-        if not is_drawing:
-            return [made]
-        before, definitions = derive_position(node, scope)
-        self._add(definitions)
-        data = [item for item in node.input if not item.startswith("^")]
-        del made.input[:]
-        made.input.extend([*data, scope.output(before[-1].name), scope.replica, *node.input[len(data) :]])
-        if kind.functions:
-            made.attr[kind.types].list.type.extend(item.as_datatype_enum for item in _TYPES.values())
-        if kind.body and "output_shapes" in made.attr and made.attr["output_shapes"].list.shape:
-            made.attr["output_shapes"].list.shape.extend(tf.TensorShape([]).as_proto() for _ in _TYPES)
-        return [*before, made]
-
-    def _draws(self, name: str, seeds: frozenset[int]) -> bool:
-        """Return whether a function has draws that depend on the position or the replica.
-
-        Args:
-            name: name of the function.
-            seeds: numbers of its arguments that are random states of Keras 3.
-        """
-        if name not in self._functions:
-            return False
-        if (name, seeds) not in self._drawing:
-            scope = self._scope(name, seeds)
-            self._drawing[name, seeds] = any(self._is_drawing(node, scope) for node in scope.nodes.values())
-        return self._drawing[name, seeds]
-
-    def _is_drawing(self, node: Any, scope: Scope) -> bool:
-        kind = self._call_kind(node)
-        if kind is None:
-            inner = [item.name for key in _function_attributes(node) for item in _called(node, key)]
-            return scope.needs_inputs(node) or any(self._draws(name, frozenset()) for name in inner)
-        names = (
-            [node.op] if not kind.functions else [item.name for key in kind.functions for item in _called(node, key)]
-        )
-        return any(self._draws(name, self._keras_seeds(node, kind, scope)) for name in names)
-
-    def _keras_seeds(self, node: Any, kind: _CallKind, scope: Scope) -> frozenset[int]:
-        data = [item for item in node.input if not item.startswith("^")][kind.skipped :]
-        return frozenset(number for number, item in enumerate(data) if scope.is_keras_seed(item))
-
-    def _scope(self, name: str, seeds: frozenset[int]) -> Scope:
-        function = self._functions[name]
-        arguments = [item.name for item in function.signature.input_arg]
-        states = frozenset(arguments[number] for number in seeds)
-        return Scope(_POSITION, _REPLICA, True, states, {node.name: node for node in function.node_def})
-
-    def _function(self, name: str, seeds: frozenset[int], is_drawing: bool, is_body: bool) -> str:
-        """Return the name of the rewritten function, which is added to the library.
-
-        Args:
-            name: name of the function.
-            seeds: numbers of its arguments that are random states of Keras 3.
-            is_drawing: whether to add the arguments for draws.
-            is_body: whether to return them, too, for the next iteration.
-        """
-        if name not in self._functions:
-            return name
-        key = (name, seeds, is_drawing, is_body)
-        if key not in self._rewritten:
-            self._rewritten[key] = self._rewrite_function(*key)
-        return self._rewritten[key]
-
-    def _rewrite_function(self, name: str, seeds: frozenset[int], is_drawing: bool, is_body: bool) -> str:
-        old, scope = self._functions[name], self._scope(name, seeds)
-        made = type(old)()
-        made.CopyFrom(old)
-        del made.node_def[:]
-        made.node_def.extend(self._nodes(old.node_def, scope))
-        _rename_outputs(made, scope)
-        if is_drawing:
-            _add_arguments(made)
-        if is_body:
-            self._return_arguments(made, scope)
-        if made == old:
-            return name
-        # Equal functions have the same name in each process, and different ones never have.
-        digest = hashlib.sha256(made.SerializeToString(deterministic=True)).hexdigest()[:16]
-        made.signature.name = f"{name}_draws_{digest}"
-        self._add([made])
-        return str(made.signature.name)
-
-    def _return_arguments(self, function: Any, scope: Scope) -> None:
-        made, definitions = derive_position(tf.compat.v1.NodeDef(name=_NEXT), scope)
-        self._add(definitions)
-        function.node_def.extend(made)
-        for name, value in ((_POSITION, scope.output(made[-1].name)), (_REPLICA, _REPLICA)):
-            function.signature.output_arg.add(name=f"{name}_out", type=_TYPES[name].as_datatype_enum)
+    def _return_arguments(self, function: Any) -> None:
+        """Return the replica and the next iteration's position from the body of a loop."""
+        nodes = self._derive_position(tf.compat.v1.NodeDef(name="tpudata_next"), _IN_FUNCTION)
+        function.node_def.extend(nodes)
+        for name, value in ((_POSITION, _IN_FUNCTION.output(nodes[-1].name)), (_REPLICA, _REPLICA)):
+            function.signature.output_arg.add(name=f"{name}_out", type=_TYPES[name])
             function.ret[f"{name}_out"] = value
 
-    def _add(self, definitions: Iterable[Any]) -> None:
-        self._added.update({item.signature.name: item for item in definitions})
+    def _derive_position(self, node: Any, scope: Scope) -> list[Any]:
+        nodes, definition = derive_position(node, scope)
+        self._added[definition.signature.name] = definition
+        return nodes
+
+
+def _is_keras_seed(item: str) -> bool:
+    """Return whether an input of a node of the graph is the handle of a random state of Keras 3."""
+    return item.partition(":")[0].rpartition("/")[2].startswith(_KERAS_SEED)
 
 
 def _add_arguments(function: Any) -> None:
     for name, dtype in _TYPES.items():
-        function.signature.input_arg.add(name=name, type=dtype.as_datatype_enum)
+        function.signature.input_arg.add(name=name, type=dtype)
     if "_input_shapes" in function.attr:
         function.attr["_input_shapes"].list.shape.extend(tf.TensorShape([]).as_proto() for _ in _TYPES)
 
 
-def _rename_outputs(function: Any, scope: Scope) -> None:
-    """Name the outputs of replaced nodes as those of calls, for all that take them."""
-    replaced = {}
+def _rename_values(function: Any, moved: Iterable[str]) -> None:
+    """Take the values of replaced nodes, which read variables, by the name that results of calls have."""
+    names = {f"{name}:value:0": _IN_FUNCTION.output(name) for name in moved}
     for node in function.node_def:
-        old = scope.nodes.get(node.name)
-        if old is not None and node.op == CALL != old.op:
-            for number, name in enumerate(output_arguments(old)):
-                replaced[scope.output(node.name, name)] = scope.output(node.name, number=number)
-    for node in function.node_def:
-        node.input[:] = [replaced.get(item, item) for item in node.input]
+        node.input[:] = [names.get(item, item) for item in node.input]
     for key, value in function.ret.items():
-        function.ret[key] = replaced.get(value, value)
-
-
-def _function_attributes(node: Any) -> list[str]:
-    """Return the attributes of a node that name functions; those with an underscore are notes, which no kernel reads."""
-    return [
-        name
-        for name, value in node.attr.items()
-        if not name.startswith("_") and (value.HasField("func") or value.list.func)
-    ]
-
-
-def _called(node: Any, name: str) -> list[Any]:
-    """Return the functions that an attribute names."""
-    value = node.attr[name]
-    return [value.func] if value.HasField("func") else list(value.list.func)
+        function.ret[key] = names.get(value, value)

@@ -1,127 +1,91 @@
-"""Functions that a graph calls in place of its random operations, for draws of (seeds, step, replica).
+"""Functions that a graph calls in place of its random operations: stateless draws.
 
-A replacement is a function of the library of a `GraphDef`, so that an operation is replaced by one node, in the graph and in other
-functions alike. XLA inlines it.
+A replacement is a function of the library of a `GraphDef`, so that one node replaces an operation, in the graph and in other
+functions alike. All draw by the Philox generator, a function from a key (64 bits) and a counter (128 bits) to random words. On
+several devices there is one rule for both, from the two seeds of an operation, a position and the number of the replica:
+
+    key = seed + position * _GOLDEN        counter = [0, seed2 + replica * 2**32]
+
+The position is the step or, inside functions, a number that follows from the step and the run of the function. Seeds of TensorFlow
+have 31 bits, so that operations, steps and replicas never share a generator. One replica draws by the rule of a session instead,
+whose kernels count from 0: each step advances the counter by 256 for each value that it draws.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.graph.draws import distributions
-from tpudata.estimator.graph.draws.words import key_and_counter, mix
-
 # Distance between the seeds of two replicas: a large prime, so that seeds 1, 2, 3 of a program do not collide with a replica's.
-SEED_STEP = 999983
-# Counters that a stateful kernel skips in each run, for each value that it draws.
+_SEED_STEP = 999983
+# 2**64 divided by the golden ratio: its multiples are far from each other.
+_GOLDEN = 0x9E3779B97F4A7C15
 _SKIPPED = 256
-# Of a function's inputs, outputs and keys: the inputs of the operation, the type of its result, key and counter of the generator.
-_Draw = Callable[[Sequence[Any], Any, Any, Any], Any]
+_ops = tf.raw_ops
 
 
-@dataclasses.dataclass(frozen=True)
-class Replacement:
-    """A function of a library.
-
-    Attributes:
-        name: its name.
-        inputs, results: types of its inputs and of its results.
-        definitions: its `FunctionDef`, and those of functions that it calls.
-    """
-
-    name: str
-    inputs: tuple[Any, ...]
-    results: tuple[Any, ...]
-    definitions: tuple[Any, ...]
+def _categorical(data: Sequence[Any], dtype: Any, keys: dict[str, Any]) -> Any:
+    """Return the numbers of classes, shape [rows, samples], by the largest sum of logit and Gumbel noise."""
+    logits, samples = data
+    shape = tf.stack([tf.shape(logits)[0], samples, tf.shape(logits)[1]])
+    noise = -tf.math.log(-tf.math.log(_ops.StatelessRandomUniformV2(shape=shape, dtype=tf.float32, **keys)))
+    return tf.argmax(tf.cast(logits, tf.float32)[:, tf.newaxis] + noise, axis=2, output_type=dtype)
 
 
-# Stateful random operations.
-_STATEFUL: dict[str, _Draw] = {
-    "RandomUniform": lambda inputs, dtype, *keys: distributions.uniform(inputs[0], dtype, *keys),
-    "RandomUniformInt": lambda inputs, _, *keys: distributions.uniform_integer(*inputs, *keys),
-    "RandomStandardNormal": lambda inputs, dtype, *keys: distributions.normal(inputs[0], dtype, *keys),
-    "TruncatedNormal": lambda inputs, dtype, *keys: distributions.truncated_normal(inputs[0], dtype, *keys),
-    "ParameterizedTruncatedNormal": lambda inputs, _, *keys: distributions.parameterized_truncated_normal(
-        *inputs, *keys
+def _shuffle(data: Sequence[Any], _: Any, keys: dict[str, Any]) -> Any:
+    """Return the rows of a tensor in the order of random numbers."""
+    numbers = _ops.StatelessRandomUniformFullIntV2(shape=tf.shape(data[0])[:1], dtype=tf.int32, **keys)
+    return tf.gather(data[0], tf.argsort(numbers))
+
+
+# Functions of the inputs of an operation, the type of its result, and the key, counter and algorithm by which it draws.
+_DRAWS: dict[str, Callable[[Sequence[Any], Any, dict[str, Any]], Any]] = {
+    "RandomUniform": lambda data, dtype, keys: _ops.StatelessRandomUniformV2(shape=data[0], dtype=dtype, **keys),
+    "RandomStandardNormal": lambda data, dtype, keys: _ops.StatelessRandomNormalV2(shape=data[0], dtype=dtype, **keys),
+    "TruncatedNormal": lambda data, dtype, keys: _ops.StatelessTruncatedNormalV2(shape=data[0], dtype=dtype, **keys),
+    "RandomUniformInt": lambda data, _, keys: _ops.StatelessRandomUniformIntV2(
+        **dict(zip(("shape", "minval", "maxval"), data, strict=True)), **keys
     ),
-    "Multinomial": lambda inputs, dtype, *keys: distributions.categorical(inputs[0], inputs[1], dtype, *keys),
-    "RandomShuffle": lambda inputs, _, *keys: distributions.shuffle(*inputs, *keys),
+    "Multinomial": _categorical,
+    "RandomShuffle": _shuffle,
 }
-# Stateless ones, whose last inputs are a key, a counter and an algorithm. XLA draws other numbers than the CPU kernels, or none.
-_WITH_KEY: dict[str, _Draw] = {
-    "StatelessRandomUniformV2": _STATEFUL["RandomUniform"],
-    "StatelessRandomNormalV2": _STATEFUL["RandomStandardNormal"],
-    "StatelessTruncatedNormalV2": _STATEFUL["TruncatedNormal"],
-    "StatelessShuffle": _STATEFUL["RandomShuffle"],
-}
-# Stateless ones whose last input is a seed.
-_WITH_SEED: dict[str, _Draw] = {"StatelessMultinomial": _STATEFUL["Multinomial"]}
-STATEFUL = frozenset(_STATEFUL)
-WITH_KEY = frozenset(_WITH_KEY)
-WITH_SEED = frozenset(_WITH_SEED)
+STATEFUL = frozenset(_DRAWS)
+# Those of which a session's draws are known at each step.
+COUNTED = STATEFUL - {"Multinomial", "RandomShuffle"}
 
 
 @functools.cache
-def stateful_draw(kind: str, inputs: tuple[Any, ...], result: Any, is_by_step: bool) -> Replacement:
-    """Return the function for a stateful operation.
+def stateful_draw(kind: str, inputs: tuple[Any, ...], result: Any, *, by_replica: bool) -> Any:
+    """Return the `FunctionDef` that replaces a stateful operation.
 
-    Its further inputs are the two seeds (uint64 [2]), the position (scalar) and the replica (int32 scalar).
+    Its inputs are the operation's, the two seeds (uint64 [2]), the position (int64 scalar) and the replica (int32 scalar).
 
     Args:
         kind: type of the operation.
         inputs: types of the operation's inputs.
         result: type of its result.
-        is_by_step: whether the position is the number of steps done (int64), so that the operation draws as if it had run once in
-            each; otherwise it is a uint64 that is another one for each run of the operation.
+        by_replica: whether it draws by the rule of several devices; otherwise by a session's, and has no input for the replica.
     """
 
     def draw(*arguments: Any) -> Any:
-        *data, seeds, position, replica = arguments
-        key, counter = seeds[:1], tf.zeros([], tf.uint64)
-        if is_by_step:
-            counter = tf.cast(position, tf.uint64) * tf.cast(_counters_of_a_run(kind, data), tf.uint64)
+        data, (seeds, position, *replica) = arguments[: len(inputs)], arguments[len(inputs) :]
+        key, low, high = seeds[:1], tf.zeros([], tf.uint64), seeds[1]
+        if by_replica:
+            key += tf.cast(position, tf.uint64) * tf.constant(_GOLDEN, tf.uint64)
+            high += tf.cast(replica[0], tf.uint64) * tf.constant(2**32, tf.uint64)
         else:
-            key += position
-        moved = seeds[1] + tf.cast(replica, tf.uint64) * tf.constant(SEED_STEP, tf.uint64)
-        return _STATEFUL[kind](data, result, key, tf.stack([counter, moved]))
+            low = tf.cast(position * tf.reduce_prod(tf.cast(data[0], tf.int64)) * _SKIPPED, tf.uint64)
+        keys = {"key": key, "counter": tf.stack([low, high]), "alg": tf.random.Algorithm.PHILOX.value}
+        return _DRAWS[kind](data, result, keys)
 
-    position = tf.int64 if is_by_step else tf.uint64
-    return _trace(
-        f"{kind}_by_{'step' if is_by_step else 'run'}", draw, (*inputs, tf.uint64, position, tf.int32), (result,)
-    )
+    label = f"{kind}_by_{'replica' if by_replica else 'step'}"
+    return _trace(label, draw, (*inputs, tf.uint64, tf.int64, *[tf.int32] * by_replica))
 
 
 @functools.cache
-def stateless_draw(kind: str, inputs: tuple[Any, ...], result: Any) -> Replacement:
-    """Return the function for a stateless operation, with the operation's inputs, which draws what the CPU kernel draws."""
-
-    def draw(*arguments: Any) -> Any:
-        if kind in _WITH_KEY:
-            *data, key, counter, _ = arguments
-            return _WITH_KEY[kind](data, result, key, counter)
-        *data, seed = arguments
-        key, counter = key_and_counter(seed)
-        return _WITH_SEED[kind](data, result, key, counter)
-
-    return _trace(kind, draw, inputs, (result,))
-
-
-@functools.cache
-def generator_of(seed: Any) -> Replacement:
-    """Return the function from a seed to the key and the counter of its generator.
-
-    Args:
-        seed: type of the seed.
-    """
-    return _trace("generator", key_and_counter, (seed,), (tf.uint64, tf.uint64))
-
-
-@functools.cache
-def moved_seed(dtype: Any, index: int) -> Replacement:
-    """Return the function from a vector and the replica (int32 scalar) to the vector with another seed for each replica.
+def moved_seed(dtype: Any, index: int) -> Any:
+    """Return the `FunctionDef` from a vector and the replica (int32 scalar) to the vector with another seed for each replica.
 
     Args:
         dtype: type of the vector.
@@ -129,46 +93,27 @@ def moved_seed(dtype: Any, index: int) -> Replacement:
     """
 
     def move(vector: Any, replica: Any) -> Any:
-        distance = tf.cast(tf.cast(replica, tf.int64) * SEED_STEP, dtype)
+        distance = tf.cast(tf.cast(replica, tf.int64) * _SEED_STEP, dtype)
         return tf.concat([vector[:index], vector[index : index + 1] + distance, vector[index + 1 :]], 0)
 
-    return _trace(f"seed_{index}", move, (dtype, tf.int32), (dtype,))
+    return _trace(f"seed_{index}", move, (dtype, tf.int32))
 
 
 @functools.cache
-def mixed_position(position: Any) -> Replacement:
-    """Return the function from a position and a salt (uint64 scalar) to the position of other draws.
+def inner_position() -> Any:
+    """Return the `FunctionDef` from a position (int64 scalar) and a salt (uint64 scalar) to the position of other draws."""
 
-    Args:
-        position: type of the position, int64 or uint64.
-    """
-    return _trace("position", mix, (position, tf.uint64), (tf.uint64,))
+    def mix(position: Any, salt: Any) -> Any:
+        return tf.cast(tf.cast(position, tf.uint64) * tf.constant(_GOLDEN, tf.uint64) + salt, tf.int64)
 
-
-def _counters_of_a_run(kind: str, data: Sequence[Any]) -> Any:
-    """Return the number of counters by which a run of a stateful CPU kernel advances its generator."""
-    if kind == "RandomShuffle":
-        return (tf.shape(data[0])[0] + 2) // 4
-    if kind == "Multinomial":
-        logits, samples = data
-        # Rows take multiples of four words, twice, since a draw takes two.
-        return tf.cast(tf.shape(logits)[0], tf.int64) * tf.cast((samples + 3) // 4 * 4, tf.int64) * (2 * _SKIPPED)
-    return tf.reduce_prod(tf.cast(data[0], tf.int64)) * _SKIPPED
+    return _trace("position", mix, (tf.int64, tf.uint64))
 
 
-def _trace(label: str, function: Callable[..., Any], inputs: tuple[Any, ...], results: tuple[Any, ...]) -> Replacement:
+def _trace(label: str, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
     signature = [tf.TensorSpec(None, dtype) for dtype in inputs]
-    with tf.Graph().as_default() as graph:
-        arguments = [tf.compat.v1.placeholder(dtype) for dtype in inputs]
-        returned = tf.function(function, input_signature=signature, autograph=False)(*arguments)
-        called = tf.nest.flatten(returned)[0].op
-    # TensorFlow forgets functions of the original names when it collects the traces.
-    definitions = tuple(sorted(graph.as_graph_def().library.function, key=lambda item: item.signature.name))
-    label = "_".join(["tpudata", label, *(item.name for item in (*inputs, *results))])
-    names = {item.signature.name: f"{label}_{number}" for number, item in enumerate(definitions)}
-    for definition in definitions:
-        definition.signature.name = names[definition.signature.name]
-        for node in definition.node_def:
-            for item in (item for value in node.attr.values() for item in (value.func, *value.list.func) if item.name):
-                item.name = names[item.name]
-    return Replacement(names[called.get_attr("f").name], inputs, results, definitions)
+    with tf.Graph().as_default():  # Another graph's devices and scopes would stay in the function.
+        traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
+    definition = type(traced.function_def).FromString(traced.function_def.SerializeToString())
+    dtypes = [item.name for item in (*inputs, traced.outputs[0].dtype)]
+    definition.signature.name = "_".join(["tpudata", label, *dtypes])
+    return definition

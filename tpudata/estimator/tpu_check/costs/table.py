@@ -7,7 +7,7 @@ from tpudata.estimator.tpu_check.costs.feeding import FeedingRate
 from tpudata.estimator.tpu_check.costs.step_cost import StepCost
 from tpudata.estimator.tpu_check.memory import size_text
 
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _ROWS: Sequence[tuple[str, Callable[[StepCost], str]]] = (
     ("records a step", lambda cost: count_text(cost.batch_size)),
     ("steps a loop", lambda cost: count_text(cost.loop_steps)),
