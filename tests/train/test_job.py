@@ -177,7 +177,11 @@ def test_an_offset_that_the_labels_do_not_have_is_rejected(
         (["--mode=train", "--train-split=test"], 1, "Pass --train-split train or validation, or convert again"),
         (["--mode=eval"], 2, "has no checkpoint. Train first"),
         (["--mode=predict"], 2, "has no checkpoint. Train first"),
-        (["--use-tpu", "--master=grpc://127.0.0.1:9"], 1, "nothing answers at 'grpc://127.0.0.1:9'"),
+        (
+            ["--use-tpu", "--master=grpc://127.0.0.1:9"],
+            1,
+            "RunConfig(master=...): programs run on the machine of their TPU (got 'grpc://127.0.0.1:9'",
+        ),
         (["--master=grpc://127.0.0.1:9"], 2, "--master requires --use-tpu"),
         (["--learning-rate=-1"], 2, "--learning-rate must be a number above 0, got -1.0"),
         (["--model=./own.py"], 2, "or package.module:function). Pass yours as own:model_fn."),
