@@ -18,7 +18,7 @@ def found(**changes: Any) -> list[tuple[str, bool]]:
 
 
 def test_the_next_batches_need_room_too() -> None:
-    # 10 MiB of batches beside 15 GiB and 4 MiB, and 1 or 0 GiB of temporaries.
+    # 10 MiB of batches next to 15 GiB and 4 MiB, and 1 or 0 GiB of temporaries.
     assert found(arguments=15 * 2**30, temporaries=0) == []
     ((what, is_rejected),) = found(arguments=15 * 2**30)
     assert not is_rejected
