@@ -42,8 +42,8 @@ BASE = [
 # PyYAML reads the files of `tpudata train --config`.
 TENSORFLOW = ["tensorflow>=2.20,<2.22", "tf_keras>=2.20,<2.22", "tensorboard>=2.20,<2.22", "PyYAML>=6,<7"]
 
-# JAX runs steps on several devices: TPU chips, GPUs, CPU devices. The bounds are those of the versions that run the tests: 0.10.2
-# (Python 3.11, which has no later one) and 0.12 (Python 3.12 and 3.13). libtpu, the TPU's runtime and compiler, exists for Linux only.
+# JAX runs steps on several devices: TPU chips, GPUs, CPU devices. The bounds are those of the versions that were run: 0.10.2
+# (Python 3.11 has no later one) and 0.12 (Python 3.13). libtpu, the TPU's runtime and compiler, exists for Linux only.
 _JAX = ">=0.10.2,<0.13"
 JAX = [f"jax{_JAX}; python_version >= '3.11'"]
 TPU = [

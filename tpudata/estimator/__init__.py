@@ -42,6 +42,8 @@ from tpudata.estimator.hooks.names import (  # noqa: E402
 from tpudata.estimator.hooks.profiler import ProfilerHook  # noqa: E402
 from tpudata.estimator.state.warm_start import WarmStartSettings  # noqa: E402
 from tpudata.estimator.system.tpu_system import TPUSystem, tpu_system  # noqa: E402
+from tpudata.estimator.tpu_check.costs.step_cost import StepCost  # noqa: E402
+from tpudata.estimator.tpu_check.result import Findings  # noqa: E402
 from tpudata.estimator.tpu_compatibility import check_tpu_compatibility  # noqa: E402
 from tpudata.estimator.tpu_estimator import TPUEstimator  # noqa: E402
 from tpudata.estimator.tracing.optimizer import CrossShardOptimizer  # noqa: E402
@@ -65,6 +67,7 @@ __all__ = [
     "FinalExporter",
     "FinalOpsHook",
     "Finding",
+    "Findings",
     "GlobalStepWaiterHook",
     "InputPipelineConfig",
     "LatestExporter",
@@ -82,6 +85,7 @@ __all__ = [
     "SessionRunContext",
     "SessionRunHook",
     "SessionRunValues",
+    "StepCost",
     "StepCounterHook",
     "StopAtStepHook",
     "SummarySaverHook",

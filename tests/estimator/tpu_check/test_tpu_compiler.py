@@ -68,8 +68,9 @@ def kill_compiler() -> None:
     def find() -> list[int]:
         children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
         numbers = [int(number) for path in children for number in path.read_text().split()]
-        folders = {n: Path(f"/proc/{n}/cmdline").read_bytes().split(b"\0")[-2].decode() for n in numbers}
-        return [n for n, folder in folders.items() if Path(folder, "lowered").exists()]
+        # A child that has just been forked has this process's arguments.
+        folders = {n: Path(f"/proc/{n}/cmdline").read_bytes().strip(b"\0").rpartition(b"\0")[2] for n in numbers}
+        return [n for n, folder in folders.items() if Path(folder.decode(), "lowered").exists()]
 
     wait_for(lambda: bool(find()))
     os.kill(find()[0], signal.SIGABRT)

@@ -1,4 +1,4 @@
-"""Variables on the devices, beside their copies on the host.
+"""Variables on the devices, next to their copies on the host.
 
 Steps change the copies on the devices; checkpoints, hooks and scaffolds read and write `tf.Variable`s on the host. Values travel
 when the other side asks for them.

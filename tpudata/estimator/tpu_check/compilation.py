@@ -138,13 +138,14 @@ class StepParts:
         return StepPart(step, specs, len(numbers), self._variables, replay.writes, cut, is_whole)
 
 
-def fits_this_machine(graph: Graph) -> bool:
-    """Return whether this machine has room to compile a step, whose variables it makes; log it if not."""
+def fits_this_machine(graph: Graph, find: Find) -> bool:
+    """Return whether this machine has room to compile a step, whose variables it makes; add a finding if not."""
     infos = graph.blueprint.variables
     size = sum(byte_size(graph.blueprint.graph.get_tensor_by_name(info.initial)) for info in infos) / GIB
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
     if size > memory / 2:
-        _log.warning("The step is not compiled: its variables take %.1f of this machine's %.1f GiB.", size, memory)
+        what = f"it is not compiled: its variables take {size:.1f} of this machine's {memory:.1f} GiB"
+        find("the step", what, "use a machine with twice the memory of the variables", is_rejected=False)
         return False
     return True
 

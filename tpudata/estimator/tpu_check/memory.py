@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.findings import Find
+from tpudata.estimator.tpu_check.costs.step_cost import StepCost
 from tpudata.estimator.tpu_check.operations import Graph, place_of
 from tpudata.estimator.tpu_check.topologies import CHIPS, TPUSlice
 
@@ -45,6 +46,17 @@ def check_memory(graph: Graph, specs: Any, tpu: TPUSlice | None, find: Find) -> 
     if certain > _COMMON:
         has = f"; a device of {', '.join(larger)}" if larger else ""
         find("memory of a device", f"{text}, and a TPU {', '.join(small)} has less{has}", LESS)
+
+
+def check_next_batches(cost: StepCost, find: Find) -> None:
+    """Report a loop that fits a device, but not together with the batches of the next one."""
+    total, device = cost.compiled.hbm + cost.next_batches, cost.tpu.chip.device_hbm
+    if total > device:
+        what = (
+            f"a loop of steps takes {size_text(cost.compiled.hbm)} and the batches of the next one "
+            f"{size_text(cost.next_batches)}, and a device of {cost.tpu.name} has {size_text(device)}"
+        )
+        find("memory of a device", what, LESS, is_rejected=False)
 
 
 def describe_largest(graph: Graph, most: int = 3) -> str:

@@ -28,7 +28,7 @@ from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tpu_check.compilation import StepParts, compile_step, fits_this_machine
 from tpudata.estimator.tpu_check.costs.step_cost import StepCost
 from tpudata.estimator.tpu_check.input import check_input
-from tpudata.estimator.tpu_check.memory import check_memory
+from tpudata.estimator.tpu_check.memory import check_memory, check_next_batches
 from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations
 from tpudata.estimator.tpu_check.result import Rehearsal
 from tpudata.estimator.tpu_check.topologies import TPUSlice
@@ -131,7 +131,7 @@ class _Rehearsal:
         if (
             check_variables(blueprint, self._find)
             and all(item.shape.is_fully_defined() for item in _flat(specs))
-            and fits_this_machine(graph)
+            and fits_this_machine(graph, self._find)
         ):
             self._compile(traced, graph, lacking)
 
@@ -157,9 +157,9 @@ class _Rehearsal:
         if found is not None:
             loop, compiled = found
             size = self._runtime.user_model.batch_sizes[self._mode]
-            self.costs.append(
-                StepCost(self._mode, self._tpu, self._effort, size or 0, loop.steps, loop.batch_bytes, compiled)
-            )
+            cost = StepCost(self._mode, self._tpu, self._effort, size or 0, loop.steps, loop.batch_bytes, compiled)
+            self.costs.append(cost)
+            check_next_batches(cost, self._find)
 
     def _trace(self, specs: tuple[Any, Any]) -> TracedModel | None:
         mode, seed = self._mode, self._runtime.config.tf_random_seed

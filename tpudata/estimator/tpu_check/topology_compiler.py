@@ -4,7 +4,7 @@
 
 It reads FOLDER/request.json and the `jax.export.Exported` in FOLDER/program. It makes FOLDER/lowered when the compiler begins, and
 writes FOLDER/answer.json: the compiler's numbers, or its error. It imports nothing of this package and no TensorFlow, and ends with
-the process that holds its standard input. libtpu may abort the process, which is why this is one of its own.
+the process that holds its standard input. libtpu may abort the process, so this is a separate process.
 """
 
 import importlib.metadata
