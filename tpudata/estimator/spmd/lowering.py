@@ -87,10 +87,25 @@ def lower(
     except (ValueError, tf.errors.OpError) as error:
         raise ModelFnValueError(_explain(what, str(error))) from None
     module = export_module(serialized)
+    if not module.is_static:
+        raise ModelFnValueError(
+            f"{what}: the shape of the result of {_first_dynamic(graph)!r} depends on values (expected static shapes on several "
+            "devices and a TPU). Mask rows instead of dropping them, or pad to one size."
+        )
     inputs, count = len(specs), len(module.results) - len(module.updates)
     found = tuple(names[id(external)] for external, _ in captures)
     updates = tuple(found[module.updates[number] - inputs] for number in range(count, len(module.results)))
     return ReplicaProgram(module.exported, module.arguments[:inputs], module.results[:count], found, updates)
+
+
+def _first_dynamic(graph: Any) -> str:
+    """Return the name of the first operation with results of unknown shapes, though those of its inputs are known."""
+
+    def is_known(tensors: Sequence[Any]) -> bool:
+        return all(item.shape.is_fully_defined() for item in tensors)
+
+    found = (item for item in graph.get_operations() if is_known(item.inputs) and not is_known(item.outputs))
+    return next((str(item.name).removeprefix(_SCOPE) for item in found), "an operation in a function")
 
 
 def _explain(what: str, error: str) -> str:
