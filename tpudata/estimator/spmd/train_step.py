@@ -71,13 +71,13 @@ class DeviceTrainStep(TrainStep):
         return output
 
     def _result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
-        counts = [int(first_copy(output.done)) for output in outputs]
+        counts = [int(np.asarray(output.done)) for output in outputs]
         done = [(output, count) for output, count in zip(outputs, counts, strict=True) if count]
         if not done:
             none = np.zeros(0, np.int64), np.zeros(0, np.float32)
             return LoopResult(self.global_step, has_data, *none, np.ones(len(self.checked), bool), {})
         losses, steps = (
-            np.concatenate([np.asarray(first_copy(getattr(output, field)))[:count] for output, count in done])
+            np.concatenate([np.asarray(getattr(output, field))[:count] for output, count in done])
             for field in ("losses", "steps")
         )
         last = done[-1][0]
@@ -90,7 +90,7 @@ class DeviceTrainStep(TrainStep):
             has_data,
             steps,
             losses,
-            np.asarray(first_copy(last.finite)),
+            np.asarray(last.finite),
             dict(zip(self.fetches.names, fetched, strict=True)),
         )
 
