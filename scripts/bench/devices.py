@@ -99,7 +99,7 @@ def _engine(devices: int, arrays: int, loop: int) -> Callable[[], Any]:
     mesh = make_mesh(topology.devices)
     feed = StackFeed(dataset, mesh, devices, loop, endless=True, peers=topology.peers)
     iteration = feed.iterate()
-    return lambda: step.run(iteration, loop)
+    return lambda: step.run(iteration, loop, is_step=loop == 1)
 
 
 def _jax(devices: int, arrays: int, loop: int) -> Callable[[], Any]:
