@@ -14,6 +14,7 @@ from tpudata.estimator import ModelFnError
 from tpudata.estimator.spmd.lowering import lower
 
 ROW = tf.TensorSpec([2], tf.float32)
+OUTSIDE: Any = tf.Variable([1.0, 2.0])
 
 
 def test_a_program_returns_results_and_new_values() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,7 +175,7 @@ def test_host_call_gets_the_rows_of_all_replicas_at_each_step(tmp_path: Path) ->
 
     one = seen_with(1)
     assert len(one) == 6
-    assert np.asarray(one).shape == (6, 8, 2)
+    assert np.array(one).shape == (6, 8, 2)
     assert seen_with(4) == one
 
 
@@ -183,10 +183,10 @@ def test_evaluation_on_devices_equals_that_of_plain_tensorflow(tmp_path: Path) -
     """eval_metrics run on the host; the sums of eval_metric_ops are each replica's, and count together."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
-        spec = make_model_fn()(features, labels, mode, {})
+        spec: Any = make_model_fn()(features, labels, mode, {})
         if mode != ModeKeys.EVAL:
             return spec
-        outputs = cast("Any", spec.eval_metrics)[1][1]
+        outputs = spec.eval_metrics[1][1]
         metrics = {
             "mean": v1.metrics.mean(outputs),
             "accuracy": v1.metrics.accuracy(labels > 0, outputs > 0),
