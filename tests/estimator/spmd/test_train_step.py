@@ -175,7 +175,7 @@ def test_host_call_gets_the_rows_of_all_replicas_at_each_step(tmp_path: Path) ->
 
     one = seen_with(1)
     assert len(one) == 6
-    assert np.shape(one) == (6, 8, 2)
+    assert np.array(one).shape == (6, 8, 2)
     assert seen_with(4) == one
 
 
@@ -183,7 +183,7 @@ def test_evaluation_on_devices_equals_that_of_plain_tensorflow(tmp_path: Path) -
     """eval_metrics run on the host; the sums of eval_metric_ops are each replica's, and count together."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
-        spec = make_model_fn()(features, labels, mode, {})
+        spec: Any = make_model_fn()(features, labels, mode, {})
         if mode != ModeKeys.EVAL:
             return spec
         outputs = spec.eval_metrics[1][1]

@@ -1,6 +1,6 @@
 """Training on several devices: loops of steps that run as one program."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -45,8 +45,8 @@ class DeviceTrainStep(TrainStep):
         feeds: Mapping[str, Any] = MappingProxyType({}),
     ) -> LoopResult:
         """Run steps, as described in TrainStep; the host writes the summaries of model_fn."""
-        del record, is_step
-        layout, loop = self._compiled(iteration.capacity, tuple(sorted(feeds)))
+        del record
+        layout, loop = self._compiled(iteration.capacity, tuple(sorted(feeds)), is_step)
         given = tuple(np.asarray(feeds[name]) for name in sorted(feeds))
         outputs: list[LoopOutput] = []
         has_data, goes_on, left = True, np.asarray(True), limit
@@ -71,13 +71,13 @@ class DeviceTrainStep(TrainStep):
         return output
 
     def _result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
-        counts = [int(first_copy(output.done)) for output in outputs]
+        counts = [int(np.asarray(output.done)) for output in outputs]
         done = [(output, count) for output, count in zip(outputs, counts, strict=True) if count]
         if not done:
             none = np.zeros(0, np.int64), np.zeros(0, np.float32)
             return LoopResult(self.global_step, has_data, *none, np.ones(len(self.checked), bool), {})
         losses, steps = (
-            np.concatenate([np.asarray(first_copy(getattr(output, field)))[:count] for output, count in done])
+            np.concatenate([np.asarray(getattr(output, field))[:count] for output, count in done])
             for field in ("losses", "steps")
         )
         last = done[-1][0]
@@ -90,7 +90,7 @@ class DeviceTrainStep(TrainStep):
             has_data,
             steps,
             losses,
-            np.asarray(first_copy(last.finite)),
+            np.asarray(last.finite),
             dict(zip(self.fetches.names, fetched, strict=True)),
         )
 
@@ -108,17 +108,22 @@ class DeviceTrainStep(TrainStep):
         with jax.enable_x64(True):
             return np.asarray(first_copy(self._are_finite(self._state.shared.arrays(self.checked))))
 
-    def _compiled(self, capacity: int, fed: tuple[str, ...]) -> tuple[Layout, Callable[..., Any]]:
-        """Return the loop of up to `capacity` steps, and the layout of its variables."""
+    def _compiled(self, capacity: int, fed: tuple[str, ...], is_step: bool) -> tuple[Layout, Callable[..., Any]]:
+        """Return the loop of up to `capacity` steps, and the layout of its variables.
+
+        Single steps check no variables, which would take as long as a step; the host does now and then, by `finite`.
+        """
         # A loop built for these tensors remains valid, as they have the same names in every trace.
         if self._loops_give != self.fetches.values:
             self._loops, self._loops_give = {}, self.fetches.values
-        key = capacity, self.fetches.effects, fed
+        key = capacity, self.fetches.effects, fed, is_step
         if key not in self._loops:
-            self._loops[key] = self._compile(capacity, fed)
+            self._loops[key] = self._compile(capacity, fed, () if is_step else self.checked)
         return self._loops[key]
 
-    def _compile(self, capacity: int, fed: tuple[str, ...]) -> tuple[Layout, Callable[..., Any]]:
+    def _compile(
+        self, capacity: int, fed: tuple[str, ...], checked: Sequence[str]
+    ) -> tuple[Layout, Callable[..., Any]]:
         step = ReplicaStep(self._traced, self.fetches, self.replicas, fed)
         structure = Structure(self._traced.specs)
         count = len(structure.specs)
@@ -135,4 +140,4 @@ class DeviceTrainStep(TrainStep):
         differing = differing_variables(self.blueprint, step.writes)
         layout = Layout.of(program, self._state.own_names, differing)
         fetched = len(self.fetches.names)
-        return layout, compile_loop(program, layout, self._state.mesh, capacity, self.checked, fetched)
+        return layout, compile_loop(program, layout, self._state.mesh, capacity, checked, fetched)
