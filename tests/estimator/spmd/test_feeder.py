@@ -142,11 +142,12 @@ def test_steps_before_an_error_are_kept(capacity: int) -> None:
         next(steps)
 
 
-@pytest.mark.parametrize("endless", [True, False])
-def test_nothing_repeated_is_an_error_if_the_data_should_not_end(endless: bool) -> None:
+@pytest.mark.parametrize(("endless", "processes"), [(True, 1), (False, 1), (True, 2)])
+def test_nothing_repeated_is_an_error_if_other_processes_expect_more(endless: bool, processes: int) -> None:
     nothing = numbers(3).filter(lambda value: value > 5).repeat()
-    iteration = feed(nothing, endless=endless).iterate()
-    if endless:
+    peers = Peers() if processes == 1 else OtherPeers()
+    iteration = feed(nothing, endless=endless, peers=peers).iterate()
+    if processes == 2:
         with pytest.raises(tf.errors.OutOfRangeError):
             iteration.take(1)
     assert iteration.take(1) is None

@@ -73,7 +73,7 @@ class StackFeed:
         mesh: `jax.sharding.Mesh` of the devices in the order of the replicas, with one axis.
         local_replicas: number of this process's replicas.
         capacity: largest number of steps in a stack.
-        endless: whether the data of all processes is known to repeat without end; its end is then an error.
+        endless: whether the data of all processes is known to repeat without end; with several processes, its end is then an error.
         peers: the processes that train together.
         short_data: rule for processes whose data ends first.
         stack_bytes: largest size of a stack on one device, if it has more than one step.
@@ -214,6 +214,9 @@ class StackIteration:
             stack = next(self._stacks, None)
             if stack is not None and stack.count < wanted:
                 next(self._stacks, None)
+        except tf.errors.OutOfRangeError as error:
+            # Such as repeat() of nothing. It ends a process alone; others would wait for its next step.
+            return stack, None if self._feed.peers.count == 1 else error
         except Exception as error:
             return stack, error
         return stack, None

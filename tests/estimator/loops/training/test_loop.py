@@ -312,9 +312,11 @@ def test_nan_in_the_input_stops_at_its_step(replicas: int, with_hooks: bool, tmp
     assert np.isfinite(estimator.get_variable_value("linear/w")).all()
 
 
-@pytest.mark.parametrize("hooks", [None, [v1.train.SessionRunHook()]])
-def test_data_that_repeat_nothing(hooks: Any, tmp_path: Path) -> None:
-    estimator = make_estimator(tmp_path)
+@pytest.mark.parametrize(
+    ("hooks", "replicas"), [(None, 1), ([v1.train.SessionRunHook()], 1), ([v1.train.SessionRunHook()], 2)]
+)
+def test_data_that_repeat_nothing(hooks: Any, replicas: int, tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, tpu_config={"num_replicas": replicas})
     dataset = tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).filter(lambda _, label: label > 99)
     assert dataset.repeat().cardinality() == tf.data.INFINITE_CARDINALITY
     estimator.train(
