@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
-from tensorflow.python.ops.control_flow_ops import XLAControlFlowContext
 from tensorflow.python.tpu.tpu_function import tpu_shard_context
 
 from tpudata.estimator.api.errors import ModelFnValueError
@@ -33,24 +32,6 @@ def replica_context(num_replicas: int, replica: Any) -> Iterator[None]:
         return
     with _ReplicaContext(_ReplicaStrategy(num_replicas, replica), replica), tpu_shard_context(num_replicas):
         yield
-
-
-class _XlaContext(XLAControlFlowContext):  # type: ignore[misc]  # TensorFlow is untyped
-    """Context of a graph, but not of its operations: a variable accepts no initial value from inside of one."""
-
-    def AddOp(self, op: Any) -> None:  # noqa: N802
-        op._set_control_flow_context(self.outer_context)
-
-
-@contextlib.contextmanager
-def xla_context() -> Iterator[None]:
-    """Trace code inside the context as code that XLA compiles: gradients of loops then keep the constant sizes that it needs."""
-    context = _XlaContext()
-    context.Enter()
-    try:
-        yield
-    finally:
-        context.Exit()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """A model_fn, called once in a scratch graph: its spec, variables, and writes of tf.summary."""
 
-import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.graph.xla_graph import mark_for_xla
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tracing.effects import OWN_SCOPE, summary_writes
-from tpudata.estimator.tracing.replica_context import replica_context, xla_context
+from tpudata.estimator.tracing.replica_context import replica_context
 
 ModelCall = Callable[[Any, Any, str], Any]
 
@@ -93,8 +92,7 @@ def trace_model(
             step = tf.compat.v1.placeholder(tf.int64, [], name="step")
             replica = tf.compat.v1.placeholder(tf.int32, [], name="replica")
         found.update(step=step, replica=replica)
-        compiled = contextlib.nullcontext() if num_replicas is None else xla_context()
-        with replica_context(num_replicas or 1, replica), compiled:
+        with replica_context(num_replicas or 1, replica):
             if summaries_dir is None:
                 return build_spec(call_model, mode, seed, features, labels)
             # tf.summary does nothing without a writer. In the scratch graph, this one never writes.
