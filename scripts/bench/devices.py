@@ -32,6 +32,7 @@ from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.spmd.feeder import StackFeed
 from tpudata.estimator.spmd.mesh import AXIS, make_mesh, replicated
 from tpudata.estimator.spmd.train_step import DeviceTrainStep
+from tpudata.estimator.spmd.variables import DeviceVariables
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.tracing.traced_model import trace_model
 
@@ -94,9 +95,11 @@ def _engine(devices: int, arrays: int, loop: int) -> Callable[[], Any]:
 
     topology = Topology(devices, local_devices(devices))
     traced = trace_model(call_model, "train", (_SPEC, None), 1, None, devices)
-    step = DeviceTrainStep(traced, topology, VariableStore(topology), broadcast=False)
-    dataset = tf.data.Dataset.from_tensors(tf.ones([_SIZE])).repeat()
     mesh = make_mesh(topology.devices)
+    variables: dict[str, Any] = {}
+    store = VariableStore(variables, DeviceVariables(mesh, variables), topology.peers)
+    step = DeviceTrainStep(traced, topology, store, broadcast=False)
+    dataset = tf.data.Dataset.from_tensors(tf.ones([_SIZE])).repeat()
     feed = StackFeed(dataset, mesh, devices, loop, endless=True, peers=topology.peers)
     iteration = feed.iterate()
     return lambda: step.run(iteration, loop, is_step=loop == 1)
