@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -156,6 +157,34 @@ def test_a_loop_may_be_longer_than_a_stack(tmp_path: Path) -> None:
     estimator = trained(tmp_path, model_fn, 2, input_fn, 11, batch_size=2, iterations=10)
     assert programs.losses(tmp_path) == [float(step) for step in range(1, 12)]
     assert estimator.get_variable_value("total") == 66
+
+
+def test_a_loop_compiles_once_wherever_it_ends_in_a_stack(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with jax.log_compiles():
+        trained(tmp_path, None, 2, programs.train_input_fn, 12, iterations=5, save_checkpoints_steps=3)
+    assert programs.saved_steps(tmp_path) == [0, 3, 6, 9, 12]
+    assert sum("Finished XLA compilation of jit(run)" in message for message in caplog.messages) == 1
+
+
+def test_steps_use_what_a_hook_assigns_in_a_condition(tmp_path: Path) -> None:
+    class Reset(v1.train.SessionRunHook):  # type: ignore[misc]
+        def begin(self) -> None:
+            variable = next(item for item in v1.trainable_variables() if item.op.name == "linear/b")
+            step = v1.train.get_global_step()
+            self.reset = tf.cond(step > 0, lambda: variable.assign([100.0]), lambda: variable.assign([0.0]))
+
+        def after_run(self, context: Any, values: Any) -> None:
+            del values
+            context.session.run(self.reset)
+
+    one, two = (
+        make_estimator(tmp_path / str(count), tpu_config={"num_replicas": count})
+        .train(programs.train_input_fn, max_steps=2, hooks=[Reset()])
+        .get_variable_value("linear/w")
+        for count in (1, 2)
+    )
+    assert np.abs(one).max() > 1
+    np.testing.assert_allclose(two, one, 1e-5)
 
 
 def test_host_call_gets_the_rows_of_all_replicas_at_each_step(tmp_path: Path) -> None:
