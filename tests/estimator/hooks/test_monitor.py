@@ -103,7 +103,7 @@ def test_what_a_hook_assigns_after_the_last_checkpoint_ends_with_the_training(
             if method == "end":
                 session.run(self.assign)
 
-    settings = {"tpu_config": {"num_replicas": replicas}, "save_checkpoints_steps": 1}
+    settings: dict[str, Any] = {"tpu_config": {"num_replicas": replicas}, "save_checkpoints_steps": 1}
     estimator, other = (make_estimator(tmp_path, **settings) for _ in range(2))
     estimator.train(train_input_fn, steps=1, hooks=[Assign()])
     assert estimator.evaluate(train_input_fn, steps=2) == other.evaluate(train_input_fn, steps=2)
