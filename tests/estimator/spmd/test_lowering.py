@@ -28,8 +28,8 @@ def test_a_program_returns_results_and_new_values() -> None:
     assert program.updates == ("written",)
     assert [item.shape for item in program.inputs] == [(2,)]
     assert [item.shape for item in program.results] == [(), (2,)]
-    values = {"read": np.float32([3, 4]), "written": np.float32([10, 20])}
-    results, updates = jax.jit(lambda x: program([x], values))(np.float32([1, 2]))
+    values = {"read": np.array([3, 4], np.float32), "written": np.array([10, 20], np.float32)}
+    results, updates = jax.jit(lambda x: program([x], values))(np.array([1, 2], np.float32))
     assert results[0] == 41
     assert results[1].tolist() == [1, 2]
     assert {name: value.tolist() for name, value in updates.items()} == {"written": [13, 28]}
@@ -50,6 +50,7 @@ def test_a_lone_result_can_be_the_new_value_of_a_variable() -> None:
     assert int(updates["count"]) == 2**40 + 3
 
 
+OUTSIDE = tf.Variable([1.0, 2.0])
 REJECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an operation without a kernel": (
         lambda x: tf.strings.length(tf.strings.as_string(x)),
@@ -61,7 +62,6 @@ REJECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "another variable": (lambda x: x + OUTSIDE, "made outside of it"),
 }
-OUTSIDE = tf.Variable([1.0, 2.0])
 
 
 @pytest.mark.parametrize("case", REJECTED)

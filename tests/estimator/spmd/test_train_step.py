@@ -204,7 +204,7 @@ def test_host_call_gets_the_rows_of_all_replicas_at_each_step(tmp_path: Path) ->
 
     one = seen_with(1)
     assert len(one) == 6
-    assert np.shape(one) == (6, 8, 2)
+    assert np.array(one).shape == (6, 8, 2)
     assert seen_with(4) == one
 
 
@@ -215,7 +215,8 @@ def test_evaluation_on_devices_equals_that_of_plain_tensorflow(tmp_path: Path) -
         spec = make_model_fn()(features, labels, mode, {})
         if mode != ModeKeys.EVAL:
             return spec
-        outputs = spec.eval_metrics[1][1]
+        assert spec.eval_metrics is not None
+        outputs: Any = list(spec.eval_metrics[1])[1]
         metrics = {
             "mean": v1.metrics.mean(outputs),
             "accuracy": v1.metrics.accuracy(labels > 0, outputs > 0),

@@ -40,7 +40,7 @@ def test_every_device_has_the_value_of_the_host(variables: dict[str, Any]) -> No
 def test_the_host_gets_a_step_s_result_when_it_asks(variables: dict[str, Any]) -> None:
     devices = DeviceVariables(MESH, variables)
     devices.arrays(["a"])
-    devices.replace(["a"], [replicated(MESH, np.float32([5, 6]))])
+    devices.replace(["a"], [replicated(MESH, np.array([5, 6], np.float32))])
     assert value(variables["a"]) == [1, 2]
     devices.to_host(["a", "b"])
     assert value(variables["a"]) == [5, 6]

@@ -1,6 +1,6 @@
 """The data of one run: the elements of all replicas, step by step.
 
-Each replica takes one element per step, and element i of a step belongs to replica i. Each process reads those of its own
+Each replica takes one element per step, and element i of a step belongs to replica i. Each process reads the elements of its
 replicas.
 """
 
