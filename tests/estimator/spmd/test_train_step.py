@@ -237,3 +237,24 @@ def test_evaluation_on_devices_equals_that_of_plain_tensorflow(tmp_path: Path) -
         assert len(one) == (6 if kind else 3)
         for name, value in one.items():
             np.testing.assert_allclose(four[name], value, 1e-5, err_msg=name)
+
+
+def test_evaluations_and_predictions_with_hooks_compile_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Fetch(v1.train.SessionRunHook):  # type: ignore[misc]
+        def before_run(self, context: Any) -> Any:
+            return v1.train.SessionRunArgs(context.session.graph.get_tensor_by_name("linear/w/Read/ReadVariableOp:0"))
+
+    def whole_batches(params: dict[str, Any]) -> Any:
+        return programs.train_input_fn(params).take(2)
+
+    estimator = make_estimator(tmp_path, tpu_config={"num_replicas": 2})
+    runs: list[Callable[[], Any]] = [
+        lambda: estimator.evaluate(whole_batches, hooks=[Fetch()]),
+        lambda: [row["outputs"] for row in estimator.predict(whole_batches, hooks=[Fetch()])],
+    ]
+    for run in runs:
+        with jax.log_compiles():
+            assert run() == run()
+        compiled = [message for message in caplog.messages if "Finished XLA compilation of jit(run)" in message]
+        assert len(compiled) == 1
+        caplog.clear()
