@@ -47,7 +47,7 @@ class StepFetches:
 
     @property
     def key(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Value that is the same for equal fetches: a step that was built for them remains valid, as all traces have these names."""
+        """What a step is built for, which remains valid in other traces: they have the same names."""
         return self.values, self.effects
 
     @property
