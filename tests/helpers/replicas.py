@@ -120,7 +120,6 @@ def _compile(program: ReplicaProgram, num_replicas: int) -> Callable[..., Any]:
 
     mesh = Mesh(np.array(jax.devices()[:num_replicas]), ("replicas",))
     split = PartitionSpec("replicas")
-    compiled: Callable[..., Any] = jax.jit(
-        jax.shard_map(one, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)
-    )
+    mapped = jax.shard_map(one, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)
+    compiled: Callable[..., Any] = jax.jit(mapped)
     return compiled

@@ -94,7 +94,7 @@ def resolver(address: str) -> Any:
 @pytest.mark.parametrize(
     "arguments",
     [{}, {"master": ""}, {"master": "local"}, {"tpu_name": "local"}, {"tpu_name": "mine"}, {"cluster": resolver("")}],
-    ids=str,
+    ids=["nothing", "empty master", "local master", "local name", "own name", "local resolver"],
 )
 def test_accepts_names_of_this_machine(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_NAME", "mine")

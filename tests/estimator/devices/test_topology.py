@@ -53,7 +53,7 @@ class Three(Peers):
 
 def test_each_process_has_its_part_of_the_devices() -> None:
     topology = Topology(6, ("a", "b", "c", "d", "e", "f"), peers=Three())
-    assert (topology.num_hosts, topology.replicas_per_host, topology.local_replicas) == (3, 2, 2)
+    assert (topology.num_hosts, topology.local_replicas) == (3, 2)
     assert (topology.first_replica, topology.local_devices) == (2, ("c", "d"))
 
 

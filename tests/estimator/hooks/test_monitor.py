@@ -85,6 +85,30 @@ def test_the_session_reads_and_changes_the_variables(tmp_path: Path) -> None:
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("method", ["after_run", "end"])
+@REPLICAS
+def test_what_a_hook_assigns_after_the_last_checkpoint_ends_with_the_training(
+    replicas: int, method: str, tmp_path: Path
+) -> None:
+    class Assign(v1.train.SessionRunHook):  # type: ignore[misc]
+        def begin(self) -> None:
+            (bias,) = (item for item in v1.trainable_variables() if item.op.name == "linear/b")
+            self.assign = bias.assign([100.0])
+
+        def after_run(self, context: Any, values: Any) -> None:
+            if method == "after_run":
+                context.session.run(self.assign)
+
+        def end(self, session: Any) -> None:
+            if method == "end":
+                session.run(self.assign)
+
+    settings: dict[str, Any] = {"tpu_config": {"num_replicas": replicas}, "save_checkpoints_steps": 1}
+    estimator, other = (make_estimator(tmp_path, **settings) for _ in range(2))
+    estimator.train(train_input_fn, steps=1, hooks=[Assign()])
+    assert estimator.evaluate(train_input_fn, steps=2) == other.evaluate(train_input_fn, steps=2)
+
+
 @REPLICAS
 def test_operations_of_begin_run_on_the_host(replicas: int, tmp_path: Path) -> None:
     class Host(v1.train.SessionRunHook):  # type: ignore[misc]

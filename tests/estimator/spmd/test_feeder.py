@@ -80,6 +80,15 @@ def test_each_step_has_the_next_element_of_each_replica(most: int, capacity: int
     assert found == np.arange(10 * replicas).reshape(10, replicas).tolist()
 
 
+@pytest.mark.parametrize("capacity", [1, 3])
+def test_many_short_runs_make_tensorflow_log_no_warning(capacity: int, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(6):
+        taken(feed(numbers(2), capacity=capacity).iterate())
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            taken(feed(fails_at(1), capacity=capacity).iterate())
+    assert [record.message for record in caplog.records if record.name == "tensorflow"] == []
+
+
 def test_a_portion_lies_in_one_stack() -> None:
     iteration = feed(numbers(20)).iterate()
     portions = [iteration.take(2) for _ in range(4)]

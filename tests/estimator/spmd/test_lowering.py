@@ -51,6 +51,7 @@ def test_a_lone_result_can_be_the_new_value_of_a_variable() -> None:
     assert int(updates["count"]) == 2**40 + 3
 
 
+OUTSIDE = tf.Variable([1.0, 2.0])
 REJECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an operation without a kernel": (
         lambda x: tf.strings.length(tf.strings.as_string(x)),

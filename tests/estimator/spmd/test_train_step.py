@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -158,6 +159,34 @@ def test_a_loop_may_be_longer_than_a_stack(tmp_path: Path) -> None:
     assert estimator.get_variable_value("total") == 66
 
 
+def test_a_loop_compiles_once_wherever_it_ends_in_a_stack(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with jax.log_compiles():
+        trained(tmp_path, None, 2, programs.train_input_fn, 12, iterations=5, save_checkpoints_steps=3)
+    assert programs.saved_steps(tmp_path) == [0, 3, 6, 9, 12]
+    assert sum("Finished XLA compilation of jit(run)" in message for message in caplog.messages) == 1
+
+
+def test_steps_use_what_a_hook_assigns_in_a_condition(tmp_path: Path) -> None:
+    class Reset(v1.train.SessionRunHook):  # type: ignore[misc]
+        def begin(self) -> None:
+            variable = next(item for item in v1.trainable_variables() if item.op.name == "linear/b")
+            step = v1.train.get_global_step()
+            self.reset = tf.cond(step > 0, lambda: variable.assign([100.0]), lambda: variable.assign([0.0]))
+
+        def after_run(self, context: Any, values: Any) -> None:
+            del values
+            context.session.run(self.reset)
+
+    one, two = (
+        make_estimator(tmp_path / str(count), tpu_config={"num_replicas": count})
+        .train(programs.train_input_fn, max_steps=2, hooks=[Reset()])
+        .get_variable_value("linear/w")
+        for count in (1, 2)
+    )
+    assert np.abs(one).max() > 1
+    np.testing.assert_allclose(two, one, 1e-5)
+
+
 def test_host_call_gets_the_rows_of_all_replicas_at_each_step(tmp_path: Path) -> None:
     def seen_with(replicas: int) -> list[list[float]]:
         seen: list[list[float]] = []
@@ -186,7 +215,8 @@ def test_evaluation_on_devices_equals_that_of_plain_tensorflow(tmp_path: Path) -
         spec: Any = make_model_fn()(features, labels, mode, {})
         if mode != ModeKeys.EVAL:
             return spec
-        outputs = spec.eval_metrics[1][1]
+        assert spec.eval_metrics is not None
+        outputs: Any = list(spec.eval_metrics[1])[1]
         metrics = {
             "mean": v1.metrics.mean(outputs),
             "accuracy": v1.metrics.accuracy(labels > 0, outputs > 0),
@@ -207,3 +237,24 @@ def test_evaluation_on_devices_equals_that_of_plain_tensorflow(tmp_path: Path) -
         assert len(one) == (6 if kind else 3)
         for name, value in one.items():
             np.testing.assert_allclose(four[name], value, 1e-5, err_msg=name)
+
+
+def test_evaluations_and_predictions_with_hooks_compile_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Fetch(v1.train.SessionRunHook):  # type: ignore[misc]
+        def before_run(self, context: Any) -> Any:
+            return v1.train.SessionRunArgs(context.session.graph.get_tensor_by_name("linear/w/Read/ReadVariableOp:0"))
+
+    def whole_batches(params: dict[str, Any]) -> Any:
+        return programs.train_input_fn(params).take(2)
+
+    estimator = make_estimator(tmp_path, tpu_config={"num_replicas": 2})
+    runs: list[Callable[[], Any]] = [
+        lambda: estimator.evaluate(whole_batches, hooks=[Fetch()]),
+        lambda: [row["outputs"] for row in estimator.predict(whole_batches, hooks=[Fetch()])],
+    ]
+    for run in runs:
+        with jax.log_compiles():
+            assert run() == run()
+        compiled = [message for message in caplog.messages if "Finished XLA compilation of jit(run)" in message]
+        assert len(compiled) == 1
+        caplog.clear()

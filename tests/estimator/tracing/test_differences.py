@@ -30,6 +30,12 @@ def summed(value: Any) -> Any:
     return tf.distribute.get_replica_context().all_reduce("SUM", value)
 
 
+def drawn_in_a_condition(_: Any) -> Any:
+    variable = made("it")
+    is_first = tf.equal(v1.train.get_global_step(), 0)
+    return tf.cond(is_first, lambda: variable.assign(tf.random.normal([3])), lambda: variable.assign(tf.zeros([3])))
+
+
 def through_another(x: Any) -> Any:
     first = made("first").assign(x[0])
     with tf.control_dependencies([first]):
@@ -54,6 +60,7 @@ DIFFER: dict[str, Callable[[Any], Any]] = {
     "number of the replica": lambda _: made("it").assign_add(tf.fill([3], replica())),
     "sums of pairs": lambda x: made("it").assign(v1.tpu.cross_replica_sum(x[0], [[0, 1], [2, 3]])),
     "condition": in_a_condition,
+    "draws in a condition": drawn_in_a_condition,
     "another variable": through_another,
 }
 EQUAL: dict[str, Callable[[Any], Any]] = {

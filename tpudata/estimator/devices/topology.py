@@ -10,7 +10,6 @@ from tpudata.estimator.devices.device_search import local_devices, tpu_devices
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.processes import join, join_pod
 
-_HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 _LOCAL = ("", "local")
 
 
@@ -37,13 +36,8 @@ class Topology:
         return self.peers.count
 
     @property
-    def replicas_per_host(self) -> int:
-        """Number of replicas that one host feeds."""
-        return self.num_replicas // self.num_hosts
-
-    @property
     def local_replicas(self) -> int:
-        """Number of replicas whose values this process has."""
+        """Number of replicas that this process feeds, and whose values it has."""
         return self.num_replicas // self.peers.count
 
     @property
@@ -66,11 +60,6 @@ class Topology:
         if not self.is_tpu:
             return Topology()
         return Topology(self.local_replicas, self.local_devices, is_tpu=True)
-
-    def host_device(self, host: int) -> str:
-        """Return TensorFlow's name of the CPU that reads a host's data: each host's process knows its own CPU by this name."""
-        del host
-        return _HOST
 
 
 def local_topology(num_replicas: int | None) -> Topology:

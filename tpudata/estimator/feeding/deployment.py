@@ -15,6 +15,8 @@ _BATCH_SIZE_NAMES = {
     ModeKeys.EVAL: "eval_batch_size",
     ModeKeys.PREDICT: "predict_batch_size",
 }
+# TensorFlow's name of the CPU that reads a host's data: each host's process knows its own CPU by it.
+_HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +68,7 @@ class TPUContext:
     @property
     def num_of_replicas_per_host(self) -> int:
         """Number of replicas of the model that one host feeds."""
-        return self._topology.replicas_per_host
+        return self._topology.local_replicas
 
     @property
     def current_host(self) -> int:
@@ -84,7 +86,7 @@ class TPUContext:
             RuntimeError: it is called in model_fn, which is traced for all hosts.
         """
         call = self._in_input_fn("current_input_fn_deployment()")
-        return self._topology.host_device(call.host), call.index, call.total, call.replicas
+        return _HOST, call.index, call.total, call.replicas
 
     def _in_input_fn(self, what: str) -> Call:
         if self._call is None:
@@ -191,7 +193,7 @@ class Deployment:
         """Return the calls of input_fn for all hosts, in the order of the replicas that they feed."""
         hosts, per_host, replicas = (
             self.topology.num_hosts,
-            self.topology.replicas_per_host,
+            self.topology.local_replicas,
             self.topology.num_replicas,
         )
         if self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED):

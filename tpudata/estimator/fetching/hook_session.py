@@ -18,7 +18,6 @@ from tpudata.estimator.state.host_copies import HostCopies
 
 # Collection of the tensor that TensorFlow's hooks fetch for the global step: its value, after a test that it is initialised.
 _GLOBAL_STEP_READ = "global_step_read_op_cache"
-_WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,10 +193,11 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         computation = self._functions[key]
         with tf.__internal__.eager_context.eager_mode():
             self._copies.to_host(computation.uses)
-            results = [item.numpy() for item in computation.run(*feeds.values())]
             self._has_written |= bool(computation.writes)
-            self._copies.changed_on_host(computation.writes)
-        return results
+            try:
+                return [item.numpy() for item in computation.run(*feeds.values())]
+            finally:  # An error may follow an assignment.
+                self._copies.changed_on_host(computation.writes)
 
     def takes_writes(self) -> bool:
         """Return whether variables were assigned to since the last call."""
@@ -228,14 +228,6 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         waits_for = None if when is None else lambda operation: self.timing.of(operation) is not When.STEP
         replay = Replay(self._blueprint, list(tensors), operations, cuts, waits_for)
         self._require_no_batch(replay, {*fed})
-        handles = {info.handle: info.name for info in self._blueprint.variables}
-        written = {
-            handles[tensor.name]
-            for operation in replay.operations
-            if operation.type.startswith(_WRITES)
-            for tensor in operation.inputs
-            if tensor.name in handles
-        }
 
         def compute(*values: Any) -> Any:
             graph = tf.compat.v1.get_default_graph()
@@ -251,7 +243,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             # Hooks fetch at every step, so the lookup of a trace would cost too much.
             return concrete(*map(tf.convert_to_tensor, values, [cut.dtype for cut in cuts]))
 
-        return _Computation(run, replay.reads, frozenset(written))
+        return _Computation(run, replay.reads, replay.writes)
 
     def _require_no_batch(self, replay: Replay, fed: set[str]) -> None:
         inputs = {item.name for item in tf.nest.flatten(self._blueprint.arguments) if item is not None}

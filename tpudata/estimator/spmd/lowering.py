@@ -9,12 +9,11 @@ import jax
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.graph.xla_errors import places_of, reason_of
 from tpudata.estimator.spmd.stablehlo import export_module
 
-# TensorFlow's texts on operations without a compiled form: the type and the place in the graph.
-_UNSUPPORTED = re.compile(r"(\w+) \(No registered '\w+' OpKernel[^{]*\{\{node ([^}]+)\}\}")
-_PLACE = re.compile(r"\{\{node ([^}]+)\}\}|node `([^`]+)`")
-_SCOPE = "model/"
+# TensorFlow's text on an operation without a compiled form: its type, and then its place in the graph.
+_UNSUPPORTED = re.compile(r"(\w+) \(No registered '\w+' OpKernel[^{]*(\{\{node [^}]+\}\})")
 _FIX = "Compute it in input_fn, or from fetched values on the host (host_call, hooks, summaries)"
 
 
@@ -111,13 +110,10 @@ def _first_dynamic(graph: Any) -> str:
 def _explain(what: str, error: str) -> str:
     unsupported = _UNSUPPORTED.search(error)
     if unsupported is not None:
-        kind, name = unsupported.groups()
+        kind, place = unsupported.groups()
         return (
-            f"{what}: the operation {name.removeprefix(_SCOPE)!r} does not run on several devices or a TPU (got {kind}, expected "
+            f"{what}: the operation {places_of(place)[0]!r} does not run on several devices or a TPU (got {kind}, expected "
             f"operations that XLA compiles). {_FIX}."
         )
-    text = error.partition("'")[2] if error.startswith("Failed ") else error
-    place = _PLACE.search(error)
-    name = "" if place is None else f" at {(place[1] or place[2]).removeprefix(_SCOPE)!r}"
-    reason = text.strip().splitlines()[0].rstrip(".")
-    return f"{what}: XLA cannot compile the step{name} (got: {reason}). Use static shapes, or compute it in input_fn."
+    name = "".join(f" at {name!r}" for name in places_of(error)[:1])
+    return f"{what}: XLA cannot compile the step{name} (got: {reason_of(error)}). Use static shapes, or compute it in input_fn."

@@ -4,7 +4,7 @@ The elements pass through a queue for each replica. If one cannot be read, the s
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,9 @@ class StepReader:
         self._capacity = capacity
         self._endless = endless
         self._specs = [spec for spec in tf.nest.flatten(dataset.element_spec) if isinstance(spec, tf.TensorSpec)]
-        self._read_function = tf.function(self._read_one if capacity == 1 else self._read_many, autograph=False)
-        self._drain_function = tf.function(self._drain, autograph=False)
+        # Traced once, by the first read: TensorFlow would warn of functions that many short runs trace anew.
+        self._read_function = _Traced(self._read_one if capacity == 1 else self._read_many)
+        self._drain_function = _Traced(self._drain)
 
     def open_pass(self) -> "Pass":
         """Return the queues of one pass over the data."""
@@ -150,6 +151,19 @@ class StepReader:
     def _dequeue(self, handles: Any, count: Any) -> Any:
         dtypes = [spec.dtype for spec in self._specs]
         return [tf.raw_ops.QueueDequeueManyV2(handle=handle, n=count, component_types=dtypes) for handle in handles]
+
+
+class _Traced:
+    """Function of arguments whose dtypes and shapes never change, as one graph."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = tf.function(function, autograph=False)
+        self._concrete: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._concrete is None:
+            self._concrete = self._function.get_concrete_function(*arguments)
+        return self._concrete(*arguments)
 
 
 @dataclasses.dataclass(frozen=True)

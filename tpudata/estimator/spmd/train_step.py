@@ -12,7 +12,7 @@ from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.graph.structure import Structure
 from tpudata.estimator.spmd.feeder import Portion, StackIteration
 from tpudata.estimator.spmd.lowering import lower
-from tpudata.estimator.spmd.mesh import first_copy, local_parts
+from tpudata.estimator.spmd.mesh import first_copy, local_parts, replicated
 from tpudata.estimator.spmd.programs import Layout, LoopOutput, compile_loop
 from tpudata.estimator.spmd.steps import device_state
 from tpudata.estimator.state.store import VariableStore
@@ -31,6 +31,8 @@ class DeviceTrainStep(TrainStep):
     def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
         super().__init__(traced, topology, store, broadcast=broadcast)
         self._state = device_state(self, store)
+        # On the devices as the result of a loop is, or the first loop after another would be compiled anew.
+        self._goes_on = replicated(self._state.mesh, True)
         self._loops: dict[Any, tuple[Layout, Callable[..., Any]]] = {}
         self._loops_give: tuple[str, ...] = ()
         self._are_finite = jax.jit(lambda arrays: jax.numpy.stack([jax.numpy.isfinite(item).all() for item in arrays]))
@@ -49,7 +51,7 @@ class DeviceTrainStep(TrainStep):
         layout, loop = self._compiled(iteration.capacity, tuple(sorted(feeds)), is_step)
         given = tuple(np.asarray(feeds[name]) for name in sorted(feeds))
         outputs: list[LoopOutput] = []
-        has_data, goes_on, left = True, np.asarray(True), limit
+        has_data, goes_on, left = True, self._goes_on, limit
         with jax.enable_x64(True), self._topology.peers.waiting():
             while left and has_data:
                 portion = iteration.take(left)

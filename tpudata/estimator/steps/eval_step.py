@@ -35,7 +35,7 @@ class EvalStep(Step):
             self._host = HostMetrics(metrics[0], tensors, 1 if broadcast else topology.num_replicas, traced.seed)
         weights = row_weights(self.blueprint.arguments[0])
         self.ignores_weights = weights is not None and not _uses(self.spec, weights)
-        self._built_for: int | None = None
+        self._built_for: Any = None
         self._reader: tuple[Blueprint, MetricReader] | None = None
 
     def wanted(self) -> tuple[Any, list[Any]]:
@@ -79,9 +79,9 @@ class EvalStep(Step):
             The batch's loss times its weight, its weight (float32 scalars, summed over the replicas), and the fetched values by
             name. The weight is the sum of features["weights"] (floats [batch]), or 1 if there are none.
         """
-        if self._built_for != self.fetches.version:
+        if self._built_for != self.fetches.key:
             self._build()
-            self._built_for = self.fetches.version
+            self._built_for = self.fetches.key
         loss, weight, fetched = self._run_batch(features, labels)
         return loss, weight, dict(zip(self.fetches.names, fetched, strict=True))
 

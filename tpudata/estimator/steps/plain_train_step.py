@@ -70,7 +70,7 @@ class PlainTrainStep(TrainStep):
 
     def _compiled(self, iteration: Iteration, is_step: bool, fed: tuple[str, ...]) -> Callable[..., Any]:
         """Return the loop over such an iterator, or the single step, which is traced at the first call."""
-        asked = iteration, self.fetches.version, is_step, fed
+        asked = iteration, self.fetches.key, is_step, fed
         # A comparison of specs at each loop would cost time.
         if self._newest is None or self._newest[0] != asked:
             # A loop built for these tensors remains valid, as they have the same names in every trace.

@@ -19,7 +19,7 @@ class PredictStep(Step):
 
     def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
         super().__init__(traced, topology, store, broadcast=broadcast)
-        self._built_for: int | None = None
+        self._built_for: Any = None
 
     def wanted(self) -> tuple[Any, list[Any]]:
         """Return what a replica computes for a batch, the predictions and the fetched tensors, and the operations that it runs."""
@@ -37,9 +37,9 @@ class PredictStep(Step):
 
     def run(self, features: Any) -> tuple[Any, dict[str, Any]]:
         """Return the predictions for a batch as NumPy values, with the rows of all replicas, and the fetched values by name."""
-        if self._built_for != self.fetches.version:
+        if self._built_for != self.fetches.key:
             self._build()
-            self._built_for = self.fetches.version
+            self._built_for = self.fetches.key
         predictions, fetched = self._run_batch(features)
         predictions = tf.nest.map_structure(np.asarray, predictions)
         return predictions, dict(zip(self.fetches.names, fetched, strict=True))

@@ -31,7 +31,7 @@ class Step:
         saved: infos of the variables that checkpoints contain.
         variables: these variables by name.
         local: variables that belong to one run, such as the sums of metrics.
-        fetches: fetches of hooks and summaries from the next step; when their version changes, the step must be built again.
+        fetches: fetches of hooks and summaries from the next step; when their key changes, the step must be built again.
         replicas: rules by which values of several replicas become one.
         own: copies of `local` on the host.
 

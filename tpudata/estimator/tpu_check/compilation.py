@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -13,14 +12,13 @@ import tensorflow as tf
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.graph.graph_walk import reached
+from tpudata.estimator.graph.xla_errors import places_of, reason_of
 from tpudata.estimator.steps.replica_step import replica_graph
 from tpudata.estimator.tpu_check.memory import GIB, byte_size
 from tpudata.estimator.tpu_check.operations import Graph, is_known, place_of
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _log = logging.getLogger("tpudata")
-_SCOPE = "model/"
-_PLACES = (re.compile(r"\{\{node ([^}]+)\}\}"), re.compile(r"node `([^`]+)`"))
 _MOST = 50  # Largest number of problems; each costs another compilation.
 _FIXES = (
     ("compile-time constant", "compute sizes from Python numbers and static shapes, as in x.shape"),
@@ -176,10 +174,9 @@ def compile_step(parts: StepParts, lacking: set[Any], find: Find, stage: str) ->
                 time.monotonic() - begin,
             )
             return part
-        names = [name for place in _PLACES for name in place.findall(error)]
-        known = [name.removeprefix(_SCOPE) for name in names if name.removeprefix(_SCOPE) in outermost]
+        known = [name for name in places_of(error) if name in outermost]
         culprit = next((outermost[name] for name in known if outermost[name] not in cut), None)
-        what, fix = _first_sentence(error), next((fix for sign, fix in _FIXES if sign in error), OTHER_OPERATIONS)
+        what, fix = reason_of(error), next((fix for sign, fix in _FIXES if sign in error), OTHER_OPERATIONS)
         if culprit is None:
             find("the step", f"XLA: {what}", fix)
             return None
@@ -222,9 +219,3 @@ def _boundary(cut: Iterable[Any]) -> tuple[list[Any], set[Any]]:
 def _can_pass(tensor: Any) -> bool:
     """Return whether a tensor can be an argument or a result of a compiled step."""
     return tensor.dtype not in (tf.string, tf.variant, tf.resource) and tensor.shape.is_fully_defined()
-
-
-def _first_sentence(error: str) -> str:
-    """Return XLA's message, without the text that TensorFlow adds."""
-    text = error.partition("'")[2] if error.startswith("Failed ") else error
-    return text.strip().splitlines()[0].replace(f"`{_SCOPE}", "`").rstrip(".")

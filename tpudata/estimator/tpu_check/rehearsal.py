@@ -22,7 +22,6 @@ from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.graph.keras_state import fresh_keras_state
-from tpudata.estimator.graph.xla_graph import mark_for_xla
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tpu_check.compilation import StepParts, compile_step, fits_this_machine
@@ -35,12 +34,11 @@ from tpudata.estimator.tpu_check.topologies import TPUSlice
 from tpudata.estimator.tpu_check.tpu_compiler import missing_compiler
 from tpudata.estimator.tpu_check.variables import check_variables
 from tpudata.estimator.tracing.differences import require_cross_shard
-from tpudata.estimator.tracing.effects import OWN_SCOPE, effects_of_training
+from tpudata.estimator.tracing.effects import effects_of_training
 from tpudata.estimator.tracing.metrics import metric_updates
 from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
-from tpudata.estimator.tracing.replica_context import replica_context
 from tpudata.estimator.tracing.replica_values import joined_shape
-from tpudata.estimator.tracing.traced_model import TracedModel, build_spec
+from tpudata.estimator.tracing.traced_model import TracedModel, trace_model
 
 CORES = 8
 _MOST_STEPS = 1000
@@ -162,24 +160,13 @@ class _Rehearsal:
             check_next_batches(cost, self._find)
 
     def _trace(self, specs: tuple[Any, Any]) -> TracedModel | None:
-        mode, seed = self._mode, self._runtime.config.tf_random_seed
-        numbers: list[Any] = []
-
         def call_model(features: Any, labels: Any, mode: str) -> Any:
+            tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
             return self._runtime.user_model.call_model(features, labels, self._runtime.deployment(mode))
 
-        def build(features: Any, labels: Any) -> Any:
-            graph = tf.compat.v1.get_default_graph()
-            graph.add_to_collection(DENSE_GRADIENTS, True)
-            mark_for_xla(graph)
-            with tf.name_scope(OWN_SCOPE):
-                numbers[:] = tf.compat.v1.placeholder(tf.int64, []), tf.compat.v1.placeholder(tf.int32, [])
-            with replica_context(self._cores, numbers[1]):
-                return build_spec(call_model, mode, seed, features, labels)
-
         try:
-            blueprint = discover(build, specs, seed)
-            return TracedModel(call_model, mode, specs, seed, None, self._cores, blueprint, *numbers)
+            seed = self._runtime.config.tf_random_seed
+            return trace_model(call_model, self._mode, specs, seed, num_replicas=self._cores)
         except Exception as error:  # Any error of model_fn would stop a run.
             self._find("model_fn", *_explained(error))
             return None

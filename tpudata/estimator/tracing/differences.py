@@ -95,6 +95,7 @@ def _mixed_variables(
         found = [item for item in handle.consumers() if item.name not in making and is_update(item)]
         updates[info.name] = (handle, found)
     operations = blueprint.graph.get_operations()
+    sources = frozenset(sources)
     # The handle of a mixed variable stands for its value.
     differing = set(sources)
     mixed: dict[str, Any] = {}
@@ -106,7 +107,9 @@ def _mixed_variables(
                 differing.add(operation.name)
         for name, (handle, found) in updates.items():
             for operation in found:
-                if name not in mixed and (is_mixed(operation) or _takes(operation, differing, handle.op.name)):
+                # A condition may draw what it assigns.
+                is_own = operation.name in sources or is_mixed(operation)
+                if name not in mixed and (is_own or _takes(operation, differing, handle.op.name)):
                     mixed[name] = operation
                     differing.add(handle.op.name)
     return mixed

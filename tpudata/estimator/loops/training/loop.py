@@ -171,7 +171,7 @@ class _Training:
                     self._finite_check.check_variables(self.step, last_loss)
                     self._stops |= parts.checkpointing.save(self.step)
                 parts.monitor.after_run(fetched)
-                if self._peers.count == 1 and parts.monitor.takes_writes():  # A hook may count the steps.
+                if self._note_writes() and self._peers.count == 1:  # A hook may count the steps.
                     self.step = self._train_step.global_step
             if not has_data:
                 _log.info("The input ended at step %d.", self.step)
@@ -180,9 +180,17 @@ class _Training:
 
     def close(self) -> None:
         """Write buffered profiles and summaries."""
+        self._note_writes()
         self._profiler.close(self.step)
         self._parts.events.close()
         self._train_step.flush()
+
+    def _note_writes(self) -> bool:
+        """Return whether hooks or listeners assigned to variables, and note that no checkpoint has these values."""
+        has_written = self._parts.monitor.takes_writes()
+        if has_written:
+            self._runtime.store.mark(list(self._train_step.variables), None)
+        return has_written
 
     def _begin(self) -> None:
         """Load the variables, and begin the work of hooks, listeners and the log."""
