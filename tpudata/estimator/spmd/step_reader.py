@@ -4,7 +4,7 @@ The elements pass through a queue for each replica. If one cannot be read, the s
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,8 @@ class StepReader:
         self._capacity = capacity
         self._endless = endless
         self._specs = [spec for spec in tf.nest.flatten(dataset.element_spec) if isinstance(spec, tf.TensorSpec)]
-        self._read_function = tf.function(self._read_one if capacity == 1 else self._read_many, autograph=False)
-        self._drain_function = tf.function(self._drain, autograph=False)
+        self._read_function = _traced_once(self._read_one if capacity == 1 else self._read_many)
+        self._drain_function = _traced_once(self._drain)
 
     def open_pass(self) -> "Pass":
         """Return the queues of one pass over the data."""
@@ -178,6 +178,21 @@ def with_marks(dataset: Any) -> Any:
     )
     endings = tf.data.Dataset.from_tensors((zeros, False)).repeat()
     return dataset.map(lambda *element: (whole(element), True)).concatenate(endings)
+
+
+def _traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `tf.function` for arguments that have the same specs in all calls.
+
+    TensorFlow warns of the traces that a program's later trainings and evaluations make, unless they are asked for.
+    """
+    traced: list[Any] = []
+
+    def call(*arguments: Any) -> Any:
+        if not traced:
+            traced.append(tf.function(function, autograph=False).get_concrete_function(*arguments))
+        return traced[0](*arguments)
+
+    return call
 
 
 def _all(marks: list[Any]) -> Any:
