@@ -12,8 +12,13 @@ from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.spmd.stablehlo import export_module
 
 # TensorFlow's texts on operations without a compiled form: the type and the place in the graph.
-_UNSUPPORTED = re.compile(r"(\w+) \(No registered '\w+' OpKernel[^{]*\{\{node ([^}]+)\}\}")
+_UNSUPPORTED = re.compile(
+    r"(\w+) \(No registered '\w+' OpKernel[^{]*(?:\{\{function_node [^}]+\}\})?\{\{node ([^}]+)\}\}"
+)
 _PLACE = re.compile(r"\{\{node ([^}]+)\}\}|node `([^`]+)`")
+# The operation that shortens a tensor, in modules of StableHLO and in XLA's text.
+_DYNAMIC = b"set_dimension_size"
+_DYNAMIC_PLACE = re.compile(r'set-dimension-size\(.*op_name="([^"]+)"')
 _SCOPE = "model/"
 _FIX = "Compute it in input_fn, or from fetched values on the host (host_call, hooks, summaries)"
 
@@ -83,9 +88,17 @@ def lower(
             "the variables that it makes). Make it inside."
         )
     try:
-        serialized = compiled.experimental_get_compiler_ir(*specs)(stage="stablehlo_serialized")
+        lowered = compiled.experimental_get_compiler_ir(*specs)
+        serialized = lowered(stage="stablehlo_serialized")
     except (ValueError, tf.errors.OpError) as error:
         raise ModelFnValueError(_explain(what, str(error))) from None
+    if _DYNAMIC in serialized:
+        place = _DYNAMIC_PLACE.search(lowered(stage="hlo"))
+        name = "" if place is None else f" of {place[1].removeprefix(_SCOPE)!r}"
+        raise ModelFnValueError(
+            f"{what}: the shape{name} depends on values (expected static shapes on several devices and a TPU). Keep all rows and "
+            "mask them: tf.where(condition, x, 0), or weights of 0."
+        )
     module = export_module(serialized)
     inputs, count = len(specs), len(module.results) - len(module.updates)
     found = tuple(names[id(external)] for external, _ in captures)
