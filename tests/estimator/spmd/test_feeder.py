@@ -96,6 +96,15 @@ def test_a_portion_lies_in_one_stack() -> None:
     iteration.close()
 
 
+@pytest.mark.parametrize("capacity", [1, 3])
+def test_trainings_of_a_program_do_not_make_tensorflow_warn_of_traces(
+    capacity: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(10):
+        taken(feed(numbers(4), capacity=capacity).iterate())
+    assert "retracing" not in caplog.text
+
+
 def test_arrays_are_sharded_over_the_replicas() -> None:
     iteration = feed(tf.data.Dataset.from_tensors(np.ones([4, 5], np.float32)).repeat(), 4).iterate()
     portion = iteration.take(1)

@@ -61,6 +61,18 @@ REJECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda x: tf.boolean_mask(x, x > 0),
         r"^the model: .* has the shape \(None,\).* Pad it to one size\.$",
     ),
+    "an operation without a kernel in a function": (
+        lambda x: tf.function(lambda y: tf.strings.length(tf.strings.as_string(y)))(x),
+        r"^the model: the operation '\w+' does not run on several devices or a TPU \(got AsString, expected",
+    ),
+    "a shape in the middle that depends on values": (
+        lambda x: tf.reduce_sum(tf.boolean_mask(x, x > 0)),
+        r"^the model: the shape of 'boolean_mask/Where' depends on values \(expected static shapes",
+    ),
+    "gradients of a shape that depends on values": (
+        lambda x: tf.gradients(tf.boolean_mask(x, x > 0), x)[0],
+        r"^the model: the shape of 'boolean_mask/Where' depends on values \(expected static shapes",
+    ),
     "another variable": (lambda x: x + OUTSIDE, "made outside of it"),
 }
 

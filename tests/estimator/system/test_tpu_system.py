@@ -4,9 +4,11 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 import tpudata
 from tests.helpers.forked import Forked
@@ -81,6 +83,22 @@ def test_an_optimizer_of_version_1_updates_like_one_device(system: TPUSystem) ->
         assert system.run(step, ROWS, TARGETS) is None
     system.sync()
     np.testing.assert_allclose(w.numpy(), by_numpy(5), rtol=1e-5)
+
+
+@pytest.mark.parametrize("module", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_an_optimizer_of_keras_updates_like_one_device(system: TPUSystem, module: Any) -> None:
+    w = weights()
+    optimizer = module.optimizers.SGD(RATE)
+    optimizer.build([w])
+
+    def step(rows: Any, targets: Any) -> None:
+        gradient, _ = gradient_of(w, rows, targets)
+        optimizer.apply_gradients([(gradient, w)])  # Keras sums over the devices.
+
+    for _ in range(3):
+        system.run(step, ROWS, TARGETS)
+    system.sync()
+    np.testing.assert_allclose(w.numpy(), by_numpy(3), 1e-4, 1e-6)
 
 
 def test_variables_follow_the_devices_after_sync_and_the_program_before(system: TPUSystem) -> None:

@@ -13,7 +13,12 @@ from tpudata.estimator.graph.xla_errors import places_of, reason_of
 from tpudata.estimator.spmd.stablehlo import export_module
 
 # TensorFlow's text on an operation without a compiled form: its type, and then its place in the graph.
-_UNSUPPORTED = re.compile(r"(\w+) \(No registered '\w+' OpKernel[^{]*(\{\{node [^}]+\}\})")
+_UNSUPPORTED = re.compile(
+    r"(\w+) \(No registered '\w+' OpKernel[^{]*(?:\{\{function_node [^}]+\}\})?(\{\{node [^}]+\}\})"
+)
+# The operation that shortens a tensor, in modules of StableHLO and in XLA's text.
+_DYNAMIC = b"set_dimension_size"
+_DYNAMIC_PLACE = re.compile(r'set-dimension-size\(.*op_name="(?:model/)?([^"]+)"')
 _FIX = "Compute it in input_fn, or from fetched values on the host (host_call, hooks, summaries)"
 
 
@@ -82,29 +87,22 @@ def lower(
             "the variables that it makes). Make it inside."
         )
     try:
-        serialized = compiled.experimental_get_compiler_ir(*specs)(stage="stablehlo_serialized")
+        lowered = compiled.experimental_get_compiler_ir(*specs)
+        serialized = lowered(stage="stablehlo_serialized")
     except (ValueError, tf.errors.OpError) as error:
         raise ModelFnValueError(_explain(what, str(error))) from None
-    module = export_module(serialized)
-    if not module.is_static:
+    if _DYNAMIC in serialized:
+        place = _DYNAMIC_PLACE.search(lowered(stage="hlo"))
+        name = "" if place is None else f" of {place[1]!r}"
         raise ModelFnValueError(
-            f"{what}: the shape of the result of {_first_dynamic(graph)!r} depends on values (expected static shapes on several "
-            "devices and a TPU). Mask rows instead of dropping them, or pad to one size."
+            f"{what}: the shape{name} depends on values (expected static shapes on several devices and a TPU). Keep all rows and "
+            "mask them: tf.where(condition, x, 0), or weights of 0."
         )
+    module = export_module(serialized)
     inputs, count = len(specs), len(module.results) - len(module.updates)
     found = tuple(names[id(external)] for external, _ in captures)
     updates = tuple(found[module.updates[number] - inputs] for number in range(count, len(module.results)))
     return ReplicaProgram(module.exported, module.arguments[:inputs], module.results[:count], found, updates)
-
-
-def _first_dynamic(graph: Any) -> str:
-    """Return the name of the first operation with results of unknown shapes, though those of its inputs are known."""
-
-    def is_known(tensors: Sequence[Any]) -> bool:
-        return all(item.shape.is_fully_defined() for item in tensors)
-
-    found = (item for item in graph.get_operations() if is_known(item.inputs) and not is_known(item.outputs))
-    return next((str(item.name).removeprefix(_SCOPE) for item in found), "an operation in a function")
 
 
 def _explain(what: str, error: str) -> str:

@@ -40,14 +40,12 @@ class ExportedModule:
         arguments: shapes and dtypes of the arguments.
         results: shapes and dtypes of the results.
         updates: number of the argument by number of the result that is its new value.
-        is_static: whether no shape depends on values; jax compiles no other modules.
     """
 
     exported: export.Exported
     arguments: tuple[jax.ShapeDtypeStruct, ...]
     results: tuple[jax.ShapeDtypeStruct, ...]
     updates: dict[int, int]
-    is_static: bool
 
 
 def export_module(serialized: bytes) -> ExportedModule:
@@ -63,7 +61,7 @@ def export_module(serialized: bytes) -> ExportedModule:
         (main,) = (item for item in operations if item.name.value == "main")
         arguments, results = (tuple(map(_struct, types)) for types in (main.type.inputs, main.type.results))
         updates = _updates(module)
-        is_static = _rewrite(module)
+        _rewrite(module)
         artifact = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
     with jax.enable_x64(True):
         stand_in = jax.jit(
@@ -72,7 +70,7 @@ def export_module(serialized: bytes) -> ExportedModule:
         any_platform = [export.DisabledSafetyCheck.platform()]
         template = export.export(stand_in, platforms=["cpu"], disabled_checks=any_platform)(*arguments)
     exported = dataclasses.replace(template, mlir_module_serialized=artifact)
-    return ExportedModule(exported, arguments, results, updates, is_static)
+    return ExportedModule(exported, arguments, results, updates)
 
 
 def require_version() -> None:
@@ -106,13 +104,12 @@ def _updates(module: Any) -> dict[int, int]:
     return found
 
 
-def _rewrite(module: Any) -> bool:
-    """Make the module one that jax calls under `shard_map`; return whether all its shapes are static."""
-    copies, collectives, is_static = list[Any](), list[Any](), True
+def _rewrite(module: Any) -> None:
+    """Make the module one that jax calls under `shard_map`."""
+    copies: list[Any] = []
+    collectives: list[Any] = []
 
     def visit(operation: Any) -> Any:
-        nonlocal is_static
-        is_static &= not any("?" in str(item.type) for item in operation.results)
         if operation.name == "mhlo.copy":
             copies.append(operation)
         elif operation.name in _COLLECTIVES:
@@ -129,7 +126,6 @@ def _rewrite(module: Any) -> bool:
         collective.attributes["use_global_device_ids"] = ir.UnitAttr.get()
     for name in [item for item in module.operation.attributes if item.startswith("mhlo.")]:
         del module.operation.attributes[name]
-    return is_static
 
 
 def _struct(kind: Any) -> jax.ShapeDtypeStruct:

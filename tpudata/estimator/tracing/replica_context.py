@@ -15,8 +15,9 @@ from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.graph.collectives import gather_replicas, sum_replicas
 
 _ReduceOp = tf.distribute.ReduceOp
-# tf.train.ExponentialMovingAverage averages values over replicas by a function of this module.
-_MOVING_AVERAGES = "tensorflow.python.training.moving_averages"
+# Modules of functions for all replicas at once that each replica calls for itself. tf.train.ExponentialMovingAverage averages
+# values over replicas by one of the first; a Keras optimizer that was made outside updates variables by one of the second.
+_BY_EACH = ("tensorflow.python.training.moving_averages", "tensorflow.python.distribute.distribute_lib")
 
 
 @contextlib.contextmanager
@@ -66,8 +67,8 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
 
     def merge_call(self, merge_fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         """Call `merge_fn` with the strategy and this replica's arguments, outside of the replica's context."""
-        if getattr(merge_fn, "__module__", None) == _MOVING_AVERAGES:
-            # As in the original, which had no strategy: each replica averages its own values.
+        if getattr(merge_fn, "__module__", None) in _BY_EACH:
+            # As in the original, which had no strategy.
             with as_single_replica():
                 return tf.distribute.get_replica_context().merge_call(merge_fn, args, kwargs)
         return super().merge_call(merge_fn, args, kwargs)
