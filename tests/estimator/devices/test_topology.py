@@ -11,6 +11,7 @@ from tpudata.estimator.devices.topology import Topology, local_topology
 MAKE = """
 from tpudata.estimator.devices.topology import local_topology
 import jax
+jax.config.update("jax_num_cpu_devices", -1)  # The default, in place of the tests' number.
 {before}
 topology = local_topology(3)
 print(topology.num_replicas, topology.is_sharded, len(set(topology.devices)), topology.devices == topology.local_devices)
