@@ -4,7 +4,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-import keras
+import keras  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import tensorflow as tf
