@@ -1,4 +1,4 @@
-"""1, 2, 4 and 8 devices train as plain TensorFlow does on one, with the tolerances of scripts/oracle_tf215.
+"""1, 2, 4 and 8 devices, and 2 processes of 2, train as plain TensorFlow does, with the tolerances of scripts/oracle_tf215.
 
 Each replica normalizes its own rows, so all replicas get the same two images here, with different labels: then the statistics of a
 replica are those of the whole batch, and so are the gradients, as batch norm's is linear in those of its results.
@@ -11,6 +11,7 @@ import functools
 import importlib.util
 import json
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,13 +100,44 @@ def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
         np.testing.assert_allclose(found[name], value, RELATIVE, ABSOLUTE, err_msg=name)
 
 
+def hosts_input_fn(params: dict[str, Any]) -> Any:
+    """The rows of one of several processes."""
+    context, size = params["context"], params["batch_size"]
+    begin = context.current_host * size
+    rows = slice(begin, begin + size)
+    whole = input_fn({**params, "batch_size": size * context.num_hosts})
+    return whole.map(lambda features, labels: ({"x": features["x"][rows]}, labels[rows]))
+
+
+PROCESS = """
+import sys
+from pathlib import Path
+from tests.estimator.spmd import test_equality as equality
+folder, address, number = sys.argv[1:]
+config = {"coordinator_address": address, "num_processes": 2, "process_id": int(number)}
+estimator = equality.estimator_of(
+    Path(folder), 2, save_checkpoints_steps=equality.HALF, keep_checkpoint_max=0, **config
+)
+estimator.train(equality.hosts_input_fn, max_steps=equality.STEPS)
+"""
+
+
 @pytest.fixture(scope="module")
-def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Function from a number of replicas to the folder of a training, with its checkpoint after half of the steps."""
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Function from a number of replicas, and of processes, to the folder of a training, with a checkpoint after half of it."""
 
     @functools.cache
-    def folder_of(replicas: int) -> Path:
+    def folder_of(replicas: int, processes: int = 1) -> Path:
         folder = tmp_path_factory.mktemp(str(replicas))
+        if processes == 2:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                address = f"127.0.0.1:{free.getsockname()[1]}"
+            words = [("-c", PROCESS, str(folder), address, str(number)) for number in range(processes)]
+            with Forked(*words[0]) as first, Forked(*words[1]) as second:
+                for process in (first, second):
+                    assert process.wait() == 0, process.stderr
+            return folder
         estimator = estimator_of(folder, replicas, save_checkpoints_steps=HALF, keep_checkpoint_max=0)
         estimator.train(input_fn, max_steps=STEPS)
         return folder
@@ -136,12 +168,17 @@ def test_devices_train_as_plain_tensorflow(
         assert np.abs(expected[f"{name}/norm/moving_mean"]).max() > 1e-3
 
 
-@pytest.mark.parametrize("order", [(1, 4), (4, 1)])
+def test_two_processes_of_two_devices_train_as_plain_tensorflow(folder_of: Callable[..., Path]) -> None:
+    one, found = folder_of(1), folder_of(4, 2)
+    assert_equal(variables_of(found), variables_of(one))
+    np.testing.assert_allclose(programs.losses(found), programs.losses(one), RELATIVE, ABSOLUTE)
+
+
+@pytest.mark.parametrize(("first", "second"), [((1,), 4), ((4,), 1), ((4, 2), 1)])
 def test_training_goes_on_from_a_checkpoint_of_other_devices(
-    order: tuple[int, int], folder_of: Callable[[int], Path], tmp_path: Path
+    first: tuple[int, ...], second: int, folder_of: Callable[..., Path], tmp_path: Path
 ) -> None:
-    first, second = order
-    for path in folder_of(first).glob(f"model.ckpt-{HALF}.*"):
+    for path in folder_of(*first).glob(f"model.ckpt-{HALF}.*"):
         shutil.copy(path, tmp_path)
     v1.train.update_checkpoint_state(str(tmp_path), str(tmp_path / f"model.ckpt-{HALF}"))
 
