@@ -71,7 +71,8 @@ def lower(
         ModelFnValueError: XLA cannot compile an operation, or a shape depends on values.
     """
     compiled = tf.function(function, jit_compile=True, autograph=False)
-    graph = compiled.get_concrete_function(*specs).graph
+    with tf.device("CPU:0"):  # Never a GPU, which jax uses.
+        graph = compiled.get_concrete_function(*specs).graph
     for tensor in graph.outputs:
         if not tensor.shape.is_fully_defined():
             raise ModelFnValueError(
@@ -87,8 +88,9 @@ def lower(
             "the variables that it makes). Make it inside."
         )
     try:
-        lowered = compiled.experimental_get_compiler_ir(*specs)
-        serialized = lowered(stage="stablehlo_serialized")
+        with tf.device("CPU:0"):
+            lowered = compiled.experimental_get_compiler_ir(*specs)
+            serialized = lowered(stage="stablehlo_serialized")
     except (ValueError, tf.errors.OpError) as error:
         raise ModelFnValueError(_explain(what, str(error))) from None
     if _DYNAMIC in serialized:

@@ -9,7 +9,7 @@ from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
 from tpudata.estimator.state.checkpoint import Checkpoint
-from tpudata.estimator.state.host_copies import HostCopies
+from tpudata.estimator.state.host_copies import HostCopies, OnlyOnHost
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_values
 
 
@@ -53,8 +53,10 @@ class VariableStore:
         missing = [info for info in infos if info.name not in self._variables]
         # Processes may draw different initial values.
         values = self._peers.chiefs_values(blueprint.initial_values(missing))
-        for info in missing:
-            self._variables[info.name] = tf.Variable(values[info.name], trainable=info.trainable, name=info.name)
+        # Copies of values on devices never lie on a GPU, which jax uses.
+        with tf.device(None if isinstance(self.copies, OnlyOnHost) else "CPU:0"):
+            for info in missing:
+                self._variables[info.name] = tf.Variable(values[info.name], trainable=info.trainable, name=info.name)
         for info in missing:
             self._assign(info.name, values[info.name], blueprint.first_value_of(info))
         for info in infos:
