@@ -6,10 +6,8 @@ replica are those of the whole batch, and so are the gradients, as batch norm's 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.util
-import json
 import shutil
 import socket
 from collections.abc import Callable
@@ -22,7 +20,6 @@ import tensorflow as tf
 from tf_keras.src.legacy_tf_layers import normalization
 
 from tests.estimator import programs
-from tests.estimator.devices.test_rendezvous import free_ports
 from tests.estimator.programs import Program, make_estimator, own_variables, side_by_side, v1
 from tests.helpers.forked import Forked
 from tpudata.estimator import CrossShardOptimizer, tpu_estimator
@@ -187,30 +184,3 @@ def test_training_goes_on_from_a_checkpoint_of_other_devices(
 
     estimator_of(tmp_path, second).train(rest, max_steps=STEPS)
     assert_equal(variables_of(tmp_path), variables_of(folder_of(1)))
-
-
-def test_two_processes_of_two_devices_train_as_plain_tensorflow(
-    folder_of: Callable[[int], Path], tmp_path: Path
-) -> None:
-    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    with contextlib.ExitStack() as left:
-        processes = [
-            left.enter_context(
-                Forked(
-                    "-m",
-                    "tests.estimator.spmd.equality_program",
-                    str(tmp_path),
-                    environment={
-                        "TF_CONFIG": json.dumps(
-                            {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-                        )
-                    },
-                )
-            )
-            for index in range(2)
-        ]
-        for process in processes:
-            assert process.wait(180) == 0, process.output
-    one = folder_of(1)
-    assert_equal(variables_of(tmp_path), variables_of(one))
-    np.testing.assert_allclose(programs.losses(tmp_path), programs.losses(one), RELATIVE, ABSOLUTE)
