@@ -82,8 +82,15 @@ def test_jax_finds_no_tpu(
 def test_jax_itself_finds_no_chip_here(tmp_path: Path) -> None:
     """This machine's jax, with a driver that is no driver."""
     (tmp_path / "libtpu.py").write_text("def get_library_path(): return '/nowhere/libtpu.so'\n")
-    code = "from tpudata.estimator.devices.device_search import tpu_devices\ntpu_devices()"
-    error = run("-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}").stderr
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+import jax
+jax.config.update("jax_platforms", None)
+from tpudata.estimator.devices.device_search import tpu_devices
+tpu_devices()
+"""
+    error = run("-c", code).stderr
     assert "TPUConnectionError: use_tpu=True: this machine has no TPU chip." in error
 
 
