@@ -52,7 +52,7 @@ class InputFn:
         row_axes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._pipeline = pipeline
-        self._row_axes = row_axes
+        self._row_axes = dict(row_axes)
         self._training = training
         self._is_endless = is_endless
         self._mixes_rows = mixes_rows
