@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from tpudata.console.tables import counted
 from tpudata.estimator.api.errors import ClusterConfigError
 
 _ROLES_WITH_MODEL = ("chief", "master", "worker")
@@ -50,8 +51,8 @@ class ClusterTask:
             )
         if process_id >= num_processes:
             raise ClusterConfigError(
-                f"RunConfig(process_id={process_id}): got {process_id} of {num_processes} processes (expected 0 to "
-                f"{num_processes - 1}). Pass each process another number."
+                f"RunConfig(process_id={process_id}): got {process_id} of {counted(num_processes, 'process', 'processes')} "
+                f"(expected 0 to {num_processes - 1}). Pass each process another number."
             )
         kind = "worker" if process_id else "chief"
         return cls(task_type=kind, task_id=max(process_id - 1, 0), num_processes=num_processes)

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
+from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import ClusterError
 from tpudata.estimator.devices.process_group import ProcessGroup
@@ -133,7 +134,7 @@ def _welcome(group: ProcessGroup, connection: socket.socket, arrived: dict[int, 
         number, count = int(words[1]), int(words[2])
         reason = ""
         if count != group.count:
-            reason = f"it is one of {count} processes, and {group.name} waits for {group.count}"
+            reason = f"it is one of {counted(count, 'process', 'processes')}, and {group.name} waits for {group.count}"
         elif number in arrived or not 0 < number < group.count:
             reason = f"another process has its number, {number}"
         if reason:

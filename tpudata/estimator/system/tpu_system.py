@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.tpu_config import TPUConfig
@@ -207,9 +208,9 @@ class TPUSystem:
             raise UsageError(f"{where} has strings (expected numbers). Convert them to numbers on the host.")
         share = len(self.local_devices)
         if is_split and (array.ndim == 0 or array.shape[0] % share):
-            got = "a scalar" if array.ndim == 0 else f"{array.shape[0]} rows"
+            got = "a scalar" if array.ndim == 0 else f"{counted(array.shape[0], 'row')}"
             raise UsageError(
-                f"{where} cannot be split over {share} devices (got {got}, expected a multiple of {share} rows). Pass "
+                f"{where} cannot be split over {share} devices (got {got}, expected a multiple of {counted(share, 'row')}). Pass "
                 "split=False to give each device all of it."
             )
 
