@@ -24,6 +24,8 @@ HEAD = """\
 LEFT_OUT = {"keras", "compat", "raw_ops", "estimator", "contrib", "layers"}
 # tf.experimental.numpy has hundreds of names that say nothing of the version.
 PLAIN = "experimental.numpy"
+# Declared, but useless: TensorFlow's TPU runtime ended with 2.20.
+ENDED = "TPUStrategy"
 # Names that tf.losses and tf.metrics have with tf_keras, and not with Keras 3.
 OF_TF_KERAS = {"losses.mean_squared_error", "metrics.mean_absolute_error", "metrics.mean_squared_error"}
 
@@ -43,7 +45,7 @@ def declared(root: str) -> Iterator[str]:
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     name = alias.asname or alias.name
-                    if not name.startswith("_"):
+                    if not name.startswith("_") and name != ENDED:
                         yield ".".join((*parts, name))
 
 

@@ -1,7 +1,7 @@
 # Sourced by the scripts next to it: finds a suitable Python and keeps a virtual environment up to date.
 
 # The Python versions that setup.py allows.
-readonly PYTHON_FIRST=10 PYTHON_LAST=12
+readonly PYTHON_FIRST=10 PYTHON_LAST=13
 
 fail() {
   echo "${0##*/}: $*" >&2
@@ -21,7 +21,7 @@ find_python() {
     echo "$PYTHON"
     return
   fi
-  for candidate in python3 python3.12 python3.11 python3.10; do
+  for candidate in python3 python3.13 python3.12 python3.11 python3.10; do
     if python_fits "$candidate"; then
       echo "$candidate"
       return
@@ -29,7 +29,7 @@ find_python() {
   done
   local found
   found=$(python3 --version 2>/dev/null) || found="no python3"
-  fail "$wanted is needed, and there is $found. Install one, or name it: PYTHON=/path/to/python3.12 $0"
+  fail "$wanted is needed, and there is $found. Install one, or name it: PYTHON=/path/to/python3.13 $0"
 }
 
 # ensure_venv FOLDER EXTRAS: makes the virtual environment if it is missing, and installs this project with these extras if its

@@ -14,6 +14,10 @@ from tests.helpers.kinds import kinds_of
 # Tests ask whether XLA can compile a step; making its machine code fast would take a fifth of the time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
+# Before jax is imported: it has as many CPU devices as a test asks for at most, and looks for no others.
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
 # An example takes as long as the machine is busy.
 settings.register_profile("tpudata", deadline=None)
 settings.load_profile("tpudata")

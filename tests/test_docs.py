@@ -19,12 +19,12 @@ from tpudata.format import encode_example
 
 # Blocks that are parts of programs, with names of the reader's: they are only parsed. By document, their numbers.
 PARTS = {
-    "docs/feed/files.md": (3, 4),
-    "docs/feed/jax.md": (0,),
+    "docs/feed/files.md": (3,),
+    "docs/feed/jax.md": (2,),
     "docs/feed/many_hosts.md": (0, 1, 2),
     "docs/feed/pytorch.md": (0, 1),
     "docs/dataset/other_readers.md": (0, 1),
-    "docs/train/tpu.md": (0, 1),
+    "docs/train/tpu.md": (0,),
     "docs/train/command.md": (0,),
 }
 # Run by tests/beam_jobs/examples/test_write_examples.py, tests/beam_jobs/test_extending.py and tests/test_tutorials.py.
@@ -88,6 +88,11 @@ def _digits(folder: Path) -> dict[str, str]:
     return {"max_steps=500": "max_steps=20"}
 
 
+def _digits_in_dir(folder: Path) -> dict[str, str]:
+    write_digits(folder / "DIR", {"train": 200, "validation": 90})
+    return {}
+
+
 def _rows(folder: Path) -> dict[str, str]:
     write_sequences(folder / "DIR", {"train": 24, "validation": 6})
     return {}
@@ -105,10 +110,12 @@ DATA: dict[str, Callable[[Path], dict[str, str]]] = {
     "docs/feed/input_fn.md": _quickstart,
     "docs/feed/files.md": _files,
     "docs/feed/images.md": _pictures,
+    "docs/feed/jax.md": _digits_in_dir,
     "docs/feed/text.md": _rows,
     "docs/train/estimator.md": _digits,
     "docs/train/models.md": _characters,
     "docs/dataset/verify.md": _sound,
+    "docs/train/tpu.md": lambda _: {},
 }
 
 
@@ -147,5 +154,7 @@ def test_blocks_run_in_order(document: str, tmp_path: Path) -> None:
         assert [record.numpy() for record in tf.data.TFRecordDataset(str(tmp_path / "whole.tfrecord"))] == [b"whole"]
     if document == "docs/train/estimator.md":
         assert re.fullmatch(r"\{'accuracy': np\.float32\(0\.\d+\), .*'global_step': np\.int64\(20\)\}\n", out)
+    if document == "docs/train/tpu.md":
+        assert out == "4 cpu\n(4,)\n[1. 2. 3.]\n"
     if document == "docs/dataset/verify.md":
         assert out == ""

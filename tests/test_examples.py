@@ -52,10 +52,12 @@ def test_mnist_by_tpu_estimator(digits: str, tmp_path: Path) -> None:
 
 
 def test_iris_without_estimator() -> None:
-    out = _run("iris_without_estimator.py", "--epochs=60")
-    assert out.startswith("replicas: 1\n")
-    found = re.findall(r"epoch 60, train accuracy ([\d.]+)%, test accuracy ([\d.]+)%", out)
+    four, one = (_run("iris_without_estimator.py", "--epochs=40", f"--num-replicas={count}") for count in (4, 1))
+    assert four.startswith("replicas: 4\n")
+    found = re.findall(r"epoch 40, train accuracy ([\d.]+)%, test accuracy ([\d.]+)%", four)
     assert min(map(float, found[0])) > 85
+    # The weights are those of one device, as the gradients of all are summed.
+    assert four.splitlines()[-2:] == one.splitlines()[-2:]
 
 
 def test_keras_images(digits: str) -> None:

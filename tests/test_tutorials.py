@@ -23,7 +23,7 @@ from tpudata.cli import main
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 # A line of a block that is not run.
-CLOUD = re.compile(r"\$ (gcloud |sudo |python3 -m venv |pip |tpudata .*gs://)|    --")
+CLOUD = re.compile(r"\$ (gcloud |sudo |python3 -m pip |~/.local/bin/uv |pip |tpudata .*gs://)|    --")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,4 +1,4 @@
-"""Train a softmax classifier in JAX on one process or several, each fed its own rows of every global batch.
+"""Train a softmax classifier in JAX on one process or several, each of which reads its rows of every global batch.
 
 python scripts/examples/jax_processes.py --data DIR --model-dir MODEL --steps 200
 
@@ -17,24 +17,15 @@ import argparse
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import grain.python as grain
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 import tpudata
 
 Params: TypeAlias = "dict[str, Any]"
 SEED = 0
-
-
-def batches(data: str, batch_size: int, process: int, processes: int) -> Any:
-    """Return this process's part of every global batch, by step, endlessly reshuffled each epoch."""
-    source = tpudata.RecordSource(data, "train")
-    order = grain.MapDataset.source(source).seed(SEED).shuffle().repeat()
-    # Global batch k holds places kB to (k + 1)B of the order for any number of processes.
-    return order[process::processes].batch(batch_size // processes, drop_remainder=True)
 
 
 def classes_of(data: str) -> int:
@@ -89,21 +80,22 @@ def main() -> None:
     if flags.processes > 1:
         jax.distributed.initialize(flags.coordinator, flags.processes, flags.process)
 
-    dataset = batches(flags.data, flags.batch_size, flags.process, flags.processes)
-    pixels = dataset[0]["image"][0].size
     path = Path(flags.model_dir) / "checkpoint.npz"
+    input_fn = tpudata.make_input_fn(flags.data, "train", training=True, seed=SEED)
+    pixels = int(np.prod(input_fn({"batch_size": 1}).element_spec[0]["image"].shape))
     params, first = restored(path, pixels, classes_of(flags.data))
 
-    devices = Mesh(np.array(jax.devices()), ("batch",))
-    by_rows = NamedSharding(devices, PartitionSpec("batch"))
+    # The rows of a batch are divided over the devices of all processes, and each device has all parameters.
+    devices = jax.make_mesh((jax.device_count(),), ("data",))
     params = jax.device_put(params, NamedSharding(devices, PartitionSpec()))
-    label = next(name for name in dataset[0] if name != "image")
-    for step in range(first, flags.steps):
-        batch = dataset[step]
-        images, labels = (jax.make_array_from_process_local_data(by_rows, batch[name]) for name in ("image", label))
-        params, loss = train_step(params, images, labels)
+    batches = tpudata.as_jax(input_fn, flags.batch_size, sharding=devices, start_step=first)
+    for step, (features, labels) in zip(range(first, flags.steps), batches, strict=False):
+        params, loss = train_step(params, features["image"], labels)
+        if jax.default_backend() == "cpu":
+            jax.block_until_ready(loss)  # Several steps at once wait for each other's reductions for ever.
         if flags.process == 0 and (step + 1) % 50 == 0:
             print(f"step {step + 1}: loss {float(loss):.4f}", flush=True)
+    batches.close()
     if flags.process == 0 and first < flags.steps:
         save(path, params, flags.steps)
 

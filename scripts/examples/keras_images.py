@@ -1,11 +1,12 @@
 """A Keras CNN on a dataset of pictures of one size, fed by as_keras.
 
 tpudata convert images --input PICTURES --output DATA --split train=0.8,validation=0.2
-python scripts/examples/keras_images.py --data DATA [--tpu grpc://HOST:8470]
+python scripts/examples/keras_images.py --data DATA
+
+It runs on this machine's CPU, or on all of its GPUs. For a TPU, put the layers into a model_fn of TPUEstimator.
 """
 
 import argparse
-import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -38,8 +39,7 @@ def main(argv: Sequence[str]) -> int:
     """Trains, and evaluates every held-out picture once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="the dataset's folder")
-    parser.add_argument("--tpu", help="name or address of a TPU, or local (default: this machine's other devices)")
-    parser.add_argument("--batch-size", type=int, default=64, help="of each core")
+    parser.add_argument("--batch-size", type=int, default=64, help="of each device")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--steps-per-epoch", type=int, default=100)
     flags = parser.parse_args(argv)
@@ -58,26 +58,27 @@ def main(argv: Sequence[str]) -> int:
             cache="auto",
             seed=1,
         )
-        # Every record once. A TPU needs batches of one size, so the last one is padded there, with the weight 0.
+        # Every record once.
         return strategy.distribute_datasets_from_function(
-            lambda context: tpudata.as_keras(input_fn, flags.batch_size, context, pad=flags.tpu is not None)
+            lambda context: tpudata.as_keras(input_fn, flags.batch_size, context)
         )
 
-    here = contextlib.nullcontext(tf.distribute.get_strategy())
-    with tpudata.tpu_system(flags.tpu) if flags.tpu else here as strategy:
-        with strategy.scope():
-            model = cnn(classes)
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-            model.compile(keras.optimizers.Adam(1e-3), loss, weighted_metrics=[accuracy])
-        train = batches(strategy, "train", training=True)
-        model.fit(train, steps_per_epoch=flags.steps_per_epoch, epochs=flags.epochs, verbose=2)
-        records = manifest.split("validation").records
-        # Keras wants to know the number of steps on several cores.
-        steps = -(-records // (flags.batch_size * strategy.num_replicas_in_sync))
-        held_out = batches(strategy, "validation", training=False)
-        found = model.evaluate(held_out, steps=steps, verbose=0, return_dict=True)
-        print(f"held-out accuracy {found['accuracy']:.2%} on {records:,} pictures")
+    strategy = (
+        tf.distribute.MirroredStrategy() if tf.config.list_physical_devices("GPU") else tf.distribute.get_strategy()
+    )
+    with strategy.scope():
+        model = cnn(classes)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+        model.compile(keras.optimizers.Adam(1e-3), loss, weighted_metrics=[accuracy])
+    train = batches(strategy, "train", training=True)
+    model.fit(train, steps_per_epoch=flags.steps_per_epoch, epochs=flags.epochs, verbose=2)
+    records = manifest.split("validation").records
+    # Keras wants to know the number of steps on several devices.
+    steps = -(-records // (flags.batch_size * strategy.num_replicas_in_sync))
+    held_out = batches(strategy, "validation", training=False)
+    found = model.evaluate(held_out, steps=steps, verbose=0, return_dict=True)
+    print(f"held-out accuracy {found['accuracy']:.2%} on {records:,} pictures")
     return 0
 
 

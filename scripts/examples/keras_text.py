@@ -1,11 +1,12 @@
 """A Keras LSTM that learns a text character by character and then generates text; fed by as_keras.
 
 tpudata convert text --input TEXT --output DATA --form paragraphs --tokenizer chars --sequence-length 128
-python scripts/examples/keras_text.py --data DATA --prompt 'ROMEO:' [--tpu grpc://HOST:8470]
+python scripts/examples/keras_text.py --data DATA --prompt 'ROMEO:'
+
+It runs on this machine's CPU, or on all of its GPUs. For a TPU, put the layers into a model_fn of TPUEstimator.
 """
 
 import argparse
-import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -50,8 +51,7 @@ def main(argv: Sequence[str]) -> int:
     """Trains and writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="the dataset's folder, made with --tokenizer chars")
-    parser.add_argument("--tpu", help="name or address of a TPU, or local (default: this machine's other devices)")
-    parser.add_argument("--batch-size", type=int, default=32, help="of each core")
+    parser.add_argument("--batch-size", type=int, default=32, help="of each device")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--units", type=int, default=256)
     parser.add_argument("--prompt", default="\n", help="what it goes on from")
@@ -76,17 +76,18 @@ def main(argv: Sequence[str]) -> int:
         dataset = tpudata.as_keras(input_fn, flags.batch_size, context)
         return dataset.map(lambda features, labels, weights: (features["input_ids"], labels, weights))
 
-    here = contextlib.nullcontext(tf.distribute.get_strategy())
-    with tpudata.tpu_system(flags.tpu) if flags.tpu else here as strategy:
-        with strategy.scope():
-            model = lstm(tokens["vocab_size"], flags.units)
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            # The loss divides by all places of a row; a weighted metric only by the tokens that have a next one.
-            per_token = keras.metrics.SparseCategoricalCrossentropy(from_logits=True, name="loss_per_token")
-            model.compile(keras.optimizers.Adam(4e-3, clipnorm=1.0), loss, weighted_metrics=[per_token])
-        train = strategy.distribute_datasets_from_function(batches)
-        model.fit(train, steps_per_epoch=flags.steps, epochs=1, verbose=2)
-        ids = write(model, prompt, length, flags.count, flags.temperature)
+    strategy = (
+        tf.distribute.MirroredStrategy() if tf.config.list_physical_devices("GPU") else tf.distribute.get_strategy()
+    )
+    with strategy.scope():
+        model = lstm(tokens["vocab_size"], flags.units)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        # The loss divides by all places of a row; a weighted metric only by the tokens that have a next one.
+        per_token = keras.metrics.SparseCategoricalCrossentropy(from_logits=True, name="loss_per_token")
+        model.compile(keras.optimizers.Adam(4e-3, clipnorm=1.0), loss, weighted_metrics=[per_token])
+    train = strategy.distribute_datasets_from_function(batches)
+    model.fit(train, steps_per_epoch=flags.steps, epochs=1, verbose=2)
+    ids = write(model, prompt, length, flags.count, flags.temperature)
     print(tokenizer.decode(ids))
     return 0
 

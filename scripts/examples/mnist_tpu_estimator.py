@@ -4,7 +4,7 @@ Make the data with `tpudata convert images --input IDX_FOLDER --output DATA --la
 
     python scripts/examples/mnist_tpu_estimator.py --train_file='DATA/train-*' --model_dir=MODEL --use_tpu=False --master=''
 
-On a Cloud TPU: --use_tpu=True --master=grpc://HOST:8470, and gs:// for both folders.
+On a TPU VM: --use_tpu=True; on a pod, the same command on all its hosts, and gs:// for both folders.
 """
 
 import os
@@ -28,7 +28,7 @@ tf.flags.DEFINE_integer("iterations", 50, "Training steps in one loop of the TPU
 tf.flags.DEFINE_integer("num_shards", None, "Cores of the TPU; ignored without one.")
 tf.flags.DEFINE_float("learning_rate", 0.05, "Of gradient descent.")
 tf.flags.DEFINE_bool("use_tpu", False, "Run on a TPU.")
-tf.flags.DEFINE_string("master", "", "Address of the TPU, grpc://HOST:PORT.")
+tf.flags.DEFINE_string("master", "", "As in old programs; the TPU is that of this machine.")
 FLAGS = tf.flags.FLAGS
 
 

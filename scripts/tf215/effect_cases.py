@@ -391,18 +391,12 @@ CASES = {
     for name, value in list(globals().items())
     if getattr(value, "__code__", None) and value.__code__.co_varnames[:1] == ("m",)
 }
-# Cases that several replicas reject: TensorFlow assigns to no variable of theirs in a condition, a loop or a function, and what a
-# hook or a summary takes of an assignment itself is made in another way for each of them.
-ONE_REPLICA = (
-    "condition_unused",
-    "condition_in_train_op",
-    "unused_in_condition",
-    "unused_in_loop",
-    "function_unused",
-    "function_in_train_op",
-    "summary_with_effect",
-    "hook_runs_operation",
-)
+# Cases with operations that XLA does not compile, which several replicas reject.
+REJECTED = ("python_function_in_train_op", "static_table", "mutable_table", "mutable_table_unused")
+# Cases whose values depend on the rows of a replica: all replicas take those of the first.
+OF_FIRST_REPLICA = ("batch_norm_in_train_op", "keras_batch_norm_in_train_op", "metric_in_train_op")
+# Cases that are not compared on several replicas, where assertions are compiled away.
+ONE_REPLICA = (*REJECTED, *OF_FIRST_REPLICA, "assertion_before_loss")
 
 
 def model_fn(tpu, name, checkpoint, calls):

@@ -117,7 +117,6 @@ def effects(folder):
                 continue
             elif SIDE == "ours":
                 seen = run_case(place, name, checkpoint, calls, num_replicas=replicas)
-                seen["calls"] //= replicas
             found |= named(f"{name} on {replicas}", seen)
     return found
 

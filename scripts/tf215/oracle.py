@@ -60,7 +60,7 @@ KNOWN = (
     ),
     Known(
         "effects",
-        "*batch_norm_in_train_op on 2/*moving_variance",
+        "*batch_norm_in_train_op on 2/*moving_*",
         "Batch norm takes the statistics of each replica's rows, as on the cores of a TPU",
     ),
     Known("effects", "*/MutableHashTable-*", "Tables are in no checkpoint"),

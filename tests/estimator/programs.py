@@ -141,7 +141,7 @@ def read_events(folder: Path) -> list[tuple[int, dict[str, float]]]:
 
 
 def losses(folder: Path) -> list[float]:
-    return [values["loss"] for _, values in read_events(folder)]
+    return [values["loss"] for _, values in read_events(folder) if "loss" in values]
 
 
 def variables(estimator: TPUEstimator) -> dict[str, Any]:

@@ -15,6 +15,8 @@ ROOMS = (
     "feeding",
     "tracing",
     "steps",
+    "spmd",
+    "system",
     "hooks",
     "loops",
     "export",

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tpudata.estimator
-from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn, v1
+from tests.estimator.programs import X, Y, finite_input_fn, linear, make_estimator, make_model_fn, train_input_fn, v1
 from tests.helpers.forked import run
 from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator import (
@@ -421,8 +421,52 @@ def test_a_model_that_changes_its_variables(tmp_path: Path) -> None:
         v1.get_variable(next(names), [3])
         return make_model_fn()(features, labels, mode, {})
 
-    with pytest.raises(ModelFnError, match=r"same variables.*got 'b'"):
-        make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": 2}).train(train_input_fn, steps=1)
+    estimator = make_estimator(tmp_path, model_fn)
+    estimator.train(train_input_fn, hooks=[v1.train.SessionRunHook()], steps=1)
+    with pytest.raises(ModelFnError, match=r"same variables.*got \[.*'b'.*expected \[.*'a'"):
+        estimator.train(train_input_fn, hooks=[v1.train.SessionRunHook()], steps=1)
+
+
+def by_table(x: Any) -> Any:
+    start = tf.lookup.KeyValueTensorInitializer(tf.constant([1, 2], tf.int64), tf.constant([0.5, 2.0]))
+    return tf.reduce_sum(tf.lookup.StaticHashTable(start, 0.0).lookup(tf.cast(x[:, 0], tf.int64)))
+
+
+def printed(x: Any) -> Any:
+    with tf.control_dependencies([tf.print("rows", x)]):
+        return tf.reduce_sum(x)
+
+
+@pytest.mark.parametrize(
+    ("what", "compute", "message"),
+    [
+        ("train", by_table, r"'hash_table' does not run on several devices.*got HashTableV2.*Compute it in input_fn"),
+        ("train", printed, r"'StringFormat' does not run on several devices.*or from fetched values on the host"),
+        ("train", lambda x: tf.py_function(tf.reduce_sum, [x], tf.float32), r"got EagerPyFunc"),
+        ("evaluate", lambda x: tf.strings.to_number(tf.strings.as_string(x[0, 0])), r"'AsString' does not run"),
+        ("predict", lambda x: tf.reduce_sum(tf.boolean_mask(x, x > 0)), r"'boolean_mask/Where' depends on values"),
+    ],
+)
+def test_several_devices_name_the_operation_that_they_cannot_run(
+    what: str, compute: Any, message: str, tmp_path: Path
+) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        more = tf.reshape(compute(features["x"]), [])
+        if mode == ModeKeys.PREDICT:
+            return TPUEstimatorSpec(mode, predictions=features["x"] + more)
+        loss = tf.reduce_mean((linear(features["x"]) - labels) ** 2) + more
+        optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": 2})
+    calls: dict[str, Callable[[], Any]] = {
+        "train": lambda: estimator.train(train_input_fn, steps=1),
+        "evaluate": lambda: estimator.evaluate(train_input_fn, steps=1),
+        "predict": lambda: next(estimator.predict(finite_input_fn(16))),
+    }
+    with pytest.raises(ModelFnError, match=message):
+        calls[what]()
 
 
 def test_only_training_trains(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ _MODULES = {
         "tests.estimator",
         "tests.helpers.datasets",
         "tests.helpers.digits",
+        "tests.helpers.replicas",
         "tests.helpers.sequences",
         "tests.helpers.markdown",
         "tests.helpers.forked",

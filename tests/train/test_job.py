@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from tests.helpers.datasets import write_undecodable
 from tests.helpers.digits import write_digits
 from tests.train.jobs import newest_step, read_json, train_job
 from tpudata.cli import main
-from tpudata.estimator.devices.topology import Topology
+from tpudata.estimator.devices.topology import local_topology
 from tpudata.format import Split, open_dataset, write_metadata
 from tpudata.train.model import label_of, model_params
 from tpudata.train.options.flags import parse_options
@@ -127,8 +126,8 @@ def test_a_batch_that_the_cores_cannot_split_is_told_in_a_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    cores = types.SimpleNamespace(num_replicas_in_sync=8)
-    monkeypatch.setattr("tpudata.estimator.tpu_estimator.tpu_topology", lambda _: Topology(cores, is_tpu=True))
+    topology = dataclasses.replace(local_topology(8), is_tpu=True)
+    monkeypatch.setattr("tpudata.estimator.tpu_estimator.tpu_topology", lambda _: topology)
     code = train_job(digits_dataset, tmp_path / "model", "--use-tpu", *flags)
     error = capsys.readouterr().err.splitlines()[-1]
     assert code == 2
@@ -178,7 +177,11 @@ def test_an_offset_that_the_labels_do_not_have_is_rejected(
         (["--mode=train", "--train-split=test"], 1, "Pass --train-split train or validation, or convert again"),
         (["--mode=eval"], 2, "has no checkpoint. Train first"),
         (["--mode=predict"], 2, "has no checkpoint. Train first"),
-        (["--use-tpu", "--master=grpc://127.0.0.1:9"], 1, "nothing answers at 'grpc://127.0.0.1:9'"),
+        (
+            ["--use-tpu", "--master=grpc://127.0.0.1:9"],
+            1,
+            "RunConfig(master=...): programs run on the machine of their TPU (got 'grpc://127.0.0.1:9'",
+        ),
         (["--master=grpc://127.0.0.1:9"], 2, "--master requires --use-tpu"),
         (["--learning-rate=-1"], 2, "--learning-rate must be a number above 0, got -1.0"),
         (["--model=./own.py"], 2, "or package.module:function). Pass yours as own:model_fn."),

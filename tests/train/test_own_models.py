@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.libtpu import needs_libtpu
 from tests.train.jobs import newest_step, read_json, train_job
 
 # A linear model, as a user would write it in a file; it saves the params that it was given.
@@ -215,6 +218,45 @@ def test_a_rehearsal_finds_nothing_and_writes_nothing(
     names = {"train_and_eval": "train, eval", "predict": "infer"}.get(mode, mode)
     assert f"Rehearsal of {names}: nothing that a TPU would reject." in caplog.text
     assert not (own_models / "m").exists()
+
+
+@needs_libtpu
+def test_a_rehearsal_for_a_tpu_prints_what_its_compiler_says(
+    digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_models / "plain_model.py").write_text(PLAIN_MODEL)
+    stage = {"records_per_second": 500.0, "cpu_seconds_per_record": 0.001}
+    (own_models / "bench.json").write_text(json.dumps({"stages": [stage], "cores": 2}))
+    flags = ["--rehearse", "--tpu=v4-8", "--mode=train", "--feeding=bench.json", "--json"]
+    assert train_job(digits_dataset, own_models / "m", *flags, model="plain_model:model_fn") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["findings"] == []
+    tpu = printed["tpu"]
+    assert (tpu["name"], tpu["chips"], tpu["hosts"], tpu["replicas"], tpu["effort"]) == ("v4-8", 4, 1, 4, "quick")
+    assert tpu["source"].startswith("https://docs.cloud.google.com/tpu/docs/v4")
+    (step,) = printed["steps"]
+    assert (step["mode"], step["batch_size"], step["loop_steps"]) == ("train", 32, 10)
+    assert step["least_seconds"] == max(step["flops"] / 275e12, step["bytes_accessed"] / 1200e9)
+    needed = 32 / step["least_seconds"]
+    assert step["records_per_second_per_host"] == pytest.approx(needed)
+    assert step["feeding"]["is_input_bound"] is True
+    assert step["feeding"]["host_cores"] == math.ceil(needed * 0.001)
+    assert not (own_models / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--tpu=v5e-7"], "--tpu: there is no TPU 'v5e-7'"),
+        (["--tpu=v5e-8", "--feeding=bench.jsn"], "bench.jsn"),
+    ],
+)
+def test_a_rehearsal_rejects_other_tpus_and_rates(
+    flags: list[str], message: str, digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_models / "plain_model.py").write_text(PLAIN_MODEL)
+    assert train_job(digits_dataset, own_models / "m", "--rehearse", *flags, model="plain_model:model_fn") != 0
+    assert message in capsys.readouterr().err
 
 
 def test_a_rehearsal_lists_what_a_tpu_would_reject(

@@ -1,4 +1,4 @@
-"""The bundled trainer: TPUEstimator and its relatives, on `tf.distribute` and `tf.function`."""
+"""The bundled trainer: TPUEstimator and its relatives, on TensorFlow, and on jax for several devices."""
 
 from tpudata._tensorflow import require_tensorflow
 
@@ -19,7 +19,6 @@ from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec  # noqa: 
 from tpudata.estimator.config.run_config import RunConfig  # noqa: E402
 from tpudata.estimator.config.slurm import cluster_from_slurm  # noqa: E402
 from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig  # noqa: E402
-from tpudata.estimator.devices.tpu_system import tpu_system  # noqa: E402
 from tpudata.estimator.estimator import Estimator, load_global_step  # noqa: E402
 from tpudata.estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter  # noqa: E402
 from tpudata.estimator.hooks.names import (  # noqa: E402
@@ -42,6 +41,9 @@ from tpudata.estimator.hooks.names import (  # noqa: E402
 )
 from tpudata.estimator.hooks.profiler import ProfilerHook  # noqa: E402
 from tpudata.estimator.state.warm_start import WarmStartSettings  # noqa: E402
+from tpudata.estimator.system.tpu_system import TPUSystem, tpu_system  # noqa: E402
+from tpudata.estimator.tpu_check.costs.step_cost import StepCost  # noqa: E402
+from tpudata.estimator.tpu_check.result import Findings  # noqa: E402
 from tpudata.estimator.tpu_compatibility import check_tpu_compatibility  # noqa: E402
 from tpudata.estimator.tpu_estimator import TPUEstimator  # noqa: E402
 from tpudata.estimator.tracing.optimizer import CrossShardOptimizer  # noqa: E402
@@ -65,6 +67,7 @@ __all__ = [
     "FinalExporter",
     "FinalOpsHook",
     "Finding",
+    "Findings",
     "GlobalStepWaiterHook",
     "InputPipelineConfig",
     "LatestExporter",
@@ -82,6 +85,7 @@ __all__ = [
     "SessionRunContext",
     "SessionRunHook",
     "SessionRunValues",
+    "StepCost",
     "StepCounterHook",
     "StopAtStepHook",
     "SummarySaverHook",
@@ -89,6 +93,7 @@ __all__ = [
     "TPUConnectionError",
     "TPUEstimator",
     "TPUEstimatorSpec",
+    "TPUSystem",
     "TrainSpec",
     "WarmStartSettings",
     "check_tpu_compatibility",

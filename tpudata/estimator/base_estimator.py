@@ -161,7 +161,8 @@ class BaseEstimator(ModelDir):
 
     def _modes_on_tpu(self, input_fns: Mapping[str, Any]) -> dict[str, Any]:
         """Return the modes that run on the TPU."""
-        evaluates = self._runtimes.evaluating is self._runtimes.training
+        # Without a look at the devices, which a rehearsal does not need.
+        evaluates = not self._runtimes.evaluates_elsewhere
         return {mode: input_fn for mode, input_fn in input_fns.items() if mode != ModeKeys.EVAL or evaluates}
 
     def _rehearse_call(self, input_fns: Mapping[str, Any], *, has_limit: bool = True) -> dict[str, Any]:
@@ -206,7 +207,7 @@ class BaseEstimator(ModelDir):
             return self._rehearse_call({ModeKeys.EVAL: input_fn})
         eager = tf.__internal__.eager_context.eager_mode()  # Hooks call from within a graph.
         with eager, self._runtimes.idle(self._runtimes.evaluating) as runtime:
-            return evaluate(runtime, input_fn, steps, hooks, checkpoint_path, self.eval_dir(name))
+            return evaluate(runtime, input_fn, steps, hooks, checkpoint_path, self._events_dir(name))
 
     def _evaluate_saved(
         self, input_fn: Any, steps: int | None, hooks: Any, path: str, name: str | None
@@ -214,7 +215,12 @@ class BaseEstimator(ModelDir):
         """Evaluate the checkpoint just saved, using the training's variables, into which training loads it again afterwards."""
         runtime = self._runtimes.evaluating
         with contextlib.nullcontext(runtime) if runtime.trains else self._runtimes.idle(runtime) as taken:
-            return evaluate(taken, input_fn, steps, hooks, path, self.eval_dir(name))
+            return evaluate(taken, input_fn, steps, hooks, path, self._events_dir(name))
+
+    def _events_dir(self, name: str | None) -> str | None:
+        """Return the folder of an evaluation's summaries; None in the hosts of a TPU that evaluate the same as the first one."""
+        topology = self._runtimes.training.topology
+        return None if topology.is_tpu and not topology.peers.is_chief else self.eval_dir(name)
 
     def predict(
         self,

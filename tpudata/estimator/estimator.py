@@ -1,6 +1,5 @@
 """Estimator of TensorFlow 1, for programs that are not written for TPUs."""
 
-import functools
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -13,8 +12,8 @@ from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.config.arguments import check_plain_config, copied_params, found_model_dir, require_v2_behaviour
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.session_config import apply_session_config
-from tpudata.estimator.devices.cluster import cluster_topology, is_in_cluster
-from tpudata.estimator.devices.topology import local_topology
+from tpudata.estimator.devices.process_group import is_in_cluster
+from tpudata.estimator.devices.topology import cluster_topology, local_topology
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
 from tpudata.estimator.loops.runtime import Runtime, Runtimes
@@ -69,11 +68,8 @@ class Estimator(BaseEstimator):
             dict.fromkeys(MODES),
             is_plain=True,
         )
-        runtime = Runtime(user_model, lambda: topology, warm_start, topology.peers)
-        on_host = functools.partial(local_topology, None)
-        super().__init__(
-            Runtimes(runtime, predicting=None if topology.peers.count == 1 else runtime.elsewhere(on_host))
-        )
+        runtime = Runtime(user_model, lambda: topology, warm_start)
+        super().__init__(Runtimes(runtime))
 
 
 def load_global_step(checkpoint_dir: str) -> int:

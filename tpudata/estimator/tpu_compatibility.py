@@ -5,31 +5,55 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.findings import Finding
+from tpudata.errors import UsageError
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.tpu_check.rehearsal import rehearse
+from tpudata.estimator.tpu_check.result import Findings
+from tpudata.estimator.tpu_check.topologies import find_slice
+from tpudata.estimator.tpu_check.tpu_compiler import EFFORTS
 
 
-def check_tpu_compatibility(estimator: BaseEstimator, input_fns: Mapping[str, Callable[..., Any]]) -> list[Finding]:
+def check_tpu_compatibility(
+    estimator: BaseEstimator,
+    input_fns: Mapping[str, Callable[..., Any]],
+    *,
+    tpu: str | None = None,
+    tpu_effort: str = "quick",
+) -> Findings:
     """List what a TPU would reject or run slowly, without using one.
 
     For each mode, the step of one of TPUConfig's num_shards cores (8 if it is None) is traced as on a TPU, every operation is
     checked, and the step is compiled by XLA on this machine. No step runs, no data is read and nothing is written; a dataset is
     made, but not iterated.
 
+    With `tpu`, the step is traced for all devices of that slice, and libtpu, the TPU's own compiler, compiles a loop of steps
+    for them in a child process, on any Linux machine with the [tpu] extra. The result then has `costs`: for each mode a StepCost
+    with the memory, the operations and the least time of a step, and the records a second that feeding must deliver. Without the
+    extra, a finding that is not rejected says so.
+
     Args:
         estimator: a TPUEstimator, or an Estimator.
         input_fns: from a value of ModeKeys to the input_fn of that mode.
+        tpu: name of a slice, such as "v5e-8", "v4-8", "v5p-16" or "v6e-4"; None for no particular one.
+        tpu_effort: "quick", or "full" for the program that a TPU would run, which may take many minutes to compile.
 
     Returns:
-        The findings, each with its place, reason and fix; empty if a TPU would accept everything. With eval_on_tpu=False,
-        evaluation is not checked.
+        The findings, a list: each with its place, reason and fix; empty if a TPU would accept everything. With
+        eval_on_tpu=False, evaluation is not checked.
 
     Raises:
         TypeError: estimator has the wrong type.
         ValueError: a mode is unknown.
+        UsageError: there is no such slice or effort, or the slice has not TPUConfig's num_shards devices.
     """
     if not isinstance(estimator, BaseEstimator):
         raise TypeError(f"check_tpu_compatibility: estimator must be a TPUEstimator, got {type(estimator).__name__}.")
+    tpu_slice = None if tpu is None else find_slice(tpu, "check_tpu_compatibility(tpu=...)")
+    if tpu_effort not in EFFORTS:
+        raise UsageError(
+            f"check_tpu_compatibility: tpu_effort must be one of {', '.join(EFFORTS)}, got {tpu_effort!r}."
+        )
     with tf.__internal__.eager_context.eager_mode():
-        return list(rehearse(estimator._runtimes.training, estimator._modes_on_tpu(input_fns)).findings)
+        return Findings(
+            rehearse(estimator._runtimes.training, estimator._modes_on_tpu(input_fns), tpu_slice, tpu_effort)
+        )

@@ -1,6 +1,5 @@
 """TPUEstimator: trains, evaluates and predicts on any device."""
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,10 +17,8 @@ from tpudata.estimator.config.arguments import (
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.config.tpu_config import TPUConfig
-from tpudata.estimator.devices.cluster import cluster_topology, is_in_cluster
-from tpudata.estimator.devices.peers import Peers
-from tpudata.estimator.devices.topology import local_topology
-from tpudata.estimator.devices.tpu_system import tpu_topology
+from tpudata.estimator.devices.process_group import is_in_cluster
+from tpudata.estimator.devices.topology import cluster_topology, local_topology, tpu_topology
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
 from tpudata.estimator.loops.runtime import Runtime, Runtimes
@@ -46,9 +43,9 @@ class TPUEstimator(BaseEstimator):
     input mode says, with that mode's part of the batch size in `params["batch_size"]`; model_fn is called with one replica's
     rows, and their number there. Both get a `params["context"]` with `num_replicas` and `num_hosts`, and for input_fn
     `current_host` and `current_input_fn_deployment()`. Shapes must be static. With the optimizer in a CrossShardOptimizer, and a
-    loss that is a mean over rows, N replicas train as one does. A value that model_fn assigns to a variable is averaged over the
-    replicas (integers take the first replica's), unless the variable has another aggregation. Batch normalization sees only its
-    replica's rows; each replica keeps its own moving averages, and their mean is stored.
+    loss that is a mean over rows, N replicas train as one does. A variable to which replicas assign different values has the first
+    replica's, also if it has another aggregation. Batch normalization sees only its replica's rows, and its moving averages are
+    those of the first replica.
 
     In a TF_CONFIG cluster, the chief and the workers train one model: each makes the estimator, which waits for the others, and
     calls `train`; its input_fn is called for its share of the rows. Only the chief writes to model_dir. Evaluation, prediction and
@@ -139,7 +136,7 @@ class TPUEstimator(BaseEstimator):
         own_params = checked_params(params)
         folder = found_model_dir(model_dir, config)
         apply_session_config(config.session_config)
-        # Logical devices must be made before TensorFlow starts; a TPU is connected at the first call that needs it.
+        # CPU devices must be made before jax starts; a TPU is connected at the first call that needs it.
         if use_tpu:
             local = None
         elif is_in_cluster(config) and not rehearse:
@@ -154,16 +151,10 @@ class TPUEstimator(BaseEstimator):
             sizes,
             checked_batch_axis(batch_axis, config.tpu_config),
         )
-        peers = Peers() if local is None else local.peers
-        runtime = Runtime(user_model, lambda: local or tpu_topology(config), warm_start, peers)
-        on_host = functools.partial(local_topology, None)
-        runtimes = Runtimes(
-            runtime,
-            predicting=None if peers.count == 1 else runtime.elsewhere(on_host),
-            evaluating=None if eval_on_tpu else runtime.elsewhere(on_host),
-        )
+        runtime = Runtime(user_model, lambda: local or tpu_topology(config), warm_start)
+        runtimes = Runtimes(runtime, None if eval_on_tpu else runtime.elsewhere(lambda: local_topology(None)))
         super().__init__(runtimes, rehearses=rehearse)
 
-    def rehearse(self, input_fns: Mapping[str, Callable[..., Any]]) -> tuple[Finding, ...]:
+    def rehearse(self, input_fns: Mapping[str, Callable[..., Any]], tpu: str | None = None) -> tuple[Finding, ...]:
         """Return the findings of `check_tpu_compatibility`."""
-        return tuple(check_tpu_compatibility(self, input_fns))
+        return tuple(check_tpu_compatibility(self, input_fns, tpu=tpu))

@@ -127,7 +127,8 @@ def train_and_evaluate(
     (`throttle_secs`); the last one is always evaluated. The RunConfig sets the interval of checkpoints.
 
     In a TF_CONFIG cluster, the chief and the workers train, and the evaluator evaluates each new checkpoint that it finds, until
-    one has reached max_steps. A cluster without an evaluator does not evaluate, as in the original.
+    one has reached max_steps. A cluster without an evaluator does not evaluate, as in the original. The hosts of a TPU all evaluate
+    the same on their own chips, and the first one writes summaries and exports.
 
     Args:
         estimator: the estimator to train.
@@ -155,8 +156,9 @@ def train_and_evaluate(
         return estimator._rehearse_call(modes, has_limit=train_spec.max_steps is not None), []
     max_steps = train_spec.max_steps
     config = estimator.config
-    has_evaluator = "evaluator" in config.cluster_spec.jobs and not estimator._runtimes.training.topology.is_tpu
-    if estimator._runtimes.training.peers.count > 1 or (has_evaluator and config.task_type != "evaluator"):
+    topology = estimator._runtimes.training.topology
+    has_evaluator = "evaluator" in config.cluster_spec.jobs and config.task_type != "evaluator"
+    if not topology.is_tpu and (topology.peers.count > 1 or has_evaluator):
         estimator.train(train_spec.input_fn, train_spec.hooks, None, max_steps, train_spec.saving_listeners)
         return None, None
     evaluator = _Evaluator(estimator, eval_spec, max_steps)
@@ -229,6 +231,9 @@ class _Evaluator:
         self._evaluated = path
         self.metrics = metrics
         self._is_final = self._max_steps is not None and bool(metrics["global_step"] >= self._max_steps)
+        if not self._estimator._runtimes.training.peers.is_chief:
+            self.exports = []
+            return
         folder = tf.io.gfile.join(self._estimator.model_dir, "export")
         self.exports = [
             exporter.export(

@@ -14,6 +14,7 @@ from tpudata.input.image.augment import RandAugment  # noqa: E402
 from tpudata.input.image.crop import CentreCrop, TrainCrop  # noqa: E402
 from tpudata.input.image.mix import CutMix, MixUp  # noqa: E402
 from tpudata.input.image.normalize import Normalize  # noqa: E402
+from tpudata.input.jax_batches import as_jax  # noqa: E402
 from tpudata.input.keras_batches import as_keras  # noqa: E402
 from tpudata.input.make import make_input_fn  # noqa: E402
 from tpudata.input.mixture import Mixture  # noqa: E402
@@ -36,6 +37,7 @@ __all__ = [
     "TextLineFiles",
     "Tokens",
     "TrainCrop",
+    "as_jax",
     "as_keras",
     "as_numpy",
     "make_input_fn",

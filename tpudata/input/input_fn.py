@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -37,6 +38,7 @@ class InputFn:
         is_endless: whether the datasets have no end.
         mixes_rows: whether rows of a batch depend on each other.
         names: the project after which token tensors are named; None for our names.
+        row_axes: axis of the rows of tensors whose first axis is another, by their path, such as "features['image']".
     """
 
     def __init__(
@@ -47,8 +49,10 @@ class InputFn:
         is_endless: bool,
         mixes_rows: bool = False,
         names: TokenNames | None = None,
+        row_axes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._pipeline = pipeline
+        self._row_axes = dict(row_axes)
         self._training = training
         self._is_endless = is_endless
         self._mixes_rows = mixes_rows
@@ -68,6 +72,16 @@ class InputFn:
     def mixes_rows(self) -> bool:
         """Whether rows of a batch depend on each other, as with mixup."""
         return self._mixes_rows
+
+    def row_axis(self, path: str, spec: tf.TensorSpec) -> int:
+        """Return the axis of the rows of a tensor of a batch.
+
+        Args:
+            path: path of the tensor, such as "features['image']".
+            spec: its spec; a `batch_transform` may have put another tensor there.
+        """
+        axis = self._row_axes.get(path, 0)
+        return axis if axis < (spec.shape.rank or 0) else 0
 
     def __call__(
         self,

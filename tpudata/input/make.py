@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from tpudata._gcs_blocks import warn_of_large_blocks
 from tpudata.errors import UsageError
+from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset.first_record import check_first_record
 from tpudata.input.dataset.open_data import Data, check_plain, check_scheme, fields_of, open_data
 from tpudata.input.dataset.plain_dataset import PlainDataset
@@ -192,7 +193,16 @@ def make_input_fn(
         is_endless=training and num_epochs is None,
         mixes_rows=images.mix is not None or batch_transform is not None,
         names=tokens.names,
+        row_axes=_row_axes(images, fields, options.bare),
     )
+
+
+def _row_axes(images: Images, fields: Fields, bare: bool) -> dict[str, int]:
+    """Return the axis of the rows of each transposed tensor."""
+    if images.permutation is None:
+        return {}
+    names = [field.name for field in (*fields.images[:1], *fields.label_maps)]
+    return {"features" if bare else f"features[{name!r}]": images.permutation.index(0) for name in names}
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:

@@ -54,9 +54,9 @@ def as_numpy(
         return _arrays(input_fn)
     if not callable(input_fn):
         raise UsageError(f"as_numpy: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
-    count = _integer("process_count", process_count, 1)
-    index = _integer("process_index", process_index, 0)
-    size = _integer("batch_size", batch_size, 1)
+    count = checked_integer("process_count", process_count, 1)
+    index = checked_integer("process_index", process_index, 0)
+    size = checked_integer("batch_size", batch_size, 1)
     if index >= count:
         raise UsageError(
             f"process_index: out of range (got {index}, expected 0 to {count - 1}, as process_count is {count})."
@@ -68,20 +68,20 @@ def as_numpy(
         )
     context = tf.distribute.InputContext(count, index, count)
     # The first call fills the cache, so it reads records too.
-    with _own_errors():
+    with translate_errors():
         dataset = input_fn({"batch_size": size // count}, input_context=context, start_step=start_step)
     return _arrays(dataset)
 
 
 def _arrays(dataset: tf.data.Dataset) -> Iterator[Any]:
-    with _own_errors():
+    with translate_errors():
         # A tensor's numpy() is a copy; arrays of as_numpy_iterator are read-only, and PyTorch warns about them.
         for batch in dataset:
             yield tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
 
 
 @contextlib.contextmanager
-def _own_errors() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Raise TensorFlow's errors of the reader as TpudataErrors."""
     try:
         yield
@@ -94,7 +94,8 @@ def _own_errors() -> Iterator[None]:
         raise known from None
 
 
-def _integer(name: str, value: Any, least: int) -> int:
+def checked_integer(name: str, value: Any, least: int) -> int:
+    """Return an argument as an integer; raise a UsageError if it is none, or too small."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
         raise UsageError(f"{name}={value!r}: expected an integer of {least} or more.")
     return operator.index(value)

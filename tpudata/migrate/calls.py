@@ -39,8 +39,8 @@ class CallRewriter(Rewriter):
         elif name in _TPU_STARTS and not self.plan.uses_estimator:
             self.note(
                 node,
-                "sessions on a TPU were not tried on the TensorFlow of today. Move the model into a model_fn, and train it by"
-                " tpudata.estimator.TPUEstimator.",
+                "sessions on a TPU ended with TensorFlow's TPU runtime. Run functions by tpudata.tpu_system(), or move the model"
+                " into a model_fn, and train it by tpudata.estimator.TPUEstimator.",
             )
         elif name in UNSURE_VALUES and self.plan.version is Version.MAYBE_V1 and self.is_direct(node.func):
             self.note(node, UNSURE_VALUES[name])

@@ -14,6 +14,7 @@ once, both with exit code 75; the same command continues the training.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,9 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
         TpudataError: the usage is wrong, or the run failed.
     """
     options = parse_options(argv, prog)
+    if options.tpu is not None:
+        # A rehearsal uses no chip; jax would start those of this machine.
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
     # For the user's model_fn: the `tpudata` script starts without the working directory on the path.
     sys.path.insert(0, str(Path.cwd()))
     try:

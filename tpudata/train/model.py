@@ -135,6 +135,9 @@ def make_estimator(
         tf_random_seed=options.seed,
         save_checkpoints_steps=options.save_checkpoints_steps,
         profile_steps=options.profile_steps,
+        coordinator_address=options.coordinator_address,
+        num_processes=options.num_processes,
+        process_id=options.process_id,
         tf_config=None if options.cluster is None else cluster_from_slurm(evaluator=options.cluster != "slurm"),
     )
     _check_task(options, config)
@@ -168,6 +171,8 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
     else:
         return
     origin = "TF_CONFIG" if options.cluster is None else f"--cluster {options.cluster}"
+    if options.process_id is not None:
+        origin = "--process-id"
     where = f"{origin}: this process is {config.task_type} {config.task_id} of a cluster"
     if options.mode not in allowed:
         raise UsageError(

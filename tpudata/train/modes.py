@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -10,11 +11,15 @@ from typing import Any
 
 from tpudata.estimator import ModeKeys, check_tpu_compatibility
 from tpudata.estimator.export.serving_input import NamedReceiver
+from tpudata.estimator.tpu_check.costs.feeding import read_feeding_rate
+from tpudata.estimator.tpu_check.costs.table import cost_table
 from tpudata.estimator.tpu_check.result import require_none_rejected
+from tpudata.estimator.tpu_check.topologies import find_slice
 from tpudata.storage import storage_for
 from tpudata.train.evaluation import Evaluation, check_metric
 from tpudata.train.input import CheckedInput, serving_features, without_weights
 from tpudata.train.job import Job, global_step
+from tpudata.train.options.train_options import EFFORTS
 from tpudata.train.outputs.closing_table import Row, closing_row
 from tpudata.train.outputs.predictions import write_predictions
 from tpudata.train.outputs.prompt import prompt_input_fn, write_continuations
@@ -126,12 +131,16 @@ MODE_FUNCTIONS: Mapping[str, Callable[[Job, str | None], Outcome]] = MappingProx
 
 
 def rehearse(job: Job) -> None:
-    """List what a TPU would reject in the steps of the mode.
+    """List what a TPU would reject in the steps of the mode, and print what its compiler says of them.
 
     Raises:
         RehearsalError: a TPU would reject something.
+        UsageError: there is no such TPU, or the rate of feeding is no rate.
     """
     options = job.options
+    if options.tpu is not None:
+        find_slice(options.tpu, "--tpu")
+    feeding = None if options.feeding is None else read_feeding_rate(options.feeding, "--feeding")
     modes: dict[str, Callable[..., Any]] = {}
     if options.trains:
         modes[ModeKeys.TRAIN] = job.training_input
@@ -139,7 +148,12 @@ def rehearse(job: Job) -> None:
         modes[ModeKeys.EVAL] = job.evaluation_input
     if options.mode == "predict":
         modes[ModeKeys.PREDICT] = _inference_input_fn(job)
-    require_none_rejected(check_tpu_compatibility(job.estimator, modes), list(modes))
+    found = check_tpu_compatibility(job.estimator, modes, tpu=options.tpu, tpu_effort=options.tpu_effort or EFFORTS[0])
+    if options.json:
+        print(json.dumps(found.to_json(feeding), indent=1))
+    elif found.costs:
+        print(cost_table(found.costs, feeding))
+    require_none_rejected(found, list(modes))
 
 
 def check_model(job: Job) -> None:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import importlib.metadata
 import re
-import socket
 import subprocess
 import types
 from pathlib import Path
 
+import jax
 import pytest
 import tensorflow as tf
 
@@ -13,12 +14,12 @@ from tests.helpers import forked
 from tests.helpers.processes import ends_while_it_loads
 from tpudata.cli import main
 from tpudata.cli.doctor import command
+from tpudata.cli.doctor.flags import parse_flags, rehearsal_flags
 
 
 @pytest.fixture(autouse=True)
 def _no_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No TPU and no credentials but those that a test names."""
-    monkeypatch.delenv("TPU_NAME", raising=False)
+    """Allow only credentials that a test names."""
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("CLOUDSDK_AUTH_DISABLE_CREDENTIALS", "true")
 
@@ -57,7 +58,9 @@ def test_all_that_is_here(forked_probes: None, digits_dataset: Path, capsys: pyt
     found = re.fullmatch(r"1 CPU: ([\d,]+) GFLOP/s \(float32\).*", text)
     assert found is not None
     assert int(found[1].replace(",", "")) >= 1
-    assert rows["TPU"] == ["none", "none on this machine, and none is named by --tpu-name or TPU_NAME"]
+    assert f"jax {jax.__version__}, jaxlib" in rows["versions"][1]
+    assert rows["TPU"][0] == "none"
+    assert rows["TPU"][1].startswith("Replicas run on CPU devices. ")
     assert rows["credentials"][0] == "ok"
     assert rows["dataset"] == ["ok", "train 200 records, validation 90 records"]
     assert rows["files"] == ["ok", "4 shards and their indexes, with the sizes that the manifest says"]
@@ -68,18 +71,36 @@ def test_all_that_is_here(forked_probes: None, digits_dataset: Path, capsys: pyt
     assert rows["rehearsal"] == ["ok", "mnist_cnn: nothing that a TPU would reject"]
 
 
-def test_what_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"grpc://127.0.0.1:{silent.getsockname()[1]}"
-        flags = [f"--tpu-name={address}", f"--data={tmp_path / 'none'}", "--model=mnist_cnn", "--time-limit=1"]
-        assert main(["doctor", *flags]) == 1
+def test_gives_up_what_does_not_answer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    flags = ["--use-tpu", f"--data={tmp_path / 'none'}", "--model=mnist_cnn", "--time-limit=1"]
+    assert main(["doctor", *flags]) == 1
     rows = _rows(capsys.readouterr().out)
-    assert rows["TPU"] == ["problem", "no answer within 1 second; raise --time-limit to wait longer"] or (
-        rows["TPU"][0] == "problem" and "no answer within 1 seconds" in rows["TPU"][1]
+    assert rows["TPU"][0] == "problem"
+    assert rows["TPU"][1].startswith(
+        "no answer within 1 second; raise --time-limit to wait longer. The hosts of one TPU"
     )
     assert rows["dataset"][0] == "problem"
-    # What a dataset that is not there would be rehearsed with is not tried.
+    # A dataset that is missing is not rehearsed.
     assert "rehearsal" not in rows
+
+
+@pytest.mark.parametrize(("libtpu", "state"), [("0.0.32", "problem"), ("0.0.31.1", "ok")])
+def test_names_a_tensorflow_that_aborts_with_libtpu(
+    libtpu: str, state: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed = {"tensorflow_tpu": "2.20.0", "libtpu": libtpu}
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(command, "_answer", lambda *_: ("none", "not asked"))
+    assert main(["doctor"]) == (state == "problem")
+    found = _rows(capsys.readouterr().out)["versions"]
+    assert found[0] == state
+    assert ("pip uninstall tensorflow_tpu tensorflow; pip install" in found[1]) == (state == "problem")
 
 
 @pytest.mark.parametrize(
@@ -94,13 +115,19 @@ def test_what_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], tm
         (["--data=nowhere", "--image-size=1y2"], "--image-size: '1y2' is not HEIGHTxWIDTH"),
         (["--model=mnist_cn", "--data=nowhere"], "Did you mean 'mnist_cnn'"),
         (["--param=a=1"], "--param is for a model. Pass --model"),
+        (["--tpu=v5e-8"], "--tpu is for a model. Pass --model"),
         (["--time-limit=0"], "'0' is not a whole number"),
-        (["--tpu-nam=x"], "did you mean --tpu-name?"),
+        (["--use-tp"], "did you mean --use-tpu?"),
     ],
 )
 def test_wrong_usage(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", *flags]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_rehearsal_is_for_the_named_tpu() -> None:
+    given = parse_flags(["--data=d", "--model=mnist_cnn", "--tpu=v5e-8", "--batch-size=16", "--param=dropout=0.1"])
+    assert rehearsal_flags(given) == ["--tpu=v5e-8", "--batch-size=16", "--param=dropout=0.1"]
 
 
 def test_the_process_that_looks_ends_with_the_command(tmp_path: Path) -> None:

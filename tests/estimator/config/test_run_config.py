@@ -279,3 +279,32 @@ def test_configs_are_frozen() -> None:
 def test_session_config_is_kept() -> None:
     proto = tf.compat.v1.ConfigProto(allow_soft_placement=True)
     assert RunConfig(session_config=proto).session_config is proto
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"coordinator_address": "a:1"}, r"num_processes=...\): got None \(expected a whole number from 1\)"),
+        ({"num_processes": 2, "process_id": 0}, r"coordinator_address=...\): got None \(expected HOST:PORT"),
+        ({"coordinator_address": "a", "num_processes": 2, "process_id": 0}, r"coordinator_address=...\): got 'a'"),
+        (
+            {"coordinator_address": "a:1", "num_processes": 2, "process_id": 2},
+            r"got 2 of 2 processes \(expected 0 to 1\)",
+        ),
+        ({"coordinator_address": "a:1", "num_processes": 2, "process_id": -1}, r"process_id=...\): got -1"),
+        ({"coordinator_address": "a:1", "num_processes": True, "process_id": 0}, r"num_processes=...\): got True"),
+        (
+            {"coordinator_address": "a:1", "num_processes": 2, "process_id": 0, "tf_config": {}},
+            r"both describe the cluster\. Pass tf_config or the other three",
+        ),
+    ],
+)
+def test_rejects_processes_that_are_not_fully_described(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RunConfig(**arguments)
+
+
+def test_the_numbers_of_processes_take_precedence_over_tf_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}}))
+    config = RunConfig(coordinator_address="a:1", num_processes=3, process_id=1)
+    assert (config.num_worker_replicas, config.global_id_in_cluster) == (3, 1)

@@ -1,46 +1,62 @@
-from pathlib import Path
+"""The devices of a run in one process."""
+
+from typing import Any
 
 import pytest
-import tensorflow as tf
 
-from tests.estimator.programs import finite_input_fn, make_estimator
 from tests.helpers.forked import run
-from tpudata.errors import UsageError
-from tpudata.estimator.devices.topology import local_topology
+from tpudata.estimator.devices.peers import Peers
+from tpudata.estimator.devices.topology import Topology, local_topology
 
 MAKE = """
-import tensorflow as tf
+from tpudata.estimator.devices.topology import local_topology
+import jax
+jax.config.update("jax_num_cpu_devices", -1)  # The default, in place of the tests' number.
 {before}
-from tpudata.estimator import RunConfig, TPUConfig, TPUEstimator
-TPUEstimator(lambda features: None, config=RunConfig(TPUConfig(num_replicas=3), model_dir="unused"), use_tpu=False)
-print(len(tf.config.list_logical_devices("CPU")))
+topology = local_topology(3)
+print(topology.num_replicas, topology.is_sharded, len(set(topology.devices)), topology.devices == topology.local_devices)
+print(len(jax.devices("cpu")))
+local_topology({after})
 """
 
 
-def test_the_constructor_makes_the_devices_before_tensorflow_starts() -> None:
-    assert run("-c", MAKE.format(before="")).stdout.split() == ["3"]
-    too_few = "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0], "
-    before = too_few + "[tf.config.LogicalDeviceConfiguration()] * 2)"
-    assert run("-c", MAKE.format(before=before)).stdout.split() == ["3"]
+def of(before: str, after: int = 2) -> Any:
+    return run("-c", MAKE.format(before=before, after=after))
 
 
-def test_it_says_what_to_do_where_tensorflow_has_started() -> None:
-    error = run("-c", MAKE.format(before="tf.constant(1)")).stderr
-    assert "UsageError: TPUConfig(num_replicas=3) needs 3 logical CPU devices" in error
-    assert "Make the estimator before the first TensorFlow operation" in error
+def test_makes_as_many_cpu_devices_as_replicas() -> None:
+    assert of("").stdout.split() == ["3", "True", "3", "True", "3"]
 
 
-def test_devices_that_are_there_are_taken() -> None:
-    assert local_topology(8).num_replicas == 8
-    with pytest.raises(UsageError, match=r"\* 9\)"):
-        local_topology(9)
-    for one in (None, 1):
-        topology = local_topology(one)
-        assert (topology.num_replicas, topology.is_sharded) == (1, False)
-        assert topology.strategy is tf.distribute.get_strategy()
+def test_takes_the_devices_that_the_program_has_made() -> None:
+    assert of("jax.config.update('jax_num_cpu_devices', 5)").stdout.split()[-1] == "5"
+    assert of("jax.config.update('jax_num_cpu_devices', 5); jax.devices()").stdout.split()[-1] == "5"
 
 
-def test_one_shard_is_one_device(tmp_path: Path) -> None:
-    estimator = make_estimator(tmp_path, tpu_config={"num_replicas": 1})
-    estimator.train(finite_input_fn(37))
-    assert estimator.get_variable_value("global_step") == 5
+def test_rejects_more_replicas_than_devices_once_jax_has_started() -> None:
+    error = of("", after=4).stderr
+    assert (
+        "UsageError: TPUConfig(num_replicas=4) needs 4 CPU devices of jax, which has already started with 3." in error
+    )
+    assert "jax.config.update('jax_num_cpu_devices', 4)" in error
+
+
+@pytest.mark.parametrize("number", [None, 1])
+def test_one_replica_is_plain_tensorflow(number: int | None) -> None:
+    topology = local_topology(number)
+    assert (topology.num_replicas, topology.num_hosts, topology.local_replicas, topology.devices) == (1, 1, 1, ())
+    assert not topology.is_sharded
+
+
+class Three(Peers):
+    index, count = 1, 3
+
+
+def test_each_process_has_its_part_of_the_devices() -> None:
+    topology = Topology(6, ("a", "b", "c", "d", "e", "f"), peers=Three())
+    assert (topology.num_hosts, topology.local_replicas) == (3, 2)
+    assert (topology.first_replica, topology.local_devices) == (2, ("c", "d"))
+
+
+def test_one_core_of_a_tpu_is_fed_as_a_tpu() -> None:
+    assert Topology(1, ("core",), is_tpu=True).is_sharded

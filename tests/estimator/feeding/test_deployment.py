@@ -1,6 +1,8 @@
-"""Calls of input_fn in each input mode, with several simulated hosts on this machine."""
+"""Calls of input_fn in each input mode, on one host and on two simulated ones."""
 
-from collections.abc import Callable
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,21 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn
-from tpudata.estimator import InputPipelineConfig, ModeKeys, RunConfig, TPUConfig, TPUEstimator, TPUEstimatorSpec
+from tpudata.estimator import (
+    CrossShardOptimizer,
+    InputPipelineConfig,
+    ModeKeys,
+    RunConfig,
+    TPUConfig,
+    TPUEstimator,
+    TPUEstimatorSpec,
+)
 from tpudata.estimator import tpu_estimator as estimator_module
-from tpudata.estimator.devices import topology as topology_module
+from tpudata.estimator.devices.peers import Peers
+from tpudata.estimator.devices.topology import Topology, local_topology
+from tpudata.estimator.feeding.deployment import Deployment
+from tpudata.estimator.feeding.replica_elements import ReplicaElements
+from tpudata.estimator.feeding.user_model import UserModel
 
 Mode = InputPipelineConfig
 # Of 4 replicas on 2 hosts, and a global batch of 16 rows: calls, batch size of input_fn and of model_fn.
@@ -23,17 +37,33 @@ TRAINING = [
 
 
 @pytest.fixture
-def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let the replicas lie on several hosts, or be those of a TPU."""
+def pretend_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let 4 CPU devices be the cores of a TPU."""
+    topology = dataclasses.replace(local_topology(4), is_tpu=True)
+    monkeypatch.setattr(estimator_module, "tpu_topology", lambda _: topology)
 
-    def pretend(num_hosts: int = 1, is_tpu: bool = False) -> None:
-        def topology(num_replicas: int | None) -> topology_module.Topology:
-            return topology_module.Topology(topology_module.local_topology(num_replicas).strategy, num_hosts, is_tpu)
 
-        monkeypatch.setattr(estimator_module, "local_topology", topology)
-        monkeypatch.setattr(estimator_module, "tpu_topology", lambda _: topology(4))
+class OneOfTwo(Peers):
+    """A process of two, which talks to no other."""
 
-    return pretend
+    count = 2
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+def call_on_two_hosts(
+    input_fn: Callable[..., Any], mode: str, config: Mapping[str, Any], batch: int = 16
+) -> list[Deployment]:
+    """Call input_fn as each of two hosts with 4 replicas does; return their deployments."""
+    tpu_config = TPUConfig(**config)
+    sizes = dict.fromkeys((ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT), batch)
+    user_model = UserModel(make_model_fn(), "", RunConfig(tpu_config), {}, sizes)
+    deployments = [Deployment(mode, Topology(4, peers=OneOfTwo(host)), tpu_config, batch) for host in range(2)]
+    for host, deployment in enumerate(deployments):
+        call = functools.partial(user_model.call_input, input_fn, deployment)
+        ReplicaElements(call, deployment, None).worker_dataset(2, host)
+    return deployments
 
 
 class Calls:
@@ -57,32 +87,21 @@ class Calls:
 
 
 @pytest.mark.parametrize(("mode", "calls", "batch_size", "model_batch_size"), TRAINING)
-def test_training(mode: Mode, calls: int, batch_size: int, model_batch_size: int, pretend: Any, tmp_path: Path) -> None:
-    pretend(num_hosts=2)
-    seen: list[int] = []
-
-    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
-        assert features["x"].shape[0] == params["batch_size"]
-        assert (params["context"].num_replicas, params["context"].num_hosts) == (4, 2)
-        assert params["use_tpu"] is False
-        seen.append(params["batch_size"])
-        return make_model_fn()(features, labels, mode, params)
-
+def test_training_on_two_hosts(mode: Mode, calls: int, batch_size: int, model_batch_size: int) -> None:
     recorded = Calls(train_input_fn)
-    config = {"num_replicas": 4, "per_host_input_for_training": mode}
-    estimator = make_estimator(tmp_path, model_fn, batch_size=16, tpu_config=config)
-    if mode is Mode.PER_HOST_V2:
-        estimator.train(recorded, steps=2)
-    else:
-        estimator.check_model(recorded, "train")
-    assert [params["batch_size"] for params in recorded.params] == [batch_size] * calls
-    assert set(seen) == {model_batch_size}
+    deployments = call_on_two_hosts(recorded, ModeKeys.TRAIN, {"per_host_input_for_training": mode})
+    # Each host makes the one call whose batches all replicas get.
+    turns = [0, 0] if mode is Mode.BROADCAST else range(calls)
+    assert [params["batch_size"] for params in recorded.params] == [batch_size] * len(turns)
     consumed = 4 // calls
-    hosts = [i * consumed // 2 for i in range(calls)]
-    assert recorded.deployments == [(hosts[i], i, calls, consumed) for i in range(calls)]
+    assert recorded.deployments == [(i * consumed // 2, i, calls, consumed) for i in turns]
     # What a step takes: of PER_HOST_V2 a batch for each replica, else one of each call.
     batches = 4 if mode is Mode.PER_HOST_V2 else calls
-    assert recorded.pipelines == [(i, calls, batches) for i in range(calls)]
+    assert recorded.pipelines == [(i, calls, batches) for i in turns]
+    for deployment in deployments:
+        params = deployment.params(None)
+        assert params["batch_size"] == model_batch_size
+        assert (params["context"].num_replicas, params["context"].num_hosts) == (4, 2)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +109,18 @@ def test_training(mode: Mode, calls: int, batch_size: int, model_batch_size: int
     [(Mode.PER_SHARD_V1, 4, 4), (Mode.PER_HOST_V1, 1, 16), (Mode.PER_HOST_V2, 1, 4), (Mode.BROADCAST, 1, 16)],
 )
 def test_training_on_one_host(mode: Mode, calls: int, batch_size: int, tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
+        context = params["context"]
+        seen.append((context.num_replicas, context.num_hosts, params["use_tpu"]))
+        assert features["x"].shape[0] == params["batch_size"]
+        return make_model_fn()(features, labels, mode, params)
+
     recorded = Calls(train_input_fn)
     config = {"num_replicas": 4, "per_host_input_for_training": mode}
-    make_estimator(tmp_path, batch_size=16, tpu_config=config).check_model(recorded, "train")
+    make_estimator(tmp_path, model_fn, batch_size=16, tpu_config=config).check_model(recorded, "train")
+    assert set(seen) == {(4, 1, False)}
     assert [params["batch_size"] for params in recorded.params] == [batch_size] * calls
     assert recorded.deployments == [(0, i, calls, 4 // calls) for i in range(calls)]
 
@@ -117,18 +145,14 @@ EVALUATION = [
         *(("infer", *case) for case in EVALUATION[1:3] + EVALUATION[5:]),
     ],
 )
-def test_evaluation_and_prediction(
-    what: str, config: Any, calls: int, batch_size: int, replicas: int, pretend: Any, tmp_path: Path
+def test_evaluation_and_prediction_on_two_hosts(
+    what: str, config: Any, calls: int, batch_size: int, replicas: int
 ) -> None:
-    pretend(num_hosts=2)
     recorded = Calls(lambda params: train_input_fn(params).take(4))
-    estimator = make_estimator(tmp_path, batch_size=16, tpu_config={"num_replicas": 4, **config})
-    if config.get("per_host_input_for_training") is Mode.SLICED:  # check_model would check training, too
-        list({"eval": estimator.evaluate, "infer": estimator.predict}[what](recorded))
-    else:
-        estimator.check_model(recorded, what)
-    assert [params["batch_size"] for params in recorded.params] == [batch_size] * calls
-    assert [deployment[1:] for deployment in recorded.deployments] == [(i, calls, replicas) for i in range(calls)]
+    call_on_two_hosts(recorded, what, config)
+    turns = [0, 0] if calls == 1 else [0, 1]
+    assert [params["batch_size"] for params in recorded.params] == [batch_size] * 2
+    assert [deployment[1:] for deployment in recorded.deployments] == [(i, calls, replicas) for i in turns]
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -142,8 +166,7 @@ def test_one_device_is_called_once_in_every_mode(mode: Mode, tmp_path: Path) -> 
     assert not recorded.deployments
 
 
-def test_the_device_of_a_host_and_what_model_fn_is_not_told(pretend: Any, tmp_path: Path) -> None:
-    pretend(num_hosts=2)
+def test_each_host_names_its_own_cpu() -> None:
     devices: list[str] = []
 
     def input_fn(params: dict[str, Any]) -> Any:
@@ -152,6 +175,13 @@ def test_the_device_of_a_host_and_what_model_fn_is_not_told(pretend: Any, tmp_pa
         assert (context.num_hosts, context.num_replicas, context.num_of_replicas_per_host) == (2, 4, 2)
         return train_input_fn(params)
 
+    call_on_two_hosts(input_fn, ModeKeys.TRAIN, {})
+    assert devices == ["/job:localhost/replica:0/task:0/device:CPU:0"] * 2
+    with tf.device(devices[0]):
+        assert tf.constant(1).device == devices[0]
+
+
+def test_model_fn_is_not_told_a_host(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
         with pytest.raises(RuntimeError, match="is for input_fn"):
             _ = params["context"].current_host
@@ -159,8 +189,8 @@ def test_the_device_of_a_host_and_what_model_fn_is_not_told(pretend: Any, tmp_pa
             params["context"].current_input_fn_deployment()
         return make_model_fn()(features, labels, mode, params)
 
-    make_estimator(tmp_path, model_fn, batch_size=16, tpu_config={"num_replicas": 4}).train(input_fn, steps=1)
-    assert devices == [f"/job:localhost/replica:0/task:{host}/device:CPU:0" for host in range(2)]
+    estimator = make_estimator(tmp_path, model_fn, batch_size=16, tpu_config={"num_replicas": 4})
+    estimator.check_model(train_input_fn, "train")
 
 
 @pytest.mark.parametrize(
@@ -203,9 +233,9 @@ def tpu_estimator(folder: Path, model_fn: Any = None, **arguments: Any) -> TPUEs
     return TPUEstimator(model_fn or make_model_fn(), model_dir=str(folder), **{**sizes, **arguments})
 
 
-def test_what_holds_on_a_tpu(pretend: Any, tmp_path: Path) -> None:
-    """The cores are logical CPU devices here; all but the strategy is as on a TPU."""
-    pretend(is_tpu=True)
+@pytest.mark.usefixtures("pretend_tpu")
+def test_what_holds_on_a_tpu(tmp_path: Path) -> None:
+    """The cores are CPU devices here; all else is as on a TPU."""
     seen: list[Any] = []
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
@@ -229,24 +259,25 @@ def test_what_holds_on_a_tpu(pretend: Any, tmp_path: Path) -> None:
             list(getattr(without, {"eval": "evaluate"}.get(name, name))(finite_input_fn(8)))
 
 
-def test_hooks_and_the_host_s_device_on_a_tpu(pretend: Any, tmp_path: Path) -> None:
-    pretend(is_tpu=True)
-    steps: list[int] = []
-    devices: list[str] = []
+def test_a_single_core_of_a_tpu_makes_gradients_dense(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Momentum moves a row again, after a step that does not use it, if its gradient is dense."""
 
-    class Hook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
-        def after_run(self, run_context: Any, run_values: Any) -> None:
-            del run_values
-            steps.append(int(run_context.session.run(tf.compat.v1.train.get_global_step())))
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        step = tf.compat.v1.train.get_global_step()
+        table = tf.compat.v1.get_variable("table", [2, 1], initializer=tf.compat.v1.ones_initializer())
+        loss = tf.reduce_sum(tf.nn.embedding_lookup(table, features))
+        optimizer = CrossShardOptimizer(tf.compat.v1.train.MomentumOptimizer(1.0, 0.5))
+        return TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
 
     def input_fn(params: dict[str, Any]) -> Any:
-        devices.append(params["context"].current_input_fn_deployment()[0])
-        return train_input_fn(params)
+        return tf.data.Dataset.from_tensor_slices([[0] * params["batch_size"], [1] * params["batch_size"]])
 
-    estimator = tpu_estimator(tmp_path, config=RunConfig(TPUConfig(num_shards=4, iterations_per_loop=3)))
-    estimator.train(input_fn, hooks=[Hook()], max_steps=8)
-    assert steps == [3, 6, 8]
-    assert devices == ["/job:worker/replica:0/task:0/device:CPU:0"]
+    topology = dataclasses.replace(Topology(1, local_topology(2).devices[:1]), is_tpu=True)
+    monkeypatch.setattr(estimator_module, "tpu_topology", lambda _: topology)
+    on_tpu = tpu_estimator(tmp_path / "tpu", model_fn, train_batch_size=1).train(input_fn, steps=2)
+    plain = tpu_estimator(tmp_path / "plain", model_fn, train_batch_size=1, use_tpu=False).train(input_fn, steps=2)
+    assert on_tpu.get_variable_value("table").tolist() == [[-0.5], [0.0]]
+    assert plain.get_variable_value("table").tolist() == [[0.0], [0.0]]
 
 
 def test_evaluation_next_to_the_replicas(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.programs import finite_input_fn, make_estimator, train_input_fn
-from tests.helpers.forked import run
 from tpudata.estimator.feeding.iteration import Iteration
 
 
@@ -64,25 +63,6 @@ def test_one_that_nobody_closed_is_deleted_too() -> None:
     assert deleted.wait(60)
 
 
-def test_one_that_begins_while_another_one_begins() -> None:
-    """As where the collector ends a generator of the user's, whose last words are a prediction."""
-
-    class Dataset:
-        def __iter__(self) -> Any:
-            inner = Iteration(tf.data.Dataset.range(2))
-            return iter(tf.data.Dataset.range(sum(1 for _ in iter(inner.next, None))))
-
-    found: list[int] = []
-
-    def begin() -> None:
-        found.extend(int(item) for item in iter(Iteration(Dataset()).next, None))
-
-    thread = threading.Thread(target=begin, daemon=True)
-    thread.start()
-    thread.join(30)
-    assert found == [0, 1]
-
-
 PROGRAM = """
 import time
 
@@ -120,39 +100,3 @@ def test_the_interpreter_waits_for_what_the_input_runs() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["1", "1", "end of closed", "end of left"]
-
-
-BEGUN_TOGETHER = """
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
-import tensorflow as tf
-
-from tpudata.estimator.feeding.iteration import Iteration
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-numbers = tf.data.Dataset.range(20).batch(2, drop_remainder=True)
-together = threading.Barrier(8)
-
-
-def count(turn):
-    dataset = strategy.distribute_datasets_from_function(lambda context: numbers)
-    together.wait()
-    iteration = Iteration(dataset)
-    elements = sum(1 for element in iter(iteration.next, None))
-    iteration.close()
-    return elements
-
-
-with ThreadPoolExecutor(8) as pool:
-    print(set(pool.map(count, range(16))))
-"""
-
-
-def test_threads_that_begin_at_the_same_moment_all_get_their_elements() -> None:
-    """TensorFlow let some of them wait for ever, and others fail by the end of another's data."""
-    done = run("-c", BEGUN_TOGETHER, seconds=150)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["{5}"]

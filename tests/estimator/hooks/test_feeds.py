@@ -41,7 +41,8 @@ def by_session(feeds: list[dict[str, Any]]) -> list[float]:
         return losses
 
 
-def test_feeds_placeholders_with_a_default(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_feeds_placeholders_with_a_default(replicas: int, tmp_path: Path) -> None:
     feeds: list[dict[str, Any]] = [
         {"rate:0": 0.02},
         {"rate:0": 0.03, "offsets:0": np.ones(3)},
@@ -51,11 +52,13 @@ def test_feeds_placeholders_with_a_default(tmp_path: Path) -> None:
         {"rate:0": 0.05},
     ]
     steps = iter(feeds)
-    build(tmp_path).train(train_input_fn, hooks=[FeedFnHook(lambda: next(steps))], steps=len(feeds))
+    estimator = build(tmp_path, replicas=replicas)
+    estimator.train(train_input_fn, hooks=[FeedFnHook(lambda: next(steps))], steps=len(feeds))
     np.testing.assert_allclose(programs.losses(tmp_path), by_session(feeds), rtol=1e-5)
 
 
-def test_what_hooks_fetch_takes_what_is_fed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_what_hooks_fetch_takes_what_is_fed(replicas: int, tmp_path: Path) -> None:
     seen = []
 
     class Twice(v1.train.SessionRunHook):  # type: ignore[misc]
@@ -70,7 +73,7 @@ def test_what_hooks_fetch_takes_what_is_fed(tmp_path: Path) -> None:
             del run_context
             seen.append(run_values.results)
 
-    build(tmp_path).train(train_input_fn, hooks=[Twice()], steps=2)
+    build(tmp_path, replicas=replicas).train(train_input_fn, hooks=[Twice()], steps=2)
     assert seen == [[0.5, 0.25]] * 2
 
 
@@ -78,7 +81,7 @@ def test_what_hooks_fetch_takes_what_is_fed(tmp_path: Path) -> None:
     ("name", "value", "replicas", "message"),
     [
         ("the_loss:0", 1.0, 1, r"FeedFnHook feeds 'the_loss:0' of model_fn.*expected a tf\.placeholder_with_default"),
-        ("rate:0", 1.0, 2, r"FeedFnHook feeds 'rate:0' of model_fn.*on one device"),
+        ("the_loss:0", 1.0, 2, r"FeedFnHook feeds 'the_loss:0' of model_fn.*expected a tf\.placeholder_with_default"),
         ("offsets:0", [1.0], 1, r"'offsets:0' has the shape \(3,\)"),
         ("rate:0", "x", 1, "cannot be fed"),
     ],

@@ -1,6 +1,7 @@
 # ruff: noqa: ARG002  (hooks and listeners are called with all arguments)
 """Hooks on one replica and on several: what they see, when, and what TensorFlow's own do."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,30 @@ def test_the_session_reads_and_changes_the_variables(tmp_path: Path) -> None:
         found.append(estimator.get_variable_value("linear/w"))
     # Checkpoints come before the hook, so that each holds one step from a clipped place.
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["after_run", "end"])
+@REPLICAS
+def test_what_a_hook_assigns_after_the_last_checkpoint_ends_with_the_training(
+    replicas: int, method: str, tmp_path: Path
+) -> None:
+    class Assign(v1.train.SessionRunHook):  # type: ignore[misc]
+        def begin(self) -> None:
+            (bias,) = (item for item in v1.trainable_variables() if item.op.name == "linear/b")
+            self.assign = bias.assign([100.0])
+
+        def after_run(self, context: Any, values: Any) -> None:
+            if method == "after_run":
+                context.session.run(self.assign)
+
+        def end(self, session: Any) -> None:
+            if method == "end":
+                session.run(self.assign)
+
+    settings: dict[str, Any] = {"tpu_config": {"num_replicas": replicas}, "save_checkpoints_steps": 1}
+    estimator, other = (make_estimator(tmp_path, **settings) for _ in range(2))
+    estimator.train(train_input_fn, steps=1, hooks=[Assign()])
+    assert estimator.evaluate(train_input_fn, steps=2) == other.evaluate(train_input_fn, steps=2)
 
 
 @REPLICAS
@@ -313,12 +338,10 @@ def test_chief_hooks_of_the_plain_spec_come_first(tmp_path: Path) -> None:
 
 def test_hooks_on_a_tpu_fire_at_the_ends_of_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tpudata.estimator import tpu_estimator
-    from tpudata.estimator.devices import topology as topology_module
+    from tpudata.estimator.devices.topology import local_topology
 
-    def pretend(num_shards: int | None) -> Any:
-        return topology_module.Topology(topology_module.local_topology(num_shards).strategy, 1, True)
-
-    monkeypatch.setattr(tpu_estimator, "local_topology", pretend)
+    topology = dataclasses.replace(local_topology(2), is_tpu=True)
+    monkeypatch.setattr(tpu_estimator, "local_topology", lambda _: topology)
     hook = Recorder(["the_loss:0", "global_step:0"])
     estimator = build(tmp_path, 2, iterations=4)
     estimator.train(train_input_fn, hooks=[hook], steps=10)

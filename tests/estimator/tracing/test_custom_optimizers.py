@@ -67,8 +67,7 @@ def assigned(how: str) -> Program:
     def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
         loss = regression(features, labels)
         weights = own_variables()[0]
-        trainable = not how.startswith("not trainable")
-        other = v1.get_variable("other", [3], initializer=v1.ones_initializer(), trainable=trainable)
+        other = v1.get_variable("other", [3], initializer=v1.ones_initializer())
         average = v1.get_variable("average", [3], initializer=v1.zeros_initializer(), trainable=False)
         rows = tf.reduce_mean(features["x"], axis=0)
         optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
@@ -82,7 +81,6 @@ def assigned(how: str) -> Program:
                 "scatter_add": lambda: other.scatter_add(tf.IndexedSlices(rows[:1], [1])),
                 "slice": lambda: other[:1].assign(rows[:1]),
                 "through another variable": lambda: other.assign(average.assign(rows).read_value() ** 2),
-                "not trainable": lambda: other.assign_add(rows),
                 "of the variable": lambda: other.assign(tf.clip_by_value(other + 1.0, -2.0, 2.0)),
                 "of the weights": lambda: other.assign(weights.read_value()[:, 0]),
             }
@@ -211,7 +209,7 @@ def scaled_loss(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
 
 PROGRAMS: dict[str, Program] = {
     **{name: minimized(name) for name in custom.OPTIMIZERS},
-    **{f"{how} assigned": assigned(how) for how in ("not trainable", "of the variable", "of the weights")},
+    **{f"{how} assigned": assigned(how) for how in ("of the variable", "of the weights")},
     "clipped between": by_steps(custom.WeightDecayAdam, 1e6),
     **{f"{name} summed": summed(name) for name in ("by hand", "decayed")},
     "by hand of rows": of_rows(custom.OPTIMIZERS["by hand"]),

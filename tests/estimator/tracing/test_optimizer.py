@@ -1,3 +1,5 @@
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -6,11 +8,15 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import programs
-from tests.estimator.programs import make_estimator, train_input_fn, v1
+from tests.estimator.programs import Program, make_estimator, train_input_fn, v1
+from tests.estimator.tracing.test_custom_optimizers import KERAS, PROGRAMS, custom
+from tests.helpers.replicas import run_alone, run_replicas, trace
 from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec
 from tpudata.estimator.api.errors import ModelFnError
+from tpudata.estimator.tracing.differences import differing_variables, require_cross_shard
 
 Reduction = v1.losses.Reduction
+SPECS = [tf.TensorSpec([2, 3]), tf.TensorSpec([2])]
 
 
 def test_on_one_device_it_changes_nothing(tmp_path: Path) -> None:
@@ -57,3 +63,142 @@ def test_rejects_keras_options_for_every_nth_step(options: dict[str, Any]) -> No
     keras = pytest.importorskip("keras")
     with pytest.raises(ModelFnError, match="has no effect in a graph"):
         CrossShardOptimizer(keras.optimizers.SGD(0.1, **options))
+
+
+# Batches of 16 rows.
+BATCHES = [(programs.X[rows], programs.Y[rows]) for rows in (np.arange(16) + 8 * step for step in range(4))]
+
+
+def on_rows(program: Any) -> Any:
+    """A program as a model of the tensors of a batch."""
+    model_fn = programs.side_by_side({"it": program})
+    return lambda x, y: model_fn({"x": x}, y, "train")
+
+
+def minimized(make: Any, reduction: str = Reduction.MEAN) -> Program:
+    def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
+        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        optimizer = CrossShardOptimizer(make(), reduction)
+        return loss, optimizer.minimize(loss, global_step=steps, var_list=programs.own_variables())
+
+    return program
+
+
+def in_numpy(step: Any, reduction: str, num_replicas: int) -> np.ndarray:
+    """The weights and the bias after all batches; `step` changes them by a gradient, and keeps its moments."""
+    values = np.append(programs.W0[:, 0].astype(np.float64), 0.0)
+    moments = np.zeros([2, 4])
+    for number, (x, y) in enumerate(BATCHES, 1):
+        error = x @ values[:3] + values[3] - y
+        gradient = 2 * np.append(x.T @ error, error.sum()) / len(y)
+        step(values, moments, gradient * (num_replicas if reduction == Reduction.SUM else 1), number)
+    return values
+
+
+def sgd(values: Any, moments: Any, gradient: Any, number: int) -> None:
+    values -= 0.02 * gradient
+
+
+def momentum(values: Any, moments: Any, gradient: Any, number: int) -> None:
+    moments[0] = 0.9 * moments[0] + gradient
+    values -= 0.02 * moments[0]
+
+
+def adam(values: Any, moments: Any, gradient: Any, number: int) -> None:
+    moments[0] = 0.9 * moments[0] + 0.1 * gradient
+    moments[1] = 0.999 * moments[1] + 0.001 * gradient**2
+    rate = 0.02 * np.sqrt(1 - 0.999**number) / (1 - 0.9**number)
+    values -= rate * moments[0] / (np.sqrt(moments[1]) + 1e-8)
+
+
+WRITTEN_BY_HAND = {
+    "sgd": (lambda: v1.train.GradientDescentOptimizer(0.02), sgd),
+    "momentum": (lambda: v1.train.MomentumOptimizer(0.02, 0.9), momentum),
+    "adam": (lambda: v1.train.AdamOptimizer(0.02), adam),
+}
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2, 4, 8])
+@pytest.mark.parametrize("reduction", [Reduction.MEAN, Reduction.SUM])
+def test_devices_train_as_numpy_on_the_whole_batch(num_replicas: int, reduction: str) -> None:
+    model_fn = programs.side_by_side({name: minimized(make, reduction) for name, (make, _) in WRITTEN_BY_HAND.items()})
+    run = run_replicas(lambda x, y: model_fn({"x": x}, y, "train"), BATCHES, num_replicas)
+    require_cross_shard(run.blueprint)
+    for name, (_, step) in WRITTEN_BY_HAND.items():
+        expected = in_numpy(step, reduction, num_replicas)
+        found = np.concatenate([run.variables[f"{name}/linear/w"][:, :, 0], run.variables[f"{name}/linear/b"]], axis=1)
+        np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+# Each kind of optimizer once; the tests of several replicas train with all of them.
+KINDS = ["lamb", "by hand of rows", "scaled loss", "clipped inside", "keras weight decay", "tf_keras clipped"]
+
+
+@pytest.mark.parametrize(
+    "names", [KINDS, pytest.param(sorted(PROGRAMS.keys() - KINDS), marks=pytest.mark.matrix)], ids=["kinds", "others"]
+)
+def test_four_devices_train_as_one_with_programs_own_optimizers(names: list[str]) -> None:
+    model_fn = programs.side_by_side({name: PROGRAMS[name] for name in names})
+    alone = run_alone(lambda x, y: model_fn({"x": x}, y, "train"), BATCHES)
+    run = run_replicas(lambda x, y: model_fn({"x": x}, y, "train"), BATCHES, 4)
+    assert run.variables.keys() == alone.variables.keys()
+    for name, value in alone.variables.items():
+        found = run.variables[name]
+        np.testing.assert_allclose(found, np.broadcast_to(value, found.shape), rtol=1e-4, atol=1e-5, err_msg=name)
+    assert differing_variables(run.blueprint, run.writes) == set()
+
+
+def test_the_wrapped_optimizer_sees_one_replica(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[Any] = []
+
+    class Looks(v1.train.GradientDescentOptimizer):  # type: ignore[misc]
+        def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+            seen.append((tf.distribute.has_strategy(), tf.distribute.get_strategy().num_replicas_in_sync))
+            return super().apply_gradients(grads_and_vars, global_step, name)
+
+    graph = trace(on_rows(minimized(lambda: Looks(0.1))), SPECS, 2).graph
+    assert seen == [(False, 1)]
+    # One for each of the weights and the bias.
+    assert [operation.type for operation in graph.get_operations()].count("CrossReplicaSum") == 2
+    assert "compute_gradients" not in caplog.text
+
+
+def test_warns_once_of_gradients_that_it_did_not_compute(caplog: pytest.LogCaptureFixture) -> None:
+    def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
+        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        variables = programs.own_variables()
+        pairs = zip(tf.gradients(loss, variables), variables, strict=True)
+        optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+        return loss, optimizer.apply_gradients(pairs, global_step=steps)
+
+    trace(on_rows(program), SPECS, 4)
+    assert caplog.text.count("summed over 4 replicas") == 1
+
+
+UNWRAPPED: dict[str, Callable[[], Any]] = {
+    **custom.OPTIMIZERS,
+    "adam": lambda: v1.train.AdamOptimizer(0.1),
+    **{
+        f"{library} {name}": functools.partial(
+            lambda library, make: make(pytest.importorskip(library).optimizers), library, make
+        )
+        for library in ("keras", "tf_keras")
+        for name, make in KERAS.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", UNWRAPPED)
+def test_requires_the_wrapper_on_several_replicas(name: str) -> None:
+    def program(features: Any, labels: Any, steps: Any) -> tuple[Any, Any]:
+        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        variables = programs.own_variables()
+        pairs = list(zip(tf.gradients(loss, variables), variables, strict=True))
+        optimizer = UNWRAPPED[name]()
+        if isinstance(optimizer, v1.train.Optimizer):
+            return loss, optimizer.apply_gradients(pairs, global_step=steps)
+        optimizer.apply_gradients(pairs)
+        return loss, tf.no_op()
+
+    with pytest.raises(ModelFnError, match=r"'it/linear/[wb]'.*CrossShardOptimizer\(optimizer\)"):
+        require_cross_shard(trace(on_rows(program), SPECS, 2))

@@ -48,4 +48,12 @@ def test_draws_are_even_and_follow_from_the_seeds() -> None:
     assert found.mean() == pytest.approx(0.5, abs=0.01)
     assert len(np.unique(found[:, 0])) == 200
     np.testing.assert_array_equal(uniform_draws(7, seeds[::-1], 50), found[::-1])
+
+
+def test_compiled_draws_are_the_same() -> None:
+    seeds = tf.constant([0, 1, -1, 2**31 - 1, -(2**31)])
+    found = tf.function(lambda: uniform_draws(7, seeds, 5), jit_compile=True)()
+    np.testing.assert_array_equal(found, uniform_draws(7, seeds, 5))
+    by_tensorflow = [tf.random.stateless_uniform([5], [7, seed]) for seed in seeds.numpy()]
+    np.testing.assert_array_equal(found, by_tensorflow)
     assert not np.array_equal(uniform_draws(8, seeds, 50), found)

@@ -39,7 +39,14 @@ def test_every_option_has_a_flag() -> None:
         "tpu_zone": "z",
         "gcp_project": "p",
         "cluster": None,
+        "coordinator_address": "a:1",
+        "num_processes": 3,
+        "process_id": 2,
         "rehearse": True,
+        "tpu": "v5e-8",
+        "tpu_effort": "full",
+        "feeding": "1000",
+        "json": True,
         "warm_start": None,
         "allow_other_data": False,
         "image_size": (6, 11),
@@ -74,6 +81,15 @@ def test_the_cluster() -> None:
         parse_options([*words, "--cluster=slurm", "--use-tpu"])
     with pytest.raises(UsageError, match="--cluster requires --mode train or train_and_eval"):
         parse_options([*words, "--cluster=slurm", "--mode=eval"])
+
+
+def test_the_numbers_of_processes_belong_together() -> None:
+    words = ["--model=m", "--data=x", "--model-dir=y", "--coordinator-address=a:1", "--num-processes=2"]
+    assert parse_options([*words, "--process-id=0"]).process_id == 0
+    with pytest.raises(UsageError, match=r"--coordinator-address, --num-processes and --process-id belong together"):
+        parse_options(words)
+    with pytest.raises(UsageError, match="--cluster and --process-id both give this process its number"):
+        parse_options([*words, "--process-id=1", "--cluster=slurm"])
 
 
 @pytest.mark.parametrize("text", ["", "3", "3:", ":3", "0:3", "4:3", "1:11", "1-3", "a:b"])
@@ -145,6 +161,11 @@ def test_image_size(text: str, size: tuple[int, int]) -> None:
         (["--truncate"], "--truncate requires --sequence-length."),
         (["--param=use_tpu=true"], "params: 'use_tpu' is set by the estimator. Use --use-tpu instead."),
         (["--mode=export", "--rehearse"], "--rehearse requires --mode train or eval or train_and_eval or predict"),
+        (["--tpu=v5e-8"], "--tpu requires --rehearse. Pass it, too."),
+        (["--json"], "--json requires --rehearse."),
+        (["--rehearse", "--tpu-effort=full"], "--tpu-effort requires --tpu."),
+        (["--rehearse", "--feeding=10"], "--feeding requires --tpu."),
+        (["--rehearse", "--tpu=v5e-8", "--tpu-effort=ful"], "one of quick, full, got 'ful'. Did you mean 'full'?"),
         (["--early-stop-metric=loss"], "requires --save-checkpoints-steps"),
         (["--early-stop-metric=loss", "--mode=train"], "--early-stop-metric requires --mode train_and_eval"),
         (

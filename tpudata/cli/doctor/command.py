@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -26,12 +27,19 @@ from tpudata.cli.doctor.flags import SHAPE_FLAGS, flag_or_config, parse_flags, r
 from tpudata.console.tables import counted, table
 from tpudata.errors import MissingExtraError, TpudataError
 from tpudata.format import open_dataset
+from tpudata.installation import install_command
 
+# TensorFlow with the TPU runtime that ended with 2.20: its import aborts with libtpu of this version and later.
+_TENSORFLOW_TPU = "tensorflow_tpu"
+_LIBTPU_WITHOUT_TENSORFLOW = (0, 0, 32)
 _PACKAGES = (
     "tensorflow",
-    "tensorflow-tpu",
+    _TENSORFLOW_TPU,
     "tf_keras",
     "keras",
+    "jax",
+    "jaxlib",
+    "libtpu",
     "numpy",
     "apache-beam",
     "google-auth",
@@ -39,6 +47,7 @@ _PACKAGES = (
     "tokenizers",
 )
 _NONE = "none"
+_NO_ANSWER = "no answer"
 
 
 def run(argv: Sequence[str]) -> int:
@@ -56,9 +65,8 @@ def run(argv: Sequence[str]) -> int:
     lines = _Lines()
     lines.add("versions", *_versions())
     lines.add("devices", *_answer(limit, PROBLEM, "devices"))
-    named = flags.tpu_name or os.environ.get("TPU_NAME", "")
-    words = (named, flags.tpu_zone, flags.gcp_project, str(max(1, limit - 15)))
-    lines.add("TPU", *_brief(*_answer(limit, PROBLEM if named else _NONE, "tpu", *words)))
+    state, text = _hint_at_hosts(*_answer(limit, PROBLEM, "tpu"))
+    lines.add("TPU", PROBLEM if flags.use_tpu and state == _NONE else state, text)
     on_gcs = any((path or "").startswith("gs://") for path in (flags.data, flags.model_dir))
     lines.add("credentials", *_answer(limit, PROBLEM if on_gcs else _NONE, "credentials"))
     if flags.model_dir is not None:
@@ -131,7 +139,11 @@ def _versions() -> tuple[str, str]:
             continue
     text = ", ".join(f"{name} {version}" for name, version in found.items())
     text = f"tpudata {__version__}, Python {platform.python_version()}, {text}"
-    if not {"tensorflow", "tensorflow-tpu"} & found.keys():
+    libtpu = tuple(map(int, re.findall(r"\d+", found.get("libtpu", ""))))
+    if _TENSORFLOW_TPU in found and libtpu >= _LIBTPU_WITHOUT_TENSORFLOW:
+        fix = f"pip uninstall {_TENSORFLOW_TPU} tensorflow; {install_command('tpu')}"
+        return PROBLEM, f"{text}. {_TENSORFLOW_TPU} ends Python with this libtpu as it is imported. Run: {fix}"
+    if not {"tensorflow", _TENSORFLOW_TPU} & found.keys():
         return _NONE, f"{text}. {MissingExtraError('Training', 'tensorflow')}"
     return OK, text
 
@@ -146,7 +158,7 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
             command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL, pass_fds=[reader]
         )
     except subprocess.TimeoutExpired:
-        return otherwise, f"no answer within {counted(limit, 'second')}; raise --time-limit to wait longer"
+        return otherwise, f"{_NO_ANSWER} within {counted(limit, 'second')}; raise --time-limit to wait longer"
     finally:
         os.close(writer)
         os.close(reader)
@@ -157,13 +169,15 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
     answer: dict[str, str] = json.loads(lines[-1])
     if "warning" in answer:
         return WARNING, answer["warning"]
+    if "none" in answer:
+        return _NONE, answer["none"]
     return (OK, answer["found"]) if "found" in answer else (otherwise, answer["problem"])
 
 
-def _brief(state: str, text: str) -> tuple[str, str]:
-    """Shorten TensorFlow's message for a machine without a TPU, which is common."""
-    if state == _NONE and "TPUs not found" in text:
-        return state, "none on this machine, and none is named by --tpu-name or TPU_NAME"
+def _hint_at_hosts(state: str, text: str) -> tuple[str, str]:
+    """Add to the text of a TPU that does not answer that its hosts wait for each other."""
+    if text.startswith(_NO_ANSWER):
+        text += ". The hosts of one TPU wait for each other: run this on all of them at once, with --worker=all"
     return state, text
 
 

@@ -30,15 +30,16 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         "tpudata doctor",
         "Checks everything before a run: versions, devices, a TPU, storage, a dataset, memory, speed, a model.",
     )
-    parser.add_argument("--tpu-name", default="", metavar="NAME", help="a TPU's name or address (default: $TPU_NAME)")
-    parser.add_argument(
-        "--tpu-zone", default="", metavar="ZONE", help="zone in which the name is looked up (default: gcloud's)"
-    )
-    parser.add_argument("--gcp-project", default="", metavar="PROJECT", help="project in which the name is looked up")
+    parser.add_argument("--use-tpu", action="store_true", help="report a problem if this machine has no TPU to use")
     parser.add_argument("--data", metavar="DIR", help="a dataset to check, local or gs://")
     parser.add_argument("--model-dir", metavar="DIR", help="write, read and delete a small file in this folder")
     parser.add_argument("--train-split", default="train", metavar="NAME", help="split to feed (default: %(default)s)")
     parser.add_argument("--model", metavar="NAME", help="list what a TPU would reject of this model; needs --data")
+    parser.add_argument(
+        "--tpu",
+        metavar="TYPE",
+        help="compile the model for this TPU, such as v5e-8, as tpudata train --rehearse --tpu does",
+    )
     parser.add_argument("--config", metavar="FILE", help="configuration of the rehearsal, as for tpudata train")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="parameter of the model")
     for name, value in REHEARSAL_FLAGS.items():
@@ -56,7 +57,7 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         help="time limit of each check (default: %(default)s)",
     )
     flags = parser.parse(argv)
-    for_model = [f"--{name}" for name in ("config", "param") if getattr(flags, name)]
+    for_model = [f"--{name}" for name in ("config", "param", "tpu") if getattr(flags, name)]
     if flags.model is None and for_model:
         raise UsageError(f"tpudata doctor: {for_model[0]} is for a model. Pass --model.")
     for_data = [name for name in (*REHEARSAL_FLAGS, "step-time") if getattr(flags, name.replace("-", "_")) is not None]
@@ -108,6 +109,6 @@ def flag_or_config(flags: argparse.Namespace, config: Mapping[str, Any], name: s
 
 def rehearsal_flags(flags: argparse.Namespace) -> list[str]:
     """Return the flags for the rehearsal, which `tpudata train` parses."""
-    given = {name: getattr(flags, name.replace("-", "_")) for name in ("config", *REHEARSAL_FLAGS)}
+    given = {name: getattr(flags, name.replace("-", "_")) for name in ("config", "tpu", *REHEARSAL_FLAGS)}
     words = [f"--{name}={value}" for name, value in given.items() if value is not None]
     return [*words, *(f"--param={text}" for text in flags.param)]

@@ -3,7 +3,8 @@
     python -m tpudata.cli.doctor.probe LIFELINE KIND [WORD ...]
 
 ends with the process that holds the other end of a pipe, whose descriptor is LIFELINE. It prints one line of JSON:
-{"found": "text"}; {"warning": "text"} if a run may be slow; {"problem": "text"} if something is missing or would end a run.
+{"found": "text"}; {"warning": "text"} if a run may be slow; {"none": "text"} if there is no TPU; {"problem": "text"} if something
+is missing or would end a run.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tpudata._tensorflow import require_tensorflow
+from tpudata.cli.doctor.chips import NoTPUError, find_chips
 from tpudata.console.flags import height_width
 from tpudata.console.loading import uncollected_loading
 from tpudata.console.process import end_with
@@ -26,7 +28,7 @@ from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
 
 # Rows of the square matrices, and approximate duration of their multiplication in seconds.
-_ROWS = {"CPU": 1024, "GPU": 4096, "TPU": 4096}
+_ROWS = {"CPU": 1024, "GPU": 4096}
 _SECONDS = 0.5
 # Seconds for which each stage of feeding is measured.
 _FEEDING_SECONDS = 1
@@ -43,19 +45,10 @@ def devices() -> str:
     return ", ".join(words)
 
 
-def tpu(name: str, zone: str, project: str, limit: str) -> str:
-    """Return a line on a TPU (an empty name: the one that tpu_system finds), its cores and their speed."""
-    tf = _tensorflow()
-    from tpudata.estimator import tpu_system
-
-    with tpu_system(name or None, zone=zone or None, project=project or None, timeout=float(limit)) as strategy:
-
-        def run(function: Any, *values: Any) -> float:
-            per_core = strategy.run(function, values)
-            return float(strategy.reduce("SUM", per_core, axis=None))
-
-        cores = strategy.num_replicas_in_sync
-        return f"{counted(cores, 'core')}: {_speed(tf, 'TPU', run, cores)}"
+def tpu() -> str:
+    """Return a line on the TPU chips of this machine, and their speed."""
+    with quiet_loading(), uncollected_loading():
+        return find_chips()
 
 
 def credentials() -> str:
@@ -172,7 +165,7 @@ def _on_device(tf: Any, device: str) -> Callable[..., float]:
     return run
 
 
-def _speed(tf: Any, kind: str, run: Callable[..., float], cores: int = 1) -> str:
+def _speed(tf: Any, kind: str, run: Callable[..., float]) -> str:
     """Return the operations per second of a multiplication of matrices, in the device's best dtype."""
     rows = _ROWS[kind]
     dtype = tf.float32 if kind == "CPU" else tf.bfloat16
@@ -186,13 +179,13 @@ def _speed(tf: Any, kind: str, run: Callable[..., float], cores: int = 1) -> str
     def seconds(times: int) -> float:
         started = time.monotonic()
         # Each row of the product of matrices whose values are all 1 / rows adds up to 1.
-        if not abs(run(multiply, tf.constant(times)) / (rows * cores) - 1) < 0.1:
+        if not abs(run(multiply, tf.constant(times)) / rows - 1) < 0.1:
             raise TpudataError(f"The {kind} multiplies matrices wrongly. Use another one.")
         return time.monotonic() - started
 
     seconds(1)  # traces
     times = max(1, min(10_000, round(_SECONDS / seconds(1))))
-    rate = 2 * rows**3 * times * cores / seconds(times)
+    rate = 2 * rows**3 * times / seconds(times)
     return f"{rate / 1e9:,.0f} GFLOP/s ({dtype.name})"
 
 
@@ -214,6 +207,8 @@ def main(words: list[str]) -> None:
             answer = {"found": _KINDS[words[0]](*words[1:])}
     except _SlowError as error:
         answer = {"warning": str(error)}
+    except NoTPUError as error:
+        answer = {"none": str(error)}
     except Exception as error:
         text = str(error).strip() or type(error).__name__
         answer = {"problem": text.splitlines()[0]}

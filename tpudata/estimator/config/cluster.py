@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from tpudata.console.tables import counted
 from tpudata.estimator.api.errors import ClusterConfigError
 
 _ROLES_WITH_MODEL = ("chief", "master", "worker")
@@ -21,12 +22,40 @@ class ClusterTask:
         task_type: job of this process: "chief", "worker", "evaluator", ...
         task_id: number of this process within the job.
         service: value of TF_CONFIG's "service".
+        num_processes: number of processes that train, if numbers instead of addresses describe the cluster; otherwise None.
     """
 
     cluster: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     task_type: str = "worker"
     task_id: int = 0
     service: Mapping[str, Any] | None = None
+    num_processes: int | None = None
+
+    @classmethod
+    def from_numbers(cls, address: Any, num_processes: Any, process_id: Any) -> "ClusterTask":
+        """Return the task of a process among several that meet at the address of the first: the chief, or a worker.
+
+        Raises:
+            ClusterConfigError: the address is not HOST:PORT, or a number is not allowed.
+        """
+        for name, number, least in (("num_processes", num_processes, 1), ("process_id", process_id, 0)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise ClusterConfigError(
+                    f"RunConfig({name}=...): got {_short(number)} (expected a whole number from {least}). Pass "
+                    "coordinator_address, num_processes and process_id together."
+                )
+        if not isinstance(address, str) or not _is_address(address):
+            raise ClusterConfigError(
+                f"RunConfig(coordinator_address=...): got {_short(address)} (expected HOST:PORT of the process 0, the port up to "
+                "65535). Pass coordinator_address, num_processes and process_id together."
+            )
+        if process_id >= num_processes:
+            raise ClusterConfigError(
+                f"RunConfig(process_id={process_id}): got {process_id} of {counted(num_processes, 'process', 'processes')} "
+                f"(expected 0 to {num_processes - 1}). Pass each process another number."
+            )
+        kind = "worker" if process_id else "chief"
+        return cls(task_type=kind, task_id=max(process_id - 1, 0), num_processes=num_processes)
 
     @classmethod
     def from_environment(cls) -> "ClusterTask":
@@ -87,6 +116,8 @@ class ClusterTask:
         """Whether this task writes for the whole cluster."""
         if self.task_type == "evaluator":
             return False
+        if self.num_processes is not None:
+            return self.task_type == "chief"
         chief = next((name for name in ("chief", "master") if name in self.cluster), "worker")
         return self.task_type == chief and self.task_id == 0
 
@@ -95,6 +126,8 @@ class ClusterTask:
         """Number of tasks that train, including the chief; 1 without a cluster, and 0 for an evaluator."""
         if self.task_type == "evaluator":
             return 0
+        if self.num_processes is not None:
+            return self.num_processes
         return sum(len(self.cluster.get(name, ())) for name in _ROLES_WITH_MODEL) or 1
 
     @property
@@ -107,6 +140,8 @@ class ClusterTask:
         """Number of this task among the chief, workers and parameter servers; None for an evaluator."""
         if self.task_type == "evaluator":
             return None
+        if self.num_processes is not None:
+            return self.task_id + (self.task_type == "worker")
         jobs = [name for name in ("chief", "master", "worker") if name in self.cluster]
         jobs += sorted(name for name in self.cluster if name not in (*jobs, "ps", "evaluator"))
         jobs += [name for name in ("ps",) if name in self.cluster]
@@ -132,8 +167,7 @@ def _cluster(given: Any) -> dict[str, tuple[str, ...]]:
     # Nobody connects to an evaluator.
     addresses = [address for job, tasks in found.items() if job != "evaluator" for address in tasks]
     for address in addresses:
-        host, _, port = address.removeprefix("grpc://").rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        if not _is_address(address):
             raise ClusterConfigError(
                 f"{_WHERE}: got the address {_short(address)} (expected HOST:PORT, the port up to 65535). Fix it."
             )
@@ -142,6 +176,11 @@ def _cluster(given: Any) -> dict[str, tuple[str, ...]]:
                 f"{_WHERE}: two tasks have the address {address!r} (expected one for each). Give each task another port."
             )
     return found
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.removeprefix("grpc://").rpartition(":")
+    return bool(host) and port.isdecimal() and 0 < int(port) < 1 << 16
 
 
 def _index(given: Any) -> int:

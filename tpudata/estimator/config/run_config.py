@@ -37,11 +37,11 @@ class RunConfig:
         tpu_config: a TPUConfig.
         evaluation_master: "" or the same as `master`, as an estimator has one TPU; "local" is taken without a TPU, too. None for
             `master`.
-        master: address of the TPU, grpc://HOST:PORT, or its name; "" or None if `cluster` or `tpu_name` names it. These require
-            `use_tpu=True`.
-        cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver`, which takes precedence over `master`.
-        tpu_name: name of the TPU; None for the environment variable TPU_NAME, or else the TPU of this machine.
-        zone, project: zone and project in which to look up the name; None for gcloud's settings.
+        master: "", "local" or None for the TPU of this machine, on which the program runs; another one is an error with
+            `use_tpu=True`, and any TPU without it.
+        cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver` of this machine's TPU, in place of `master`.
+        tpu_name: "local", None, or the name of this machine's TPU in the environment variable TPU_NAME.
+        zone, project: accepted for ported programs; they have no effect.
         model_dir: folder (local or gs://) of checkpoints and event files.
         tf_random_seed: seed of initial values and random ops; None for a random one.
         save_summary_steps: steps between TensorBoard summaries, or None for none.
@@ -57,10 +57,12 @@ class RunConfig:
             False leaves the signal to the program. The original has no counterpart.
         tf_config: the cluster and the task of this process, as a dict in the form of TF_CONFIG (`cluster_from_slurm()` returns
             one); None reads TF_CONFIG. The original has no counterpart.
+        coordinator_address, num_processes, process_id: HOST:PORT of the first of several processes that train together, their
+            number, and the number of this one from 0, in place of TF_CONFIG; all three or none. The original has no counterpart.
         train_distribute, eval_distribute, experimental_distribute, device_fn, experimental_max_worker_delay_secs: None. Replicas
             are TPUConfig's num_replicas, or a TPU's cores.
         protocol: None or "grpc".
-        session_creation_timeout_secs: seconds that a process of a TF_CONFIG cluster waits for the others to start, at most.
+        session_creation_timeout_secs: seconds that a process of a cluster waits for the others to start, at most.
         checkpoint_save_graph_def: a bool, which has no effect: checkpoints contain no graph (.meta file).
 
     The properties `cluster_spec`, `task_type`, `task_id`, `is_chief`, `num_worker_replicas`, `num_ps_replicas`,
@@ -91,6 +93,9 @@ class RunConfig:
     profile_steps: tuple[int, int] | None = None
     exit_on_sigterm: bool = True
     tf_config: Mapping[str, Any] | None = None
+    coordinator_address: str | None = None
+    num_processes: int | None = None
+    process_id: int | None = None
     train_distribute: Any = None
     eval_distribute: Any = None
     experimental_distribute: Any = None
@@ -105,8 +110,7 @@ class RunConfig:
         given: object = self.tf_config
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(f"RunConfig(tf_config=...) must be a dict or None, got {type(given).__name__}.")
-        task = ClusterTask.from_environment() if given is None else ClusterTask.from_config(given)
-        object.__setattr__(self, "_task", task)
+        object.__setattr__(self, "_task", self._found_task())
         tpu_config: object = self.tpu_config
         if tpu_config is None:  # Programs pass None for the default.
             object.__setattr__(self, "tpu_config", TPUConfig())
@@ -146,6 +150,17 @@ class RunConfig:
         self._check_profile_steps()
         self._check_checkpoint_interval()
         self._check_unsupported()
+
+    def _found_task(self) -> ClusterTask:
+        numbers = (self.coordinator_address, self.num_processes, self.process_id)
+        if any(number is not None for number in numbers):
+            if self.tf_config is not None:
+                raise ValueError(
+                    "RunConfig(tf_config=..., coordinator_address=..., num_processes=..., process_id=...): both describe the "
+                    "cluster. Pass tf_config or the other three."
+                )
+            return ClusterTask.from_numbers(*numbers)
+        return ClusterTask.from_environment() if self.tf_config is None else ClusterTask.from_config(self.tf_config)
 
     def _check_unsupported(self) -> None:
         require_positive_int("RunConfig", "session_creation_timeout_secs", self.session_creation_timeout_secs)

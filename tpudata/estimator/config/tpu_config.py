@@ -11,6 +11,8 @@ from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.estimator.api.numbers import require_positive_int
 
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600}
+# Unknown numbers of steps are planned as this many.
+_STEPS_OF_A_TIMED_LOOP = 100
 
 
 class InputPipelineConfig(enum.IntEnum):
@@ -52,9 +54,9 @@ class TPUConfig(NamedTupleMethods):
         experimental_host_call_every_n_steps: 1, as host_call runs at each step.
         experimental_allow_per_host_v2_parallel_get_next: a bool, which has no effect: batches keep the dataset's order.
         experimental_feed_hook: None.
-        num_replicas: with `use_tpu=False`, the number of GPUs, or else of logical CPU devices, that take the place of a TPU's
-            cores, with batches split by the same rules; None or 1 for one device. In a TF_CONFIG cluster, the number of GPUs of
-            each process. The original has no counterpart.
+        num_replicas: with `use_tpu=False`, the number of GPUs, or else of jax's CPU devices, that take the place of a TPU's cores,
+            with batches split by the same rules; None or 1 for one device. In a cluster, the number of devices of each process. The
+            original has no counterpart.
 
     Values that are only wrong on a TPU, such as 2 for num_cores_per_replica, are an error of a TPUEstimator with `use_tpu=True`.
 
@@ -153,6 +155,11 @@ class TPUConfig(NamedTupleMethods):
     def loop_seconds(self) -> int | None:
         """Seconds that a loop should take if iterations_per_loop is a time, otherwise None."""
         return _parse_duration(self.iterations_per_loop) if isinstance(self.iterations_per_loop, str) else None
+
+    @property
+    def steps_of_a_loop(self) -> int:
+        """Largest number of steps of a loop, as far as it is known before the first one."""
+        return self.iterations_per_loop if self.loop_seconds is None else _STEPS_OF_A_TIMED_LOOP  # type: ignore[return-value]
 
 
 def _parse_duration(text: str) -> int:

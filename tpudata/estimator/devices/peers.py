@@ -25,6 +25,10 @@ class Peers:
         """Return the sums of the numbers over the processes, each of which must call this."""
         return list(numbers)
 
+    def least(self, numbers: Sequence[int]) -> list[int]:
+        """Return the least of each of the numbers over the processes, each of which must call this."""
+        return list(numbers)
+
     def any(self, flag: bool) -> bool:
         """Return whether the flag is set in any process."""
         return bool(self.summed([int(flag)])[0])
@@ -44,4 +48,9 @@ class Peers:
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Raise errors that follow from the end of another process as a ClusterError."""
+        yield
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Wait for the devices inside this: after the end of another process, which they would wait for, this one ends, too."""
         yield

@@ -1,15 +1,16 @@
-"""Devices of a run: replicas of the model, and the hosts that feed them."""
+"""Devices of a run: replicas of the model, the processes that run them, and the hosts that feed them."""
 
 import dataclasses
-import logging
+import os
 from typing import Any
 
-import tensorflow as tf
-
-from tpudata.errors import UsageError
+from tpudata.estimator.api.errors import TPUConnectionError
+from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.devices.device_search import local_devices, tpu_devices
 from tpudata.estimator.devices.peers import Peers
+from tpudata.estimator.devices.processes import join, join_pod
 
-_log = logging.getLogger("tpudata")
+_LOCAL = ("", "local")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,92 +18,106 @@ class Topology:
     """The devices of a run.
 
     Attributes:
-        strategy: the `tf.distribute.Strategy` that runs the steps on each of its replicas.
-        num_hosts: number of hosts, each of which feeds the same number of replicas.
-        is_tpu: whether the replicas are cores of a TPU.
-        peers: the processes that train together; in a cluster, each is a host.
-        host_devices: the CPU of each host of a TPU, in the order of the replicas, on which its dataset is made and read. Empty if
-            this process makes and reads the data.
+        num_replicas: number of replicas of the model, in all processes.
+        devices: the jax device of each replica, first those of process 0, then those of process 1, and so on, as many of each.
+            Empty if plain TensorFlow runs the one replica.
+        is_tpu: whether the devices are cores of a TPU.
+        peers: the processes that train together. Each is a host, which feeds its own devices.
     """
 
-    strategy: Any
-    num_hosts: int = 1
+    num_replicas: int = 1
+    devices: tuple[Any, ...] = ()
     is_tpu: bool = False
     peers: Peers = dataclasses.field(default_factory=Peers)
-    host_devices: tuple[str, ...] = ()
 
     @property
-    def has_remote_hosts(self) -> bool:
-        """Whether another process makes the data."""
-        return any(tf.DeviceSpec.from_string(device).job != "localhost" for device in self.host_devices)
-
-    def host_device(self, host: int) -> str:
-        """Return the CPU of a host, by its number from 0."""
-        if self.host_devices:
-            return self.host_devices[host]
-        job = "worker" if self.peers.count > 1 or self.is_tpu else "localhost"
-        return f"/job:{job}/replica:0/task:{host}/device:CPU:0"
-
-    @property
-    def num_replicas(self) -> int:
-        """Number of replicas of the model."""
-        return int(self.strategy.num_replicas_in_sync)
-
-    @property
-    def replicas_per_host(self) -> int:
-        """Number of replicas that one host feeds."""
-        return self.num_replicas // self.num_hosts
+    def num_hosts(self) -> int:
+        """Number of hosts, each of which feeds the same number of replicas."""
+        return self.peers.count
 
     @property
     def local_replicas(self) -> int:
-        """Number of replicas whose values this process has."""
+        """Number of replicas that this process feeds, and whose values it has."""
         return self.num_replicas // self.peers.count
+
+    @property
+    def first_replica(self) -> int:
+        """Number of the first replica of this process."""
+        return self.peers.index * self.local_replicas
+
+    @property
+    def local_devices(self) -> tuple[Any, ...]:
+        """The jax devices of this process's replicas."""
+        return self.devices[self.first_replica : self.first_replica + self.local_replicas]
 
     @property
     def is_sharded(self) -> bool:
         """Whether batches are split over replicas by a TPU's rules; otherwise the one device gets them whole."""
         return self.is_tpu or self.num_replicas > 1
 
-
-def tpu_hosts(strategy: Any) -> tuple[str, ...]:
-    """Return the CPU of each host that has replicas of a strategy, in the order of the replicas."""
-    specs = [tf.DeviceSpec.from_string(device) for device in strategy.extended.worker_devices]
-    return tuple(dict.fromkeys(spec.replace(device_type="CPU", device_index=0).to_string() for spec in specs))
+    def of_this_process(self) -> "Topology":
+        """Return the devices on which one of several processes evaluates and predicts: its chips, or plain TensorFlow."""
+        if not self.is_tpu:
+            return Topology()
+        return Topology(self.local_replicas, self.local_devices, is_tpu=True)
 
 
 def local_topology(num_replicas: int | None) -> Topology:
-    """Return this machine's devices for `num_replicas` replicas.
-
-    One replica uses TensorFlow's default device. Several use as many GPUs, or else logical devices of the CPU, which must be made
-    before TensorFlow starts its devices.
+    """Return this process's devices for `num_replicas` replicas: one runs as plain TensorFlow, without jax.
 
     Raises:
-        UsageError: TensorFlow's devices have started with fewer logical CPU devices than replicas.
+        UsageError: jax has started with fewer CPU devices than replicas.
+        MissingExtraError: there are several replicas, and jax is not installed.
     """
     if num_replicas is None or num_replicas == 1:
-        return Topology(tf.distribute.get_strategy())
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    if gpus >= num_replicas:
-        return Topology(tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(num_replicas)]))
-    if gpus:
-        _log.warning("num_replicas=%d, but there are only %d GPUs: using the CPU.", num_replicas, gpus)
-    _make_cpu_devices(num_replicas)
-    # The default for CPUs, collective operations, waits for ever if there are fewer threads than replicas.
-    reduction = tf.distribute.ReductionToOneDevice()
-    return Topology(tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(num_replicas)], reduction))
+        return Topology()
+    return Topology(num_replicas, local_devices(num_replicas))
 
 
-def _make_cpu_devices(number: int) -> None:
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    made = tf.config.get_logical_device_configuration(cpu) or [tf.config.LogicalDeviceConfiguration()]
-    if len(made) >= number:
-        return
-    try:
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
-    except RuntimeError as error:
-        raise UsageError(
-            f"TPUConfig(num_replicas={number}) needs {number} logical CPU devices, and TensorFlow has already started with "
-            f"{len(made)}. Make the estimator before the first TensorFlow operation, or start the program with "
-            "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0], "
-            f"[tf.config.LogicalDeviceConfiguration()] * {number})."
-        ) from error
+def cluster_topology(config: RunConfig) -> Topology:
+    """Join the processes of a config, and return the devices of all: num_replicas of each process, or one.
+
+    Raises:
+        ClusterError: not all processes joined in time, or one ended.
+        UsageError: a job or an option is not supported in a cluster, the processes have different numbers of devices, or jax has
+            already started.
+        MissingExtraError: jax is not installed.
+    """
+    joined = join(config)
+    return Topology(len(joined.devices), joined.devices, peers=joined.peers)
+
+
+def tpu_topology(config: RunConfig) -> Topology:
+    """Return the TPU of this machine; on a pod, all its machines join, and the TPU is the cores of all.
+
+    Raises:
+        TPUConnectionError: this machine has no TPU that answers, or the config names another machine's.
+        ClusterError: not all machines joined in time, or one ended.
+        UsageError: jax has already started, on a pod.
+    """
+    _check_names(config)
+    joined = join_pod(config)
+    if joined is not None:
+        return Topology(len(joined.devices), joined.devices, is_tpu=True, peers=joined.peers)
+    devices = tpu_devices()
+    return Topology(len(devices), devices, is_tpu=True)
+
+
+def _check_names(config: RunConfig) -> None:
+    """Check that a config names the TPU of this machine: no name, "local", or that of the environment variable TPU_NAME.
+
+    Raises:
+        TPUConnectionError: it names another one.
+    """
+    own = os.environ.get("TPU_NAME", "")
+    names = {"master": config.master, "tpu_name": config.tpu_name}
+    if config.cluster is not None:
+        names = {"cluster": config.cluster.master()}
+    for argument, name in names.items():
+        if (name or "") in (*_LOCAL, own) and "://" not in (name or ""):
+            continue
+        shown = name if argument == "tpu_name" else config.tpu_name or own or "NAME"
+        raise TPUConnectionError(
+            f"RunConfig({argument}=...): programs run on the machine of their TPU (got {name!r}, expected 'local' or nothing). "
+            f"Omit it, and start the program there: gcloud compute tpus tpu-vm ssh {shown} --worker=all --command='...'"
+        )

@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import BatchSizeError
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig
@@ -16,6 +15,8 @@ _BATCH_SIZE_NAMES = {
     ModeKeys.EVAL: "eval_batch_size",
     ModeKeys.PREDICT: "predict_batch_size",
 }
+# TensorFlow's name of the CPU that reads a host's data: each host's process knows its own CPU by it.
+_HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +68,7 @@ class TPUContext:
     @property
     def num_of_replicas_per_host(self) -> int:
         """Number of replicas of the model that one host feeds."""
-        return self._topology.replicas_per_host
+        return self._topology.local_replicas
 
     @property
     def current_host(self) -> int:
@@ -85,7 +86,7 @@ class TPUContext:
             RuntimeError: it is called in model_fn, which is traced for all hosts.
         """
         call = self._in_input_fn("current_input_fn_deployment()")
-        return self._topology.host_device(call.host), call.index, call.total, call.replicas
+        return _HOST, call.index, call.total, call.replicas
 
     def _in_input_fn(self, what: str) -> Call:
         if self._call is None:
@@ -139,7 +140,6 @@ class Deployment:
     Raises:
         ValueError: num_shards is not the number of replicas; the batch size is None or cannot be split; or the input mode does not
             support this mode.
-        UsageError: in the input mode, one call of input_fn would feed several hosts.
     """
 
     mode: str
@@ -162,14 +162,6 @@ class Deployment:
             raise ValueError(
                 "TPUConfig(per_host_input_for_training=SLICED) is for evaluation and prediction. Use PER_HOST_V1 or PER_HOST_V2, "
                 "and eval_training_input_configuration=SLICED."
-            )
-        hosts = len(self.topology.host_devices)
-        if hosts > 1 and self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED):
-            sliced_alone = self.config.eval_training_input_configuration is self.pipeline
-            name = "eval_training_input_configuration" if sliced_alone else "per_host_input_for_training"
-            raise UsageError(
-                f"TPUConfig({name}={self.pipeline.name}): one host would read and send the batches of all {hosts} (got "
-                f"{self.pipeline.name}, expected PER_HOST_V1, PER_HOST_V2 or PER_SHARD_V1). Use PER_HOST_V1."
             )
 
     @property
@@ -201,11 +193,11 @@ class Deployment:
         """Return the calls of input_fn for all hosts, in the order of the replicas that they feed."""
         hosts, per_host, replicas = (
             self.topology.num_hosts,
-            self.topology.replicas_per_host,
+            self.topology.local_replicas,
             self.topology.num_replicas,
         )
         if self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED):
-            return [Call(0, 1, 0, replicas)]
+            return [Call(0, 1, 0, replicas)]  # Each process makes it, and takes its part.
         if self.pipeline is InputPipelineConfig.PER_SHARD_V1:
             return [Call(i, replicas, i // per_host, 1) for i in range(replicas)]
         return [Call(host, hosts, host, per_host) for host in range(hosts)]

@@ -9,10 +9,8 @@ interpreter has ended by then, C++ aborts the process. So the interpreter waits 
 open iterators first. Each iterator gets its thread at the start, as an ending interpreter cannot start threads.
 """
 
-import enum
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -20,30 +18,10 @@ import tensorflow as tf
 # The part of a deletion before its wait takes milliseconds, or more on a busy machine.
 _SECONDS_AT_EXIT = 2.0
 
-# If several threads start iterating over distributed datasets at the same moment, some wait for ever for an element (TensorFlow
-# 2.21). The lock is reentrant, as the garbage collector may end a generator in the thread that holds it.
-_creation = threading.RLock()
-
-
 ENDS_WITHIN_STEP = (
     "evaluate: the data ends within a step, in which some replicas get no batch. Provide features['weights'] (0 for "
     "padding), as tpudata.make_input_fn does, or whole steps."
 )
-
-
-class End(enum.Enum):
-    """Way to find the end of the data.
-
-    Attributes:
-        ASKED: the iterator reports whether there is an element. On several devices, TensorFlow gathers a whole element on one of
-            them for that, so that elements of a TPU's hosts would travel through this process.
-        MARKED: elements are pairs of data and a flag whether the data is real, from `with_marks`.
-        NONE: the data has no end.
-    """
-
-    ASKED = enum.auto()
-    MARKED = enum.auto()
-    NONE = enum.auto()
 
 
 class Iteration:
@@ -51,25 +29,16 @@ class Iteration:
 
     Attributes:
         spec: type of the iterator.
-        end: way to find the end.
         is_endless: whether the data is known to repeat without end.
 
     Args:
-        dataset: a `tf.data.Dataset`, or a distributed one.
-        end: way to find its end.
-        strategy: strategy of a distributed dataset.
-        can_fill: whether an element may be real on some replicas only.
+        dataset: a `tf.data.Dataset`.
+        is_endless: as the attribute.
     """
 
-    def __init__(self, dataset: Any, end: End = End.ASKED, strategy: Any = None, *, can_fill: bool = True) -> None:
-        self.end = end
-        self.is_endless = False
-        self._can_fill = can_fill
-        self._strategy = strategy
-        # One call fetches the marks of all hosts.
-        self._gathered = tf.function(lambda *marks: tf.stack(marks), autograph=False)
-        with _creation:
-            iterator = iter(dataset)
+    def __init__(self, dataset: Any, *, is_endless: bool = False) -> None:
+        self.is_endless = is_endless
+        iterator = iter(dataset)
         self.spec = iterator._type_spec
         # This list has the only references to the iterator, for the thread to clear.
         self._parts = [iterator, tuple(tf.nest.flatten(iterator, expand_composites=True))]
@@ -90,41 +59,13 @@ class Iteration:
         return tensors
 
     def next(self) -> Any:
-        """Return the next element; None at the end.
-
-        It never runs past the end: in TensorFlow, such a failed operation makes operations on several replicas in other threads
-        fail or wait for ever.
-
-        Raises:
-            tf.errors.InvalidArgumentError: the data of some replicas ends before that of others.
-        """
-        if self.end is End.ASKED:
-            found = self._parts[0].get_next_as_optional()
-            return found.get_value() if found.has_value() else None
-        element = self._parts[0].get_next()
-        if self.end is End.NONE:
-            return element
-        element, marks = element
-        real = self._gathered(*self._strategy.experimental_local_results(marks)).numpy()
-        if real.any() and not real.all() and not self._can_fill:
-            raise tf.errors.InvalidArgumentError(None, None, ENDS_WITHIN_STEP)
-        return element if real.any() else None
+        """Return the next element; None at the end."""
+        found = self._parts[0].get_next_as_optional()
+        return found.get_value() if found.has_value() else None
 
     def close(self) -> None:
         """Release the iterator."""
         self._closed.set()
-
-
-def next_in_loop(iterator: Any, end: End, strategy: Any) -> tuple[Any, Callable[[], Any]]:
-    """Return, in a tf.function, whether there is an element for all replicas of this process, and a function that returns it."""
-    if end is End.ASKED:
-        found = iterator.get_next_as_optional()
-        return found.has_value(), found.get_value
-    element = iterator.get_next()
-    if end is End.NONE:
-        return tf.constant(True), lambda: element
-    data, marks = element
-    return tf.reduce_all(tf.stack(strategy.experimental_local_results(marks))), lambda: data
 
 
 def _delete(parts: list[Any], closed: threading.Event, deleted: threading.Event) -> None:

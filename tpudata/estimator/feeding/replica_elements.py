@@ -13,7 +13,6 @@ from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
 from tpudata.estimator.feeding.iteration import ENDS_WITHIN_STEP
-from tpudata.estimator.feeding.python_operations import PYTHON_FIX, python_operations
 from tpudata.estimator.feeding.row_masks import with_row_masks
 from tpudata.estimator.feeding.signature import leaves, row_weights, split_element
 
@@ -42,8 +41,6 @@ class ReplicaElements:
         """Return the checked dataset of one call; for predictions, with row masks."""
         deployment = self._deployment
         dataset = self._call_input_fn(call)
-        if deployment.topology.has_remote_hosts:
-            self._require_no_python(dataset, call)
         self.endless &= bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY)
         axes = self._axes(dataset)
         if deployment.mode == ModeKeys.PREDICT:
@@ -51,20 +48,6 @@ class ReplicaElements:
         if deployment.topology.is_sharded:
             self._require_static(dataset)
         return dataset
-
-    def datasets_of(self, hosts: Sequence[str]) -> list[Any]:
-        """Return the dataset of each host's replicas, made on that host."""
-        datasets: list[Any] = []
-        for index, device in enumerate(hosts):
-            with tf.device(device):
-                datasets.append(self.worker_dataset(len(hosts), index))
-            found, expected = datasets[-1].element_spec, datasets[0].element_spec
-            if found != expected:
-                raise ValueError(
-                    f"input_fn: all hosts need elements of the same shapes and dtypes (got {found} on host {index}, expected "
-                    f"{expected} as on host 0). Use shapes that do not depend on the host."
-                )
-        return datasets
 
     def worker_dataset(self, num_workers: int, worker: int) -> Any:
         """Return a dataset of the elements of the replicas that one input worker feeds, in turn."""
@@ -83,15 +66,6 @@ class ReplicaElements:
         if len(datasets) == 1 and not one_batch_a_call:
             return datasets[0]  # Its steps are whole.
         return self._whole_steps(datasets, shares)
-
-    def _require_no_python(self, dataset: Any, call: Call) -> None:
-        found = python_operations(dataset)
-        if found:
-            host = self._deployment.topology.host_device(call.host)
-            raise ValueError(
-                f"input_fn: the dataset runs Python, and {host}, which reads it, is another process (got {', '.join(found)}, "
-                f"expected TensorFlow's operations). Use {PYTHON_FIX}."
-            )
 
     def _axes(self, dataset: Any) -> list[int] | None:
         """Return the batch axis of each tensor of an element."""

@@ -7,14 +7,11 @@ those that make summaries, always run on the host: after the step, if they use i
 
 import dataclasses
 import enum
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.graph.graph_walk import reached
 from tpudata.estimator.state.blueprint import Blueprint
 
@@ -33,11 +30,18 @@ class When(enum.Enum):
 class Timing:
     """Times at which operations of a scratch graph are computed.
 
+    Attributes:
+        is_on_devices: whether steps run on devices.
+
     Args:
         blueprint: blueprint of the scratch graph, before hooks add to it.
+        writes: operations of model_fn that write summaries, if steps run on devices, which have no strings and no files; None for
+            plain TensorFlow.
     """
 
-    def __init__(self, blueprint: Blueprint) -> None:
+    def __init__(self, blueprint: Blueprint, writes: Collection[Any] | None = None) -> None:
+        self.is_on_devices = writes is not None
+        self._writes = {item.name for item in writes or ()}
         self._graph = blueprint.graph
         self._inputs = {item.op.name for item in tf.nest.flatten(blueprint.arguments) if item is not None}
         self._model = {operation.name for operation in self._graph.get_operations()}
@@ -61,7 +65,7 @@ class Timing:
         inputs = {self._found.get(tensor.op.name, When.STEP) for tensor in operation.inputs}
         if operation.type == "NoOp":  # tf.group runs the operations that it waits for.
             inputs |= {self._found.get(item.name, When.STEP) for item in operation.control_inputs}
-        if not self.is_models(operation) or operation.type in _SUMMARIES or When.AFTER in inputs:
+        if not self.is_models(operation) or self._is_hosts(operation) or When.AFTER in inputs:
             return When.AFTER if inputs & {When.STEP, When.AFTER} else When.BEFORE
         if When.STEP in inputs or operation.type == "Placeholder":
             return When.STEP
@@ -72,6 +76,12 @@ class Timing:
             waits = any(self._found.get(item.name) is When.STEP for item in operation.control_inputs)
             return When.STEP if waits else When.BEFORE
         return When.STEP if operation.op_def.is_stateful else When.BEFORE
+
+    def _is_hosts(self, operation: Any) -> bool:
+        """Return whether an operation of model_fn always runs on the host."""
+        if operation.type in _SUMMARIES or operation.name in self._writes:
+            return True
+        return self.is_on_devices and any(item.dtype == tf.string for item in (*operation.inputs, *operation.outputs))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,78 +140,3 @@ def plan(elements: Iterable[Any], timing: Timing, fed: frozenset[str] = frozense
         tuple(tensors[When.AFTER].values()),
         tuple(operations[When.AFTER].values()),
     )
-
-
-class Counterparts:
-    """Lookup of the scratch graph's tensors and operations in a later trace of the same function.
-
-    Names may differ: a graph numbers equal ones, and in another trace some may be taken. The name without its numbers, the type of
-    the operation and the number of earlier ones like it are the same.
-
-    Args:
-        blueprint: blueprint of the scratch graph.
-        names: names of the tensors.
-        operations: names of the operations.
-    """
-
-    def __init__(self, blueprint: Blueprint, names: Iterable[str], operations: Iterable[str] = ()) -> None:
-        self._arguments = [item.name for item in tf.nest.flatten(blueprint.arguments) if item is not None]
-        self._wanted = [blueprint.graph.get_tensor_by_name(name) for name in names]
-        places = _places(blueprint.graph.get_operations())
-        self._places = [
-            None if tensor.name in self._arguments else (places[tensor.op.name], tensor.value_index)
-            for tensor in self._wanted
-        ]
-        self._operations = {name: places[name] for name in operations}
-
-    def find(self, operations: Iterable[Any], arguments: Any) -> list[Any]:
-        """Return the counterparts of the tensors among the outputs of `operations`, or among `arguments`.
-
-        Raises:
-            ModelFnValueError: a tensor has no counterpart.
-        """
-        made = {place: operation for operation, place in _placed(operations)}
-        given = dict(
-            zip(self._arguments, [item for item in tf.nest.flatten(arguments) if item is not None], strict=True)
-        )
-        return [
-            given[tensor.name] if place is None else self._output(made.get(place[0]), place[1], tensor)
-            for tensor, place in zip(self._wanted, self._places, strict=True)
-        ]
-
-    def find_operations(self, operations: Iterable[Any]) -> list[Any]:
-        """Return the counterparts of the operations among `operations`.
-
-        Raises:
-            ModelFnValueError: an operation has no counterpart.
-        """
-        made = {place: operation for operation, place in _placed(operations)}
-        for name, place in self._operations.items():
-            if place not in made:
-                raise _not_found(name)
-        return [made[place] for place in self._operations.values()]
-
-    def _output(self, operation: Any, index: int, wanted: Any) -> Any:
-        found = None if operation is None else operation.outputs[index]
-        if found is None or found.dtype != wanted.dtype or not found.shape.is_compatible_with(wanted.shape):
-            raise _not_found(wanted.name)
-        return found
-
-
-def _not_found(name: str) -> ModelFnValueError:
-    return ModelFnValueError(
-        f"A hook or a summary uses {name!r}, which cannot be found in the step that runs. Let it use tf.identity(tensor, "
-        "name=...), or tf.group(operation, name=...), made in model_fn outside of the optimizer, with a unique name."
-    )
-
-
-def _placed(operations: Iterable[Any]) -> Iterable[tuple[Any, tuple[str, str, int]]]:
-    counts: Counter[tuple[str, str]] = Counter()
-    for operation in operations:
-        key = operation.type, re.sub(r"_\d+(?=/|$)", "", operation.name)
-        counts[key] += 1
-        yield operation, (*key, counts[key])
-
-
-def _places(operations: Iterable[Any]) -> dict[str, tuple[str, str, int]]:
-    return {operation.name: place for operation, place in _placed(operations)}

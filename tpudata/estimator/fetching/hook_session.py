@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,34 +14,56 @@ from tpudata.estimator.fetching.fetches import Fetches
 from tpudata.estimator.fetching.replay import Replay
 from tpudata.estimator.graph.input_graph import input_graph_of
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo, record_variables
+from tpudata.estimator.state.host_copies import HostCopies
 
 # Collection of the tensor that TensorFlow's hooks fetch for the global step: its value, after a test that it is initialised.
 _GLOBAL_STEP_READ = "global_step_read_op_cache"
-_WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Computation:
+    """Function that computes values on the host.
+
+    Attributes:
+        run: function of the fed values that returns tensors.
+        uses: names of the variables that it reads or writes.
+        writes: names of those that it writes.
+    """
+
+    run: Callable[..., Any]
+    uses: frozenset[str]
+    writes: frozenset[str]
 
 
 class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is untyped
     """Session that hooks, listeners and scaffolds use like a `tf.compat.v1.Session`.
 
-    The variables of the model are the real ones of the first replica; an assignment changes them on every replica. Variables that
-    hooks make in `begin()` live as long as the run, and no checkpoint contains them.
+    The variables of the model are the real ones; an assignment changes them on every device. Variables that hooks make in `begin()`
+    live as long as the run, and no checkpoint contains them.
 
     Args:
         blueprint: blueprint of the scratch graph, before hooks add to it.
         variables: the real variables by name.
-        strategy: strategy whose replicas have the variables.
+        copies: the variables' copies on the host.
+        writes: as in Timing.
     """
 
     # The destructor of the class reads this; there is no real session.
     _session = None
 
-    def __init__(self, blueprint: Blueprint, variables: Mapping[str, Any], strategy: Any) -> None:
-        self.timing = Timing(blueprint)
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        variables: Mapping[str, Any],
+        copies: HostCopies,
+        writes: Collection[Any] | None = None,
+    ) -> None:
+        self.timing = Timing(blueprint, writes)
         self._blueprint = blueprint
         self._graph = blueprint.graph
-        self._strategy = strategy
-        self._components = {name: strategy.experimental_local_results(variable) for name, variable in variables.items()}
-        self._functions: dict[Any, tuple[Any, set[str]]] = {}
+        self._copies = copies
+        self._variables = dict(variables)
+        self._functions: dict[Any, _Computation] = {}
         self._reads: dict[str, Any] = {}
         self._has_written = False
 
@@ -49,6 +71,11 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
     def graph(self) -> Any:
         """The graph that `begin()` adds operations to."""
         return self._graph
+
+    @property
+    def is_on_devices(self) -> bool:
+        """Whether jax runs the steps."""
+        return self.timing.is_on_devices
 
     def close(self) -> None:
         """Do nothing: the run ends by itself."""
@@ -69,7 +96,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         values = self.evaluate([self._graph.get_tensor_by_name(info.initial) for info in found], [], {})
         with tf.__internal__.eager_context.eager_mode():
             for info, value in zip(found, values, strict=True):
-                self._components[info.name] = (tf.Variable(value, trainable=False, name=info.name),)
+                self._variables[info.name] = tf.Variable(value, trainable=False, name=info.name)
         self._blueprint = dataclasses.replace(self._blueprint, variables=(*self._blueprint.variables, *found))
         self._functions.clear()
 
@@ -163,55 +190,48 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         if key not in self._functions:
             reads = None if operations or feeds else self._plain_reads(tensors)
             self._functions[key] = reads or self._function(tensors, operations, list(feeds), when)
-        function, written = self._functions[key]
+        computation = self._functions[key]
         with tf.__internal__.eager_context.eager_mode():
-            results = [item.numpy() for item in function(*feeds.values())]
-            self._has_written |= bool(written)
-            for name in written:
-                first, *others = self._components[name]
-                for other in others:
-                    other.assign(first.read_value())
-        return results
+            self._copies.to_host(computation.uses)
+            self._has_written |= bool(computation.writes)
+            try:
+                return [item.numpy() for item in computation.run(*feeds.values())]
+            finally:  # An error may follow an assignment.
+                self._copies.changed_on_host(computation.writes)
 
     def takes_writes(self) -> bool:
         """Return whether variables were assigned to since the last call."""
         has_written, self._has_written = self._has_written, False
         return has_written
 
-    def _plain_reads(self, tensors: Sequence[Any]) -> tuple[Callable[..., Any], set[str]] | None:
+    def _plain_reads(self, tensors: Sequence[Any]) -> _Computation | None:
         """Return a fast function for `tensors` that are plain values of variables, such as the step; None if one is not."""
         handles = {info.handle: info.name for info in self._blueprint.variables}
         steps = {item.name for item in self._graph.get_collection(_GLOBAL_STEP_READ)}
-        found = []
+        found = {}
         for tensor in tensors:
             operation = tensor.op
             is_read = operation.type == "ReadVariableOp" and not operation.control_inputs
             name = "global_step" if tensor.name in steps else handles.get(operation.inputs[0].name) if is_read else None
             if name is None:
                 return None
-            found.append(self._components[name][0])
+            found[tensor.name] = name
+        variables = [self._variables[found[tensor.name]] for tensor in tensors]
         read = tf.raw_ops.ReadVariableOp  # Faster than read_value, whose overhead would dominate here.
-        return lambda: [read(resource=variable.handle, dtype=variable.dtype) for variable in found], set()
+        reads = lambda: [read(resource=variable.handle, dtype=variable.dtype) for variable in variables]  # noqa: E731
+        return _Computation(reads, frozenset(found.values()), frozenset())
 
     def _function(
         self, tensors: Sequence[Any], operations: Sequence[Any], fed: Sequence[str], when: When | None
-    ) -> tuple[Callable[..., Any], set[str]]:
+    ) -> _Computation:
         cuts = [self._graph.get_tensor_by_name(name) for name in fed]
         waits_for = None if when is None else lambda operation: self.timing.of(operation) is not When.STEP
         replay = Replay(self._blueprint, list(tensors), operations, cuts, waits_for)
         self._require_no_batch(replay, {*fed})
-        handles = {info.handle: info.name for info in self._blueprint.variables}
-        written = {
-            handles[tensor.name]
-            for operation in replay.operations
-            if operation.type.startswith(_WRITES)
-            for tensor in operation.inputs
-            if tensor.name in handles
-        }
 
         def compute(*values: Any) -> Any:
             graph = tf.compat.v1.get_default_graph()
-            return replay((), lambda name: graph.capture(self._components[name][0].handle), values)
+            return replay((), lambda name: graph.capture(self._variables[name].handle), values)
 
         # Several replicas have more rows than the one that was traced.
         shapes = [[None, *cut.shape[1:]] if cut.shape.rank else cut.shape for cut in cuts]
@@ -223,7 +243,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             # Hooks fetch at every step, so the lookup of a trace would cost too much.
             return concrete(*map(tf.convert_to_tensor, values, [cut.dtype for cut in cuts]))
 
-        return run, written
+        return _Computation(run, replay.reads, replay.writes)
 
     def _require_no_batch(self, replay: Replay, fed: set[str]) -> None:
         inputs = {item.name for item in tf.nest.flatten(self._blueprint.arguments) if item is not None}

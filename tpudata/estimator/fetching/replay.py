@@ -10,8 +10,14 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.graph.collectives import lower_collectives
 from tpudata.estimator.graph.graph_walk import is_effect, needed_operations
+from tpudata.estimator.graph.library import define_functions
 from tpudata.estimator.state.blueprint import Blueprint
+
+
+def _for_one_replica(graph_def: Any) -> Any:
+    return lower_collectives(graph_def, 1)
 
 
 class Replay:
@@ -19,7 +25,8 @@ class Replay:
 
     Attributes:
         operations: operations of the scratch graph that are copied.
-        writes: names of the variables that they may change.
+        reads: names of the variables that they use.
+        writes: names of those that they may change.
 
     Args:
         blueprint: blueprint of the scratch graph.
@@ -27,7 +34,7 @@ class Replay:
         updates: operations of the scratch graph to run.
         cuts: tensors of the scratch graph whose values are given at the call instead of being computed.
         waits_for: function from an operation to whether others with a control dependency on it wait for it; None if all do.
-        rewrite: function from the copied `GraphDef` to the one to compute, which may use further cuts; None for no change.
+        rewrite: function from the copied `GraphDef` to the one to compute, which may use further cuts.
     """
 
     def __init__(
@@ -37,7 +44,7 @@ class Replay:
         updates: Iterable[Any] = (),
         cuts: Sequence[Any] = (),
         waits_for: Callable[[Any], bool] | None = None,
-        rewrite: Callable[[Any], Any] | None = None,
+        rewrite: Callable[[Any], Any] = _for_one_replica,
     ) -> None:
         self._wanted = wanted
         self._tensors = tf.nest.flatten(wanted)
@@ -51,11 +58,14 @@ class Replay:
         self.operations = frozenset(needed)
         changing = [operation for operation in needed if is_effect(operation)]
         self.writes = frozenset(handles[item.name] for one in changing for item in one.inputs if item.name in handles)
-        self._graph_def = _subgraph(blueprint, {operation.name for operation in needed})
-        if rewrite is not None:
-            self._graph_def = rewrite(self._graph_def)
+        graph_def = _subgraph(blueprint, {operation.name for operation in needed})
+        traced = {function.signature.name for function in graph_def.library.function}
+        self._graph_def = rewrite(graph_def)
+        library = self._graph_def.library.function
+        self._functions = [function for function in library if function.signature.name not in traced]
         self._fed = _taken(self._graph_def) & inputs
         self._handles = {handle: name for handle, name in handles.items() if handle in self._fed}
+        self.reads = frozenset(self._handles.values())
 
     def __call__(self, arguments: Iterable[Any], handle_of: Callable[[str], Any], values: Sequence[Any] = ()) -> Any:
         """Build the copy into the graph that is being built.
@@ -85,8 +95,9 @@ class Replay:
                 "The value of a metric needs a batch (expected only the metric's variables). Compute it from these."
             )
         names = [tensor.name for tensor in fetched] + [operation.name for operation in self._updates]
+        define_functions(self._functions, tf.compat.v1.get_default_graph())
         results = tf.import_graph_def(
-            _with_seeds_of_replica(self._graph_def),
+            self._graph_def,
             input_map={name: tensor for name, tensor in feeds.items() if name in self._fed},
             return_elements=names,
             name="model",
@@ -122,27 +133,8 @@ def _taken(graph_def: Any) -> set[str]:
     return {name if ":" in name else f"{name}:0" for name in names}
 
 
-def _with_seeds_of_replica(graph_def: Any) -> Any:
-    """Return the graph with the seeds of random operations, if there are any, changed for this replica."""
-    replica = replica_number()
-    if not replica:
-        return graph_def
-    copy = type(graph_def)()
-    copy.CopyFrom(graph_def)
-    for node in copy.node:
-        if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
-            node.attr["seed2"].i += replica
-    return copy
-
-
-def replica_number() -> int:
-    """Return the number of the replica that is traced; 0 outside of replicas, and in the trace that a TPU's replicas share."""
-    context = tf.distribute.get_replica_context()
-    return 0 if context is None else int(tf.get_static_value(context.replica_id_in_sync_group) or 0)
-
-
-def handles_on_replica(variables: Mapping[str, Any]) -> Callable[[str], Any]:
-    """Return a function from a variable's name to its handle on the replica that is traced.
+def handles_of(variables: Mapping[str, Any]) -> Callable[[str], Any]:
+    """Return a function from a variable's name to its handle in the graph that is being built.
 
     Args:
         variables: variables by name.

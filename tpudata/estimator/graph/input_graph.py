@@ -30,7 +30,7 @@ class InputGraph(tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
         """Return the open session of the graph, or a new one."""
         with self._opening:
             if self._session is None:
-                # The session does not know the logical devices of this process.
+                # A session on GPUs would change how the program uses them.
                 self._session = _v1.Session(graph=self, config=_v1.ConfigProto(device_count={"GPU": 0}))
                 self._session.run(self._begin)
             return self._session

@@ -1,95 +1,45 @@
-"""Seeded random operations of a scratch graph, rewritten so that their draws depend on the step.
+"""Random operations of a scratch graph, rewritten so that their draws depend on the step.
 
-A seeded stateful operation keeps a counter in its kernel, which starts at 0 in every process. After n runs the counter is known:
-each run advances it by 256 times the number of values drawn. The stateless operation that starts at that counter draws the same
-numbers, so that training resumed at step n draws as an uninterrupted one. This holds for operations that run once a step; those
-inside loops, conditions and functions of model_fn are not changed.
+A seeded stateful operation keeps a counter in its kernel, which starts at 0 in every process. Its replacement takes the step
+instead, so that training resumed at step n draws as an uninterrupted one.
 """
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
-import tensorflow as tf
-
-_MULTIPLIER = 256
-# Distance between the seeds of two replicas: a large prime, so that seeds 1, 2, 3 of a program do not collide with a replica's.
-_SEED_STEP = 999983
-# Types of the operations to replace, and of their replacements.
-_STATELESS_TYPES = {
-    "RandomUniform": "StatelessRandomUniformV2",
-    "RandomStandardNormal": "StatelessRandomNormalV2",
-    "TruncatedNormal": "StatelessTruncatedNormalV2",
-    "RandomUniformInt": "StatelessRandomUniformIntV2",
-}
+from tpudata.estimator.graph.draws.functions import DrawRewriter
+from tpudata.estimator.graph.draws.nodes import Scope, rewrite_node
+from tpudata.estimator.graph.draws.replacements import COUNTED
 
 
-def draw_by_step(graph_def: Any, step: str) -> Any:
-    """Return a graph in which seeded random operations draw as if they had run once in each step so far.
+def draw_by_step(graph_def: Any, step: str, replica: str | None = None) -> Any:
+    """Return a graph in which random operations draw by the step.
+
+    Without a replica, those with a seed draw what a session has drawn that ran them once in each step. Operations in loops,
+    conditions and functions, and of other kinds than uniform and normal values, are not changed. With a replica, all draw by
+    their seeds, the step and the replica, also those in functions and without a seed, as stateless operations that XLA compiles:
+    on each replica other numbers, and other ones than a session's.
 
     Args:
         graph_def: the `GraphDef`.
         step: name of an int64 scalar, the number of steps done; the graph need not contain it.
+        replica: name of an int32 scalar, the number of the replica, or None for one replica without a compiler; the graph need not
+            contain it.
+
+    Raises:
+        ModelFnValueError: with `replica`, an operation draws and XLA cannot draw it by step and replica.
     """
+    if replica is not None:
+        return DrawRewriter(graph_def).rewrite(step, replica)
     result = type(graph_def)()
     result.CopyFrom(graph_def)
     del result.node[:]
+    scope = Scope(step, None, is_function=False)
+    definitions = {}
     for node in graph_def.node:
-        is_seeded = node.op in _STATELESS_TYPES and (node.attr["seed"].i or node.attr["seed2"].i)
+        is_seeded = node.op in COUNTED and (node.attr["seed"].i or node.attr["seed2"].i)
+        made, called = rewrite_node(node, scope) if is_seeded else ([node], ())
         # In the same position: nodes are imported in this order, which is also the order of effects.
-        result.node.extend(_stateless(node, step) if is_seeded else [node])
+        result.node.extend(made)
+        definitions.update({item.signature.name: item for item in called})
+    result.library.function.extend(definitions.values())
     return result
-
-
-def with_seeds_moved(graph_def: Any, replicas: Mapping[str, int]) -> Any:
-    """Return a graph in which the seeded random operations of each replica have different seeds.
-
-    Args:
-        graph_def: the `GraphDef`.
-        replicas: number of the replica by name of a node.
-    """
-    result = type(graph_def)()
-    result.CopyFrom(graph_def)
-    for node in result.node:
-        if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
-            node.attr["seed2"].i += replicas.get(node.name, 0) * _SEED_STEP
-    return result
-
-
-def _stateless(node: Any, step: str) -> Iterator[Any]:
-    """Yield the nodes that replace a seeded random operation; the last one takes its name."""
-    data = [name for name in node.input if not name.startswith("^")]
-    # The same nodes are made in a small graph, where TensorFlow checks them.
-    with tf.Graph().as_default() as graph:
-        kind = tf.as_dtype(node.attr["T"].type)
-        values = [
-            tf.compat.v1.placeholder(tf.int64, [], name="step"),
-            tf.compat.v1.placeholder(kind, [None], name="in0"),
-        ]
-        arguments: dict[str, Any] = {"shape": values[1]}
-        dtype = tf.as_dtype(node.attr["Tout" if node.op == "RandomUniformInt" else "dtype"].type)
-        if node.op == "RandomUniformInt":
-            bounds = [tf.compat.v1.placeholder(dtype, [], name=f"in{number}") for number in (1, 2)]
-            arguments |= {"minval": bounds[0], "maxval": bounds[1]}
-        else:
-            arguments["dtype"] = dtype
-        drawn = tf.reduce_prod(tf.cast(values[1], tf.int64)) * _MULTIPLIER
-        offset = tf.cast(values[0], tf.uint64) * tf.cast(drawn, tf.uint64)
-        counter = tf.stack([offset, tf.constant(node.attr["seed2"].i % 2**64, tf.uint64)])
-        key = tf.constant([node.attr["seed"].i % 2**64], tf.uint64)
-        make = getattr(tf.raw_ops, _STATELESS_TYPES[node.op])
-        make(**arguments, key=key, counter=counter, alg=tf.random.Algorithm.PHILOX.value, name="drawn")
-    names = {"drawn": node.name, "step": step, **{f"in{number}": name for number, name in enumerate(data)}}
-    for made in graph.as_graph_def().node:
-        if made.op == "Placeholder":
-            continue
-        made.name = names.get(made.name, f"{node.name}/{made.name}")
-        inputs = [names.get(name, f"{node.name}/{name}") for name in made.input]
-        del made.input[:]
-        made.input.extend(inputs)
-        if made.name == node.name:
-            made.input.extend(name for name in node.input if name.startswith("^"))
-        made.device = node.device
-        for name, value in node.attr.items():
-            if name.startswith("_"):  # Such as the TPU computation that contains the operation.
-                made.attr[name].CopyFrom(value)
-        yield made

@@ -1,8 +1,9 @@
-"""Summaries of tf.compat.v1.summary in a model_fn, written on the host from the values of a step."""
+"""Summaries in a model_fn, written on the host from the values of a step."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpudata.estimator.fetching.fetch_plan import plan
@@ -10,6 +11,7 @@ from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.monitor import Request
 from tpudata.estimator.steps.train_step import TrainStep
+from tpudata.estimator.tracing.effects import results_of
 
 _Keys = tf.compat.v1.GraphKeys
 
@@ -17,7 +19,7 @@ _Keys = tf.compat.v1.GraphKeys
 class ModelSummaries:
     """The summaries of one training.
 
-    Summaries of `tf.summary` are written by the step itself.
+    Summaries of `tf.summary` are written by the step itself, or on several devices on the host after the step.
 
     Args:
         train_step: step of the training.
@@ -30,15 +32,18 @@ class ModelSummaries:
         self._request: Request | None = None
         self._tensors: list[Any] = []
         self.uses_tf_summary = wanted and train_step.uses_tf_summary
-        if not wanted or not train_step.keeps_v1_summaries:
+        if not wanted:
             return
         if scaffold.summary_op is not None:
             self._tensors = [session.element(scaffold.summary_op)]
         else:
             found = session.graph.get_collection(_Keys.SUMMARY_OP) or session.graph.get_collection(_Keys.SUMMARIES)
             self._tensors = list({item.name: item for item in found}.values())
-        if self._tensors:
-            self._request = Request(session, plan(self._tensors, session.timing), {})
+        writes = train_step.host_summary_writes
+        if self._tensors or writes:
+            feeds = {train_step.record_name: np.asarray(True)} if writes else {}
+            found = plan([*self._tensors, *writes, *results_of(writes)], session.timing, frozenset(feeds))
+            self._request = Request(session, found, feeds)
 
     @property
     def wanted(self) -> bool:

@@ -67,6 +67,9 @@ class Monitor:
 
     def __init__(self, session: HookSession, hooks: Sequence[Any], original: Any, *, feeds_model: bool = False) -> None:
         self.hooks = tuple(ProfilerHook.of(hook) if isinstance(hook, _train.ProfilerHook) else hook for hook in hooks)
+        for hook in self.hooks:
+            if isinstance(hook, ProfilerHook):
+                hook.on_devices = session.is_on_devices
         self.should_stop = False
         # Values that hooks feed to the next step, by name of model_fn's placeholder.
         self.model_feeds: dict[str, Any] = {}
@@ -139,7 +142,7 @@ class Monitor:
             if is_models and not (self._feeds_model and tensor.op.type == "PlaceholderWithDefault"):
                 raise ValueError(
                     f"{type(hook).__name__} feeds {tensor.name!r} of model_fn, whose step is compiled (expected a "
-                    "tf.placeholder_with_default, in training on one device). Make it a variable with trainable=False, and "
+                    "tf.placeholder_with_default, in training of one process). Make it a variable with trainable=False, and "
                     "set that in before_run with variable.load(value, run_context.session)."
                 )
             if tensor.name in feeds:

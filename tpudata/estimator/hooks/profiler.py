@@ -1,6 +1,7 @@
-"""ProfilerHook, with the profiler of TensorFlow 2."""
+"""ProfilerHook, and the profilers of TensorFlow 2 and jax, which write the same files."""
 
 import logging
+from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -10,10 +11,37 @@ _train = tf.compat.v1.train
 _log = logging.getLogger("tpudata")
 
 
+def begin_profile(folder: str, *, on_devices: bool) -> Callable[[], None] | None:
+    """Begin a profile of this process for TensorBoard.
+
+    Args:
+        folder: folder whose plugins/profile gets the profile.
+        on_devices: whether jax runs the steps.
+
+    Returns:
+        The function that ends and writes the profile; None if another profile is running.
+    """
+    try:
+        if not on_devices:
+            tf.profiler.experimental.start(folder)
+            stop: Callable[[], None] = tf.profiler.experimental.stop
+            return stop
+        import jax
+
+        jax.profiler.start_trace(folder)
+        stop = jax.profiler.stop_trace
+        return stop
+    except (tf.errors.AlreadyExistsError, RuntimeError):
+        return None
+
+
 class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
     """Hook that profiles one step per interval, and writes the profile to plugins/profile of a folder, for TensorBoard.
 
     TensorFlow's ProfilerHook needs a graph and traces a session; this hook replaces it in the hooks of a run.
+
+    Attributes:
+        on_devices: whether jax runs the steps; set by the run.
 
     Args:
         save_steps: interval between profiles in steps.
@@ -38,7 +66,8 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         self._folder = str(output_dir) or "."
         self._timer = _train.SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
         self._next_step: int | None = None
-        self._traces = False
+        self.on_devices = False
+        self._end_profile: Callable[[], None] | None = None
         self._global_step: Any = None
 
     @classmethod
@@ -57,10 +86,8 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         """Begin a profile, if one is due."""
         del run_context
         if self._next_step is not None and self._timer.should_trigger_for_step(self._next_step):
-            try:
-                tf.profiler.experimental.start(self._folder)
-                self._traces = True
-            except tf.errors.AlreadyExistsError:
+            self._end_profile = begin_profile(self._folder, on_devices=self.on_devices)
+            if self._end_profile is None:
                 _log.warning("ProfilerHook: step %d is not profiled: another profile is running.", self._next_step)
         return _train.SessionRunArgs(self._global_step)
 
@@ -70,15 +97,18 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         step = int(run_values.results) + 1
         if self._next_step is None:
             self._timer.update_last_triggered_step(step - 1)
-        if self._traces:
-            self._traces = False
-            tf.profiler.experimental.stop()
+        if self._write():
             self._timer.update_last_triggered_step(step)
         self._next_step = step + 1
 
     def end(self, session: Any) -> None:
         """End a profile that a failed step has left open."""
         del session
-        if self._traces:
-            self._traces = False
-            tf.profiler.experimental.stop()
+        self._write()
+
+    def _write(self) -> bool:
+        """Write the profile, and return whether one had begun."""
+        end, self._end_profile = self._end_profile, None
+        if end is not None:
+            end()
+        return end is not None

@@ -13,6 +13,7 @@ from tpudata.estimator.state import checkpoints
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.checkpoints import Retention
 from tpudata.estimator.state.claim import check_model_dir
+from tpudata.estimator.state.host_copies import HostCopies
 
 _train = tf.compat.v1.train
 
@@ -33,19 +34,20 @@ class Saving:
     Args:
         model_dir: folder of the checkpoints.
         variables: variables of a checkpoint by name.
+        copies: their copies on the host.
         retention: choice of the checkpoints to keep.
         session: session of the run, for the listeners.
         listeners: `tf.compat.v1.train.CheckpointSaverListener`s.
         saver: a `tf.compat.v1.train.Saver` that writes the checkpoints instead, or None.
         saved_step: step of the checkpoint that training starts from, or None.
-        peers: the processes that train together. Only the chief writes; the others wait for it, and take part in reading values
-            that need all processes.
+        peers: the processes that train together. Only the chief writes; the others wait for it.
     """
 
     def __init__(
         self,
         model_dir: str,
         variables: Mapping[str, Any],
+        copies: HostCopies,
         retention: Retention,
         session: HookSession,
         listeners: Sequence[Any],
@@ -56,6 +58,7 @@ class Saving:
         self._peers = peers
         self._model_dir = model_dir
         self._variables = variables
+        self._copies = copies
         self._retention = retention
         self._session = session
         self._listeners = tuple(listeners)
@@ -110,12 +113,11 @@ class Saving:
             checkpoint = self._write(step)
             self._peers.chiefs_bytes(checkpoint.to_bytes())
             return checkpoint
-        if self._saver is None:
-            checkpoints.values_of(self._variables)
         return Checkpoint.from_bytes(self._peers.chiefs_bytes(b""))
 
     def _write(self, step: int) -> Checkpoint:
         if self._saver is None:
+            self._copies.to_host(self._variables)
             return checkpoints.save(self._model_dir, step, self._variables, self._retention)
         base = tf.io.gfile.join(self._model_dir, "model.ckpt")
         try:

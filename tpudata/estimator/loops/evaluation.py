@@ -24,7 +24,7 @@ _log = logging.getLogger("tpudata")
 
 
 def evaluate(
-    runtime: Runtime, input_fn: Any, steps: int | None, hooks: Any, checkpoint_path: str | None, events_dir: str
+    runtime: Runtime, input_fn: Any, steps: int | None, hooks: Any, checkpoint_path: str | None, events_dir: str | None
 ) -> dict[str, Any]:
     """Evaluate a checkpoint; see `TPUEstimator.evaluate`."""
     require_steps("evaluate", "steps", steps)
@@ -46,7 +46,7 @@ def evaluate(
     step.reset()
     monitor.after_create_session()
     total, weight, batches = 0.0, 0.0, 0
-    with contextlib.closing(feed.iterate()) as iteration:
+    with contextlib.closing(feed.iterate(steps)) as iteration:
         while not monitor.should_stop and (steps is None or batches < steps):
             asked = monitor.before_run()
             element = None if monitor.should_stop else iteration.next()
@@ -62,11 +62,9 @@ def evaluate(
             total += float(batch_loss)
             weight += float(batch_weight)
             batches += 1
-            monitor.after_run({name: fetched[name].numpy() for name in tensor_names(asked)})
+            monitor.after_run({name: np.asarray(fetched[name]) for name in tensor_names(asked)})
             if step.ignores_weights:
-                _warn_of_padding(
-                    step, np.concatenate([part.numpy() for part in step.replicas.parts(features["weights"])])
-                )
+                _warn_of_padding(step, step.rows(features["weights"]))
     if not weight and not monitor.should_stop:
         rows = "has only rows of weight 0" if batches else "has no batch"
         _log.warning("evaluate: the input %s, so that the loss is 0 and metrics are of no rows. Check input_fn.", rows)
@@ -79,7 +77,8 @@ def evaluate(
         result: dict[str, Any] = {**step.values(), "loss": loss, "global_step": np.int64(step.global_step)}
     results = ", ".join(f"{name} = {result[name]}" for name in sorted(result))
     _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", results)
-    _write(events_dir, result, checkpoint)
+    if events_dir is not None:
+        _write(events_dir, result, checkpoint)
     return result
 
 

@@ -1,7 +1,6 @@
 """Predictions: one for each row of the data."""
 
 import contextlib
-import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -46,7 +45,7 @@ def predict(
         loader.load(checkpoint)
     monitor.after_create_session()
     batches = 0
-    with contextlib.closing(feed.iterate()) as iteration:
+    with contextlib.closing(feed.iterate(None)) as iteration:
         while not monitor.should_stop:
             asked = monitor.before_run()
             element = None if monitor.should_stop else iteration.next()
@@ -65,10 +64,9 @@ def predict(
                 step.fetches.ask(asked)
                 predictions, fetched = step.run(features)
                 loader.note_writes()
-            monitor.after_run({name: fetched[name].numpy() for name in tensor_names(asked)})
-            batch = tf.nest.map_structure(functools.partial(_rows, step), predictions)
-            batch = {key: batch[key] for key in keys} if keys is not None else batch
-            kept = _rows(step, mask)
+            monitor.after_run({name: np.asarray(fetched[name]) for name in tensor_names(asked)})
+            batch = {key: predictions[key] for key in keys} if keys is not None else predictions
+            kept = step.rows(mask)
             for path, array in leaves((batch, None)):
                 if np.ndim(array) == 0 or len(array) != len(kept):
                     name = path.replace("features", "predictions", 1)
@@ -86,12 +84,6 @@ def predict(
         _log.warning("predict: the input has no batch: there are no predictions. Check input_fn.")
     monitor.end()
     loader.note_writes()
-
-
-def _rows(step: PredictStep, value: Any) -> Any:
-    """Return the rows of a per-replica value, in the order of replicas."""
-    parts = [part.numpy() for part in step.replicas.parts(value)]
-    return parts[0] if len(parts) == 1 or np.ndim(parts[0]) == 0 else np.concatenate(parts)
 
 
 def _selected_keys(predictions: Any, predict_keys: Sequence[str] | str | None) -> list[str] | None:

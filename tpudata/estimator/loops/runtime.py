@@ -2,9 +2,12 @@
 
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
+
+import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator.api.mode_keys import ModeKeys
@@ -13,18 +16,23 @@ from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.feeding.deployment import Deployment
-from tpudata.estimator.feeding.feed import Feed, make_feed
 from tpudata.estimator.feeding.signature import split_element
 from tpudata.estimator.feeding.user_model import UserModel
+from tpudata.estimator.loops.feed import Feed, make_feed
+from tpudata.estimator.state.host_copies import HostCopies, OnlyOnHost
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.state.warm_start import WarmStartSettings
 from tpudata.estimator.steps.eval_step import EvalStep
+from tpudata.estimator.steps.plain_train_step import PlainTrainStep
 from tpudata.estimator.steps.predict_step import PredictStep
 from tpudata.estimator.steps.train_step import TrainStep
+from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
 from tpudata.estimator.tracing.traced_model import trace_model
 
-_STEPS: Mapping[str, type[TrainStep] | type[EvalStep] | type[PredictStep]] = {
-    ModeKeys.TRAIN: TrainStep,
+_SEED_BYTES = 3
+_StepKind: TypeAlias = type[TrainStep] | type[EvalStep] | type[PredictStep]
+_PLAIN_STEPS: Mapping[str, _StepKind] = {
+    ModeKeys.TRAIN: PlainTrainStep,
     ModeKeys.EVAL: EvalStep,
     ModeKeys.PREDICT: PredictStep,
 }
@@ -35,7 +43,6 @@ class Runtime:
 
     Attributes:
         user_model: functions and parameters of the user.
-        peers: the processes that train together.
         in_use: lock that training or an evaluation holds while it uses the steps and the variables.
         trains: whether training holds it, so that running predictions may not use the variables.
         lock: lock that is held while a step is compiled, and while the variables are loaded for a batch and the batch runs.
@@ -44,7 +51,6 @@ class Runtime:
         user_model: as the attribute.
         find_topology: function that returns the topology, and may connect to it; called at the first use.
         warm_start: source of initial values, or None.
-        peers: as the attribute; None for this process alone.
     """
 
     def __init__(
@@ -52,10 +58,8 @@ class Runtime:
         user_model: UserModel,
         find_topology: Callable[[], Topology],
         warm_start: WarmStartSettings | None = None,
-        peers: Peers | None = None,
     ) -> None:
         self.user_model = user_model
-        self.peers = Peers() if peers is None else peers
         self.in_use = threading.Lock()
         self.trains = False
         self.lock = threading.RLock()
@@ -78,10 +82,24 @@ class Runtime:
         """Devices on which the steps run."""
         return self._find_topology()
 
+    @property
+    def peers(self) -> Peers:
+        """The processes that train together."""
+        return self.topology.peers
+
+    @functools.cached_property
+    def seed(self) -> int | None:
+        """Seed of initial values and random operations. On several devices there always is one, the chief's."""
+        seed = self.config.tf_random_seed
+        if seed is None and self.topology.devices:
+            seed = self.peers.chiefs(int.from_bytes(os.urandom(_SEED_BYTES), "little"))
+        return seed
+
     @functools.cached_property
     def store(self) -> VariableStore:
         """The variables that the modes share."""
-        return VariableStore(self.topology, self._warm_start)
+        variables: dict[str, Any] = {}
+        return VariableStore(variables, _copies(self.topology, variables), self.peers, self._warm_start)
 
     def elsewhere(self, find_topology: Callable[[], Topology]) -> "Runtime":
         """Return a runtime of the same model on devices of this process only."""
@@ -89,7 +107,7 @@ class Runtime:
 
     def another(self) -> "Runtime":
         """Return a runtime of the same model on the same devices, with separate steps and variables."""
-        return Runtime(self.user_model, lambda: self.topology, self._warm_start, self.peers)
+        return Runtime(self.user_model, lambda: self.topology, self._warm_start)
 
     def deployment(self, mode: str) -> Deployment:
         """Return the deployment that describes how `mode` is fed."""
@@ -117,16 +135,38 @@ class Runtime:
             return step
 
     def _made_step(self, mode: str, specs: tuple[Any, Any]) -> Any:
-        deployment = self.deployment(mode)
+        deployment, topology = self.deployment(mode), self.topology
 
         def call_model(features: Any, labels: Any, mode: str) -> Any:
             del mode
+            if topology.is_tpu:  # Several replicas sum dense gradients anyway; a single core makes them dense, too.
+                tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
             return self.user_model.call_model(features, labels, deployment)
 
         writes = mode == ModeKeys.TRAIN and self.peers.is_chief
-        traced = trace_model(call_model, mode, specs, self.config.tf_random_seed, self.model_dir if writes else None)
+        replicas = topology.num_replicas if topology.devices else None
+        traced = trace_model(call_model, mode, specs, self.seed, self.model_dir if writes else None, replicas)
         broadcast = deployment.pipeline is InputPipelineConfig.BROADCAST
-        return _STEPS[mode](traced, self.topology, self.store, broadcast=broadcast)
+        steps = _device_steps() if topology.devices else _PLAIN_STEPS
+        return steps[mode](traced, topology, self.store, broadcast=broadcast)
+
+
+def _copies(topology: Topology, variables: Mapping[str, Any]) -> HostCopies:
+    """Return the host's copies of variables, whose values are on the devices if there are any."""
+    if not topology.devices:
+        return OnlyOnHost()
+    from tpudata.estimator.spmd.mesh import make_mesh
+    from tpudata.estimator.spmd.variables import DeviceVariables
+
+    return DeviceVariables(make_mesh(topology.devices), variables)
+
+
+def _device_steps() -> Mapping[str, _StepKind]:
+    """Return the kinds of steps for several devices; only they need jax."""
+    from tpudata.estimator.spmd.steps import DeviceEvalStep, DevicePredictStep
+    from tpudata.estimator.spmd.train_step import DeviceTrainStep
+
+    return {ModeKeys.TRAIN: DeviceTrainStep, ModeKeys.EVAL: DeviceEvalStep, ModeKeys.PREDICT: DevicePredictStep}
 
 
 class Runtimes:
@@ -134,21 +174,35 @@ class Runtimes:
 
     Attributes:
         training: runtime that trains.
-        predicting: runtime that predicts and exports; in a process of a cluster, on one device.
-        evaluating: runtime that evaluates.
 
     Args:
         training: as the attribute.
-        predicting: as the attribute; None for the one that trains.
-        evaluating: as the attribute; None for the one that predicts.
+        evaluating: runtime that evaluates; None for the one that predicts.
     """
 
-    def __init__(self, training: Runtime, predicting: Runtime | None = None, evaluating: Runtime | None = None) -> None:
+    def __init__(self, training: Runtime, evaluating: Runtime | None = None) -> None:
         self.training = training
-        self.predicting = predicting or training
-        self.evaluating = evaluating or self.predicting
+        self._evaluating = evaluating
         # Further runtimes that evaluate and predict while a runtime is in use, by its id.
         self._others: dict[int, list[Runtime]] = {}
+
+    @functools.cached_property
+    def predicting(self) -> Runtime:
+        """The runtime that predicts and exports: the one that trains, or in one of several processes one of this process alone."""
+        training = self.training
+        if training.peers.count == 1:
+            return training
+        return training.elsewhere(lambda: training.topology.of_this_process())
+
+    @property
+    def evaluates_elsewhere(self) -> bool:
+        """Whether evaluation has other devices than training, as with eval_on_tpu=False."""
+        return self._evaluating is not None
+
+    @property
+    def evaluating(self) -> Runtime:
+        """The runtime that evaluates."""
+        return self._evaluating or self.predicting
 
     @contextlib.contextmanager
     def taken_for_training(self) -> Iterator[Runtime]:

@@ -69,6 +69,12 @@ class VariableInfo:
         return Part.of(self.scratch)
 
     @property
+    def is_keras_seed(self) -> bool:
+        """Whether it is a random state of Keras 3, which must differ between replicas, so that they do not draw the same."""
+        is_state = self.name.rpartition("/")[2].startswith("seed_generator_state")
+        return is_state and bool(self.scratch.dtype.is_integer)
+
+    @property
     def is_local(self) -> bool:
         """Whether it is state of one run (a metric's sums) that no checkpoint contains."""
         return any(collection in self.collections for collection in _LOCAL)

@@ -127,7 +127,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
     """
     base = f"model.ckpt-{step}"
     prefix = tf.io.gfile.join(model_dir, base)
-    tensors = values_of(variables)
+    tensors = [variable.read_value() for variable in variables.values()]
     kept = [path for path in (_relative(model_dir, path) for path in known(model_dir)) if path != base]
     last = tf.io.gfile.join(model_dir, kept[-1]) if kept else "none"
     surplus = retention.surplus(kept)
@@ -150,11 +150,6 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
         if not retention.is_kept(model_dir, path):
             _delete(model_dir, path)
     return Checkpoint.open(prefix)
-
-
-def values_of(variables: Mapping[str, Any]) -> list[Any]:
-    """Return the values of variables for a checkpoint; all processes of a cluster must call this, as averages need all of them."""
-    return [variable.read_value() for variable in variables.values()]
 
 
 def _relative(model_dir: str, path: str) -> str:

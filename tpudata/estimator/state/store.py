@@ -3,17 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
-from tpudata.estimator.devices.topology import Topology
+from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
 from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.host_copies import HostCopies, OnlyOnHost
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_values
-
-# Distance between the seeds of two replicas: a large prime, unlike the distances between seeds of a program.
-_SEED_STEP = 999983
 
 
 class VariableStore:
@@ -22,17 +19,27 @@ class VariableStore:
     Training, evaluation and prediction share them: the device has the parameters once, and an evaluation after training reads no
     file. `load` sets a mode's variables to a checkpoint, and does nothing if they already hold it.
 
+    Attributes:
+        copies: the variables' copies on the host.
+
     Args:
-        topology: topology whose strategy the variables are made in.
+        variables: the variables by name, to which the store adds those that it makes.
+        copies: as the attribute.
+        peers: the processes that train together.
         warm_start: choice of the variables that start from another run's checkpoint if `load` gets none; or None.
     """
 
-    def __init__(self, topology: Topology, warm_start: WarmStartSettings | None = None) -> None:
-        self._strategy = topology.strategy
-        self._peers = topology.peers
-        self._first_replica = topology.peers.index * topology.local_replicas
+    def __init__(
+        self,
+        variables: dict[str, Any],
+        copies: HostCopies,
+        peers: Peers,
+        warm_start: WarmStartSettings | None = None,
+    ) -> None:
+        self.copies = copies
+        self._peers = peers
         self._warm_start = warm_start
-        self._variables: dict[str, Any] = {}
+        self._variables = variables
         # Source of each variable's value: a checkpoint, an initial value (with the warm start, if there is one), or None during
         # training.
         self._holds: dict[str, object] = {}
@@ -46,16 +53,10 @@ class VariableStore:
         missing = [info for info in infos if info.name not in self._variables]
         # Processes may draw different initial values.
         values = self._peers.chiefs_values(blueprint.initial_values(missing))
-        with self._strategy.scope():
+        # Copies of values on devices never lie on a GPU, which jax uses.
+        with tf.device(None if isinstance(self.copies, OnlyOnHost) else "CPU:0"):
             for info in missing:
-                synchronization, aggregation = _kept_by_replicas(info, values[info.name].dtype)
-                self._variables[info.name] = tf.Variable(
-                    values[info.name],
-                    trainable=info.trainable,
-                    name=info.name,
-                    synchronization=synchronization,
-                    aggregation=aggregation,
-                )
+                self._variables[info.name] = tf.Variable(values[info.name], trainable=info.trainable, name=info.name)
         for info in missing:
             self._assign(info.name, values[info.name], blueprint.first_value_of(info))
         for info in infos:
@@ -118,14 +119,9 @@ class VariableStore:
             self._holds[info.name] = source
 
     def _assign(self, name: str, value: Any, holds: object) -> None:
-        variable = self._variables[name]
         self._holds[name] = None
-        if _is_keras_seed(name, variable.dtype):
-            replicas = self._strategy.experimental_local_results(variable)
-            for replica, own in enumerate(replicas, self._first_replica):
-                own.assign(np.asarray(value) + np.array([replica * _SEED_STEP, 0], variable.dtype.as_numpy_dtype))
-        else:
-            variable.assign(value)
+        self._variables[name].assign(value)
+        self.copies.changed_on_host([name])
         self._holds[name] = holds
 
     def holds(self, names: Sequence[str], source: object) -> bool:
@@ -136,22 +132,3 @@ class VariableStore:
         """Note the source that the variables hold now, such as a checkpoint; None for values that no file contains."""
         for name in names:
             self._holds[name] = holds
-
-
-def _is_keras_seed(name: str, dtype: Any) -> bool:
-    """Return whether a variable is a random state of Keras 3, which must differ so that replicas do not draw the same."""
-    return name.rpartition("/")[2].startswith("seed_generator_state") and dtype.is_integer
-
-
-def _kept_by_replicas(info: VariableInfo, dtype: Any) -> tuple[Any, Any]:
-    """Return the synchronization and the aggregation of a variable.
-
-    Values that model_fn assigns on each replica are aggregated, by default to their mean, or for integers to the first one.
-    """
-    aggregation = tf.VariableAggregation
-    if _is_keras_seed(info.name, dtype):
-        return tf.VariableSynchronization.ON_READ, aggregation.ONLY_FIRST_REPLICA
-    if info.aggregation is not aggregation.NONE:
-        return info.synchronization, info.aggregation
-    has_mean = dtype.is_floating or dtype.is_complex
-    return info.synchronization, aggregation.MEAN if has_mean else aggregation.ONLY_FIRST_REPLICA

@@ -4,7 +4,6 @@ A request is identified by the requested name and the number of earlier requests
 unique.
 """
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -13,38 +12,6 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 Key: TypeAlias = tuple[str, int]
-
-
-class Requests:
-    """The requests for variables in one trace, by the names of the first replica's requests.
-
-    A graph makes names unique, so that the requests of a second replica traced into it have other names, in the same order.
-    """
-
-    def __init__(self) -> None:
-        self._first: list[Key] = []
-        self._is_begun = False
-
-    def keys(self) -> Callable[[str], Key]:
-        """Return a function from a requested name to the key of the request, for the next replica."""
-        # Replicas are traced in order; in a cluster, the first one of this process need not be number 0.
-        if not self._is_begun:
-            self._is_begun = True
-            counted = counted_keys()
-
-            def first(name: str) -> Key:
-                self._first.append(counted(name))
-                return self._first[-1]
-
-            return first
-        position = itertools.count()
-
-        def later(name: str) -> Key:
-            # The first replica has made the request before, unless model_fn requests other variables this time.
-            key = next(itertools.islice(self._first, next(position), None), (name, 1))
-            return key if key[0].rpartition("/")[2] == _without_numbers(name).rpartition("/")[2] else (name, 1)
-
-        return later
 
 
 def counted_keys() -> Callable[[str], Key]:

@@ -7,7 +7,9 @@ import tensorflow as tf
 
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.feeding.signature import row_weights
-from tpudata.estimator.fetching.replay import Replay
+from tpudata.estimator.fetching.replay import Replay, handles_of
+from tpudata.estimator.graph.structure import batch_function
+from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
 from tpudata.estimator.tracing.host_call import make_host_call, run_host_call
@@ -33,43 +35,38 @@ class EvalStep(Step):
             self._host = HostMetrics(metrics[0], tensors, 1 if broadcast else topology.num_replicas, traced.seed)
         weights = row_weights(self.blueprint.arguments[0])
         self.ignores_weights = weights is not None and not _uses(self.spec, weights)
-        self._build()
+        self._built_for: Any = None
+        self._reader: tuple[Blueprint, MetricReader] | None = None
 
-    def _build(self) -> None:
-        self._built_for = self.fetches.version
-        spec, graph = self.spec, self.blueprint.graph
-        updates: list[Any] = []
-        if self._host is not None:
-            self._reader = self._host.reader
-        else:
-            metrics = getattr(spec, "eval_metric_ops", None) or {}
-            updates = metric_updates(metrics, self.blueprint)
-            self._reader = MetricReader(metrics, self.blueprint, self.local, self._first_variables())
+    def wanted(self) -> tuple[Any, list[Any]]:
+        """Return what a replica computes for a batch, and the operations that it runs.
+
+        The tensors are the loss times the weight and the weight (float32 scalars), those of eval_metrics, those of host_call, and
+        the fetched ones.
+        """
+        metrics = getattr(self.spec, "eval_metric_ops", None) or {}
+        updates = [] if self._host is not None else metric_updates(metrics, self.blueprint)
         weights = row_weights(self.blueprint.arguments[0])
-        with graph.as_default():
-            loss = tf.reshape(tf.cast(spec.loss, tf.float32), [])
+        with self.blueprint.graph.as_default():
+            loss = tf.reshape(tf.cast(self.spec.loss, tf.float32), [])
             weight = tf.constant(1.0) if weights is None else tf.reduce_sum(tf.cast(weights, tf.float32))
             # A batch that only contains padding may have a loss of NaN.
             weighted = tf.math.multiply_no_nan(loss, weight), weight
-            of_metrics = self.replicas.host_tensors(getattr(spec, "eval_metrics", None), "eval_metrics")
-            of_host_call = self.replicas.host_tensors(getattr(spec, "host_call", None), "host_call")
-        wanted = weighted, of_metrics, of_host_call, self.fetches.tensors
-        replay = Replay(self.blueprint, wanted, [*updates, *self.fetches.operations])
-        self._writes = replay.writes
-        self._run_batch = self.replicas.compiled(functools.partial(self._batch, replay), self._traced.specs)
+            of_metrics = self.replicas.host_tensors(getattr(self.spec, "eval_metrics", None), "eval_metrics")
+            of_host_call = self.replicas.host_tensors(getattr(self.spec, "host_call", None), "host_call")
+        return (weighted, of_metrics, of_host_call, self.fetches.tensors), [*updates, *self.fetches.operations]
 
-    def _first_variables(self) -> dict[str, Any]:
-        """Return the first replica's copies of the variables that checkpoints contain."""
-        local_results = self._strategy.experimental_local_results
-        return {name: local_results(variable)[0] for name, variable in self.variables.items()}
+    def _build(self) -> None:
+        replay = Replay(self.blueprint, *self.wanted())
+        self._writes = replay.writes
+        self._run_batch = batch_function(functools.partial(self._batch, replay), self._traced.specs)
 
     def _batch(self, replay: Replay, features: Any, labels: Any) -> Any:
-        weighted, of_metrics, of_host_call, fetched = self._replay(replay, (features, labels))
+        results = replay((features, labels), handles_of(self._by_name))
+        (loss, weight), of_metrics, of_host_call, fetched = results
         if self._host is not None:
-            self._host.update(self.replicas.concatenated(of_metrics))
-        loss, weight = (self._strategy.reduce(tf.distribute.ReduceOp.SUM, item, axis=None) for item in weighted)
-        loss = run_host_call(self._host_call, self.replicas, of_host_call, loss)
-        return loss, weight, [self.replicas.joined(item) for item in fetched]
+            self._host.update(of_metrics)
+        return run_host_call(self._host_call, of_host_call, loss), weight, fetched
 
     def run(self, features: Any, labels: Any) -> tuple[Any, Any, dict[str, Any]]:
         """Evaluate a batch.
@@ -79,13 +76,18 @@ class EvalStep(Step):
             labels: labels of the batch, or None.
 
         Returns:
-            The batch's loss times its weight, its weight (float32 scalars, summed over the replicas), and the fetched tensors by
+            The batch's loss times its weight, its weight (float32 scalars, summed over the replicas), and the fetched values by
             name. The weight is the sum of features["weights"] (floats [batch]), or 1 if there are none.
         """
-        if self._built_for != self.fetches.version:
+        if self._built_for != self.fetches.key:
             self._build()
+            self._built_for = self.fetches.key
         loss, weight, fetched = self._run_batch(features, labels)
         return loss, weight, dict(zip(self.fetches.names, fetched, strict=True))
+
+    def rows(self, feature: Any) -> Any:
+        """Return a feature of a batch as a NumPy array, with the rows of all replicas."""
+        return feature.numpy()
 
     def flush(self) -> None:
         """Flush the summaries of host_call, so that readers see them."""
@@ -94,18 +96,27 @@ class EvalStep(Step):
 
     def reset(self) -> None:
         """Reset the metrics."""
-        self.local.reset()
+        self.reset_local()
         if self._host is not None:
             self._host.local.reset()
+
+    def _metric_reader(self) -> MetricReader:
+        if self._host is not None:
+            return self._host.reader
+        if self._reader is None or self._reader[0] is not self.blueprint:
+            metrics = getattr(self.spec, "eval_metric_ops", None) or {}
+            self._reader = self.blueprint, MetricReader(metrics, self.blueprint, self.local, self.variables)
+        return self._reader[1]
 
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Names of the metrics that `values` returns."""
-        return self._reader.names
+        return self._metric_reader().names
 
     def values(self) -> dict[str, Any]:
         """Return the metrics of the batches since `reset`, by name, as NumPy values."""
-        return self._reader.values()
+        self.to_host(self._by_name)
+        return self._metric_reader().values()
 
 
 def _uses(spec: Any, weights: Any) -> bool:

@@ -1,14 +1,15 @@
 """Common base of the steps of all modes: variables, the session of hooks, and fetches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.fetching.hook_session import HookSession
-from tpudata.estimator.fetching.replay import Replay, handles_on_replica
+from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.state.blueprint import Blueprint
+from tpudata.estimator.state.host_copies import HostCopies, OnlyOnHost
 from tpudata.estimator.state.local_variables import LocalVariables
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step_fetches import StepFetches
@@ -30,12 +31,13 @@ class Step:
         saved: infos of the variables that checkpoints contain.
         variables: these variables by name.
         local: variables that belong to one run, such as the sums of metrics.
-        fetches: fetches of hooks and summaries from the next step; when their version changes, the step must be built again.
+        fetches: fetches of hooks and summaries from the next step; when their key changes, the step must be built again.
         replicas: rules by which values of several replicas become one.
+        own: copies of `local` on the host.
 
     Args:
         traced: the model.
-        topology: topology that runs the steps.
+        topology: devices that run the steps.
         store: store of the variables that checkpoints contain.
         broadcast: whether all replicas get the same rows.
         own_operations: function that returns the operations of the scratch graph that every step runs for their effect.
@@ -53,16 +55,17 @@ class Step:
         self.mode = traced.mode
         self.fetches = StepFetches(traced, own_operations)
         self.replicas = ReplicaValues(topology, traced.specs, broadcast=broadcast)
+        self.own: HostCopies = OnlyOnHost()
         self._traced = traced
         self._topology = topology
-        self._strategy = topology.strategy
+        self._copies = store.copies
         self._writes: frozenset[str] = frozenset()
         self._is_added_to = False
-        local = _local_names(traced)
+        local = local_names(traced)
         infos = self.blueprint.variables
         self.saved = tuple(info for info in infos if info.name not in local)
         self.variables = store.create(self.blueprint, self.saved)
-        self.local = LocalVariables(self.blueprint, [info for info in infos if info.name in local], self._strategy)
+        self.local = LocalVariables(self.blueprint, [info for info in infos if info.name in local])
         self._by_name = {**self.variables, **self.local.by_name}
         self._initialize_tables()
 
@@ -79,6 +82,7 @@ class Step:
     @property
     def global_step(self) -> int:
         """The global step of the variables."""
+        self.to_host(["global_step"])
         return int(self.variables["global_step"].numpy())
 
     @property
@@ -98,7 +102,36 @@ class Step:
             self._initialize_tables()
             self.fetches.follow(self._traced)
         self._is_added_to |= is_added_to
-        return HookSession(self.blueprint, self._by_name, self._strategy)
+        writes = self.host_summary_writes if self._topology.devices else None
+        return HookSession(self.blueprint, self._by_name, self, writes)
+
+    @property
+    def host_summary_writes(self) -> tuple[Any, ...]:
+        """Operations of model_fn that write tf.summary, if the step does not run them itself."""
+        return self._traced.summary_writes if self._topology.devices else ()
+
+    @property
+    def record_name(self) -> str:
+        """Name of the placeholder of whether tf.summary writes."""
+        name: str = self._traced.record.name
+        return name
+
+    def to_host(self, names: Iterable[str]) -> None:
+        """Update the values of variables on the host."""
+        names = list(names)
+        self._copies.to_host(name for name in names if name in self.variables)
+        self.own.to_host(name for name in names if name in self.local.by_name)
+
+    def changed_on_host(self, names: Iterable[str]) -> None:
+        """Note that the host has written to variables, after `to_host` of them."""
+        names = list(names)
+        self._copies.changed_on_host(name for name in names if name in self.variables)
+        self.own.changed_on_host(name for name in names if name in self.local.by_name)
+
+    def reset_local(self) -> None:
+        """Set the variables that belong to one run to their initial values."""
+        self.local.reset()
+        self.own.changed_on_host(self.local.by_name)
 
     def _initialize_tables(self) -> None:
         """Fill the lookup tables of model_fn, as a session does before its first run."""
@@ -106,26 +139,11 @@ class Step:
         if not initializers:
             return
         replay = Replay(self.blueprint, (), initializers)
-
-        def fill() -> Any:
-            return replay((), handles_on_replica(self._by_name))
-
-        if self._topology.is_tpu or self._topology.num_replicas == 1:
-            with tf.device("CPU:0"):
-                tf.function(fill, autograph=False)()
-        else:  # Each replica has a table on its device.
-            tf.function(lambda: self._strategy.run(fill), autograph=False)()
-
-    def _replay(self, replay: Replay, arguments: tuple[Any, ...]) -> Any:
-        """Run part of the scratch graph on each replica, and return per-replica values."""
-
-        def step(*arguments: Any) -> Any:
-            return replay(arguments, handles_on_replica(self._by_name))
-
-        return self._strategy.run(step, args=arguments)
+        with tf.device("CPU:0"):
+            tf.function(lambda: replay((), handles_of(self._by_name)), autograph=False)()
 
 
-def _local_names(traced: TracedModel) -> set[str]:
+def local_names(traced: TracedModel) -> set[str]:
     """Return the names of the variables that no checkpoint contains."""
     names = {info.name for info in traced.blueprint.variables if info.is_local}
     metrics = getattr(traced.spec, "eval_metric_ops", None) or {}

@@ -18,7 +18,6 @@ class StepFetches:
     Attributes:
         values: names of the tensors without an effect.
         effects: names of the tensors and operations with an effect.
-        version: number that changes with each change of the fetches or the scratch graph.
 
     Args:
         traced: the model.
@@ -28,13 +27,11 @@ class StepFetches:
     def __init__(self, traced: TracedModel, own_operations: Callable[[TracedModel], list[Any]]) -> None:
         self.values: tuple[str, ...] = ()
         self.effects: tuple[str, ...] = ()
-        self.version = 0
         self._own_operations = own_operations
         self.follow(traced)
 
     def follow(self, traced: TracedModel) -> None:
         """Switch to the tensors and operations of another trace of the same model."""
-        self.version += 1
         self._traced = traced
         self._always_run: set[Any] | None = None
         self._found_effects: dict[str, bool] = {}
@@ -45,10 +42,13 @@ class StepFetches:
         effects = [item for item in items if not isinstance(item, tf.Tensor) or self.has_effect(item)]
         names = tuple(item.name for item in effects)
         values = [item.name for item in items if item.name not in names and item.name not in self.values]
-        if values or names != self.effects:
-            self.values += tuple(values)
-            self.effects = names
-            self.version += 1
+        self.values += tuple(values)
+        self.effects = names
+
+    @property
+    def key(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What a step is built for, which remains valid in other traces: they have the same names."""
+        return self.values, self.effects
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,28 +1,30 @@
-"""Training steps in one `tf.function`: a loop over the data, or a single step of it."""
+"""Training steps of plain TensorFlow in one `tf.function`: a loop over the data, or a single step of it."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from tpudata.estimator.devices.topology import Topology
-from tpudata.estimator.feeding.iteration import End, Iteration, iterator_of, next_in_loop
+from tpudata.estimator.feeding.iteration import Iteration, iterator_of
 from tpudata.estimator.steps.replica_step import ReplicaStep
 from tpudata.estimator.tracing.host_call import HostCall, run_host_call
-from tpudata.estimator.tracing.replica_values import ReplicaValues
+
+# Function of a batch and of whether tf.summary writes, which returns the loss and the fetched tensors.
+_Step: TypeAlias = Callable[[Any, Any], tuple[Any, ...]]
 
 
 class LoopResult(NamedTuple):
     """Result of a loop of steps.
 
     Attributes:
-        global_step: scalar int64, the global step that was reached.
-        has_data: scalar bool, whether there was data for all requested steps.
+        global_step: the global step that was reached.
+        has_data: whether there was data for all requested steps.
         steps: int64 [steps], the global step after each of the steps that were done.
         losses: float32 [steps], the losses of the steps that were done.
         finite: bool [checked], whether all values of each checked variable are finite; empty after a single step.
-        fetched: values fetched from the last step, by name.
+        fetched: values (tensors or NumPy) fetched from the last step, by name.
     """
 
     global_step: Any
@@ -40,9 +42,7 @@ class TrainLoop:
     The function tests for the end of the data, as an error in the middle of the loop would leave the last step half done.
 
     Attributes:
-        make_step: function from values of model_fn's placeholders, by name, to the step of a replica.
-        topology: topology that runs the steps.
-        replicas: rules by which values of several replicas become one.
+        step: the step.
         host_call: host_call to run at each step, or None.
         variables: variables of the model by name, including `global_step`.
         checked: names of the variables whose values must be finite.
@@ -50,9 +50,7 @@ class TrainLoop:
         counts_all: whether every step adds 1 to the global step; otherwise a loop notes the global step after each step.
     """
 
-    make_step: Callable[[Mapping[str, Any]], ReplicaStep]
-    topology: Topology
-    replicas: ReplicaValues
+    step: ReplicaStep
     host_call: HostCall | None
     variables: Mapping[str, Any]
     checked: Sequence[str]
@@ -75,38 +73,35 @@ class TrainLoop:
             step (scalar bool), and the placeholders' values. It returns the first five fields of a LoopResult and a list of the
             fetched tensors.
         """
-        names = [item.name for item in placeholders]
-        specs = [self.replicas.joined_spec(item) for item in fetched]
-        end, spec = iteration.end, iteration.spec
+        specs = [tf.TensorSpec(item.shape, item.dtype) for item in fetched]
 
         def run(*arguments: Any) -> tuple[Any, ...]:
-            first = len(arguments) - len(names)
+            first = len(arguments) - len(placeholders)
             *parts, limit, record = arguments[:first]
-            step = self.make_step(dict(zip(names, arguments[first:], strict=True)))
-            iterator = iterator_of(spec, parts)
-            if is_step and raises_at_end(iteration):
+            step = functools.partial(self._global_step, arguments[first:])
+            iterator = iterator_of(iteration.spec, parts)
+            if is_step and iteration.is_endless:
                 return self._unconditional(step, iterator, record)
             if is_step:
-                return self._single(step, iterator, end, record, specs)
-            return self._loop(step, iterator, end, limit, record, specs)
+                return self._single(step, iterator, record, specs)
+            return self._loop(step, iterator, limit, record, specs)
 
         arguments = [*iteration.tensors, tf.constant(0), tf.constant(False), *placeholders]
         signature = [tf.TensorSpec(item.shape, item.dtype) for item in arguments]
         compiled: Callable[..., Any] = tf.function(run, input_signature=signature, autograph=False)
         return compiled.get_concrete_function()  # type: ignore[attr-defined, no-any-return]  # TensorFlow is untyped
 
-    def _unconditional(self, step: ReplicaStep, iterator: Any, record: Any) -> tuple[Any, ...]:
-        loss, *fetched = self._global_step(step, iterator.get_next(), record)
+    def _unconditional(self, step: _Step, iterator: Any, record: Any) -> tuple[Any, ...]:
+        loss, *fetched = step(iterator.get_next(), record)
         steps = tf.reshape(self._read_step(), [1])
         return *self._after(tf.constant(True), steps, tf.reshape(loss, [1]), checked=()), fetched
 
-    def _single(
-        self, step: ReplicaStep, iterator: Any, end: End, record: Any, specs: Sequence[tf.TensorSpec]
-    ) -> tuple[Any, ...]:
-        has_data, element = self._next(iterator, end)
+    def _single(self, step: _Step, iterator: Any, record: Any, specs: Sequence[tf.TensorSpec]) -> tuple[Any, ...]:
+        element = iterator.get_next_as_optional()
+        has_data = element.has_value()
         loss, *fetched = tf.cond(
             has_data,
-            lambda: self._global_step(step, element(), record),
+            lambda: step(element.get_value(), record),
             lambda: (tf.constant(0.0), *map(_empty, specs)),
         )
         done = tf.cast(has_data, tf.int32)
@@ -114,24 +109,24 @@ class TrainLoop:
         return *self._after(has_data, steps, tf.reshape(loss, [1])[:done], checked=()), fetched
 
     def _loop(
-        self, step: ReplicaStep, iterator: Any, end: End, limit: Any, record: Any, specs: Sequence[tf.TensorSpec]
+        self, step: _Step, iterator: Any, limit: Any, record: Any, specs: Sequence[tf.TensorSpec]
     ) -> tuple[Any, ...]:
         def wanted(done: Any, has_data: Any, lists: Any, loss: Any, *fetched: Any) -> Any:
             del lists, fetched
             return (done < limit) & has_data & ~tf.math.is_nan(loss)
 
         def next_step(element: Any, record_now: Any, lists: Any) -> tuple[Any, ...]:
-            loss, *fetched = self._global_step(step, element, record_now)
+            loss, *fetched = step(element, record_now)
             values = (loss,) if self.counts_all else (loss, self._read_step())
             return tuple(map(_pushed, lists, values)), loss, *fetched
 
         def body(done: Any, has_data: Any, lists: Any, *last: Any) -> tuple[Any, ...]:
-            has_data, element = self._next(iterator, end)
-            if end is End.NONE:
-                # A condition would copy each element to the device of its predicate.
-                return done + 1, has_data, *next_step(element(), record & tf.equal(done + 1, limit), lists)
+            element = iterator.get_next_as_optional()
+            has_data = element.has_value()
             record_now = record & tf.equal(done + 1, limit)
-            results = tf.cond(has_data, lambda: next_step(element(), record_now, lists), lambda: (lists, *last))
+            results = tf.cond(
+                has_data, lambda: next_step(element.get_value(), record_now, lists), lambda: (lists, *last)
+            )
             return done + tf.cast(has_data, tf.int32), has_data, *results
 
         scalar = tf.TensorShape([])
@@ -156,21 +151,11 @@ class TrainLoop:
         steps = others[0] if others else self._read_step() - count + tf.range(1, count + 1)
         return *self._after(has_data, steps, losses, self.checked), fetched
 
-    def _global_step(self, step: ReplicaStep, element: Any, record: Any) -> tuple[Any, ...]:
-        """Run a step; return the mean loss of all replicas, and the fetched tensors."""
+    def _global_step(self, feeds: Sequence[Any], element: Any, record: Any) -> tuple[Any, ...]:
+        """Run a step; return the loss and the fetched tensors."""
         features, labels = element if self.has_labels else (element, None)
-        loss, fetched, host = step(record, features, labels)
-        loss = self.topology.strategy.reduce(tf.distribute.ReduceOp.MEAN, loss, axis=None)
-        return run_host_call(self.host_call, self.replicas, host, loss), *map(self.replicas.joined, fetched)
-
-    def _next(self, iterator: Any, end: End) -> tuple[Any, Callable[[], Any]]:
-        """Return whether all processes have data for a step, and a function that returns the data."""
-        strategy, peers = self.topology.strategy, self.topology.peers
-        own, element = next_in_loop(iterator, end, strategy)
-        if end is not End.MARKED or peers.count == 1:
-            return own, element
-        with_data = strategy.reduce(tf.distribute.ReduceOp.SUM, tf.cast([own], tf.int64), axis=None)
-        return tf.equal(with_data[0], peers.count), element
+        loss, fetched, host = self.step((tf.constant(0), record), features, labels, self.variables, feeds)
+        return run_host_call(self.host_call, host, loss), *fetched
 
     def _read_step(self) -> Any:
         return tf.cast(self.variables["global_step"].read_value(), tf.int64)
@@ -178,14 +163,6 @@ class TrainLoop:
     def _after(self, has_data: Any, steps: Any, losses: Any, checked: Sequence[str]) -> tuple[Any, ...]:
         finite = are_finite([self.variables[name] for name in checked])
         return self._read_step(), has_data, steps, losses, finite
-
-
-def raises_at_end(iteration: Iteration) -> bool:
-    """Return whether a single step does not test for the end of endless data, but raises an OutOfRangeError there.
-
-    The test needs a condition around the step, which costs 0.1 ms.
-    """
-    return iteration.is_endless and iteration.end is End.ASKED
 
 
 def are_finite(variables: Sequence[Any]) -> Any:

@@ -9,7 +9,6 @@ import tensorflow as tf
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.deployment import Deployment
-from tpudata.estimator.feeding.python_operations import PYTHON_FIX, python_operations
 from tpudata.estimator.feeding.signature import leaves, split_element
 
 _ABSENT = (tf.string, tf.complex128, tf.variant, tf.resource)
@@ -44,17 +43,6 @@ def check_input(element_spec: Any, deployment: Deployment, batch_axis: Sequence[
         return tf.TensorSpec(_check_shape(paths[number], spec, axis, deployment, find), spec.dtype)
 
     return tf.nest.map_structure(of_core, numbers, specs, axes)
-
-
-def check_python(dataset: Any, find: Find) -> None:
-    """Report Python in a dataset that hosts in other processes read."""
-    kinds = python_operations(dataset)
-    if kinds:
-        find(
-            "input_fn",
-            f"{', '.join(kinds)}: the dataset runs Python, and the TPU's hosts, which make and read it, only run TensorFlow",
-            f"use {PYTHON_FIX}",
-        )
 
 
 def _axes(element_spec: Any, batch_axis: Sequence[int] | None) -> list[int]:

@@ -1,79 +1,85 @@
-"""Rehearsal of the memory: check that a step fits a TPU core, by an estimate from the sizes of its tensors."""
+"""Rehearsal of the memory: check that the variables and the batch of a step fit a TPU device."""
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.estimator.api.findings import Find
-from tpudata.estimator.tpu_check.operations import Graph
+from tpudata.estimator.tpu_check.costs.step_cost import StepCost
+from tpudata.estimator.tpu_check.operations import Graph, place_of
+from tpudata.estimator.tpu_check.topologies import CHIPS, TPUSlice
 
 _log = logging.getLogger("tpudata")
 GIB = 2**30
-# GiB of one device of TensorFlow: a core of v2 and v3, a chip of the others. Cloud TPU documentation, "TPU versions".
-_CORES = {"v2": 8, "v3": 16, "v5e": 16, "v4": 32, "v6e": 32, "v5p": 95}
-_COMMON = 16
-# Operations that return their input, or that are repeated instead of stored.
-_NO_MEMORY = (
-    "Identity",
-    "Reshape",
-    "ReadVariableOp",
-    "Const",
-    "Placeholder",
-    "VarHandleOp",
-    "ExpandDims",
-    "Squeeze",
-    "NoOp",
-)
+_COMMON = 16 * GIB
+LESS = "use a smaller model or batch, or another optimizer: for each weight SGD stores nothing, Momentum one value, Adam two"
+# Operations whose results are stored already, or take no memory.
+_STORED = ("Identity", "Reshape", "ReadVariableOp", "ExpandDims", "Squeeze", "VarHandleOp", "NoOp")
 
 
-def check_memory(graph: Graph, specs: Any, find: Find) -> None:
-    """Compare the memory that a step needs with that of TPU cores.
+def check_memory(graph: Graph, specs: Any, tpu: TPUSlice | None, find: Find) -> None:
+    """Compare the memory that a device certainly needs with what it has.
 
-    Every core certainly stores all variables and its part of the batch. The tensors of the step are added to that; XLA fuses
-    operations, so that many of them are never stored, and the largest sum of tensors alive at once is a high estimate.
+    Every device stores all variables and its part of the batch. How much the step needs in addition, only the TPU's compiler
+    tells: XLA fuses operations, so that the sum of the tensors that are alive at once may be many times too high.
+
+    Args:
+        graph: graph of the step.
+        specs: specs of the batch of one replica.
+        tpu: the slice that the step is for, or None for any.
+        find: function that adds a finding.
     """
     initial = [graph.blueprint.graph.get_tensor_by_name(info.initial) for info in graph.blueprint.variables]
     batch = [item for item in tf.nest.flatten(specs) if item is not None]
-    certain = sum(map(byte_size, (*initial, *batch))) / GIB
-    guess = certain + _most_alive(graph) / GIB
-    text = f"its variables and its part of the batch take {_size(certain)}"
-    _log.info("Memory of a core: %s, with all tensors of a step about %s.", text, _size(guess))
-    small = [name for name, size in _CORES.items() if size < certain]
-    larger = [f"{name} has {size}" for name, size in _CORES.items() if size >= certain]
-    fix = "use a smaller model or batch, or another optimizer: for each weight SGD stores nothing, Momentum one value, Adam two"
+    certain = sum(map(byte_size, (*initial, *batch)))
+    text = f"its variables and its part of the batch take {size_text(certain)}"
+    _log.info("Memory of a device: %s.", text)
+    if tpu is not None:
+        if certain > tpu.chip.device_hbm:
+            find("memory of a device", f"{text}, and one of {tpu.name} has {size_text(tpu.chip.device_hbm)}", LESS)
+        return
+    chips = sorted(CHIPS.values(), key=lambda chip: chip.device_hbm)
+    small = [chip.name for chip in chips if chip.device_hbm < certain]
+    larger = [f"{chip.name} has {size_text(chip.device_hbm)}" for chip in chips if chip.device_hbm >= certain]
     if certain > _COMMON:
-        has = f"; a core of {', '.join(larger)}" if larger else ""
-        find("memory of a core", f"{text}, and a TPU {', '.join(small)} has less{has}", fix)
-    elif small:
-        find("memory of a core", f"{text}, and a TPU {', '.join(small)} has less", fix, is_rejected=False)
-    elif guess > _COMMON:
-        find(
-            "memory of a core",
-            f"{text}, and with the tensors of a step up to about {_size(guess)}, while a TPU v3 or v5e has {_COMMON} GiB",
-            "check the memory profile on the TPU before a long run; a smaller batch helps",
-            is_rejected=False,
+        has = f"; a device of {', '.join(larger)}" if larger else ""
+        find("memory of a device", f"{text}, and a TPU {', '.join(small)} has less{has}", LESS)
+
+
+def check_next_batches(cost: StepCost, find: Find) -> None:
+    """Report a loop that fits a device, but not together with the batches of the next one."""
+    total, device = cost.compiled.hbm + cost.next_batches, cost.tpu.chip.device_hbm
+    if total > device:
+        what = (
+            f"a loop of steps takes {size_text(cost.compiled.hbm)} and the batches of the next one "
+            f"{size_text(cost.next_batches)}, and a device of {cost.tpu.name} has {size_text(device)}"
         )
+        find("memory of a device", what, LESS, is_rejected=False)
 
 
-def _size(gib: float) -> str:
-    return f"{gib:.2f} GiB" if gib >= 1 else f"{gib * 1024:.1f} MiB"
+def describe_largest(graph: Graph, most: int = 3) -> str:
+    """Return the largest tensors of a step in words, with the places that made them; none that is far smaller than the first."""
+    tensors = {(tensor.shape, tensor.dtype, place_of(tensor.op)): tensor for tensor in _made(graph)}
+    largest = sorted(tensors.values(), key=byte_size, reverse=True)[:most]
+    largest = [item for item in largest if byte_size(item) * 10 >= byte_size(largest[0])]
+    return ", ".join(
+        f"{item.shape} {item.dtype.name} of {size_text(byte_size(item))} at {place_of(item.op)}" for item in largest
+    )
 
 
-def _most_alive(graph: Graph) -> int:
-    """Return the largest number of bytes alive at once, if each tensor lives from its operation to its last consumer."""
-    position = {item: i for i, item in enumerate(graph.operations)}
-    alive, most = 0, 0
-    ending: dict[int, int] = {}
-    for i, operation in enumerate(graph.operations):
-        if operation.type not in _NO_MEMORY:
-            for tensor in operation.outputs:
-                last = max((position[item] for item in tensor.consumers() if item in position), default=i)
-                ending[last] = ending.get(last, 0) + byte_size(tensor)
-                alive += byte_size(tensor)
-        most = max(most, alive)
-        alive -= ending.pop(i, 0)
-    return most
+def _made(graph: Graph) -> Iterator[Any]:
+    for operation in graph.operations:
+        if operation.type not in _STORED:
+            yield from (item for item in operation.outputs if byte_size(item))
+
+
+def size_text(size: float) -> str:
+    """Return a size in GiB, MiB or KiB."""
+    if size >= GIB:
+        return f"{size / GIB:.2f} GiB"
+    return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
 
 
 def byte_size(item: Any) -> int:

@@ -17,8 +17,18 @@ from tpudata.estimator.state.blueprint import Blueprint
 
 _XLA = "XLA_CPU_JIT"
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "tensorboard")
-# Operations that a step does not compute: its inputs, constants, and handles of variables and files.
-_GIVEN = ("Placeholder", "PlaceholderWithDefault", "VarHandleOp", "SummaryWriter", "_Arg", "Const", "NoOp")
+# Operations that a step does not compute: its inputs, constants, handles of variables and files, and sums over the replicas, which
+# become XLA's own.
+_GIVEN = (
+    "Placeholder",
+    "PlaceholderWithDefault",
+    "VarHandleOp",
+    "SummaryWriter",
+    "_Arg",
+    "Const",
+    "NoOp",
+    "CrossReplicaSum",
+)
 _PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 _PRINTS = ("Print", "PrintV2", "StringFormat")
 _FILTERS = ("Where", "Unique", "UniqueV2", "UniqueWithCounts", "ListDiff", "DynamicPartition", "NonMaxSuppressionV3")

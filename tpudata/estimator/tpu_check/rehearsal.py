@@ -1,78 +1,94 @@
 """A rehearsal for a TPU: trace a mode's step, compile it with XLA on this machine, and list what a TPU would reject.
 
-    input_fn -> its elements -> the scratch graph of model_fn -> its operations, one by one -> XLA
+    input_fn -> its elements -> the scratch graph of model_fn -> its operations, one by one -> XLA -> libtpu
 
-Every stage adds to one list and repairs the problem for the next stage: a batch size is rounded up, an operation that XLA lacks is
-cut out of the graph, and so on. Nothing is run: no data is read, and no variable gets a value of the model.
+With a slice, libtpu continues from what XLA has lowered. Every stage adds to one list and repairs the problem for the next stage: a
+batch size is rounded up, an operation that XLA lacks is cut out of the graph, and so on. Nothing is run: no data is read, and no
+variable gets a value of the model.
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_ops
 
+from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import ModelFnError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.topology import Topology
-from tpudata.estimator.devices.tpu_system import has_remote_hosts
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.blueprint import Blueprint, discover
-from tpudata.estimator.tpu_check.compilation import compile_step
-from tpudata.estimator.tpu_check.input import check_input, check_python
-from tpudata.estimator.tpu_check.memory import check_memory
+from tpudata.estimator.tpu_check.compilation import StepParts, compile_step, fits_this_machine
+from tpudata.estimator.tpu_check.costs.step_cost import StepCost
+from tpudata.estimator.tpu_check.input import check_input
+from tpudata.estimator.tpu_check.memory import check_memory, check_next_batches
 from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations
 from tpudata.estimator.tpu_check.result import Rehearsal
+from tpudata.estimator.tpu_check.topologies import TPUSlice
+from tpudata.estimator.tpu_check.tpu_compiler import missing_compiler
 from tpudata.estimator.tpu_check.variables import check_variables
-from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, effects_of_training, summary_writes
+from tpudata.estimator.tracing.differences import require_cross_shard
+from tpudata.estimator.tracing.effects import effects_of_training
 from tpudata.estimator.tracing.metrics import metric_updates
-from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS, require_cross_shard
+from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
 from tpudata.estimator.tracing.replica_values import joined_shape
-from tpudata.estimator.tracing.traced_model import build_spec
+from tpudata.estimator.tracing.traced_model import TracedModel, trace_model
 
 CORES = 8
+_MOST_STEPS = 1000
 
 
-@dataclasses.dataclass(frozen=True)
-class _Cores:
-    """Stand-in for the strategy of a TPU, as far as it is used before a step runs."""
-
-    num_replicas_in_sync: int
-
-
-def rehearse(runtime: Runtime, input_fns: Mapping[str, Any]) -> Rehearsal:
-    """Rehearse the modes of `input_fns`; see `TPUEstimator.rehearse`."""
-    cores = runtime.config.tpu_config.num_shards or CORES
+def rehearse(
+    runtime: Runtime, input_fns: Mapping[str, Any], tpu: TPUSlice | None = None, effort: str = "quick"
+) -> Rehearsal:
+    """Rehearse the modes of `input_fns`; see `check_tpu_compatibility`."""
+    cores = _count_cores(runtime, tpu)
     findings: list[Finding] = []
     metrics: tuple[str, ...] = ()
+    costs: tuple[StepCost, ...] = ()
     for mode, input_fn in input_fns.items():
         if mode not in MODES:
             raise ValueError(f"rehearse: a mode must be one of {', '.join(MODES)}, got {mode!r}.")
-        found = _Rehearsal(runtime, mode, cores)
+        found = _Rehearsal(runtime, mode, cores, tpu, effort)
         found.rehearse(input_fn)
         findings += dict.fromkeys(found.findings)
         metrics += tuple(found.metrics)
-    return Rehearsal(tuple(findings), metrics)
+        costs += tuple(found.costs)
+    return Rehearsal(tuple(findings), metrics, costs)
+
+
+def _count_cores(runtime: Runtime, tpu: TPUSlice | None) -> int:
+    shards = runtime.config.tpu_config.num_shards
+    if tpu is None:
+        return shards or CORES
+    if shards not in (None, tpu.replicas):
+        raise UsageError(
+            f"tpu={tpu.name!r}: TPUConfig(num_shards={shards}) is for another TPU (got {shards}, expected {tpu.replicas} devices). "
+            "Omit num_shards."
+        )
+    return tpu.replicas
 
 
 class _Rehearsal:
     """Rehearsal of one mode."""
 
-    def __init__(self, runtime: Runtime, mode: str, cores: int) -> None:
+    def __init__(self, runtime: Runtime, mode: str, cores: int, tpu: TPUSlice | None, effort: str) -> None:
         self.findings: list[Finding] = []
         self.metrics: list[str] = []
+        self.costs: list[StepCost] = []
+        self._tpu = tpu
+        self._effort = effort
         self._mode = mode
         self._cores = cores
         user_model = runtime.user_model
         size = user_model.batch_sizes[mode]
-        topology = Topology(_Cores(cores), is_tpu=True)
+        topology = Topology(cores, is_tpu=True)
         try:
             check_batch_size(mode, topology, runtime.config.tpu_config, size)
         except ValueError as error:
@@ -92,13 +108,11 @@ class _Rehearsal:
         except (TypeError, ValueError) as error:
             self._find("input_fn", str(error))
             return
-        if has_remote_hosts(self._runtime.config):
-            check_python(dataset, self._find)
         specs = check_input(dataset.element_spec, deployment, self._runtime.user_model.batch_axis, self._find)
-        blueprint = self._trace(specs)
-        if blueprint is None:
+        traced = self._trace(specs)
+        if traced is None:
             return
-        spec = blueprint.result
+        blueprint, spec = traced.blueprint, traced.spec
         if self._mode == ModeKeys.TRAIN:
             try:
                 require_cross_shard(blueprint)
@@ -111,40 +125,51 @@ class _Rehearsal:
             self._check_host_function(blueprint, "host_call")
         graph = Graph(blueprint, self._roots(blueprint, spec))
         lacking = check_operations(graph, self._find)
-        check_memory(graph, specs, self._find)
-        if check_variables(blueprint, self._find) and all(item.shape.is_fully_defined() for item in _flat(specs)):
-            compile_step(graph, lacking, self._find)
+        check_memory(graph, specs, self._tpu, self._find)
+        if (
+            check_variables(blueprint, self._find)
+            and all(item.shape.is_fully_defined() for item in _flat(specs))
+            and fits_this_machine(graph, self._find)
+        ):
+            self._compile(traced, graph, lacking)
 
-    def _trace(self, specs: tuple[Any, Any]) -> Blueprint | None:
-        mode, seed = self._mode, self._runtime.config.tf_random_seed
+    def _compile(self, traced: TracedModel, graph: Graph, lacking: set[Any]) -> None:
+        """Compile the step by XLA on this machine or, for a slice, by the TPU's compiler."""
+        missing = "" if self._tpu is None else missing_compiler()
+        if missing:
+            what = f"the step is not compiled for it: {missing.rstrip('.')}"
+            self._find(f"tpu={self._tpu.name!r}" if self._tpu else "", what, is_rejected=False)
+        parts = StepParts(traced, graph)
+        if self._tpu is None or missing:
+            compile_step(parts, lacking, self._find, "optimized_hlo")
+            return
+        part = compile_step(parts, lacking, self._find, "stablehlo")
+        if part is None:
+            return
+        from tpudata.estimator.tpu_check.tpu_step import TPUCompilation  # It imports jax.
 
+        config = self._runtime.config.tpu_config
+        # Loops of a time have as many steps as their batches have room for.
+        steps = _MOST_STEPS if config.loop_seconds is not None else int(config.iterations_per_loop)
+        found = TPUCompilation(self._tpu, self._effort, steps).compile(parts, part, self._find)
+        if found is not None:
+            loop, compiled = found
+            size = self._runtime.user_model.batch_sizes[self._mode]
+            cost = StepCost(self._mode, self._tpu, self._effort, size or 0, loop.steps, loop.batch_bytes, compiled)
+            self.costs.append(cost)
+            check_next_batches(cost, self._find)
+
+    def _trace(self, specs: tuple[Any, Any]) -> TracedModel | None:
         def call_model(features: Any, labels: Any, mode: str) -> Any:
+            tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
             return self._runtime.user_model.call_model(features, labels, self._runtime.deployment(mode))
 
-        def build(features: Any, labels: Any) -> Any:
-            graph = tf.compat.v1.get_default_graph()
-            graph.add_to_collection(DENSE_GRADIENTS, True)
-            _mark_for_xla(graph)
-            with self._summaries():
-                return build_spec(call_model, mode, seed, features, labels)
-
         try:
-            return discover(build, specs, seed)
+            seed = self._runtime.config.tf_random_seed
+            return trace_model(call_model, self._mode, specs, seed, num_replicas=self._cores)
         except Exception as error:  # Any error of model_fn would stop a run.
             self._find("model_fn", *_explained(error))
             return None
-
-    @contextlib.contextmanager
-    def _summaries(self) -> Iterator[None]:
-        """Let tf.summary make its operations in the mode in which a run writes summaries."""
-        if self._mode != ModeKeys.TRAIN:
-            yield
-            return
-        with tf.name_scope(SUMMARY_SCOPE):
-            writer = tf.summary.create_file_writer(self._runtime.model_dir)  # It is never opened.
-            step = tf.constant(0, tf.int64)
-        with writer.as_default(step=step):
-            yield
 
     def _check_host_function(self, blueprint: Blueprint, field: str) -> Any:
         """Call metric_fn or host_fn with the tensors of all cores, and return its result."""
@@ -185,21 +210,10 @@ class _Rehearsal:
             wanted += tf.nest.flatten(_second(spec, "eval_metrics"))
             updates += metric_updates(getattr(spec, "eval_metric_ops", None) or {}, blueprint)
         if self._mode == ModeKeys.TRAIN:
-            updates += effects_of_training(blueprint, summary_writes(blueprint.graph))
+            updates += effects_of_training(blueprint, ())
         with blueprint.graph.as_default():
             tensors = [tf.convert_to_tensor(item) for item in wanted]
         return Roots(tensors, updates)
-
-
-def _mark_for_xla(graph: Any) -> None:
-    """Mark a graph as one for XLA, for which TensorFlow builds some operations differently.
-
-    TensorFlow looks for the mark at the graph and those around it. At the graph itself, variables would take it for a loop.
-    """
-    around = tf.Graph()
-    with around.as_default():
-        control_flow_ops.XLAControlFlowContext().Enter()
-    graph.outer_graph = around
 
 
 def _second(spec: Any, field: str) -> Any:

@@ -10,6 +10,8 @@ import numpy as np
 from tpudata.estimator.api.errors import RehearsalError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.tpu_check.costs.feeding import FeedingRate
+from tpudata.estimator.tpu_check.costs.step_cost import StepCost
 
 _log = logging.getLogger("tpudata")
 
@@ -21,10 +23,60 @@ class Rehearsal:
     Attributes:
         findings: what a TPU would reject or run slowly.
         metrics: names of the metrics of the evaluation.
+        costs: costs of the steps that were compiled for a slice.
     """
 
     findings: tuple[Finding, ...]
     metrics: tuple[str, ...]
+    costs: tuple[StepCost, ...] = ()
+
+
+class Findings(list[Finding]):
+    """List of findings, with the costs of the steps.
+
+    Attributes:
+        costs: a `StepCost` for each mode that was compiled for a slice.
+    """
+
+    def __init__(self, found: Rehearsal) -> None:
+        super().__init__(found.findings)
+        self.costs = found.costs
+
+    def to_json(self, feeding: FeedingRate | None = None) -> dict[str, Any]:
+        """Return all as a JSON object.
+
+        Args:
+            feeding: measured rate of feeding to compare the costs with, or None.
+
+        Returns:
+            `tpu` (null without costs): `name`, `chips`, `hosts`, `replicas`, `flops` and `bandwidth` a second and bytes of `hbm`
+            of a chip, their `source`, `compiler` and `effort`; `steps`: `StepCost.to_json` of each, with `feeding`
+            (`FeedingRate.compare`) or null; and `findings`, the fields of each.
+        """
+        steps = [
+            {**cost.to_json(), "feeding": None if feeding is None else feeding.compare(cost)} for cost in self.costs
+        ]
+        return {
+            "tpu": _describe_tpu(self.costs[0]) if self.costs else None,
+            "steps": steps,
+            "findings": [dataclasses.asdict(item) for item in self],
+        }
+
+
+def _describe_tpu(cost: StepCost) -> dict[str, Any]:
+    tpu, chip = cost.tpu, cost.tpu.chip
+    return {
+        "name": tpu.name,
+        "chips": tpu.chips,
+        "hosts": tpu.hosts,
+        "replicas": tpu.replicas,
+        "flops": chip.flops,
+        "bandwidth": chip.bandwidth,
+        "hbm": chip.hbm,
+        "source": chip.source,
+        "compiler": cost.compiled.compiler,
+        "effort": cost.effort,
+    }
 
 
 def require_none_rejected(findings: Sequence[Finding], modes: Sequence[str]) -> None:

@@ -13,8 +13,8 @@ from tpudata.estimator.graph.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES, keras_effects
 from tpudata.estimator.state.blueprint import Blueprint
 
-# Scope of operations that do not belong to the model, so that they take none of its names.
-SUMMARY_SCOPE = "tpudata_summary"
+# Scope of operations that do not belong to the model, so that they take none of its names; it may be entered again.
+OWN_SCOPE = "tpudata/"
 CREATE_WRITER = "CreateSummaryFileWriter"
 _WRITER_UPKEEP = (CREATE_WRITER, "FlushSummaryWriter")
 
@@ -33,19 +33,16 @@ def effects_of_training(blueprint: Blueprint, summary_writes: Iterable[Any] = ()
     return [*(item for item in of_keras if item.name not in making), *summary_writes, train_op]
 
 
-def summary_writes(graph: Any, writer: Any = None) -> list[Any]:
-    """Return the operations of a graph that write summaries of `tf.summary`.
-
-    Args:
-        graph: the graph.
-        writer: the writer that the graph has captured; None for the one made in the graph, in SUMMARY_SCOPE.
-    """
-    if writer is None:
-        made = [item for item in graph.get_operations() if item.type == "SummaryWriter"]
-        handles = [item.outputs[0] for item in made if item.name.startswith(f"{SUMMARY_SCOPE}/")]
-    else:
-        handles = [internal for external, internal in graph.captures if external is writer._resource]
+def summary_writes(graph: Any) -> list[Any]:
+    """Return the operations of a graph that write summaries of `tf.summary`, with the writer made in OWN_SCOPE."""
+    made = [item for item in graph.get_operations() if item.type == "SummaryWriter"]
+    handles = [item.outputs[0] for item in made if item.name.startswith(OWN_SCOPE)]
     return [item for handle in handles for item in handle.consumers() if item.type not in _WRITER_UPKEEP]
+
+
+def results_of(operations: Iterable[Any]) -> list[Any]:
+    """Return the results of operations, which must be fetched with them: a condition only runs what its fetched results need."""
+    return [item for one in operations for item in one.outputs if item.dtype not in (tf.resource, tf.variant)]
 
 
 def unused_updates(blueprint: Blueprint, fetched: Iterable[Any]) -> list[str]:

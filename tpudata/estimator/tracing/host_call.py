@@ -6,10 +6,12 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.devices.topology import Topology
-from tpudata.estimator.fetching.replay import Replay, handles_on_replica
+from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import discover
 from tpudata.estimator.state.local_variables import LocalVariables
+from tpudata.estimator.tracing.effects import results_of
 from tpudata.estimator.tracing.replica_values import ReplicaValues, joined_shape
 from tpudata.estimator.tracing.traced_model import TracedModel
 
@@ -41,7 +43,7 @@ class HostCall:
         self._host_fn = host_fn
         self._seed = seed
         blueprint = discover(self._call, (specs,), seed)
-        self._local = LocalVariables(blueprint, blueprint.variables, tf.distribute.get_strategy())
+        self._local = LocalVariables(blueprint, blueprint.variables)
         operations = blueprint.graph.get_operations()
         making = {info.initializer for info in blueprint.variables}
         updates = [
@@ -49,16 +51,13 @@ class HostCall:
             for item in operations
             if item.op_def.is_stateful and item.type not in _SOURCES and item.name not in making
         ]
-        # A condition only runs what its fetched results need.
-        results = [
-            tensor for item in updates for tensor in item.outputs if tensor.dtype not in (tf.resource, tf.variant)
-        ]
-        self._update = Replay(blueprint, results, updates)
+        self._update = Replay(blueprint, results_of(updates), updates)
         create = Replay(blueprint, [], [item for item in operations if item.type == _CREATE])
         with blueprint.graph.as_default():
             writers = [item.outputs[0] for item in operations if item.type == "SummaryWriter"]
             flushes = [tf.raw_ops.FlushSummaryWriter(writer=writer) for writer in writers]
         flush = Replay(blueprint, [], flushes)
+        self._run_step = batch_function(lambda tensors: self._run(self._update, tensors), (specs,))
         self._flush = tf.function(lambda: self._run(flush), autograph=False)
         tf.function(lambda: self._run(create), autograph=False)()
 
@@ -68,8 +67,12 @@ class HostCall:
 
     def _run(self, replay: Replay, *arguments: Any) -> list[Any]:
         with tf.device("CPU:0"):
-            results: list[Any] = replay(arguments, handles_on_replica(self._local.by_name))
+            results: list[Any] = replay(arguments, handles_of(self._local.by_name))
         return results
+
+    def run(self, tensors: Any) -> None:
+        """Run host_fn for a step, on its tensors (NumPy)."""
+        self._run_step(tensors)
 
     def update(self, tensors: Any, value: Any) -> Any:
         """Run host_fn for a step, in the tf.function that is being built; return `value`, which waits for it."""
@@ -93,6 +96,6 @@ def make_host_call(traced: TracedModel, topology: Topology, replicas: ReplicaVal
     return HostCall(pair[0], specs, traced.seed)
 
 
-def run_host_call(host_call: HostCall | None, replicas: ReplicaValues, tensors: Any, value: Any) -> Any:
-    """Run a host_call, if there is one, on the tensors of all replicas; return `value`, which waits for it."""
-    return value if host_call is None else host_call.update(replicas.concatenated(tensors), value)
+def run_host_call(host_call: HostCall | None, tensors: Any, value: Any) -> Any:
+    """Run a host_call, if there is one, in the tf.function that is being built; return `value`, which waits for it."""
+    return value if host_call is None else host_call.update(tensors, value)

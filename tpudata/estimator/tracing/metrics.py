@@ -6,8 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.spec import check_metrics
-from tpudata.estimator.fetching.replay import Replay, handles_on_replica
+from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.state.local_variables import LocalVariables
 from tpudata.estimator.tracing.replica_values import joined_shape
@@ -30,18 +31,23 @@ class HostMetrics:
             lambda tensor: tf.TensorSpec(joined_shape(tensor.shape, replicas), tensor.dtype), tensors
         )
         blueprint = discover(self._call, (specs,), seed)
-        self.local = LocalVariables(blueprint, blueprint.variables, tf.distribute.get_strategy())
+        self.local = LocalVariables(blueprint, blueprint.variables)
         self.reader = MetricReader(blueprint.result, blueprint, self.local, {})
         self._update = Replay(blueprint, (), metric_updates(blueprint.result, blueprint))
+        self._run = batch_function(self.update, (specs,))
         tables = blueprint.graph.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
         if tables:
             fill = Replay(blueprint, (), tables)
             with tf.device("CPU:0"):
-                tf.function(lambda: fill((), handles_on_replica(self.local.by_name)), autograph=False)()
+                tf.function(lambda: fill((), handles_of(self.local.by_name)), autograph=False)()
+
+    def run(self, tensors: Any) -> None:
+        """Add a batch (NumPy)."""
+        self._run(tensors)
 
     def update(self, tensors: Any) -> None:
         """Add a batch, in the tf.function that is being built, which runs the updates as they change variables."""
-        self._update((tensors,), handles_on_replica(self.local.by_name))
+        self._update((tensors,), handles_of(self.local.by_name))
 
     def _call(self, tensors: Any) -> Any:
         with fresh_keras_state(self._seed):
@@ -67,16 +73,14 @@ class MetricReader:
         self, metrics: Mapping[str, Any], blueprint: Blueprint, local: LocalVariables, others: Mapping[str, Any]
     ) -> None:
         self.names = tuple(metrics)
-        self._local = local
         with blueprint.graph.as_default():
             values = {name: _value(metric) for name, metric in metrics.items()}
         replay = Replay(blueprint, values)
-        variables = {**others, **local.joined}
-        self._read = tf.function(lambda: replay((), handles_on_replica(variables)), autograph=False)
+        variables = {**others, **local.by_name}
+        self._read = tf.function(lambda: replay((), handles_of(variables)), autograph=False)
 
     def values(self) -> dict[str, Any]:
         """Return the values by name, as NumPy values."""
-        self._local.join()
         return {name: value.numpy() for name, value in self._read().items()}
 
 

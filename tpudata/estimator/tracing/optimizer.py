@@ -1,34 +1,23 @@
 """The optimizer wrapper with which N replicas train as one does."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
-from tpudata.estimator.graph.graph_walk import reached
+from tpudata.estimator.graph.collectives import sum_replicas
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES
 from tpudata.estimator.state.blueprint import Blueprint
-from tpudata.estimator.tracing.reduction import reduced_once, summed
+from tpudata.estimator.tracing.replica_context import as_single_replica, num_replicas
 
 _log = logging.getLogger("tpudata")
 _Reduction = tf.compat.v1.losses.Reduction
 # Collection of the names of operations made by the wrapper's apply_gradients.
-_APPLIED = "tpudata_cross_shard_applied"
+APPLIED = "tpudata_cross_shard_applied"
 # Collection that contains True in a graph whose gradients are summed as on a TPU, which makes tf.IndexedSlices dense first.
 DENSE_GRADIENTS = "tpudata_dense_gradients"
-_OPTIMIZERS = ("ResourceApply", "ResourceSparseApply")
-_UPDATES = (
-    *_OPTIMIZERS,
-    "ResourceScatter",
-    "ResourceStridedSliceAssign",
-    "AssignVariableOp",
-    "AssignAddVariableOp",
-    "AssignSubVariableOp",
-)
-# Operations whose results are the same on all replicas.
-_REDUCTIONS = ("CrossReplicaSum", "Collective")
 
 
 class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is untyped
@@ -84,41 +73,42 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """Apply the gradients, summed over the replicas; arguments and result as in v1 optimizers."""
         graph = tf.compat.v1.get_default_graph()
-        if graph.get_collection(DENSE_GRADIENTS):
-            grads_and_vars = [(_dense(gradient), variable) for gradient, variable in grads_and_vars]
-        pairs = self._reduced(list(grads_and_vars))
-        with reduced_once(pairs) as made:
+        pairs = self._reduce(list(grads_and_vars))
+        before = len(graph.get_operations())
+        # The gradients are the same on all replicas, and optimizers of TensorFlow and Keras would sum them again.
+        with as_single_replica():
             if self._is_keras:
                 self._opt.apply_gradients(pairs)
                 applied = tf.no_op() if global_step is None else global_step.assign_add(1)
             else:
                 applied = self._opt.apply_gradients(pairs, global_step, name)
-        for operation in made():
-            graph.add_to_collection(_APPLIED, operation.name)
+        for operation in graph.get_operations()[before:]:
+            graph.add_to_collection(APPLIED, operation.name)
             if self._is_keras:  # Keras returns nothing to wait for.
                 graph.add_to_collection(KERAS_UPDATES, operation.name)
         return applied
 
-    def _reduced(self, pairs: list[Any]) -> list[Any]:
-        """Return the pairs with gradients reduced over the replicas."""
-        share = self._share()
-        if self._is_keras:
-            pairs = [(_scaled(gradient, share), variable) for gradient, variable in pairs]
-        elif share != 1.0 and not self._has_computed and _is_first_replica():
+    def _reduce(self, pairs: list[Any]) -> list[Any]:
+        """Return the pairs with gradients summed over the replicas; None stays None."""
+        count, share = num_replicas(), self._share()
+        if count > 1 or tf.compat.v1.get_default_graph().get_collection(DENSE_GRADIENTS):
+            pairs = [(_dense(gradient), variable) for gradient, variable in pairs]
+        if self._is_keras and share != 1.0:
+            pairs = [(None if gradient is None else gradient * share, variable) for gradient, variable in pairs]
+        elif share != 1.0 and not self._has_computed:
             _log.warning(
                 "CrossShardOptimizer: apply_gradients got gradients that its compute_gradients did not compute (got "
                 "tf.gradients or a tape, expected compute_gradients). They are summed over %d replicas, not averaged, as in the "
                 "original TPUEstimator. Compute them with compute_gradients of the CrossShardOptimizer.",
-                round(1 / share),
+                count,
             )
-        return summed(pairs)
+        if count == 1:
+            return pairs
+        return [(None if gradient is None else sum_replicas(gradient, count), variable) for gradient, variable in pairs]
 
     def _share(self) -> float:
         """Return the factor of this replica's loss or gradients."""
-        context = tf.distribute.get_replica_context()
-        if context is None or self._reduction == _Reduction.SUM:
-            return 1.0
-        return 1.0 / int(context.num_replicas_in_sync)
+        return 1.0 if self._reduction == _Reduction.SUM else 1.0 / num_replicas()
 
     def get_slot(self, var: Any, name: str) -> Any:
         """Return the slot `name` that the wrapped v1 optimizer made for `var`, or None."""
@@ -150,19 +140,6 @@ def _require_no_counting(opt: Any) -> None:
             )
 
 
-def _scaled(gradient: Any, share: float) -> Any:
-    if gradient is None or share == 1.0:
-        return gradient
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * share, gradient.indices, gradient.dense_shape)
-    return gradient * share
-
-
-def _is_first_replica() -> bool:
-    # A TPU's replicas share one trace, in which the number is unknown.
-    return not tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)
-
-
 def _dense(gradient: Any) -> Any:
     return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
 
@@ -183,60 +160,3 @@ def reject_other_cross_shard(blueprint: Blueprint) -> None:
                 "model_fn uses the CrossShardOptimizer of TensorFlow (tf.compat.v1.tpu), which needs the original TPUEstimator. "
                 "Use tpudata.estimator.CrossShardOptimizer, on every device."
             )
-
-
-def require_cross_shard(blueprint: Blueprint) -> None:
-    """Check that every optimizer of a model for several replicas is wrapped in CrossShardOptimizer.
-
-    Other operations may only assign values to a trainable variable that are the same on all replicas, such as its clipped value,
-    not values computed from the batch.
-
-    Raises:
-        ModelFnValueError: another operation assigns a value computed from the batch to a trainable variable.
-    """
-    applied = {*blueprint.graph.get_collection(_APPLIED)}
-    # Assignments of initial values are not updates.
-    applied |= {name for info in blueprint.variables for name in (info.initializer, info.made_with)}
-    handles = {info.handle: blueprint.graph.get_tensor_by_name(info.handle) for info in blueprint.variables}
-    updates = {
-        handle: [item for item in tensor.consumers() if item.type.startswith(_UPDATES) and item.name not in applied]
-        for handle, tensor in handles.items()
-    }
-    batch = {item.name for item in tf.nest.flatten(blueprint.arguments) if item is not None}
-    # Variables with values that replicas compute from their batches, and the operations that assign them.
-    mixed: dict[str, Any] = {}
-    size = -1
-    while len(mixed) > size:
-        size = len(mixed)
-        for handle, operations in updates.items():
-            for operation in operations:
-                if handle not in mixed and _differs(operation, handle, batch | mixed.keys()):
-                    mixed[handle] = operation
-    for info in blueprint.variables:
-        if info.trainable and info.handle in mixed:
-            raise ModelFnValueError(
-                f"model_fn: {mixed[info.handle].name!r} changes the trainable variable {info.name!r} by an optimizer that is "
-                "not wrapped in CrossShardOptimizer (got an update from one replica's rows, expected one from those of all). "
-                "Wrap the optimizer, as CrossShardOptimizer(optimizer), which changes nothing on one device; make a variable "
-                "that no optimizer updates with trainable=False, and it is assigned the mean of the replicas' values."
-            )
-
-
-def _differs(update: Any, handle: str, sources: Collection[str]) -> bool:
-    """Return whether replicas change a variable in different ways.
-
-    Args:
-        update: operation that changes the variable.
-        handle: name of the variable's handle.
-        sources: names of tensors whose values differ between replicas: tensors of the batch, and handles of variables.
-    """
-    if update.type.startswith(_OPTIMIZERS):
-        return True
-    graph = update.graph
-
-    def before(name: str) -> list[str]:
-        operation = graph.get_tensor_by_name(name).op
-        return [] if operation.type.startswith(_REDUCTIONS) else [item.name for item in operation.inputs]
-
-    starts = [tensor.name for tensor in update.inputs if tensor.name != handle]
-    return any(name in sources for name in reached(starts, before))

@@ -9,8 +9,10 @@ import tensorflow as tf
 from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.graph.xla_graph import mark_for_xla
 from tpudata.estimator.state.blueprint import Blueprint, discover
-from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, summary_writes
+from tpudata.estimator.tracing.effects import OWN_SCOPE, summary_writes
+from tpudata.estimator.tracing.replica_context import replica_context
 
 ModelCall = Callable[[Any, Any, str], Any]
 
@@ -25,8 +27,10 @@ class TracedModel:
         specs: the `tf.TensorSpec` structures of one replica's (features, labels).
         seed: seed of initial values and random ops, or None.
         summaries_dir: folder of model_fn's tf.summary; None for no summaries.
+        num_replicas: number of replicas on devices, one of which is traced; None for plain TensorFlow.
         blueprint: the scratch graph and the variables.
-        step: int64 placeholder of the scratch graph, the number of steps done, for tf.summary; None without summaries_dir.
+        step: int64 placeholder of the scratch graph, the number of steps done, for random draws and tf.summary.
+        replica: int32 placeholder, the number of the replica, from 0.
         record: bool placeholder, whether tf.summary writes; None without summaries_dir.
         summary_writes: the operations that write summaries.
     """
@@ -36,8 +40,10 @@ class TracedModel:
     specs: tuple[Any, Any]
     seed: int | None
     summaries_dir: str | None
+    num_replicas: int | None
     blueprint: Blueprint
-    step: Any = None
+    step: Any
+    replica: Any
     record: Any = None
     summary_writes: tuple[Any, ...] = ()
 
@@ -46,17 +52,13 @@ class TracedModel:
         """The spec that model_fn returned; its tensors belong to the scratch graph."""
         return self.blueprint.result
 
-    def build(self, features: Any, labels: Any) -> Any:
-        """Call model_fn in the graph that is being built, and return its spec."""
-        return build_spec(self.call_model, self.mode, self.seed, features, labels)
-
     def again(self) -> "TracedModel":
         """Call model_fn again, in a new scratch graph, and return the model.
 
         Raises:
             ModelFnValueError: model_fn made other variables.
         """
-        made = trace_model(self.call_model, self.mode, self.specs, self.seed, self.summaries_dir)
+        made = trace_model(self.call_model, self.mode, self.specs, self.seed, self.summaries_dir, self.num_replicas)
         names, before = ([info.name for info in one.blueprint.variables] for one in (made, self))
         if names != before:
             raise ModelFnValueError(
@@ -69,7 +71,12 @@ class TracedModel:
 
 
 def trace_model(
-    call_model: ModelCall, mode: str, specs: tuple[Any, Any], seed: int | None, summaries_dir: str | None = None
+    call_model: ModelCall,
+    mode: str,
+    specs: tuple[Any, Any],
+    seed: int | None,
+    summaries_dir: str | None = None,
+    num_replicas: int | None = None,
 ) -> TracedModel:
     """Call model_fn in a scratch graph; the arguments are attributes of a TracedModel.
 
@@ -79,21 +86,27 @@ def trace_model(
     found: dict[str, Any] = {}
 
     def build(features: Any, labels: Any) -> Any:
-        if summaries_dir is None:
-            return build_spec(call_model, mode, seed, features, labels)
-        # tf.summary does nothing without a writer. In the scratch graph, this one never writes.
-        with tf.name_scope(SUMMARY_SCOPE):
-            writer = tf.summary.create_file_writer(summaries_dir)
+        if num_replicas is not None:
+            mark_for_xla(tf.compat.v1.get_default_graph())
+        with tf.name_scope(OWN_SCOPE):
             step = tf.compat.v1.placeholder(tf.int64, [], name="step")
-            record = tf.compat.v1.placeholder(tf.bool, [], name="record")
-            next_step = step + 1
-        with writer.as_default(step=next_step), tf.summary.record_if(record):
-            spec = build_spec(call_model, mode, seed, features, labels)
-        found.update(step=step, record=record, summary_writes=tuple(summary_writes(tf.compat.v1.get_default_graph())))
+            replica = tf.compat.v1.placeholder(tf.int32, [], name="replica")
+        found.update(step=step, replica=replica)
+        with replica_context(num_replicas or 1, replica):
+            if summaries_dir is None:
+                return build_spec(call_model, mode, seed, features, labels)
+            # tf.summary does nothing without a writer. In the scratch graph, this one never writes.
+            with tf.name_scope(OWN_SCOPE):
+                writer = tf.summary.create_file_writer(summaries_dir)
+                record = tf.compat.v1.placeholder(tf.bool, [], name="record")
+                next_step = step + 1
+            with writer.as_default(step=next_step), tf.summary.record_if(record):
+                spec = build_spec(call_model, mode, seed, features, labels)
+        found.update(record=record, summary_writes=tuple(summary_writes(tf.compat.v1.get_default_graph())))
         return spec
 
     blueprint = discover(build, specs, seed)
-    return TracedModel(call_model, mode, specs, seed, summaries_dir, blueprint, **found)
+    return TracedModel(call_model, mode, specs, seed, summaries_dir, num_replicas, blueprint, **found)
 
 
 def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Any, labels: Any) -> Any:

@@ -13,7 +13,7 @@ def batch_norm(
     """Normalize each channel by mean and variance.
 
     Training uses the statistics of this replica's rows, and adds updates of their moving averages to the collection UPDATE_OPS;
-    other modes use the moving averages. Each replica has its own moving averages, and their mean is stored.
+    other modes use the moving averages, which are those of the first replica's rows.
 
     Args:
         inputs: floats [batch, height, width, channels].
@@ -27,16 +27,11 @@ def batch_norm(
         Floats of the inputs' shape and dtype.
     """
     channels = [inputs.shape[3]]
-    averaged = {
-        "trainable": False,
-        "synchronization": tf.VariableSynchronization.ON_READ,
-        "aggregation": tf.VariableAggregation.MEAN,
-    }
     with _v1.variable_scope(name):
         gamma = variable("gamma", channels, _v1.zeros_initializer() if zero_gamma else _v1.ones_initializer())
         beta = variable("beta", channels, _v1.zeros_initializer())
-        mean = variable("moving_mean", channels, _v1.zeros_initializer(), **averaged)
-        variance = variable("moving_variance", channels, _v1.ones_initializer(), **averaged)
+        mean = variable("moving_mean", channels, _v1.zeros_initializer(), trainable=False)
+        variance = variable("moving_variance", channels, _v1.ones_initializer(), trainable=False)
         if not training:
             return _v1.nn.fused_batch_norm(
                 inputs, gamma, beta, mean=mean, variance=variance, epsilon=epsilon, is_training=False

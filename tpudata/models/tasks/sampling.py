@@ -5,6 +5,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+# Those of a float32.
+_FRACTION_BITS = 23
+
 
 def row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, given: Any = None) -> tf.Tensor:
     """Return a seed for each row, from its prompt and from `given`.
@@ -35,11 +38,14 @@ def uniform_draws(seed: int, rows: tf.Tensor, count: int) -> tf.Tensor:
         rows: int32 [batch], a seed for each row.
         count: number of draws for each row.
     """
-    return tf.map_fn(
-        lambda row: tf.random.stateless_uniform([count], tf.stack([tf.constant(seed), row])),
-        rows,
-        fn_output_signature=tf.TensorSpec([count], tf.float32),
-    )
+
+    def draw_row(row: tf.Tensor) -> tf.Tensor:
+        pair = tf.stack([tf.constant(seed), row])
+        # Kernels of CPUs and XLA have the same words of Philox, but make other fractions of them.
+        words = tf.random.stateless_uniform([count], pair, None, None, tf.int32, alg="philox")
+        return tf.cast(tf.bitwise.bitwise_and(words, 2**_FRACTION_BITS - 1), tf.float32) * 2.0**-_FRACTION_BITS
+
+    return tf.map_fn(draw_row, rows, fn_output_signature=tf.TensorSpec([count], tf.float32))
 
 
 def draw(logits: tf.Tensor, uniform: tf.Tensor, temperature: float) -> tf.Tensor:

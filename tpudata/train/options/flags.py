@@ -10,7 +10,7 @@ from tpudata.console.flags import FlagParser, flag_type, positive_int
 from tpudata.console.input_flags import add_input_flags
 from tpudata.models import model_names
 from tpudata.train.options.config_file import PARAMS, parse_param, read_config
-from tpudata.train.options.train_options import BEST, CLUSTERS, MIXES, MODES, MODES_OF, TrainOptions
+from tpudata.train.options.train_options import BEST, CLUSTERS, EFFORTS, MIXES, MODES, MODES_OF, TrainOptions
 
 _RATE = "learning_rate"
 
@@ -178,23 +178,46 @@ def _add_devices(parser: FlagParser) -> None:
         "--master",
         default=TrainOptions.master,
         metavar="ADDRESS",
-        help="address of the TPU, grpc://HOST:PORT (default: $TPU_NAME, or this machine's TPU)",
+        help="local, for this machine's TPU, which is the default: programs run on the machine of their TPU",
     )
-    parser.add_argument("--tpu-name", metavar="NAME", help="name of the TPU, instead of its address")
-    parser.add_argument("--tpu-zone", metavar="ZONE", help="zone in which to look up the name (default: gcloud's)")
-    parser.add_argument(
-        "--gcp-project", metavar="PROJECT", help="project in which to look up the name (default: gcloud's)"
-    )
+    parser.add_argument("--tpu-name", metavar="NAME", help="name of this machine's TPU, as in $TPU_NAME")
+    parser.add_argument("--tpu-zone", metavar="ZONE", help="has no effect: the TPU is this machine's")
+    parser.add_argument("--gcp-project", metavar="PROJECT", help="has no effect: the TPU is this machine's")
     parser.add_argument(
         "--cluster",
         metavar="|".join(CLUSTERS),
         help="train with all tasks of the Slurm job step, or let the last one evaluate (default: the cluster of TF_CONFIG, if set)",
     )
+    parser.add_argument(
+        "--coordinator-address",
+        metavar="HOST:PORT",
+        help="train with several processes, which meet at this address of the first; started by the same command in each, but for "
+        "--process-id",
+    )
+    parser.add_argument("--num-processes", type=positive_int, metavar="N", help="number of these processes")
+    parser.add_argument("--process-id", type=int, metavar="N", help="number of this process, from 0")
     parser.add_switch(
         "--rehearse",
         default=TrainOptions.rehearse,
         help="list what a TPU would reject, without using one, and do nothing else",
     )
+    parser.add_argument(
+        "--tpu",
+        metavar="NAME",
+        help="rehearsal: compile for this TPU, such as v5e-8, v4-8, v5p-16 or v6e-4, by its own compiler, and print the memory, "
+        "the least time of a step and the records a second to feed (default: for any, by this machine's compiler)",
+    )
+    parser.add_argument(
+        "--tpu-effort",
+        metavar="|".join(EFFORTS),
+        help="rehearsal: full compiles as for a run on the TPU, which may take many minutes (default: quick)",
+    )
+    parser.add_argument(
+        "--feeding",
+        metavar="FILE|RATE",
+        help="rehearsal: compare with a measured rate: the file of tpudata bench --json, or records a second",
+    )
+    parser.add_switch("--json", default=TrainOptions.json, help="rehearsal: print one JSON object, for programs")
 
 
 def _add_numbers(parser: FlagParser) -> None:

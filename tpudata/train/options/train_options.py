@@ -14,6 +14,7 @@ MODES = ("train", "eval", "train_and_eval", "predict", "export")
 GOALS = ("min", "max")
 MIXES = ("mixup", "cutmix")
 BEST = "best"
+EFFORTS = ("quick", "full")
 CLUSTERS = ("slurm", "slurm-evaluator")
 # Modes that use an option; options not listed are used by all modes.
 MODES_OF = {
@@ -33,6 +34,7 @@ MODES_OF = {
     "early_stop_patience": ("train_and_eval",),
     "early_stop_goal": ("train_and_eval",),
     "rehearse": tuple(mode for mode in MODES if mode != "export"),
+    "tpu": tuple(mode for mode in MODES if mode != "export"),
 }
 # Params that the estimator sets, and what to use instead.
 _FILLED = {"batch_size": "--batch-size", "use_tpu": "--use-tpu", "context": "another name"}
@@ -58,15 +60,21 @@ class TrainOptions:
         save_checkpoints_steps: steps between checkpoints; None saves every ten minutes. The last step is always saved.
         profile: "FIRST:LAST", training steps, counted from 1, to write a profile of for TensorBoard into `model_dir`.
         seed: seed of the initial weights, dropout and the order of the records.
-        use_tpu: whether to run on a TPU: the one that `master`, `tpu_name` or the environment variable TPU_NAME names, or else
-            this machine's.
-        master: address (grpc://HOST:PORT) or name of the TPU; empty for none.
-        tpu_name: name of the TPU.
-        tpu_zone: zone in which to look up a name; None for gcloud's.
-        gcp_project: Google Cloud project in which to look up a name; None for gcloud's.
+        use_tpu: whether to run on the TPU of this machine.
+        master: empty or "local", as the TPU is this machine's.
+        tpu_name: None, "local", or the value of the environment variable TPU_NAME.
+        tpu_zone: zone of the TPU, of old commands; it has no effect.
+        gcp_project: project of the TPU, of old commands; it has no effect.
         cluster: "slurm" trains with all tasks of the Slurm job step, "slurm-evaluator" lets the last one evaluate instead; None
             reads TF_CONFIG.
-        rehearse: whether to list what a TPU of 8 cores would reject in the mode's steps instead of running them.
+        coordinator_address: HOST:PORT of the first of several processes that train together, in place of TF_CONFIG.
+        num_processes: number of these processes.
+        process_id: number of this one, from 0.
+        rehearse: whether to list what a TPU would reject in the mode's steps instead of running them.
+        tpu: name of the TPU to rehearse for, such as "v5e-8", whose own compiler compiles the steps; None for any of 8 cores.
+        tpu_effort: "quick" or "full", the effort of that compiler; None for "quick".
+        feeding: rate of feeding to compare the compiled steps with: the file of `tpudata bench --json`, or records a second.
+        json: whether the rehearsal prints one JSON object instead of a table.
         image_size: (height, width) to resize images to; required if their sizes vary, unless they are cropped.
         crop: side of square crops in pixels: random crops in training, centre crops otherwise.
         augment: whether training applies `tpudata.RandAugment()`.
@@ -116,7 +124,14 @@ class TrainOptions:
     tpu_zone: str | None = None
     gcp_project: str | None = None
     cluster: str | None = None
+    coordinator_address: str | None = None
+    num_processes: int | None = None
+    process_id: int | None = None
     rehearse: bool = False
+    tpu: str | None = None
+    tpu_effort: str | None = None
+    feeding: str | None = None
+    json: bool = False
     image_size: tuple[int, int] | None = None
     crop: int | None = None
     augment: bool = False
@@ -144,6 +159,7 @@ class TrainOptions:
         self._require_one_of("mix", MIXES)
         self._require_one_of("cluster", CLUSTERS)
         self._require_one_of("early_stop_goal", GOALS)
+        self._require_one_of("tpu_effort", EFFORTS)
         for name in (
             "train_steps",
             "batch_size",
@@ -176,6 +192,13 @@ class TrainOptions:
             raise UsageError(f"--crop {self.crop} sets the size of images. Omit --image-size.")
         if self.cluster is not None and self.use_tpu:
             raise UsageError("--cluster is for GPUs and CPUs. Omit it, or omit --use-tpu.")
+        numbers = (self.coordinator_address, self.num_processes, self.process_id)
+        if None in numbers and any(number is not None for number in numbers):
+            raise UsageError(
+                "--coordinator-address, --num-processes and --process-id belong together (got some of them). Pass all three."
+            )
+        if self.cluster is not None and self.process_id is not None:
+            raise UsageError("--cluster and --process-id both give this process its number. Pass one of them.")
         if self.truncate and self.sequence_length is None:
             raise UsageError("--truncate requires --sequence-length. Pass it, too.")
         for name in ("master", "tpu_name", "tpu_zone", "gcp_project"):
@@ -184,6 +207,7 @@ class TrainOptions:
         if self.master and self.tpu_name:
             raise UsageError(f"--master {self.master!r} and --tpu-name {self.tpu_name!r} both name a TPU. Pass one.")
         self._check_mode()
+        self._check_rehearsal()
         self._check_continuous()
         self._check_early_stop()
 
@@ -214,6 +238,11 @@ class TrainOptions:
                 raise UsageError(
                     f"{_flag(name)} requires --mode {' or '.join(modes)} (got {self.mode}). Omit one of them."
                 )
+
+    def _check_rehearsal(self) -> None:
+        for name, other in (("tpu", "rehearse"), ("json", "rehearse"), ("tpu_effort", "tpu"), ("feeding", "tpu")):
+            if getattr(self, name) and not getattr(self, other):
+                raise UsageError(f"{_flag(name)} requires {_flag(other)}. Pass it, too.")
 
     def _check_continuous(self) -> None:
         timeout = self.continuous_timeout

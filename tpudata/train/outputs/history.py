@@ -31,6 +31,12 @@ _NOT_COMPARED = {
     "continuous",
     "continuous_timeout",
     "rehearse",
+    "tpu",
+    "tpu_effort",
+    "feeding",
+    "json",
+    "coordinator_address",
+    "process_id",
 }
 
 

@@ -14,7 +14,7 @@ from tpudata.format import Dataset, Manifest
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import TrainOptions
 
-_PACKAGES = ("tensorflow", "tensorflow-tpu", "tf_keras", "keras", "numpy")
+_PACKAGES = ("tensorflow", "tf_keras", "keras", "jax", "libtpu", "numpy")
 
 
 CONFIG_NAME = "train_config.json"

@@ -1,5 +1,8 @@
+import itertools
 import logging
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import programs
-from tests.estimator.feeding.test_deployment import pretend as pretend
+from tests.estimator.feeding.test_deployment import pretend_tpu as pretend_tpu
 from tests.estimator.feeding.test_deployment import tpu_estimator
 from tests.estimator.programs import (
     Program,
@@ -23,6 +26,8 @@ from tests.estimator.programs import (
 )
 from tpudata.estimator import CrossShardOptimizer, ModeKeys, NonFiniteError, RunConfig, TPUConfig, TPUEstimatorSpec
 from tpudata.estimator.loops.training.pace import LoopSize
+from tpudata.estimator.spmd.train_step import DeviceTrainStep
+from tpudata.estimator.steps.plain_train_step import PlainTrainStep
 from tpudata.estimator.steps.train_step import TrainStep
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
@@ -101,9 +106,9 @@ def test_the_loop_size_changes_nothing(tmp_path: Path) -> None:
     assert estimator.get_variable_value("global_step") == 13
 
 
-@pytest.mark.parametrize("iterations", [1, 4, 1000, "1h"])
+@pytest.mark.parametrize(("iterations", "replicas"), [(1, 1), (4, 1), (1000, 1), ("1h", 1), (4, 2), ("1h", 2)])
 def test_everything_comes_at_the_step_that_was_asked_for(
-    iterations: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    iterations: Any, replicas: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings: dict[str, Any] = {
         "save_checkpoints_steps": 5,
@@ -112,7 +117,8 @@ def test_everything_comes_at_the_step_that_was_asked_for(
         "keep_checkpoint_max": 0,
     }
     with caplog.at_level(logging.INFO, logger="tpudata"):
-        estimator = make_estimator(tmp_path, iterations=iterations, **settings).train(train_input_fn, max_steps=17)
+        estimator = make_estimator(tmp_path, iterations=iterations, tpu_config={"num_replicas": replicas}, **settings)
+        estimator.train(train_input_fn, max_steps=17)
     expected, _ = session_loop(lambda: v1.train.GradientDescentOptimizer(0.1), 17, 8)
     assert programs.saved_steps(tmp_path) == [0, 5, 10, 15, 17]
     events = [(step, values["loss"]) for step, values in programs.read_events(tmp_path) if "loss" in values]
@@ -124,16 +130,45 @@ def test_everything_comes_at_the_step_that_was_asked_for(
     assert programs.saved_steps(tmp_path) == [0, 5, 10, 15, 17, 22, 24]
 
 
-def test_every_loss_is_written_without_shorter_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = []
-    run = TrainStep.run
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_no_batch_after_the_last_step_is_waited_for(replicas: int, tmp_path: Path) -> None:
+    more = threading.Event()
 
-    def noted(step: TrainStep, iteration: Any, limit: int, record: bool = False, **options: Any) -> Any:
+    def rows() -> Iterator[Any]:
+        for number in itertools.count():
+            if number == 3 * 8:
+                more.wait(60)
+            yield {"x": X[number % len(X)]}, Y[number % len(Y)]
+
+    def input_fn(params: dict[str, Any]) -> Any:
+        signature = {"x": tf.TensorSpec([3])}, tf.TensorSpec([])
+        dataset = tf.data.Dataset.from_generator(rows, output_signature=signature)
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+    estimator = make_estimator(tmp_path, iterations=100, tpu_config={"num_replicas": replicas})
+    begin = time.monotonic()
+    estimator.train(input_fn, steps=3)
+    seconds = time.monotonic() - begin
+    more.set()
+    assert estimator.get_variable_value("global_step") == 3
+    assert seconds < 60
+
+
+@pytest.mark.parametrize(("kind", "replicas"), [(PlainTrainStep, 1), (DeviceTrainStep, 2)])
+def test_every_loss_is_written_without_shorter_loops(
+    kind: type[TrainStep], replicas: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    run = kind.run
+
+    def noted(step: Any, iteration: Any, limit: int, record: bool = False, **options: Any) -> Any:
         sizes.append(limit)
         return run(step, iteration, limit, record, **options)
 
-    monkeypatch.setattr(TrainStep, "run", noted)
-    estimator = make_estimator(tmp_path, iterations=20, save_summary_steps=1, log_step_count_steps=None)
+    monkeypatch.setattr(kind, "run", noted)
+    tpu_config = {"num_replicas": replicas}
+    settings: dict[str, Any] = {"save_summary_steps": 1, "log_step_count_steps": None}
+    estimator = make_estimator(tmp_path, iterations=20, tpu_config=tpu_config, **settings)
     estimator.train(train_input_fn, steps=50)
     expected, _ = session_loop(lambda: v1.train.GradientDescentOptimizer(0.1), 50, 8)
     assert loop_ends(tmp_path) == list(range(1, 51))
@@ -145,8 +180,8 @@ def loop_ends(folder: Path) -> list[int]:
     return [step for step, _ in programs.read_events(folder)]
 
 
-def test_loops_of_a_tpu_end_where_the_original_ends_them(pretend: Any, tmp_path: Path) -> None:
-    pretend(is_tpu=True)
+@pytest.mark.usefixtures("pretend_tpu")
+def test_loops_of_a_tpu_end_where_the_original_ends_them(tmp_path: Path) -> None:
     estimator = tpu_estimator(tmp_path, config=RunConfig(TPUConfig(4), save_summary_steps=1, log_step_count_steps=None))
     estimator.train(train_input_fn, steps=3)
     assert loop_ends(tmp_path) == [3]
@@ -277,9 +312,11 @@ def test_nan_in_the_input_stops_at_its_step(replicas: int, with_hooks: bool, tmp
     assert np.isfinite(estimator.get_variable_value("linear/w")).all()
 
 
-@pytest.mark.parametrize("hooks", [None, [v1.train.SessionRunHook()]])
-def test_data_that_repeat_nothing(hooks: Any, tmp_path: Path) -> None:
-    estimator = make_estimator(tmp_path)
+@pytest.mark.parametrize(
+    ("hooks", "replicas"), [(None, 1), ([v1.train.SessionRunHook()], 1), ([v1.train.SessionRunHook()], 2)]
+)
+def test_data_that_repeat_nothing(hooks: Any, replicas: int, tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, tpu_config={"num_replicas": replicas})
     dataset = tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).filter(lambda _, label: label > 99)
     assert dataset.repeat().cardinality() == tf.data.INFINITE_CARDINALITY
     estimator.train(

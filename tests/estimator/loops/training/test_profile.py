@@ -45,6 +45,14 @@ def test_profiles_some_steps(
     assert profiles(tmp_path)[0].stat().st_size > 1000
 
 
+def test_profiles_steps_on_devices(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    estimator = make_estimator(tmp_path, profile_steps=(3, 5), tpu_config={"num_replicas": 2})
+    with caplog.at_level(logging.INFO, logger="tpudata"):
+        estimator.train(train_input_fn, max_steps=8)
+    assert f"Profiled steps 3 to 5: tensorboard --logdir {tmp_path}" in caplog.text
+    assert [path.stat().st_size > 1000 for path in profiles(tmp_path)] == [True]
+
+
 def test_training_that_ends_early_writes_what_there_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     estimator = make_estimator(tmp_path, profile_steps=(2, 100))
     with caplog.at_level(logging.INFO, logger="tpudata"):
@@ -69,9 +77,11 @@ def test_another_profile_is_under_way(tmp_path: Path, caplog: pytest.LogCaptureF
     assert len(profiles(tmp_path / "own")) == 1
 
 
-def test_a_profiler_hook_traces_for_tensorboard(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_profiler_hook_traces_for_tensorboard(replicas: int, tmp_path: Path) -> None:
     hook = ProfilerHook(save_steps=3, output_dir=str(tmp_path / "trace"))
-    make_estimator(tmp_path / "model").train(train_input_fn, hooks=[hook], max_steps=5)
+    estimator = make_estimator(tmp_path / "model", tpu_config={"num_replicas": replicas})
+    estimator.train(train_input_fn, hooks=[hook], max_steps=5)
     assert len(profiles(tmp_path / "trace")) == 1  # step 3, as with the original
     assert not list((tmp_path / "trace").glob("timeline-*"))
 

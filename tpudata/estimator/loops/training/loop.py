@@ -13,12 +13,12 @@ from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.steps import check_steps
 from tpudata.estimator.config.tpu_config import TPUConfig
-from tpudata.estimator.feeding.feed import Feed
 from tpudata.estimator.feeding.iteration import Iteration
 from tpudata.estimator.feeding.signature import leaves
 from tpudata.estimator.feeding.sparse_parts import without_sparse
 from tpudata.estimator.hooks.monitor import tensor_names
 from tpudata.estimator.hooks.saving import CheckpointFollower
+from tpudata.estimator.loops.feed import Feed
 from tpudata.estimator.loops.first_checkpoint import first_checkpoint
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.finite_check import FiniteCheck
@@ -31,7 +31,6 @@ from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.steps.train_step import TrainStep
 
 _log = logging.getLogger("tpudata")
-_STEPS_OF_A_CHECK = 100
 
 
 def train(
@@ -111,12 +110,12 @@ class _Training:
         self._is_step = parts.has_hooks and self._is_exact
         self._stops = False
         tpu = config.tpu_config
-        loop_steps = tpu.iterations_per_loop if tpu.loop_seconds is None else _STEPS_OF_A_CHECK
         # A hook may save at any step.
-        every = 1 if parts.checkpointing.by_hook else int(loop_steps)
+        every = 1 if parts.checkpointing.by_hook else tpu.steps_of_a_loop
         self._finite_check = FiniteCheck(step, runtime.model_dir, every, is_step=self._is_step)
         self._loop = LoopSize(TPUConfig(1) if self._is_step else tpu)
-        self._profiler = Profiler(runtime.model_dir, config.profile_steps if self._peers.is_chief else None)
+        profiled = config.profile_steps if self._peers.is_chief else None
+        self._profiler = Profiler(runtime.model_dir, profiled, on_devices=bool(runtime.topology.devices))
 
     def run(self, feed: Feed, steps: int | None, max_steps: int | None) -> float | None:
         """Run loops up to a limit (None: until the data ends), and save at the start, when due, and at the end.
@@ -127,8 +126,10 @@ class _Training:
         parts = self._parts
         self._begin()
         last = self.step + steps if steps is not None else max_steps
+        # A hook may change the step.
+        counts = self._train_step.counts_all and not parts.has_hooks
         # Hooks may have initialised the iterators of input_fn.
-        with contextlib.closing(feed.iterate()) as iteration:
+        with contextlib.closing(feed.iterate(last - self.step if counts and last is not None else None)) as iteration:
             last_loss = self._run_loops(iteration, last)
         if last_loss is not None:
             self._finite_check.check_variables(self.step, last_loss)
@@ -170,7 +171,7 @@ class _Training:
                     self._finite_check.check_variables(self.step, last_loss)
                     self._stops |= parts.checkpointing.save(self.step)
                 parts.monitor.after_run(fetched)
-                if self._peers.count == 1 and parts.monitor.takes_writes():  # A hook may count the steps.
+                if self._note_writes() and self._peers.count == 1:  # A hook may count the steps.
                     self.step = self._train_step.global_step
             if not has_data:
                 _log.info("The input ended at step %d.", self.step)
@@ -179,9 +180,17 @@ class _Training:
 
     def close(self) -> None:
         """Write buffered profiles and summaries."""
+        self._note_writes()
         self._profiler.close(self.step)
         self._parts.events.close()
         self._train_step.flush()
+
+    def _note_writes(self) -> bool:
+        """Return whether hooks or listeners assigned to variables, and note that no checkpoint has these values."""
+        has_written = self._parts.monitor.takes_writes()
+        if has_written:
+            self._runtime.store.mark(list(self._train_step.variables), None)
+        return has_written
 
     def _begin(self) -> None:
         """Load the variables, and begin the work of hooks, listeners and the log."""
@@ -189,7 +198,7 @@ class _Training:
         parts.checkpointing.prepare()
         parts.monitor.begin()
         parts.loader.load(self._start)
-        self._train_step.local.reset()
+        self._train_step.reset_local()
         self.step = self._train_step.global_step
         self._progress = Progress(
             parts.events, parts.summaries, config, self._rows, self.step, every_step=self._is_exact
@@ -249,5 +258,5 @@ class _Training:
                 "global_step=tf.compat.v1.train.get_global_step() to the optimizer's minimize or apply_gradients."
             )
         self._finite_check.after_loop(self.step, losses, results)
-        fetched = {name: results.fetched[name].numpy() for name in wanted} if len(losses) else {}
+        fetched = {name: np.asarray(results.fetched[name]) for name in wanted} if len(losses) else {}
         return np.asarray(results.steps).tolist(), losses.tolist(), bool(results.has_data), fetched

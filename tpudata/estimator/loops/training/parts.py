@@ -78,7 +78,7 @@ def training_parts(runtime: Runtime, step: TrainStep, request: Request) -> Train
     loader = ScaffoldLoader(step, runtime.store, session, scaffold)
     events = EventWriter(runtime.model_dir if peers.is_chief else None)
     fetched = [step.spec.train_op, step.spec.loss]
-    monitor = Monitor(session, hooks, fetched, feeds_model=runtime.topology.num_replicas == 1)
+    monitor = Monitor(session, hooks, fetched, feeds_model=peers.count == 1)
     summaries = ModelSummaries(step, session, scaffold, config.save_summary_steps is not None)
     start_step = None if request.start is None else request.start.step()
     retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
@@ -90,8 +90,8 @@ def training_parts(runtime: Runtime, step: TrainStep, request: Request) -> Train
         )
     saving = None
     if saves and not has_saver:
-        variables = step.variables
-        saving = Saving(runtime.model_dir, variables, retention, session, listeners, scaffold.saver, start_step, peers)
+        folder, saver = runtime.model_dir, scaffold.saver
+        saving = Saving(folder, step.variables, step, retention, session, listeners, saver, start_step, peers)
     checkpointing = Checkpointing(
         runtime, step, loader, events, saving, request.follower, request.termination, saves=saves
     )

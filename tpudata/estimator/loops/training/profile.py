@@ -1,8 +1,9 @@
 """Profiles of some steps of a training, for TensorBoard's profile plugin."""
 
 import logging
+from collections.abc import Callable
 
-import tensorflow as tf
+from tpudata.estimator.hooks.profiler import begin_profile
 
 _log = logging.getLogger("tpudata")
 
@@ -13,12 +14,15 @@ class Profiler:
     Args:
         folder: folder whose plugins/profile gets the profile.
         steps: (first, last) step, counted from 1; None for no profile.
+        on_devices: whether jax runs the steps.
     """
 
-    def __init__(self, folder: str, steps: tuple[int, int] | None) -> None:
+    def __init__(self, folder: str, steps: tuple[int, int] | None, *, on_devices: bool = False) -> None:
         self._folder = folder
         self._steps = steps
+        self._on_devices = on_devices
         self._begun: int | None = None
+        self._end: Callable[[], None] | None = None
 
     def end(self, step: int) -> int | None:
         """Return the step at which a loop that begins after `step` must end; None for no such step."""
@@ -31,9 +35,8 @@ class Profiler:
         """Begin the profile, if the next step is in the range."""
         if self._steps is None or self._begun is not None or not self._steps[0] - 1 <= step < self._steps[1]:
             return
-        try:
-            tf.profiler.experimental.start(self._folder)
-        except tf.errors.AlreadyExistsError:
+        self._end = begin_profile(self._folder, on_devices=self._on_devices)
+        if self._end is None:
             _log.warning("Steps %d to %d are not profiled: another profile is running in this process.", *self._steps)
             self._steps = None
             return
@@ -46,8 +49,9 @@ class Profiler:
 
     def close(self, step: int) -> None:
         """Write a profile that has begun."""
-        if self._begun is None or self._steps is None:
+        if self._end is None:
             return
         self._steps = None
-        tf.profiler.experimental.stop()
+        end, self._end = self._end, None
+        end()
         _log.info("Profiled steps %d to %d: tensorboard --logdir %s", self._begun, step, self._folder)

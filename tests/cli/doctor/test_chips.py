@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import importlib.util
+
+import jax
+import pytest
+
+from tpudata.cli.doctor.chips import NoTPUError, find_chips, multiplication_rate
+from tpudata.errors import TpudataError
+from tpudata.estimator import TPUConnectionError
+from tpudata.estimator.devices import tpu_pod
+
+
+def test_measures_devices_together() -> None:
+    rate = multiplication_rate(jax, jax.devices("cpu")[:2], "float32", rows=128, duration=0.05)
+    assert rate > 1e7
+
+
+def test_rejects_a_device_that_multiplies_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax.lax, "fori_loop", lambda *values: values[-1] * 2)
+    with pytest.raises(TpudataError, match=r"multiplies matrices wrongly \(got the sum 256, expected 128\)"):
+        multiplication_rate(jax, jax.devices("cpu")[:1], "float32", rows=128, duration=0.01)
+
+
+def test_names_the_extra_without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jax" else find_spec(name))
+    with pytest.raises(NoTPUError, match=r"A TPU needs the \[tpu\] extra"):
+        find_chips()
+
+
+def test_names_the_versions_of_jax_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "__version_info__", (0, 4, 35))
+    with pytest.raises(NoTPUError, match=r"expected >=0\.\d+\.\d+,<0\.\d+\.\d+"):
+        find_chips()
+
+
+def test_names_the_devices_that_replace_a_tpu() -> None:
+    with pytest.raises(NoTPUError, match=r"^Replicas run on CPU devices\. use_tpu=True: "):
+        find_chips()
+
+
+def test_chips_that_cannot_be_used_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tpu_pod, "count_chips", lambda: 4)
+    with pytest.raises(TPUConnectionError):
+        find_chips()

@@ -1,0 +1,306 @@
+"""Functions of TensorFlow on several CPU devices in place of chips, compared with numpy on the whole batch."""
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import keras  # type: ignore[import-untyped]
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import tpudata
+from tests.helpers.forked import Forked
+from tpudata.estimator import CrossShardOptimizer, ModelFnError, TPUSystem
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(8, 3)).astype(np.float32)
+TARGETS = ROWS @ np.array([1, 2, 3], np.float32)
+RATE = 0.1
+
+
+@pytest.fixture(name="system")
+def four_devices() -> Iterator[TPUSystem]:
+    with tpudata.tpu_system(num_replicas=4) as system:
+        yield system
+
+
+def weights() -> Any:
+    return tf.Variable(np.zeros(3, np.float32))
+
+
+def by_numpy(steps: int) -> np.ndarray:
+    """Return the weights after steps of gradient descent on all rows."""
+    found = np.zeros(3, np.float32)
+    for _ in range(steps):
+        found -= RATE * 2 * ROWS.T @ (ROWS @ found - TARGETS) / len(ROWS)
+    return found
+
+
+def gradient_of(w: Any, rows: Any, targets: Any) -> tuple[Any, Any]:
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum((tf.linalg.matvec(rows, w) - targets) ** 2) / len(ROWS)
+    return tape.gradient(loss, w), loss
+
+
+def test_names_its_devices(system: TPUSystem) -> None:
+    assert system.num_replicas == len(system.devices) == len(system.local_devices) == 4
+    assert (system.host, system.num_hosts) == (0, 1)
+
+
+@pytest.mark.parametrize("reduced_by", ["all_reduce", "cross_replica_sum"])
+def test_gradients_are_summed_over_devices(system: TPUSystem, reduced_by: str) -> None:
+    w, steps = weights(), tf.Variable(0, dtype=tf.int64)
+
+    def step(rows: Any, targets: Any) -> Any:
+        gradient, loss = gradient_of(w, rows, targets)
+        if reduced_by == "all_reduce":
+            gradient = tf.distribute.get_replica_context().all_reduce("SUM", gradient)
+        else:
+            gradient = tf.compat.v1.tpu.cross_replica_sum(gradient)
+        w.assign_sub(RATE * gradient)
+        steps.assign_add(1)
+        return loss
+
+    losses = [system.run(step, ROWS, TARGETS) for _ in range(5)]
+    assert [loss.shape for loss in losses] == [(4,)] * 5
+    np.testing.assert_allclose(losses[0], (TARGETS**2).reshape(4, 2).sum(1) / 8, rtol=1e-5)
+    system.sync()
+    np.testing.assert_allclose(w.numpy(), by_numpy(5), rtol=1e-5)
+    assert steps.numpy() == 5
+
+
+def test_an_optimizer_of_version_1_updates_like_one_device(system: TPUSystem) -> None:
+    w = weights()
+    optimizer = CrossShardOptimizer(tf.compat.v1.train.GradientDescentOptimizer(RATE))
+
+    def step(rows: Any, targets: Any) -> None:
+        loss = tf.reduce_mean((tf.linalg.matvec(rows, w) - targets) ** 2)
+        optimizer.minimize(loss, var_list=[w])
+
+    for _ in range(5):
+        assert system.run(step, ROWS, TARGETS) is None
+    system.sync()
+    np.testing.assert_allclose(w.numpy(), by_numpy(5), rtol=1e-5)
+
+
+@pytest.mark.parametrize("module", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_an_optimizer_of_keras_updates_like_one_device(system: TPUSystem, module: Any) -> None:
+    w = weights()
+    optimizer = module.optimizers.SGD(RATE)
+    optimizer.build([w])
+
+    def step(rows: Any, targets: Any) -> None:
+        gradient, _ = gradient_of(w, rows, targets)
+        optimizer.apply_gradients([(gradient, w)])  # Keras sums over the devices.
+
+    for _ in range(3):
+        system.run(step, ROWS, TARGETS)
+    system.sync()
+    np.testing.assert_allclose(w.numpy(), by_numpy(3), 1e-4, 1e-6)
+
+
+def test_variables_follow_the_devices_after_sync_and_the_program_before(system: TPUSystem) -> None:
+    v = tf.Variable(1.0)
+
+    def double() -> Any:
+        return v.assign(2 * v)
+
+    system.run(double)
+    assert v.numpy() == 1
+    system.sync()
+    assert v.numpy() == 2
+    v.assign(5.0)
+    np.testing.assert_array_equal(system.run(double), [10] * 4)
+
+
+def test_variables_have_their_values_after_the_block() -> None:
+    v = tf.Variable(1.0)
+    with tpudata.tpu_system(num_replicas=2) as system:
+        system.run(lambda: v.assign_add(2.0))
+    assert v.numpy() == 3
+
+
+def test_variables_have_their_values_after_an_error() -> None:
+    v = tf.Variable(1.0)
+
+    def fail() -> None:
+        with tpudata.tpu_system(num_replicas=2) as system:
+            system.run(lambda: v.assign_add(2.0))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert v.numpy() == 3
+
+
+def test_devices_share_values_with_one_of_them(system: TPUSystem) -> None:
+    v = tf.Variable([1.0, 2.0])
+    system.run(lambda: v.assign_add([1.0, 1.0]))
+    np.testing.assert_array_equal(
+        system.run(lambda rows: rows + v, np.zeros((3, 2), np.float32), device=2), [[2, 3]] * 3
+    )
+    system.run(lambda: v.assign(v * 10), device=1)
+    np.testing.assert_array_equal(system.run(lambda: v.read_value()), [[20, 30]] * 4)
+
+
+def test_the_first_device_decides_on_a_variable(system: TPUSystem) -> None:
+    v, flag = tf.Variable(0.0), tf.Variable(False)
+
+    def assign(rows: Any) -> None:
+        v.assign(rows[0])
+        flag.assign(rows[0] > 6)
+
+    system.run(assign, np.array([7, 5, 3, 1], np.float32))
+    np.testing.assert_array_equal(system.run(lambda: v.read_value()), [7] * 4)
+    system.sync()
+    assert bool(flag.numpy())
+
+
+def test_results_have_the_structure_of_the_function(system: TPUSystem) -> None:
+    found = system.run(
+        lambda pair, scale: {"sum": tf.reduce_sum(pair["a"]) * scale, "none": None, "same": (scale,)},
+        {"a": ROWS},
+        2.0,
+        split=[True, False],
+    )
+    np.testing.assert_allclose(found["sum"], 2 * ROWS.reshape(4, -1).sum(1), rtol=1e-5)
+    assert found["none"] is None
+    np.testing.assert_array_equal(found["same"][0], [2] * 4)
+
+
+def test_collectives_work_in_branches_and_loops_of_python(system: TPUSystem) -> None:
+    def total(rows: Any) -> Any:
+        result = tf.zeros([])
+        for _ in tf.range(3):
+            if tf.reduce_sum(result) < 100:
+                result += tf.compat.v1.tpu.cross_replica_sum(tf.reduce_sum(rows))
+        return result
+
+    rows = np.arange(8, dtype=np.float32)
+    for function in (total, tf.function(total)):
+        np.testing.assert_allclose(system.run(function, rows), [84] * 4)
+
+
+def test_integers_of_64_bits_keep_their_values(system: TPUSystem) -> None:
+    big = 2**40 + np.arange(4)
+    found = system.run(lambda values: tf.distribute.get_replica_context().all_reduce("SUM", values[0]), big)
+    assert found.dtype == np.int64
+    assert found.tolist() == [big.sum()] * 4
+
+
+def test_draws_differ_between_devices_and_calls(system: TPUSystem) -> None:
+    def draw() -> Any:
+        return tf.random.uniform([2], seed=3)
+
+    drawn = np.concatenate([system.run(draw), system.run(draw)])
+    assert len(np.unique(drawn)) == 16
+    with tpudata.tpu_system(num_replicas=4) as again:
+        np.testing.assert_array_equal(again.run(draw), drawn[:4])
+
+
+def test_layers_of_keras_run_on_devices(system: TPUSystem) -> None:
+    layer = tf.keras.layers.Dense(2)
+    layer.build((None, 3))
+    found = system.run(layer, ROWS)
+    np.testing.assert_allclose(
+        found.reshape(8, 2), ROWS @ layer.kernel.numpy() + layer.bias.numpy(), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_a_function_is_traced_once_for_each_shape(system: TPUSystem) -> None:
+    shapes = []
+
+    def function(rows: Any) -> Any:
+        shapes.append(rows.shape.as_list())
+        return rows
+
+    for size in (4, 4, 8, 4):
+        system.run(function, np.zeros(size, np.float32))
+    assert shapes == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "message"),
+    [
+        (
+            (np.zeros(6),),
+            {},
+            r"argument 0 .* 4 devices \(got 6 rows, expected a multiple of 4 rows\). Pass split=False",
+        ),
+        ((np.zeros(8), 1.0), {}, r"argument 1 .* \(got a scalar"),
+        ((["a", "b"],), {"split": False}, "argument 0 .* has strings"),
+        ((np.zeros(8),), {"split": [True, False]}, r"got 2, expected 1"),
+        ((np.zeros(8),), {"device": 4}, "got 4, expected 0 to 3"),
+    ],
+)
+def test_rejects_wrong_calls(system: TPUSystem, args: Any, options: Any, message: str) -> None:
+    with pytest.raises(tpudata.UsageError, match=message):
+        system.run(lambda *values: values, *args, **options)
+
+
+def test_rejects_operations_that_do_not_compile(system: TPUSystem) -> None:
+    with pytest.raises(ModelFnError, match=r"tpu_system: .*AsString"):
+        system.run(lambda rows: tf.strings.length(tf.strings.as_string(rows)), ROWS)
+
+
+def test_rejects_tables(system: TPUSystem) -> None:
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1], [2]), 0)
+    with pytest.raises(tpudata.UsageError, match="uses a table"):
+        system.run(table.lookup, np.zeros(4, np.int32))
+
+
+def test_rejects_calls_after_the_block() -> None:
+    with tpudata.tpu_system(num_replicas=2) as system:
+        pass
+    with pytest.raises(tpudata.UsageError, match="after the block ended"):
+        system.run(lambda: 1.0)
+
+
+def test_rejects_names_of_other_machines() -> None:
+    with pytest.raises(tpudata.TpudataError, match="gcloud compute tpus tpu-vm ssh"), tpudata.tpu_system("my-tpu"):
+        pass
+
+
+TWO_PROCESSES = """
+import sys
+import numpy as np
+import tensorflow as tf
+import tpudata
+
+address, process = sys.argv[1], int(sys.argv[2])
+w = tf.Variable(tf.zeros([3]))
+rows = np.arange(24, dtype=np.float32).reshape(8, 3)
+
+
+def step(rows):
+    w.assign_add(tf.distribute.get_replica_context().all_reduce("SUM", tf.reduce_sum(rows, 0)))
+    return tf.reduce_sum(rows)
+
+
+processes = {"coordinator_address": address, "num_processes": 2, "process_id": process}
+with tpudata.tpu_system(num_replicas=2, **processes) as system:
+    assert (system.num_replicas, system.num_hosts, system.host) == (4, 2, process)
+    assert len(system.local_devices) == 2
+    own = rows[4 * process : 4 * process + 4]
+    sums = system.run(step, own)
+    assert sums.tolist() == [own[:2].sum(), own[2:].sum()]
+    assert system.run(lambda: w + 0.0, device=1).tolist() == rows.sum(0).tolist()
+    try:
+        system.run(lambda: w.assign_add(tf.ones([3])), device=0)
+    except tpudata.UsageError as error:
+        assert "would differ between processes" in str(error)
+assert w.numpy().tolist() == rows.sum(0).tolist()
+print("done")
+"""
+
+
+def test_two_processes_are_one_system() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    with Forked("-c", TWO_PROCESSES, address, "0") as first, Forked("-c", TWO_PROCESSES, address, "1") as second:
+        codes = [first.wait(), second.wait()]
+        assert codes == [0, 0], first.stderr + second.stderr
+        # The exchange between processes prints lines before.
+        assert [one.stdout.splitlines()[-1] for one in (first, second)] == ["done", "done"]

@@ -1,0 +1,99 @@
+"""Probe by `tpudata doctor` of the TPU chips that jax sees, and their speed. Run in a separate process: a TPU may not answer."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from tpudata.console.tables import counted
+from tpudata.errors import TpudataError
+
+# Rows of the square matrices, and approximate duration of their multiplication in seconds.
+_ROWS = 4096
+_SECONDS = 0.5
+_MOST_TIMES = 10_000
+
+
+class NoTPUError(TpudataError):
+    """This machine has no TPU."""
+
+
+def find_chips() -> str:
+    """Return a line on the TPU chips of this machine, with their speed.
+
+    Raises:
+        NoTPUError: there are none; the message says what runs replicas instead.
+        TpudataError: they cannot be used; the message says why.
+    """
+    from tpudata.estimator.devices.device_search import import_jax, tpu_devices
+    from tpudata.estimator.devices.tpu_pod import count_chips
+
+    jax = None
+    try:
+        jax = import_jax("A TPU")
+        _check_version()
+        devices = tpu_devices()
+    except TpudataError as error:
+        if count_chips():
+            raise
+        raise NoTPUError(str(error) if jax is None else f"{_replacement(jax)} {error}") from None
+    local = [device for device in devices if device.process_index == jax.process_index()]
+    kinds = Counter(device.device_kind for device in local)
+    words = ", ".join(f"{counted(count, 'chip')} of {kind}" for kind, count in kinds.items())
+    elsewhere = f" ({len(devices)} on all machines of the slice)" if len(devices) > len(local) else ""
+    rate = multiplication_rate(jax, local, "bfloat16")
+    return f"{words}{elsewhere}: {rate / 1e9:,.0f} GFLOP/s (bfloat16)"
+
+
+def multiplication_rate(
+    jax: Any, devices: Sequence[Any], dtype: str, rows: int = _ROWS, duration: float = _SECONDS
+) -> float:
+    """Return the floating-point operations per second of devices that multiply matrices at the same time.
+
+    Args:
+        jax: the module.
+        devices: the devices.
+        dtype: name of the dtype of the matrices.
+        rows: rows of the square matrices.
+        duration: approximate number of seconds to measure.
+
+    Raises:
+        TpudataError: a product is wrong.
+    """
+    matrices = [jax.device_put(jax.numpy.full((rows, rows), 1 / rows, dtype), device) for device in devices]
+
+    @jax.jit  # type: ignore[untyped-decorator]
+    def multiply(matrix: Any, times: Any) -> Any:
+        return jax.lax.fori_loop(0, times, lambda _, product: product @ matrix, matrix).astype("float32").sum()
+
+    def measure(times: int) -> float:
+        started = time.monotonic()
+        # Each row of a product of matrices whose values are all 1 / rows adds up to 1.
+        for device, total in zip(devices, [multiply(matrix, times) for matrix in matrices], strict=True):
+            if not abs(float(total) / rows - 1) < 0.1:
+                raise TpudataError(
+                    f"{device} multiplies matrices wrongly (got the sum {float(total):g}, expected {rows}). Use another one."
+                )
+        return time.monotonic() - started
+
+    measure(1)  # compiles
+    times = max(1, min(_MOST_TIMES, round(duration / measure(1))))
+    return 2 * rows**3 * times * len(devices) / measure(times)
+
+
+def _check_version() -> None:
+    # It imports jax.
+    from tpudata.estimator.spmd.stablehlo import require_version
+
+    require_version()
+
+
+def _replacement(jax: Any) -> str:
+    """Return a sentence on the devices that run several replicas without a TPU."""
+    try:
+        gpus = jax.local_devices(backend="gpu")
+    except RuntimeError:
+        gpus = []
+    return f"Replicas run on {counted(len(gpus), 'GPU')}." if gpus else "Replicas run on CPU devices."

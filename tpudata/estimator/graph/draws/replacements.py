@@ -1,0 +1,119 @@
+"""Functions that a graph calls in place of its random operations: stateless draws.
+
+A replacement is a function of the library of a `GraphDef`, so that one node replaces an operation, in the graph and in other
+functions alike. All draw by the Philox generator, a function from a key (64 bits) and a counter (128 bits) to random words. On
+several devices there is one rule for both, from the two seeds of an operation, a position and the number of the replica:
+
+    key = seed + position * _GOLDEN        counter = [0, seed2 + replica * 2**32]
+
+The position is the step or, inside functions, a number that follows from the step and the run of the function. Seeds of TensorFlow
+have 31 bits, so that operations, steps and replicas never share a generator. One replica draws by the rule of a session instead,
+whose kernels count from 0: each step advances the counter by 256 for each value that it draws.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+# Distance between the seeds of two replicas: a large prime, so that seeds 1, 2, 3 of a program do not collide with a replica's.
+_SEED_STEP = 999983
+# 2**64 divided by the golden ratio: its multiples are far from each other.
+_GOLDEN = 0x9E3779B97F4A7C15
+_SKIPPED = 256
+_ops = tf.raw_ops
+
+
+def _categorical(data: Sequence[Any], dtype: Any, keys: dict[str, Any]) -> Any:
+    """Return the numbers of classes, shape [rows, samples], by the largest sum of logit and Gumbel noise."""
+    logits, samples = data
+    shape = tf.stack([tf.shape(logits)[0], samples, tf.shape(logits)[1]])
+    noise = -tf.math.log(-tf.math.log(_ops.StatelessRandomUniformV2(shape=shape, dtype=tf.float32, **keys)))
+    return tf.argmax(tf.cast(logits, tf.float32)[:, tf.newaxis] + noise, axis=2, output_type=dtype)
+
+
+def _shuffle(data: Sequence[Any], _: Any, keys: dict[str, Any]) -> Any:
+    """Return the rows of a tensor in the order of random numbers."""
+    numbers = _ops.StatelessRandomUniformFullIntV2(shape=tf.shape(data[0])[:1], dtype=tf.int32, **keys)
+    return tf.gather(data[0], tf.argsort(numbers))
+
+
+# Functions of the inputs of an operation, the type of its result, and the key, counter and algorithm by which it draws.
+_DRAWS: dict[str, Callable[[Sequence[Any], Any, dict[str, Any]], Any]] = {
+    "RandomUniform": lambda data, dtype, keys: _ops.StatelessRandomUniformV2(shape=data[0], dtype=dtype, **keys),
+    "RandomStandardNormal": lambda data, dtype, keys: _ops.StatelessRandomNormalV2(shape=data[0], dtype=dtype, **keys),
+    "TruncatedNormal": lambda data, dtype, keys: _ops.StatelessTruncatedNormalV2(shape=data[0], dtype=dtype, **keys),
+    "RandomUniformInt": lambda data, _, keys: _ops.StatelessRandomUniformIntV2(
+        **dict(zip(("shape", "minval", "maxval"), data, strict=True)), **keys
+    ),
+    "Multinomial": _categorical,
+    "RandomShuffle": _shuffle,
+}
+STATEFUL = frozenset(_DRAWS)
+# Those of which a session's draws are known at each step.
+COUNTED = STATEFUL - {"Multinomial", "RandomShuffle"}
+
+
+@functools.cache
+def stateful_draw(kind: str, inputs: tuple[Any, ...], result: Any, *, by_replica: bool) -> Any:
+    """Return the `FunctionDef` that replaces a stateful operation.
+
+    Its inputs are the operation's, the two seeds (uint64 [2]), the position (int64 scalar) and the replica (int32 scalar).
+
+    Args:
+        kind: type of the operation.
+        inputs: types of the operation's inputs.
+        result: type of its result.
+        by_replica: whether it draws by the rule of several devices; otherwise by a session's, and has no input for the replica.
+    """
+
+    def draw(*arguments: Any) -> Any:
+        data, (seeds, position, *replica) = arguments[: len(inputs)], arguments[len(inputs) :]
+        key, low, high = seeds[:1], tf.zeros([], tf.uint64), seeds[1]
+        if by_replica:
+            key += tf.cast(position, tf.uint64) * tf.constant(_GOLDEN, tf.uint64)
+            high += tf.cast(replica[0], tf.uint64) * tf.constant(2**32, tf.uint64)
+        else:
+            low = tf.cast(position * tf.reduce_prod(tf.cast(data[0], tf.int64)) * _SKIPPED, tf.uint64)
+        keys = {"key": key, "counter": tf.stack([low, high]), "alg": tf.random.Algorithm.PHILOX.value}
+        return _DRAWS[kind](data, result, keys)
+
+    label = f"{kind}_by_{'replica' if by_replica else 'step'}"
+    return _trace(label, draw, (*inputs, tf.uint64, tf.int64, *[tf.int32] * by_replica))
+
+
+@functools.cache
+def moved_seed(dtype: Any, index: int) -> Any:
+    """Return the `FunctionDef` from a vector and the replica (int32 scalar) to the vector with another seed for each replica.
+
+    Args:
+        dtype: type of the vector.
+        index: place of the seed in the vector.
+    """
+
+    def move(vector: Any, replica: Any) -> Any:
+        distance = tf.cast(tf.cast(replica, tf.int64) * _SEED_STEP, dtype)
+        return tf.concat([vector[:index], vector[index : index + 1] + distance, vector[index + 1 :]], 0)
+
+    return _trace(f"seed_{index}", move, (dtype, tf.int32))
+
+
+@functools.cache
+def inner_position() -> Any:
+    """Return the `FunctionDef` from a position (int64 scalar) and a salt (uint64 scalar) to the position of other draws."""
+
+    def mix(position: Any, salt: Any) -> Any:
+        return tf.cast(tf.cast(position, tf.uint64) * tf.constant(_GOLDEN, tf.uint64) + salt, tf.int64)
+
+    return _trace("position", mix, (tf.int64, tf.uint64))
+
+
+def _trace(label: str, function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+    signature = [tf.TensorSpec(None, dtype) for dtype in inputs]
+    with tf.Graph().as_default():  # Another graph's devices and scopes would stay in the function.
+        traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
+    definition = type(traced.function_def).FromString(traced.function_def.SerializeToString())
+    dtypes = [item.name for item in (*inputs, traced.outputs[0].dtype)]
+    definition.signature.name = "_".join(["tpudata", label, *dtypes])
+    return definition

@@ -1,0 +1,66 @@
+"""The data of one run: the elements of all replicas, step by step.
+
+Each replica takes one element per step, and element i of a step belongs to replica i. Each process reads the elements of its
+replicas.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.feeding.deployment import Deployment
+from tpudata.estimator.feeding.iteration import Iteration
+from tpudata.estimator.feeding.replica_elements import CallInputFn, ReplicaElements
+
+
+@dataclasses.dataclass(frozen=True)
+class Feed:
+    """The elements of a run: (features, labels) or features; for predictions (features, bool [batch]: whether a row is real).
+
+    Attributes:
+        element_spec: spec of one replica's element.
+        endless: whether the data is known to repeat without end.
+        iterate: function of the largest number of steps, or None, that returns an iteration over the elements; on devices, no more
+            are read.
+    """
+
+    element_spec: Any
+    endless: bool
+    iterate: Callable[[int | None], Any]
+
+
+def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Sequence[int] | None) -> Feed:
+    """Call input_fn for all replicas of this process and return the data.
+
+    Args:
+        call_input_fn: function that returns input_fn's dataset for a call.
+        deployment: deployment of the mode.
+        batch_axis: axis of the rows for each tensor of (features, labels), in the order of `tf.nest.flatten`; None for 0.
+
+    Raises:
+        ValueError: batch_axis does not fit; or, with several replicas, a feature or label has no static shape or another batch size
+            than params["batch_size"].
+    """
+    elements = ReplicaElements(call_input_fn, deployment, batch_axis)
+    topology = deployment.topology
+    if not topology.devices:
+        dataset = elements.dataset(deployment.calls()[0])
+        endless = elements.endless
+        return Feed(dataset.element_spec, endless, lambda _: Iteration(dataset, is_endless=endless))
+    # Plain TensorFlow needs no jax.
+    from tpudata.estimator.spmd.feeder import ShortData, StackFeed
+    from tpudata.estimator.spmd.mesh import make_mesh
+
+    peers = topology.peers
+    dataset = elements.worker_dataset(topology.num_hosts, peers.index)
+    stacks = StackFeed(
+        dataset,
+        make_mesh(topology.devices),
+        topology.local_replicas,
+        deployment.config.steps_of_a_loop if deployment.mode == ModeKeys.TRAIN else 1,
+        endless=not peers.any(not elements.endless),
+        peers=peers,
+        short_data=ShortData.of(deployment.mode, dataset.element_spec),
+    )
+    return Feed(dataset.element_spec, elements.endless, stacks.iterate)

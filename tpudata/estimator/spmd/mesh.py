@@ -1,0 +1,60 @@
+"""The devices of a run as a mesh, and arrays on them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+AXIS = "replicas"
+
+
+def make_mesh(devices: Sequence[Any]) -> Mesh:
+    """Return the mesh of the devices, in the order of the replicas."""
+    return Mesh(np.asarray(devices), (AXIS,))
+
+
+def local_devices(mesh: Mesh) -> list[Any]:
+    """Return the devices of this process, in the order of the replicas."""
+    own = jax.process_index()
+    return [device for device in mesh.devices.flat if device.process_index == own]
+
+
+def replicated(mesh: Mesh, value: Any) -> jax.Array:
+    """Return an array with a copy of `value` (NumPy) on every device; all processes must pass the same value."""
+    # A copy, as jax may share the memory of an array on CPUs, and a step that is given the array writes to it.
+    copies = [jax.device_put(np.array(value), device) for device in local_devices(mesh)]
+    sharding = NamedSharding(mesh, PartitionSpec())
+    return jax.make_array_from_single_device_arrays(np.shape(value), sharding, copies)
+
+
+def split(mesh: Mesh, rows: Sequence[Any]) -> jax.Array:
+    """Return an array [replicas, ...] with a row on each device.
+
+    Args:
+        mesh: the devices.
+        rows: values (NumPy) of this process's replicas, in order.
+    """
+    parts = [
+        jax.device_put(np.array(row)[np.newaxis], device) for row, device in zip(rows, local_devices(mesh), strict=True)
+    ]
+    sharding = NamedSharding(mesh, PartitionSpec(AXIS))
+    return jax.make_array_from_single_device_arrays((mesh.size, *np.shape(rows[0])), sharding, parts)
+
+
+def first_copy(array: jax.Array) -> jax.Array:
+    """Return a replicated array's copy on the first device of this process."""
+    return array.addressable_data(0)
+
+
+def wait(mesh: Mesh, arrays: Any) -> None:
+    """Wait for the computation of arrays on CPUs, where several programs in flight can wait for each other for ever."""
+    if mesh.devices.flat[0].platform == "cpu":
+        jax.block_until_ready(arrays)
+
+
+def local_parts(array: jax.Array, axis: int = 0) -> list[Any]:
+    """Return the parts (NumPy) of an array that is split along `axis`, of this process's replicas, without that axis."""
+    shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start or 0)
+    return [np.asarray(shard.data).squeeze(axis) for shard in shards]

@@ -1,0 +1,1 @@
+"""Functions of TensorFlow on the chips of a TPU, without an estimator."""

@@ -1,0 +1,1 @@
+"""Costs of compiled steps: memory, time, and the feeding that they take."""

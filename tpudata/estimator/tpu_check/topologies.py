@@ -1,0 +1,164 @@
+"""TPU slices by name, such as v5e-8: chips, hosts, published peaks, and the name that libtpu compiles for."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tpudata.console.nearest import did_you_mean
+from tpudata.errors import UsageError
+
+_GIB = 2**30
+_DOCS = "https://docs.cloud.google.com/tpu/docs"
+_NAME = re.compile(r"([a-z0-9]+)-([0-9]+)")
+# The accelerator type of Cloud TPU's API for a v5e.
+_OTHER_NAMES = {"v5litepod": "v5e"}
+# Shapes of slices, by number of chips.
+_SQUARES = {1: (1, 1), 4: (2, 2), 8: (2, 4), 16: (4, 4), 32: (4, 8), 64: (8, 8), 128: (8, 16), 256: (16, 16)}
+_CUBES = {
+    4: (2, 2, 1),
+    8: (2, 2, 2),
+    16: (2, 2, 4),
+    32: (2, 4, 4),
+    64: (4, 4, 4),
+    128: (4, 4, 8),
+    256: (4, 8, 8),
+    512: (8, 8, 8),
+    1024: (8, 8, 16),
+    2048: (8, 16, 16),
+}
+_LARGE_SQUARES = {4: (2, 2), 16: (4, 4), 64: (8, 8), 128: (8, 16), 256: (16, 16), 512: (16, 32), 1024: (32, 32)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """Generation of TPU chips, with the peaks that Google publishes.
+
+    Attributes:
+        name: name of the generation, as in names of slices.
+        flops: bfloat16 operations a second.
+        bandwidth: bytes a second between the chip and its HBM.
+        hbm: bytes of HBM.
+        shapes: shapes of slices by number of chips.
+        source: page of the Cloud TPU documentation with these numbers.
+        cores: TensorCores that names of slices count for a chip: 1 if they count chips.
+        devices: devices of jax, and so replicas, on a chip.
+        config: libtpu's configuration of the chip; None for its default.
+    """
+
+    name: str
+    flops: float
+    bandwidth: float
+    hbm: int
+    shapes: Mapping[int, tuple[int, ...]]
+    source: str
+    cores: int = 1
+    devices: int = 1
+    config: str | None = None
+
+    @property
+    def device_hbm(self) -> int:
+        """Bytes of HBM for one device."""
+        return self.hbm // self.devices
+
+    @property
+    def device_flops(self) -> float:
+        """Operations a second of one device."""
+        return self.flops / self.devices
+
+    @property
+    def device_bandwidth(self) -> float:
+        """Bytes a second between one device and its HBM."""
+        return self.bandwidth / self.devices
+
+
+def _chip(name: str, teraflops: float, gigabytes: float, gib: int, shapes: Mapping[int, Any], **options: Any) -> Chip:
+    return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * _GIB, shapes, f"{_DOCS}/{name}", **options)
+
+
+# Peak TFLOP/s (bfloat16) and GB/s of a chip, and GiB of its HBM.
+CHIPS: Mapping[str, Chip] = MappingProxyType(
+    {
+        chip.name: chip
+        for chip in (
+            _chip("v3", 123, 900, 32, _LARGE_SQUARES, cores=2, devices=2),
+            # One device computes with both cores of a chip.
+            _chip("v4", 275, 1200, 32, _CUBES, cores=2, config="megacore"),
+            _chip("v5e", 197, 819, 16, _SQUARES),
+            _chip("v5p", 459, 2765, 95, _CUBES, cores=2),
+            _chip("v6e", 918, 1638, 32, _SQUARES),
+            _chip("tpu7x", 2307, 7380, 192, _CUBES, cores=2, devices=2),
+        )
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TPUSlice:
+    """Chips that run one program together.
+
+    Attributes:
+        name: its name, such as v5e-8.
+        chip: generation of its chips.
+        chips: number of chips.
+    """
+
+    name: str
+    chip: Chip
+    chips: int
+
+    @property
+    def replicas(self) -> int:
+        """Number of devices, each of which is a replica."""
+        return self.chips * self.chip.devices
+
+    @property
+    def hosts(self) -> int:
+        """Number of TPU VMs: a slice of up to 8 chips in two dimensions has one, others have one for 4 chips."""
+        return -(-self.chips // self._host_chips)
+
+    @property
+    def topology(self) -> str:
+        """Name of its topology in libtpu, such as v5e:2x4."""
+        return f"{self.chip.name}:{'x'.join(map(str, self.chip.shapes[self.chips]))}"
+
+    @property
+    def topology_options(self) -> dict[str, Any]:
+        """Further arguments of `jax.experimental.topologies.get_topology_desc`."""
+        bounds = (*self.chip.shapes[self.chips], 1)[:3] if self.hosts == 1 else (2, 2, 1)
+        options: dict[str, Any] = {"chips_per_host_bounds": list(bounds)}
+        return options if self.chip.config is None else {**options, "chip_config_name": self.chip.config}
+
+    @property
+    def _host_chips(self) -> int:
+        return 8 if self.chip.shapes is _SQUARES and self.chips <= 8 else 4
+
+
+def find_slice(name: str, where: str) -> TPUSlice:
+    """Return the slice of a name, such as v5e-8, v4-8 or v5litepod-16.
+
+    The number counts chips for v5e and v6e, and TensorCores, two for a chip, for the others, as in the names of Cloud TPU.
+
+    Args:
+        name: the name.
+        where: the argument or flag that has it, for the message.
+
+    Raises:
+        UsageError: there is no such slice; the message names the nearest.
+    """
+    match = _NAME.fullmatch(name.strip().lower())
+    generation = "" if match is None else _OTHER_NAMES.get(match[1], match[1])
+    if match is None or generation not in CHIPS:
+        examples = [f"{chip.name}-8" for chip in CHIPS.values()]
+        raise UsageError(
+            f"{where}: there is no TPU {name!r} (expected a generation and its size, such as {', '.join(examples)})."
+            f"{did_you_mean(name, examples)}"
+        )
+    chip, count = CHIPS[generation], int(match[2])
+    sizes = [chips * chip.cores for chips in chip.shapes]
+    if count not in sizes:
+        nearest = min(sizes, key=lambda size: abs(size - count))
+        known = ", ".join(f"{chip.name}-{size}" for size in sizes)
+        raise UsageError(f"{where}: there is no TPU {name!r} (expected {known}). Did you mean '{chip.name}-{nearest}'?")
+    return TPUSlice(f"{chip.name}-{count}", chip, count // chip.cores)

@@ -1,0 +1,86 @@
+"""Program that compiles an exported loop of steps for a TPU on a machine without one.
+
+    python topology_compiler.py FOLDER
+
+It reads FOLDER/request.json and the `jax.export.Exported` in FOLDER/program. It makes FOLDER/lowered when the compiler begins, and
+writes FOLDER/answer.json: the compiler's numbers, or its error. It imports nothing of this package and no TensorFlow, and ends with
+the process that holds its standard input. libtpu may abort the process, so this is a separate process.
+"""
+
+import importlib.metadata
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+
+def main(folder: Path) -> None:
+    """Compile the request of a folder, and write the answer."""
+    request = json.loads((folder / "request.json").read_text())
+    lowered = lower_program(request, (folder / "program").read_bytes())
+    # Until here, an error is none of the program's.
+    (folder / "lowered").touch()
+    begin = time.monotonic()
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        answer: dict[str, Any] = {"error": str(error)}
+    else:
+        answer = {**describe(compiled), "seconds": time.monotonic() - begin}
+    (folder / "answer.json").write_text(json.dumps(answer))
+
+
+def lower_program(request: dict[str, Any], program: bytes) -> Any:
+    """Return a program as a `jax.stages.Lowered` for all devices of a topology.
+
+    Args:
+        request: object with `topology` and `topology_options` (arguments of `get_topology_desc`), `axis` (name of the mesh's
+            axis), `partitions` (for each argument the elements of its PartitionSpec), `donated` (numbers of arguments) and
+            `level` (a value of jax_optimization_level).
+        program: the serialised `jax.export.Exported`.
+    """
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_optimization_level", request["level"])
+    topology = topologies.get_topology_desc(request["topology"], "tpu", **request["topology_options"])
+    mesh = Mesh(np.array(topology.devices), (request["axis"],))
+    exported = export.deserialize(bytearray(program))
+    arguments = [
+        jax.ShapeDtypeStruct(item.shape, item.dtype, sharding=NamedSharding(mesh, PartitionSpec(*partition)))
+        for item, partition in zip(exported.in_avals, request["partitions"], strict=True)
+    ]
+    return jax.jit(exported.call, donate_argnums=request["donated"]).lower(*arguments)
+
+
+def describe(compiled: Any) -> dict[str, Any]:
+    """Return the compiler's numbers of one device."""
+    memory, costs = compiled.memory_analysis(), compiled.cost_analysis()
+    return {
+        "compiler": f"libtpu {importlib.metadata.version('libtpu')}",
+        "arguments": memory.argument_size_in_bytes,
+        "outputs": memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        "temporaries": memory.temp_size_in_bytes,
+        "code": memory.generated_code_size_in_bytes,
+        "flops": costs.get("flops", 0.0),
+        "bytes_accessed": costs.get("bytes accessed", 0.0),
+    }
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    main(Path(sys.argv[1]))
+    # libtpu's own end takes a second.
+    os._exit(0)

@@ -1,0 +1,135 @@
+"""Rehearsal by the TPU's compiler: a loop of steps on all devices of a slice, compiled by libtpu."""
+
+import dataclasses
+import re
+from typing import Any
+
+from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.api.findings import Find
+from tpudata.estimator.tpu_check.compilation import OTHER_OPERATIONS, StepPart, StepParts
+from tpudata.estimator.tpu_check.device_loop import DeviceLoop, export_loop
+from tpudata.estimator.tpu_check.memory import LESS, describe_largest, size_text
+from tpudata.estimator.tpu_check.operations import place_of
+from tpudata.estimator.tpu_check.topologies import TPUSlice
+from tpudata.estimator.tpu_check.tpu_compiler import CompiledLoop, CompilerError, Fault, compile_for
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SIZE = r"([\d.]+)([KMGT]?)"
+# Texts of libtpu: bytes that are needed, and bytes that there are.
+_MEMORY_TEXTS = (
+    re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
+    re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
+)
+# Largest number of rejected operations to look for; each costs a compilation for every doubling of the step's operations.
+_MOST = 3
+_REJECTS = (Fault.REJECTED, Fault.CRASH)
+
+
+@dataclasses.dataclass(frozen=True)
+class TPUCompilation:
+    """Compilation of steps for a slice.
+
+    Attributes:
+        tpu: the slice.
+        effort: a key of `tpu_compiler.EFFORTS`.
+        iterations: largest number of steps in a loop.
+        time_limit: seconds for one compilation; None for the effort's own limit.
+    """
+
+    tpu: TPUSlice
+    effort: str
+    iterations: int
+    time_limit: float | None = None
+
+    def compile(self, parts: StepParts, part: StepPart, find: Find) -> tuple[DeviceLoop, CompiledLoop] | None:
+        """Compile a part of a step; report what the compiler rejects, and what its devices have no memory for.
+
+        Args:
+            parts: parts of the step.
+            part: the part that TensorFlow lowers.
+            find: function that adds a finding.
+
+        Returns:
+            The loop and the compiler's numbers; None if there is no program of the whole step.
+        """
+        for _ in range(_MOST):
+            try:
+                loop = export_loop(parts.traced, part, self.iterations)
+                compiled = self._compile(loop)
+            except ModelFnValueError as error:
+                find("the step", str(error))
+                return None
+            except CompilerError as error:
+                if error.fault not in _REJECTS:
+                    self._report(error, parts, find)
+                    return None
+                culprit = self._find_culprit(parts, part)
+                what = f"the compiler of {self.tpu.name} rejects %s: {_first_line(error)}"
+                if culprit is None:
+                    find("the step", what % "it", OTHER_OPERATIONS)
+                    return None
+                find(place_of(culprit), what % f"{culprit.type} {culprit.name!r}", OTHER_OPERATIONS)
+                part = parts.without({*part.cut, culprit})
+            else:
+                return (loop, compiled) if part.is_whole else None
+        return None
+
+    def _compile(self, loop: DeviceLoop) -> CompiledLoop:
+        return compile_for(self.tpu, loop, self.effort, self.time_limit)
+
+    def _report(self, error: CompilerError, parts: StepParts, find: Find) -> None:
+        if error.fault is Fault.TIME:
+            find(
+                "the TPU's compiler",
+                str(error),
+                "use the quick effort, a faster machine, or fewer layers that differ",
+                is_rejected=False,
+            )
+            return
+        if error.fault is Fault.START:
+            what = f"it does not start, and the step is not compiled for {self.tpu.name}: {_first_line(error)}"
+            find("the TPU's compiler", what, is_rejected=False)
+            return
+        sizes = _memory_sizes(str(error))
+        if sizes is None:
+            what = f"{_first_line(error)}"
+        else:
+            needed, available = map(size_text, sizes)
+            what = f"a loop of steps needs {needed}, and a device of {self.tpu.name} has {available} for programs"
+        find("memory of a device", f"{what}; the largest tensors are {describe_largest(parts.graph)}", LESS)
+
+    def _find_culprit(self, parts: StepParts, part: StepPart) -> Any:
+        """Return the first operation without which the compiler accepts those before it; None if it cannot be found."""
+        low, high = 0, len(parts.graph.operations)
+        if not self._rejects(parts, parts.beginning(part, high)):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._rejects(parts, parts.beginning(part, middle)):
+                high = middle
+            else:
+                low = middle
+        return parts.graph.operations[high - 1]
+
+    def _rejects(self, parts: StepParts, part: StepPart) -> bool:
+        try:
+            self._compile(export_loop(parts.traced, part, 1))
+        except ModelFnValueError:
+            return False
+        except CompilerError as error:
+            return error.fault in _REJECTS
+        return False
+
+
+def _memory_sizes(text: str) -> tuple[float, float] | None:
+    """Return the bytes that a program needs and that there are, as the compiler's error has them."""
+    for pattern in _MEMORY_TEXTS:
+        match = pattern.search(text)
+        if match is not None:
+            needed, unit, available, other = match.groups()
+            return float(needed) * _UNITS[unit], float(available) * _UNITS[other]
+    return None
+
+
+def _first_line(error: CompilerError) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".")

@@ -1,0 +1,137 @@
+"""Batches as global arrays of JAX, sharded over the devices of all processes."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.errors import FeatureError, MissingExtraError, UsageError
+from tpudata.input.devices.prefetcher import Prefetcher
+from tpudata.input.devices.row_blocks import RowBlocks, find_row_blocks
+from tpudata.input.graph.batch import named_leaves
+from tpudata.input.input_fn import InputFn
+from tpudata.input.numpy_batches import checked_integer, translate_errors
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh, NamedSharding
+
+
+def as_jax(
+    input_fn: InputFn | tf.data.Dataset,
+    batch_size: int | None = None,
+    *,
+    sharding: Mesh | NamedSharding | None = None,
+    axis: str | None = None,
+    start_step: int = 0,
+    prefetch: int = 2,
+) -> Prefetcher[Any, Any]:
+    """Return an iterator over the batches of an input_fn as global `jax.Array`s, in their structure: (features, labels), ...
+
+    A thread reads the next batches and sends them to the devices while the program computes. In a program of several processes,
+    each reads only the rows of its devices, and the global batches are the same, in the same order, for any number of processes and
+    devices. All processes take the same batches; in evaluation they have the same number.
+
+    dtypes are those of `input_fn`; 64-bit numbers of a dataset become 32-bit ones unless the program enables `jax_enable_x64`.
+    With `Images(transpose=...)`, the rows are sharded along their axis.
+
+    Closing or dropping the iterator, `close()`, ends the read-ahead.
+
+    Args:
+        input_fn: the function that `make_input_fn` returned, or a Mixture; or a `tf.data.Dataset` of this process's rows.
+        batch_size: rows of the global batch; none with a dataset.
+        sharding: a `jax.sharding.Mesh`, or a `NamedSharding` whose spec names the mesh axes that divide the rows, such as
+            `PartitionSpec("data")`. The other axes get copies. None for all devices.
+        axis: name of the mesh axis that divides the rows, for a mesh; None for "data", or the only axis.
+        start_step: number of global batches to skip.
+        prefetch: number of batches on the devices that wait to be taken.
+
+    Raises:
+        UsageError: an argument is out of range or does not fit the others; the devices cannot share the batch evenly.
+        FeatureError: a tensor has no numbers; a record does not match the dataset.
+        CorruptionError: a record is damaged.
+        StorageError: a file cannot be read.
+        MissingExtraError: jax is not installed.
+
+    Errors of records are raised while iterating; with a cache, by the call that fills it.
+    """
+    if importlib.util.find_spec("jax") is None:
+        raise MissingExtraError("tpudata.as_jax", "tpu")
+    import jax
+
+    ahead = checked_integer("prefetch", prefetch, 1)
+    blocks = find_row_blocks(sharding, axis)
+    datasets = _datasets(input_fn, batch_size, start_step, blocks)
+    leaves = _leaves(datasets[0].element_spec)
+    axes = [input_fn.row_axis(*leaf) if isinstance(input_fn, InputFn) else 0 for leaf in leaves]
+    # The thread has the program's options, but not those of a context of the caller's.
+    uses_x64 = jax.config.jax_enable_x64
+
+    def read() -> Iterator[tuple[Any, ...]]:
+        with translate_errors():
+            yield from tf.data.Dataset.zip(tuple(datasets))
+
+    def place(batches: tuple[Any, ...]) -> Any:
+        arrays = []
+        tensors = zip(*map(tf.nest.flatten, batches), strict=True)
+        with jax.enable_x64(uses_x64), jax.profiler.TraceAnnotation("tpudata: place a batch"):
+            for (name, _), rows, parts in zip(leaves, axes, tensors, strict=True):
+                local = [np.asarray(tensor) for tensor in parts]
+                if len(local) < len(blocks.indices):
+                    local = blocks.split(name, local[0], rows)
+                arrays.append(blocks.place(name, local, rows))
+        return tf.nest.pack_sequence_as(batches[0], arrays)
+
+    return Prefetcher(read, place, ahead=ahead, name="tpudata-batches")
+
+
+def _datasets(
+    input_fn: InputFn | tf.data.Dataset, batch_size: int | None, start_step: int, blocks: RowBlocks
+) -> list[tf.data.Dataset]:
+    """Return the dataset of each of this process's blocks of rows, or the given one of all its rows."""
+    if isinstance(input_fn, tf.data.Dataset):
+        if (batch_size, start_step) != (None, 0):
+            raise UsageError(
+                "as_jax: the batches of a dataset are used unchanged. Omit batch_size and start_step, or pass an input_fn."
+            )
+        return [input_fn]
+    if not callable(input_fn):
+        raise UsageError(f"as_jax: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
+    params = {"batch_size": blocks.local_rows(checked_integer("batch_size", batch_size, 1))}
+    # The first call fills the cache, so it reads records too.
+    with translate_errors():
+        return [
+            input_fn(
+                params,
+                input_context=tf.distribute.InputContext(blocks.count, index, blocks.count),
+                start_step=start_step,
+            )
+            for index in blocks.indices
+        ]
+
+
+def _leaves(spec: Any) -> list[tuple[str, Any]]:
+    """Return the path and spec of each tensor of a batch, such as "features['image']".
+
+    Raises:
+        FeatureError: JAX has no arrays for a tensor, or it has no rows.
+    """
+    parts = spec if isinstance(spec, tuple) else (spec,)
+    names = ("features", "labels", "weights")
+    leaves = [
+        leaf
+        for number, part in enumerate(parts)
+        for leaf in named_leaves(part, names[number] if number < len(names) else f"part {number}")
+    ]
+    for name, leaf in leaves:
+        if not isinstance(leaf, tf.TensorSpec) or leaf.dtype in (tf.string, tf.variant, tf.resource):
+            raise FeatureError(
+                f"as_jax: {name} has no numbers in a dense tensor (got {leaf}, expected a tf.Tensor of numbers or bools). "
+                "Omit it, or turn it into one."
+            )
+        if leaf.shape.rank == 0:
+            raise FeatureError(f"as_jax: {name} has no rows (got a scalar, expected rows). Batch the dataset.")
+    return leaves
