@@ -169,7 +169,7 @@ def test_smaller_pictures_are_not_the_advice_for_small_ones(tmp_path: Path, caps
 def test_images_of_several_sizes_are_resized_and_limit(pictures: Written, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", pictures.path, "--batch-size=8", "--seconds=0.02"]) == 1
     assert "or --image-size HxW to a command" in capsys.readouterr().err
-    assert main(["bench", pictures.path, "--batch-size=8", "--seconds=0.02", "--image-size=16x24"]) == 0
+    assert main(["bench", pictures.path, "--batch-size=8", "--seconds=0.2", "--image-size=16x24"]) == 0
     out = capsys.readouterr().out
     assert "The limit is the stage 'decode, resize, batch: the whole input_fn'" in out
     assert "--resize-shorter" in out
