@@ -50,7 +50,7 @@ def main(options: dict[str, Any]) -> None:
         "devices": [device.process_index for device in topology.devices],
         "replicas": [topology.num_replicas, topology.local_replicas, topology.first_replica, topology.num_hosts],
         "is_sharded": topology.is_sharded,
-        "summed": peers.summed([own, own << 40]),
+        "summed": peers.sum_numbers([own, own << 40]),
         "least": peers.least([own, -own]),
         "any": [peers.any(own == 2), peers.any(False)],
         "chiefs": [peers.chiefs(own), peers.chiefs_bytes(b"chief" if peers.is_chief else b"").decode()],

@@ -20,7 +20,7 @@ T = TypeVar("T")
 NAMES = ("chief 0 (a:1)", "worker 0 (b:1)", "worker 1 (c:1)")
 
 
-def connected(count: int) -> tuple[list[ClusterPeers], list[socket.socket]]:
+def connect_peers(count: int) -> tuple[list[ClusterPeers], list[socket.socket]]:
     """Return processes that are connected, and the first one's connections."""
     pairs = [socket.create_server(("127.0.0.1", 0)) for _ in range(count - 1)]
     others = [socket.create_connection(server.getsockname()) for server in pairs]
@@ -40,26 +40,26 @@ def at_once(peers: list[ClusterPeers], call: Callable[[Peers], T]) -> list[T]:
 
 
 def test_all_get_the_same_numbers() -> None:
-    peers, _ = connected(3)
+    peers, _ = connect_peers(3)
     assert [item.is_chief for item in peers] == [True, False, False]
     large = 2**62
-    sums = at_once(peers, lambda item: item.summed([item.index, large * (item.index == 1), -1]))
+    sums = at_once(peers, lambda item: item.sum_numbers([item.index, large * (item.index == 1), -1]))
     assert sums == [[3, large, -3]] * 3
     assert at_once(peers, lambda item: item.least([item.index, -item.index])) == [[0, -2]] * 3
     assert at_once(peers, lambda item: item.any(item.index == 2)) == [True] * 3
     assert at_once(peers, lambda item: item.any(False)) == [False] * 3
     assert at_once(peers, lambda item: item.chiefs(5 + item.index)) == [5] * 3
-    assert at_once(peers, lambda item: item.summed([])) == [[]] * 3
+    assert at_once(peers, lambda item: item.sum_numbers([])) == [[]] * 3
 
 
 @pytest.mark.parametrize("data", [b"", b"a", bytes(range(256)) * 100_000], ids=["none", "one", "26 MB"])
 def test_all_get_the_chiefs_bytes(data: bytes) -> None:
-    peers, _ = connected(3)
+    peers, _ = connect_peers(3)
     assert at_once(peers, lambda item: item.chiefs_bytes(data if item.is_chief else b"other")) == [data] * 3
 
 
 def test_all_get_the_chiefs_values_of_every_dtype() -> None:
-    peers, _ = connected(2)
+    peers, _ = connect_peers(2)
 
     def values(index: int) -> dict[str, Any]:
         numbers = tf.range(4) + index
@@ -79,23 +79,23 @@ def test_all_get_the_chiefs_values_of_every_dtype() -> None:
 
 
 def test_a_process_that_does_something_else_is_an_error_and_no_wrong_number() -> None:
-    peers, _ = connected(2)
+    peers, _ = connect_peers(2)
     with ThreadPoolExecutor(1) as threads:
         other = threads.submit(peers[1].least, [1])
         with pytest.raises(ClusterError, match="chief 0 and another process do different things"):
-            peers[0].summed([1])
+            peers[0].sum_numbers([1])
         peers[0].close()
         with pytest.raises(ClusterError):
             raise other.exception(20) or AssertionError
 
 
 def test_the_end_of_a_process_is_an_error_in_the_next_exchange() -> None:
-    peers, connections = connected(3)
+    peers, connections = connect_peers(3)
     connections[1].shutdown(socket.SHUT_RDWR)  # as of worker 1, after a kill
     with ThreadPoolExecutor(1) as threads:
-        waits = threads.submit(peers[1].summed, [1])
+        waits = threads.submit(peers[1].sum_numbers, [1])
         with pytest.raises(ClusterError, match=r"chief 0 lost .*: worker 1 \(c:1\) was killed or cannot be reached"):
-            peers[0].summed([1])
+            peers[0].sum_numbers([1])
         peers[0].close()
         connections[0].shutdown(socket.SHUT_RDWR)
         # It has no connection with worker 1.
@@ -104,15 +104,15 @@ def test_the_end_of_a_process_is_an_error_in_the_next_exchange() -> None:
 
 
 def test_an_orderly_end_is_not_called_a_kill() -> None:
-    peers, connections = connected(2)
+    peers, connections = connect_peers(2)
     peers[1].close()
     connections[0].shutdown(socket.SHUT_RDWR)
     with pytest.raises(ClusterError, match=r"worker 0 \(b:1\) has ended"):
-        peers[0].summed([1])
+        peers[0].sum_numbers([1])
 
 
 def test_errors_of_the_devices_after_an_end_are_one_line() -> None:
-    peers, connections = connected(2)
+    peers, connections = connect_peers(2)
     connections[0].shutdown(socket.SHUT_RDWR)
     text = "UNKNOWN: Gloo all-reduce failed: [external/gloo] Connection closed by peer [127.0.0.1]:1\nmore"
     with pytest.raises(ClusterError) as caught, peers[0].watched():
@@ -131,7 +131,7 @@ def test_errors_of_the_devices_after_an_end_are_one_line() -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_other_errors_pass(error: Exception) -> None:
-    peers, _ = connected(2)
+    peers, _ = connect_peers(2)
     with pytest.raises(type(error)) as caught, peers[0].watched():
         raise error
     assert caught.value is error
@@ -192,5 +192,5 @@ def test_a_forked_child_does_not_hide_the_end_of_its_parent() -> None:
         process.wait(20)
         begin = time.monotonic()
         with pytest.raises(ClusterError, match="was killed"):
-            peers.summed([1])
+            peers.sum_numbers([1])
         assert time.monotonic() - begin < 3

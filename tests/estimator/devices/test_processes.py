@@ -38,7 +38,7 @@ def stack() -> Iterator[ExitStack]:
         yield left
 
 
-def exchanged(process: Forked) -> dict[str, Any]:
+def read_results(process: Forked) -> dict[str, Any]:
     line = next(line for line in process.stdout.splitlines() if line.startswith("found "))
     found: dict[str, Any] = json.loads(line.partition(" ")[2])
     return found
@@ -49,7 +49,7 @@ def test_processes_agree_and_their_devices_meet(configs: Any, replicas: int, sta
     processes = start(stack, configs(2), num_replicas=replicas, steps=3, devices=True)
     for index, process in enumerate(processes):
         assert process.wait() == 0, process.output
-        assert exchanged(process) == {
+        assert read_results(process) == {
             "devices": [0] * replicas + [1] * replicas,
             "replicas": [2 * replicas, replicas, index * replicas, 2],
             "is_sharded": True,

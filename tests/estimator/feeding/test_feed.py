@@ -52,7 +52,7 @@ class Host(Peers):
         self.count = board.count
         self._board = board
 
-    def summed(self, numbers: Sequence[int]) -> list[int]:
+    def sum_numbers(self, numbers: Sequence[int]) -> list[int]:
         return [sum(column) for column in zip(*self._board.exchange(self.index, numbers), strict=True)]
 
     def least(self, numbers: Sequence[int]) -> list[int]:

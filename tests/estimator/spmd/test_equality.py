@@ -7,7 +7,6 @@ replica are those of the whole batch, and so are the gradients, as batch norm's 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import shutil
 import socket
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from tf_keras.src.legacy_tf_layers import normalization
 
 from tests.estimator import programs
 from tests.estimator.programs import Program, make_estimator, own_variables, side_by_side, v1
+from tests.estimator.tracing.test_custom_optimizers import custom
 from tests.helpers.forked import Forked
 from tpudata.estimator import CrossShardOptimizer, tpu_estimator
 from tpudata.estimator.devices.device_search import local_devices
@@ -30,24 +30,13 @@ from tpudata.models.training.update_rules import Lars
 STEPS, HALF = 50, 25
 ROWS = 16
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
-_PATH = Path(__file__).parents[3] / "scripts" / "tf215" / "optimizers.py"
-
-
-def _custom() -> Any:
-    spec = importlib.util.spec_from_file_location("optimizers", _PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "sgd": v1.train.GradientDescentOptimizer,
     "momentum": lambda rate: v1.train.MomentumOptimizer(rate, 0.9, use_nesterov=True),
     "adam": lambda rate: v1.train.AdamOptimizer(0.1 * rate),
     "lars": lambda rate: Lars(10 * rate, 0.9, 1e-3, 0.01, lambda variable: variable.shape.rank > 1),
-    "custom": lambda rate: _custom().ByHandMomentum(rate),
+    "custom": lambda rate: custom.ByHandMomentum(rate),
 }
 
 

@@ -63,7 +63,7 @@ class ClusterPeers(Peers):
             link.start()
         atexit.register(self.close)
 
-    def summed(self, numbers: Sequence[int]) -> list[int]:
+    def sum_numbers(self, numbers: Sequence[int]) -> list[int]:
         """Return the sums of the numbers over the processes, each of which must call this."""
         return self._combine(_SUM, numbers, lambda rows: np.sum(rows, axis=0, dtype=np.int64))
 

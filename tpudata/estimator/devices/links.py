@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 _HEADER = struct.Struct(">cQ")
 _LEFT = b"l"
-# Bytes that are sent apart from their header, instead of being copied behind it.
+# Messages from this size on are sent after their header, not copied into one buffer with it.
 _LARGE = 1 << 16
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 10, 5, 3
 

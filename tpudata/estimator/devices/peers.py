@@ -21,7 +21,7 @@ class Peers:
         """Whether this process decides for all, and writes to model_dir."""
         return self.index == 0
 
-    def summed(self, numbers: Sequence[int]) -> list[int]:
+    def sum_numbers(self, numbers: Sequence[int]) -> list[int]:
         """Return the sums of the numbers over the processes, each of which must call this."""
         return list(numbers)
 
@@ -31,11 +31,11 @@ class Peers:
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is set in any process."""
-        return bool(self.summed([int(flag)])[0])
+        return bool(self.sum_numbers([int(flag)])[0])
 
     def chiefs(self, number: int) -> int:
         """Return the chief's number."""
-        return self.summed([number if self.is_chief else 0])[0]
+        return self.sum_numbers([number if self.is_chief else 0])[0]
 
     def chiefs_bytes(self, data: bytes) -> bytes:
         """Return the chief's bytes."""

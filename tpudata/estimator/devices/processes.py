@@ -158,7 +158,7 @@ def _settle(jax: Any, peers: Peers, origin: str, devices: tuple[Any, ...]) -> tu
     """Let the devices meet, end jax's service if they no longer need it, and return them in the order of the processes."""
     platform = devices[0].platform
     own = jax.local_devices(backend=platform)[0].process_index
-    order = peers.summed([own if index == peers.index else 0 for index in range(peers.count)])
+    order = peers.sum_numbers([own if index == peers.index else 0 for index in range(peers.count)])
     numbers = [sum(device.process_index == index for device in devices) for index in order]
     if len(set(numbers)) > 1:
         raise UsageError(

@@ -212,7 +212,7 @@ class _Training:
         """Return the chief's number of steps for the next loop; 0 if SIGTERM or a hook ends training in a process."""
         size = self._loop.next(self.step, (last, *self._ends())) if self._peers.is_chief else 0
         stops = self._stops or self._parts.monitor.should_stop
-        size, stopped, ended = self._peers.summed([size, int(stops), int(self._termination.requested)])
+        size, stopped, ended = self._peers.sum_numbers([size, int(stops), int(self._termination.requested)])
         if ended:
             self._termination.requested = True
         elif stopped:
