@@ -59,10 +59,7 @@ class Replay:
         changing = [operation for operation in needed if is_effect(operation)]
         self.writes = frozenset(handles[item.name] for one in changing for item in one.inputs if item.name in handles)
         graph_def = _subgraph(blueprint, {operation.name for operation in needed})
-        traced = {function.signature.name for function in graph_def.library.function}
         self._graph_def = rewrite(graph_def)
-        library = self._graph_def.library.function
-        self._functions = [function for function in library if function.signature.name not in traced]
         self._fed = _taken(self._graph_def) & inputs
         self._handles = {handle: name for handle, name in handles.items() if handle in self._fed}
         self.reads = frozenset(self._handles.values())
@@ -95,7 +92,7 @@ class Replay:
                 "The value of a metric needs a batch (expected only the metric's variables). Compute it from these."
             )
         names = [tensor.name for tensor in fetched] + [operation.name for operation in self._updates]
-        define_functions(self._functions, tf.compat.v1.get_default_graph())
+        define_functions(self._graph_def.library.function, tf.compat.v1.get_default_graph())
         results = tf.import_graph_def(
             self._graph_def,
             input_map={name: tensor for name, tensor in feeds.items() if name in self._fed},

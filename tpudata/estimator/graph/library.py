@@ -98,10 +98,10 @@ def _needed_nodes(function: Any) -> set[str]:
 
 
 def define_functions(functions: Iterable[Any], graph: Any) -> None:
-    """Define functions for TensorFlow's runtime, which has those of a traced graph, but not those of an imported `GraphDef`.
+    """Define functions for TensorFlow's runtime, which has those of a living traced graph, but not those of an imported `GraphDef`.
 
     Args:
-        functions: definitions; the runtime counts equal ones.
+        functions: all definitions of the graph's library; the runtime counts equal ones.
         graph: graph that calls them. The definitions end with the outermost function that is being traced around it.
     """
     while isinstance(getattr(graph, "outer_graph", None), FuncGraph):

@@ -64,11 +64,7 @@ class TracedFunction:
                 f"tpu_system: {_name(function)} uses a table, an iterator or a variable that is gone (got a resource, expected "
                 "arguments and tf.Variables). Compute on the host what needs it, and pass the result."
             )
-        graph_def = graph.as_graph_def()
-        traced_functions = {item.signature.name for item in graph_def.library.function}
-        self._graph_def = self._convert(graph_def, num_replicas)
-        library = self._graph_def.library.function
-        self._functions = [item for item in library if item.signature.name not in traced_functions]
+        self._graph_def = self._convert(graph.as_graph_def(), num_replicas)
 
     def __call__(self, *tensors: Any) -> list[Any]:
         """Build the graph into the one that is being built.
@@ -77,7 +73,7 @@ class TracedFunction:
             tensors: the number of the replica, the number of the call, and the tensors of the arguments.
         """
         graph = tf.compat.v1.get_default_graph()
-        define_functions(self._functions, graph)
+        define_functions(self._graph_def.library.function, graph)
         feeds: dict[str, Any] = dict(zip(self._arguments, tensors, strict=True))
         feeds |= {name: graph.capture(handle) for name, handle in self._handles.items()}
         feeds |= {name: tf.constant(value) for name, value in self._constants.items()}
