@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 def test_the_extra_of_tpus_brings_the_versions_of_jax_that_run() -> None:
     pytest.importorskip("jax")
-    from tpudata.estimator.spmd.stablehlo import JAX_VERSIONS
+    from tpudata.devices.spmd.stablehlo import JAX_VERSIONS
 
     text = (ROOT / "setup.py").read_text(encoding="utf-8")
     found = re.search(r'^_JAX = ">=([\d.]+),<([\d.]+)"$', text, re.MULTILINE)

@@ -26,14 +26,14 @@ import numpy as np
 import tensorflow as tf
 from jax.sharding import PartitionSpec
 
+from tpudata.devices.batches.feeder import StackFeed
+from tpudata.devices.processes.device_search import local_devices, make_cpu_devices
+from tpudata.devices.processes.topology import Topology
+from tpudata.devices.spmd.mesh import AXIS, make_mesh, replicated
+from tpudata.devices.spmd.variables import DeviceVariables
 from tpudata.estimator import TPUEstimatorSpec
-from tpudata.estimator.devices.device_search import local_devices, make_cpu_devices
-from tpudata.estimator.devices.topology import Topology
-from tpudata.estimator.spmd.feeder import StackFeed
-from tpudata.estimator.spmd.mesh import AXIS, make_mesh, replicated
-from tpudata.estimator.spmd.train_step import DeviceTrainStep
-from tpudata.estimator.spmd.variables import DeviceVariables
 from tpudata.estimator.state.store import VariableStore
+from tpudata.estimator.steps.device_train_step import DeviceTrainStep
 from tpudata.estimator.tracing.traced_model import trace_model
 
 v1 = tf.compat.v1

@@ -118,8 +118,8 @@ def _stacks(dataset: Any, devices: int) -> Iterator[Any]:
     """Yield once a step; on a device, a loop would take all steps of a stack without Python."""
     import jax
 
-    from tpudata.estimator.devices.peers import Peers
-    from tpudata.estimator.spmd.feeder import StackFeed
+    from tpudata.devices.batches.feeder import StackFeed
+    from tpudata.devices.processes.peers import Peers
 
     feed = StackFeed(dataset, _mesh(devices, "replicas"), devices, _LOOP, endless=True, peers=Peers())
     iteration = feed.iterate()

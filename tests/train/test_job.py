@@ -21,7 +21,7 @@ from tests.helpers.datasets import write_undecodable
 from tests.helpers.digits import write_digits
 from tests.train.jobs import newest_step, read_json, train_job
 from tpudata.cli import main
-from tpudata.estimator.devices.topology import local_topology
+from tpudata.devices.processes.topology import local_topology
 from tpudata.format import Split, open_dataset, write_metadata
 from tpudata.train.model import label_of, model_params
 from tpudata.train.options.flags import parse_options

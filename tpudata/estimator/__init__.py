@@ -4,6 +4,9 @@ from tpudata._tensorflow import require_tensorflow
 
 require_tensorflow("tpudata.estimator")
 
+from tpudata.devices.processes.slurm import cluster_from_slurm  # noqa: E402
+from tpudata.devices.system.tpu_system import TPUSystem, tpu_system  # noqa: E402
+from tpudata.devices.tpu_compiler.costs.step_cost import StepCost  # noqa: E402
 from tpudata.estimator import contrib, export, inputs, tpu  # noqa: E402
 from tpudata.estimator.api.errors import (  # noqa: E402
     CheckpointError,
@@ -17,7 +20,6 @@ from tpudata.estimator.api.findings import Finding  # noqa: E402
 from tpudata.estimator.api.mode_keys import ModeKeys  # noqa: E402
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec  # noqa: E402
 from tpudata.estimator.config.run_config import RunConfig  # noqa: E402
-from tpudata.estimator.config.slurm import cluster_from_slurm  # noqa: E402
 from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig  # noqa: E402
 from tpudata.estimator.estimator import Estimator, load_global_step  # noqa: E402
 from tpudata.estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter  # noqa: E402
@@ -41,8 +43,6 @@ from tpudata.estimator.hooks.names import (  # noqa: E402
 )
 from tpudata.estimator.hooks.profiler import ProfilerHook  # noqa: E402
 from tpudata.estimator.state.warm_start import WarmStartSettings  # noqa: E402
-from tpudata.estimator.system.tpu_system import TPUSystem, tpu_system  # noqa: E402
-from tpudata.estimator.tpu_check.costs.step_cost import StepCost  # noqa: E402
 from tpudata.estimator.tpu_check.result import Findings  # noqa: E402
 from tpudata.estimator.tpu_compatibility import check_tpu_compatibility  # noqa: E402
 from tpudata.estimator.tpu_estimator import TPUEstimator  # noqa: E402

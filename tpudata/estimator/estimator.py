@@ -7,13 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.processes.process_group import is_in_cluster
+from tpudata.devices.processes.topology import cluster_topology, local_topology
 from tpudata.estimator.api.mode_keys import MODES
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.config.arguments import check_plain_config, copied_params, found_model_dir, require_v2_behaviour
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.session_config import apply_session_config
-from tpudata.estimator.devices.process_group import is_in_cluster
-from tpudata.estimator.devices.topology import cluster_topology, local_topology
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
 from tpudata.estimator.loops.runtime import Runtime, Runtimes

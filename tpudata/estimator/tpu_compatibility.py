@@ -5,12 +5,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.tpu_compiler.compiler import EFFORTS
+from tpudata.devices.tpu_compiler.topologies import find_slice
 from tpudata.errors import UsageError
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.tpu_check.rehearsal import rehearse
 from tpudata.estimator.tpu_check.result import Findings
-from tpudata.estimator.tpu_check.topologies import find_slice
-from tpudata.estimator.tpu_check.tpu_compiler import EFFORTS
 
 
 def check_tpu_compatibility(

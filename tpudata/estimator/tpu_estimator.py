@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tpudata.devices.processes.process_group import is_in_cluster
+from tpudata.devices.processes.topology import cluster_topology, local_topology, tpu_topology
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.base_estimator import BaseEstimator
@@ -17,8 +19,6 @@ from tpudata.estimator.config.arguments import (
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.config.tpu_config import TPUConfig
-from tpudata.estimator.devices.process_group import is_in_cluster
-from tpudata.estimator.devices.topology import cluster_topology, local_topology, tpu_topology
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
 from tpudata.estimator.loops.runtime import Runtime, Runtimes

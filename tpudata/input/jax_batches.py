@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.devices.batches.prefetcher import Prefetcher
 from tpudata.errors import FeatureError, MissingExtraError, UsageError
-from tpudata.input.devices.prefetcher import Prefetcher
-from tpudata.input.devices.row_blocks import RowBlocks, find_row_blocks
 from tpudata.input.graph.batch import named_leaves
 from tpudata.input.input_fn import InputFn
 from tpudata.input.numpy_batches import checked_integer, translate_errors
+from tpudata.input.row_blocks import RowBlocks, find_row_blocks
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh, NamedSharding

@@ -6,9 +6,9 @@ import jax
 import pytest
 
 from tpudata.cli.doctor.chips import NoTPUError, find_chips, multiplication_rate
+from tpudata.devices.processes import tpu_pod
 from tpudata.errors import TpudataError
 from tpudata.estimator import TPUConnectionError
-from tpudata.estimator.devices import tpu_pod
 
 
 def test_measures_devices_together() -> None:

@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn
+from tpudata.devices.processes.peers import Peers
+from tpudata.devices.processes.topology import Topology, local_topology
 from tpudata.estimator import (
     CrossShardOptimizer,
     InputPipelineConfig,
@@ -20,8 +22,6 @@ from tpudata.estimator import (
     TPUEstimatorSpec,
 )
 from tpudata.estimator import tpu_estimator as estimator_module
-from tpudata.estimator.devices.peers import Peers
-from tpudata.estimator.devices.topology import Topology, local_topology
 from tpudata.estimator.feeding.deployment import Deployment
 from tpudata.estimator.feeding.replica_elements import ReplicaElements
 from tpudata.estimator.feeding.user_model import UserModel

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from tests.estimator import programs
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn
+from tpudata.devices.batches.feeder import ShortData, StackFeed
+from tpudata.devices.processes.peers import Peers
+from tpudata.devices.processes.topology import Topology
+from tpudata.devices.spmd.mesh import make_mesh
 from tpudata.estimator import InputPipelineConfig, ModeKeys, TPUEstimatorSpec
 from tpudata.estimator.config.tpu_config import TPUConfig
-from tpudata.estimator.devices.peers import Peers
-from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.feeding.deployment import Call, Deployment
 from tpudata.estimator.feeding.replica_elements import ReplicaElements
-from tpudata.estimator.spmd.feeder import ShortData, StackFeed
-from tpudata.estimator.spmd.mesh import make_mesh
 
 Mode = InputPipelineConfig
 

@@ -337,8 +337,8 @@ def test_chief_hooks_of_the_plain_spec_come_first(tmp_path: Path) -> None:
 
 
 def test_hooks_on_a_tpu_fire_at_the_ends_of_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tpudata.devices.processes.topology import local_topology
     from tpudata.estimator import tpu_estimator
-    from tpudata.estimator.devices.topology import local_topology
 
     topology = dataclasses.replace(local_topology(2), is_tpu=True)
     monkeypatch.setattr(tpu_estimator, "local_topology", lambda _: topology)

@@ -27,8 +27,8 @@ def find_chips() -> str:
         NoTPUError: there are none; the message says what runs replicas instead.
         TpudataError: they cannot be used; the message says why.
     """
-    from tpudata.estimator.devices.device_search import import_jax, tpu_devices
-    from tpudata.estimator.devices.tpu_pod import count_chips
+    from tpudata.devices.processes.device_search import import_jax, tpu_devices
+    from tpudata.devices.processes.tpu_pod import count_chips
 
     jax = None
     try:
@@ -85,7 +85,7 @@ def multiplication_rate(
 
 def _check_version() -> None:
     # It imports jax.
-    from tpudata.estimator.spmd.stablehlo import require_version
+    from tpudata.devices.spmd.stablehlo import require_version
 
     require_version()
 

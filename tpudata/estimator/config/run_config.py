@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.estimator.api.errors import ArgumentTypeError
 from tpudata.estimator.api.numbers import require_positive_int
-from tpudata.estimator.config.cluster import ClusterTask
 from tpudata.estimator.config.tpu_config import TPUConfig
 
 _DEFAULT_CHECKPOINT_SECS = 600

@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.graphs.graph_walk import needed_operations
 from tpudata.errors import StorageError
 from tpudata.estimator.api.errors import (
     SPACE_AND_PERMISSION,
@@ -27,7 +28,6 @@ from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator.export.serving_input import NamedReceiver, ServingInputReceiver
 from tpudata.estimator.feeding.signature import call_model_fn
-from tpudata.estimator.graph.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.hooks.scaffold import restore_with, scaffold_of
 from tpudata.estimator.loops.runtime import Runtime

@@ -5,10 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.api.errors import BatchSizeError
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig
-from tpudata.estimator.devices.topology import Topology
 
 _BATCH_SIZE_NAMES = {
     ModeKeys.TRAIN: "train_batch_size",

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.graph.graph_walk import reached
+from tpudata.devices.graphs.graph_walk import reached
 from tpudata.estimator.state.blueprint import Blueprint
 
 _SUMMARIES = ("ScalarSummary", "HistogramSummary", "ImageSummary", "AudioSummary", "TensorSummary", "TensorSummaryV2")

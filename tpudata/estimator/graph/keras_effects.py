@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from tpudata.estimator.graph.graph_walk import is_effect
+from tpudata.devices.graphs.graph_walk import is_effect
 
 # Collection of the names of operations that Keras makes for CrossShardOptimizer. A merge of the replicas runs in another thread, so
 # that the traceback of its operations does not show Keras.

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tpudata.devices.processes.peers import Peers
 from tpudata.errors import StorageError
-from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.estimator.state import checkpoints

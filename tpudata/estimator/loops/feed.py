@@ -49,8 +49,8 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
         endless = elements.endless
         return Feed(dataset.element_spec, endless, lambda _: Iteration(dataset, is_endless=endless))
     # Plain TensorFlow needs no jax.
-    from tpudata.estimator.spmd.feeder import ShortData, StackFeed
-    from tpudata.estimator.spmd.mesh import make_mesh
+    from tpudata.devices.batches.feeder import ShortData, StackFeed
+    from tpudata.devices.spmd.mesh import make_mesh
 
     peers = topology.peers
     dataset = elements.worker_dataset(topology.num_hosts, peers.index)

@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from tpudata.devices.processes.peers import Peers
+from tpudata.devices.processes.topology import Topology
 from tpudata.errors import UsageError
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
-from tpudata.estimator.devices.peers import Peers
-from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.feeding.deployment import Deployment
 from tpudata.estimator.feeding.signature import split_element
 from tpudata.estimator.feeding.user_model import UserModel
@@ -155,16 +155,16 @@ def _copies(topology: Topology, variables: Mapping[str, Any]) -> HostCopies:
     """Return the host's copies of variables, whose values are on the devices if there are any."""
     if not topology.devices:
         return OnlyOnHost()
-    from tpudata.estimator.spmd.mesh import make_mesh
-    from tpudata.estimator.spmd.variables import DeviceVariables
+    from tpudata.devices.spmd.mesh import make_mesh
+    from tpudata.devices.spmd.variables import DeviceVariables
 
     return DeviceVariables(make_mesh(topology.devices), variables)
 
 
 def _device_steps() -> Mapping[str, _StepKind]:
     """Return the kinds of steps for several devices; only they need jax."""
-    from tpudata.estimator.spmd.steps import DeviceEvalStep, DevicePredictStep
-    from tpudata.estimator.spmd.train_step import DeviceTrainStep
+    from tpudata.estimator.steps.device_steps import DeviceEvalStep, DevicePredictStep
+    from tpudata.estimator.steps.device_train_step import DeviceTrainStep
 
     return {ModeKeys.TRAIN: DeviceTrainStep, ModeKeys.EVAL: DeviceEvalStep, ModeKeys.PREDICT: DevicePredictStep}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.graph.graph_walk import needed_operations
+from tpudata.devices.graphs.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_effects import KerasConditions
 from tpudata.estimator.state.partition import Part
 from tpudata.estimator.state.variable_requests import Key, counted_keys, variable_creator

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpudata.estimator.devices.topology import Topology
+from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.feeding.iteration import Iteration
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.replica_step import ReplicaStep

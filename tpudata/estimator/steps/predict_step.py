@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpudata.estimator.devices.topology import Topology
+from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.store import VariableStore

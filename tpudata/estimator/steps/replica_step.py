@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.graphs.collectives import lower_collectives
+from tpudata.devices.graphs.library import prune_functions
+from tpudata.devices.graphs.random_graph import draw_by_step
 from tpudata.estimator.fetching.replay import Replay, handles_of
-from tpudata.estimator.graph.collectives import lower_collectives
-from tpudata.estimator.graph.library import prune_functions
-from tpudata.estimator.graph.random_graph import draw_by_step
 from tpudata.estimator.steps.step_fetches import StepFetches
 from tpudata.estimator.tracing.effects import effects_of_training, results_of
 from tpudata.estimator.tracing.replica_values import ReplicaValues

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.graph.graph_walk import is_effect, needed_operations
+from tpudata.devices.graphs.graph_walk import is_effect, needed_operations
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 

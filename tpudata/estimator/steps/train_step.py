@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.devices.topology import Topology
+from tpudata.devices.graphs.graph_walk import is_effect, needed_operations
+from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.fetching.replay import Replay, handles_of
-from tpudata.estimator.graph.graph_walk import is_effect, needed_operations
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
 from tpudata.estimator.steps.train_loop import LoopResult

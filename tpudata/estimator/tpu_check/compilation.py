@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.graphs.graph_walk import reached
+from tpudata.devices.graphs.xla_errors import places_of, reason_of
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.fetching.replay import Replay, handles_of
-from tpudata.estimator.graph.graph_walk import reached
-from tpudata.estimator.graph.xla_errors import places_of, reason_of
 from tpudata.estimator.steps.replica_step import replica_graph
 from tpudata.estimator.tpu_check.memory import GIB, byte_size
 from tpudata.estimator.tpu_check.operations import Graph, is_known, place_of

@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.tpu_compiler.costs.step_cost import StepCost
+from tpudata.devices.tpu_compiler.topologies import CHIPS, TPUSlice
 from tpudata.estimator.api.findings import Find
-from tpudata.estimator.tpu_check.costs.step_cost import StepCost
 from tpudata.estimator.tpu_check.operations import Graph, place_of
-from tpudata.estimator.tpu_check.topologies import CHIPS, TPUSlice
 
 _log = logging.getLogger("tpudata")
 GIB = 2**30

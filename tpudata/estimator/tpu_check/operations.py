@@ -107,7 +107,8 @@ def _library_folders() -> tuple[str, ...]:
     """Return the folders of code that does not belong to the program."""
     found = [importlib.util.find_spec(name) for name in _LIBRARIES]
     files = [spec.origin for spec in found if spec is not None and spec.origin is not None]
-    folders = [*(Path(file).parent for file in files), Path(__file__).parents[1]]
+    own = Path(__file__).parents[2]
+    folders = [*(Path(file).parent for file in files), own / "estimator", own / "devices"]
     return tuple(f"{folder}{os.sep}" for folder in folders)
 
 

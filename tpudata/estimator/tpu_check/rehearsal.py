@@ -13,25 +13,25 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.processes.topology import Topology
+from tpudata.devices.tpu_compiler.compiler import missing_compiler
+from tpudata.devices.tpu_compiler.costs.step_cost import StepCost
+from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import ModelFnError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
-from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tpu_check.compilation import StepParts, compile_step, fits_this_machine
-from tpudata.estimator.tpu_check.costs.step_cost import StepCost
 from tpudata.estimator.tpu_check.input import check_input
 from tpudata.estimator.tpu_check.memory import check_memory, check_next_batches
 from tpudata.estimator.tpu_check.operations import Graph, Roots, check_operations
 from tpudata.estimator.tpu_check.result import Rehearsal
-from tpudata.estimator.tpu_check.topologies import TPUSlice
-from tpudata.estimator.tpu_check.tpu_compiler import missing_compiler
 from tpudata.estimator.tpu_check.variables import check_variables
 from tpudata.estimator.tracing.differences import require_cross_shard
 from tpudata.estimator.tracing.effects import effects_of_training

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tpudata.devices.tpu_compiler.costs.feeding import FeedingRate
+from tpudata.devices.tpu_compiler.costs.step_cost import StepCost
 from tpudata.estimator.api.errors import RehearsalError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.tpu_check.costs.feeding import FeedingRate
-from tpudata.estimator.tpu_check.costs.step_cost import StepCost
 
 _log = logging.getLogger("tpudata")
 

@@ -4,14 +4,14 @@ import dataclasses
 import re
 from typing import Any
 
+from tpudata.devices.tpu_compiler.compiler import CompiledLoop, CompilerError, Fault, compile_for
+from tpudata.devices.tpu_compiler.device_loop import DeviceLoop, export_loop
+from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.tpu_check.compilation import OTHER_OPERATIONS, StepPart, StepParts
-from tpudata.estimator.tpu_check.device_loop import DeviceLoop, export_loop
 from tpudata.estimator.tpu_check.memory import LESS, describe_largest, size_text
 from tpudata.estimator.tpu_check.operations import place_of
-from tpudata.estimator.tpu_check.topologies import TPUSlice
-from tpudata.estimator.tpu_check.tpu_compiler import CompiledLoop, CompilerError, Fault, compile_for
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = r"([\d.]+)([KMGT]?)"

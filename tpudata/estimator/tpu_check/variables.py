@@ -4,8 +4,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.graphs.graph_walk import reached
 from tpudata.estimator.api.findings import Find
-from tpudata.estimator.graph.graph_walk import reached
 from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.tpu_check.operations import place_of
 

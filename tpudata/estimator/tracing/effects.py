@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.graph.graph_walk import needed_operations
+from tpudata.devices.graphs.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES, keras_effects
 from tpudata.estimator.state.blueprint import Blueprint
 

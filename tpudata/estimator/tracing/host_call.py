@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.devices.topology import Topology
+from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.graph.structure import batch_function

@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.graphs.collectives import sum_replicas
+from tpudata.devices.graphs.replica_context import as_single_replica, num_replicas
 from tpudata.estimator.api.errors import ModelFnValueError
-from tpudata.estimator.graph.collectives import sum_replicas
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES
 from tpudata.estimator.state.blueprint import Blueprint
-from tpudata.estimator.tracing.replica_context import as_single_replica, num_replicas
 
 _log = logging.getLogger("tpudata")
 _Reduction = tf.compat.v1.losses.Reduction

@@ -6,13 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.graphs.replica_context import replica_context
+from tpudata.devices.graphs.xla_graph import mark_for_xla
 from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator.graph.keras_state import fresh_keras_state
-from tpudata.estimator.graph.xla_graph import mark_for_xla
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tracing.effects import OWN_SCOPE, summary_writes
-from tpudata.estimator.tracing.replica_context import replica_context
 
 ModelCall = Callable[[Any, Any, str], Any]
 

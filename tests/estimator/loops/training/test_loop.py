@@ -26,7 +26,7 @@ from tests.estimator.programs import (
 )
 from tpudata.estimator import CrossShardOptimizer, ModeKeys, NonFiniteError, RunConfig, TPUConfig, TPUEstimatorSpec
 from tpudata.estimator.loops.training.pace import LoopSize
-from tpudata.estimator.spmd.train_step import DeviceTrainStep
+from tpudata.estimator.steps.device_train_step import DeviceTrainStep
 from tpudata.estimator.steps.plain_train_step import PlainTrainStep
 from tpudata.estimator.steps.train_step import TrainStep
 

@@ -1,0 +1,241 @@
+"""What code of a model_fn finds in tf.distribute, as one of several replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.devices.graphs.test_collectives import PARTS, REPLICAS, X, fetching
+from tests.estimator.programs import v1
+from tests.helpers.replicas import run_replicas, trace
+from tpudata.devices.graphs.replica_context import as_single_replica, num_replicas
+from tpudata.estimator import CrossShardOptimizer, ModelFnError, TPUEstimatorSpec
+
+Y = np.random.default_rng(1).normal(size=8).astype(np.float32)
+
+
+def outputs_of(compute: Callable[[Any, Any], dict[str, Any]]) -> dict[str, np.ndarray]:
+    """The outputs of a function of the context and a replica's rows of X, on four replicas."""
+    run = run_replicas(lambda x: fetching(**compute(tf.distribute.get_replica_context(), x)), [[X]], REPLICAS)
+    return run.outputs
+
+
+def on_all(value: Any) -> Any:
+    return np.broadcast_to(value, [REPLICAS, *np.shape(value)])
+
+
+def test_all_reduce_sums_and_averages_nested_values_and_has_a_gradient() -> None:
+    def compute(context: Any, x: Any) -> dict[str, Any]:
+        reduced = context.all_reduce("SUM", {"x": x, "counts": [tf.shape(x)[0], tf.constant(2, tf.int64)]})
+        mean = context.all_reduce(tf.distribute.ReduceOp.MEAN, x)
+        rows = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.IndexedSlices(x[:1], tf.constant([1]), tf.shape(x)))
+        gradients = tf.gradients([tf.reduce_sum(x * mean)], [x])
+        rows_mean = context.all_reduce("mean", 3 + 2 * context.replica_id_in_sync_group)
+        return {
+            "sum": reduced["x"],
+            "count": reduced["counts"][0],
+            "long": reduced["counts"][1],
+            "mean": mean,
+            "rows": rows,
+            "gradient": gradients[0],
+            "integer mean": rows_mean,
+        }
+
+    found = outputs_of(compute)
+    np.testing.assert_allclose(found["sum"], on_all(PARTS.sum(0)), rtol=1e-5)
+    np.testing.assert_allclose(found["mean"], on_all(PARTS.mean(0)), rtol=1e-5)
+    assert found["count"].tolist() == [8] * REPLICAS
+    assert found["long"].tolist() == [8] * REPLICAS
+    assert found["integer mean"].tolist() == [6] * REPLICAS
+    np.testing.assert_allclose(found["rows"], on_all([np.zeros(3), PARTS[:, 0].sum(0)]), rtol=1e-5)
+    # Of x * mean, and the mean of the replicas' gradients of the mean.
+    np.testing.assert_allclose(found["gradient"], on_all(2 * PARTS.mean(0)), rtol=1e-5)
+
+
+def test_all_gather_concatenates_in_the_order_of_the_replicas() -> None:
+    def compute(context: Any, x: Any) -> dict[str, Any]:
+        gathered = context.all_gather([x, x > 0, tf.cast(x * 10, tf.int64)], axis=0)
+        last = context.all_gather(x, axis=-1)
+        weights = tf.range(8.0)[:, tf.newaxis]
+        gradients = tf.gradients(tf.reduce_sum(context.all_gather(x, axis=0) * weights), x)
+        names = ("floats", "truths", "integers")
+        return {**dict(zip(names, gathered, strict=True)), "last": last, "gradient": gradients[0]}
+
+    found = outputs_of(compute)
+    np.testing.assert_array_equal(found["floats"], on_all(X))
+    np.testing.assert_array_equal(found["truths"], on_all(X > 0))
+    np.testing.assert_array_equal(found["integers"], on_all((X * 10).astype(np.int64)))
+    np.testing.assert_array_equal(found["last"], on_all(np.concatenate(PARTS, axis=-1)))
+    # All replicas sum the same, so a row has its gradient from each.
+    expected = REPLICAS * np.repeat(np.arange(8.0), 3).reshape(PARTS.shape)
+    np.testing.assert_array_equal(found["gradient"], expected)
+
+
+def test_merged_code_and_libraries_find_a_strategy() -> None:
+    def merge(strategy: Any, x: Any) -> dict[str, Any]:
+        assert tf.distribute.in_cross_replica_context()
+        assert strategy.experimental_local_results(x) == (x,)
+        return {
+            "merged": strategy.extended.reduce_to("SUM", x, x),
+            "reduced": strategy.reduce("MEAN", x, axis=None),
+            "gathered": strategy.gather(x, axis=0),
+        }
+
+    def compute(context: Any, x: Any) -> dict[str, Any]:
+        assert tf.distribute.has_strategy()
+        assert context.num_replicas_in_sync == tf.distribute.get_strategy().num_replicas_in_sync == num_replicas() == 4
+        return {"number": context.replica_id_in_sync_group, **context.merge_call(merge, args=(x,))}
+
+    found = outputs_of(compute)
+    assert found["number"].tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(found["merged"], on_all(PARTS.sum(0)), rtol=1e-5)
+    np.testing.assert_allclose(found["reduced"], on_all(PARTS.mean(0)), rtol=1e-5)
+    np.testing.assert_array_equal(found["gathered"], on_all(X))
+
+
+def test_one_replica_is_no_strategy() -> None:
+    def model(x: Any) -> TPUEstimatorSpec:
+        assert not tf.distribute.has_strategy()
+        assert num_replicas() == 1
+        return fetching(x=tf.distribute.get_replica_context().all_reduce("SUM", x))
+
+    graph = trace(model, [tf.TensorSpec([2])], 1).graph
+    assert "CrossReplicaSum" not in {operation.type for operation in graph.get_operations()}
+
+
+def test_code_that_is_the_same_on_all_replicas_can_hide_them() -> None:
+    def model(x: Any) -> TPUEstimatorSpec:
+        outside = tf.distribute.get_strategy()
+        with as_single_replica(), as_single_replica():
+            assert not tf.distribute.has_strategy()
+            assert num_replicas() == 1
+            total = tf.distribute.get_replica_context().all_reduce("SUM", x)
+        assert tf.distribute.get_strategy() is outside
+        return fetching(x=total)
+
+    graph = trace(model, [tf.TensorSpec([2])], 2).graph
+    assert "CrossReplicaSum" not in {operation.type for operation in graph.get_operations()}
+    assert not tf.distribute.has_strategy()
+
+
+STARTS = {
+    "run": lambda strategy: strategy.run(lambda: 1),
+    "scope": lambda strategy: strategy.scope(),
+    "experimental_distribute_dataset": lambda strategy: strategy.experimental_distribute_dataset([]),
+    "distribute_datasets_from_function": lambda strategy: strategy.distribute_datasets_from_function(lambda: 1),
+}
+
+
+@pytest.mark.parametrize("method", STARTS)
+def test_a_replica_starts_no_others(method: str) -> None:
+    def model(x: Any) -> TPUEstimatorSpec:
+        STARTS[method](tf.distribute.get_strategy())
+        return fetching(x=x)
+
+    with pytest.raises(ModelFnError, match=rf"got tf.distribute.get_strategy\(\).{method}\(\) in one of 2 replicas"):
+        trace(model, [tf.TensorSpec([2])], 2)
+
+
+def trained(net: Callable[[Any], tuple[Any, Any]]) -> Callable[[Any, Any], TPUEstimatorSpec]:
+    """A linear regression on the result of a function that also returns its updates."""
+
+    def model(x: Any, y: Any) -> TPUEstimatorSpec:
+        hidden, updates = net(x)
+        weights = v1.get_variable("w", [3], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean((tf.linalg.matvec(hidden, weights) - y) ** 2)
+        train_op = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1)).minimize(loss)
+        return TPUEstimatorSpec("train", loss=loss, train_op=tf.group(train_op, updates(loss)))
+
+    return model
+
+
+def normalization(library: str, **options: Any) -> Callable[[Any], tuple[Any, Any]]:
+    def net(x: Any) -> tuple[Any, Any]:
+        layer = pytest.importorskip(library).layers.BatchNormalization(momentum=0.5, **options)
+        return layer(x, training=True), lambda _: getattr(layer, "updates", [])
+
+    return net
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.filterwarnings("ignore:`layer.updates` will be removed:UserWarning")
+def test_batch_normalization_is_each_replicas_own(library: str) -> None:
+    run = run_replicas(trained(normalization(library)), [[X, Y]] * 3, REPLICAS)
+    for replica, rows in enumerate(PARTS):
+        mean, variance = np.zeros(3), np.ones(3)
+        for _ in range(3):
+            mean, variance = 0.5 * mean + 0.5 * rows.mean(0), 0.5 * variance + 0.5 * rows.var(0)
+        np.testing.assert_allclose(run.variables["batch_normalization/moving_mean"][replica], mean, rtol=1e-5)
+        np.testing.assert_allclose(run.variables["batch_normalization/moving_variance"][replica], variance, rtol=1e-5)
+    assert np.ptp(run.variables["w"], axis=0).max() == 0
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.filterwarnings("ignore:`layer.updates` will be removed:UserWarning")
+def test_synchronized_batch_normalization_is_that_of_all_rows(library: str) -> None:
+    run = run_replicas(trained(normalization(library, synchronized=True)), [[X, Y]], REPLICAS)
+    mean, variance = 0.5 * X.mean(0), 0.5 + 0.5 * X.var(0)
+    np.testing.assert_allclose(run.variables["batch_normalization/moving_mean"], on_all(mean), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(run.variables["batch_normalization/moving_variance"], on_all(variance), rtol=1e-4)
+
+
+def test_moving_averages_of_a_loss_are_each_replicas_own() -> None:
+    average = tf.train.ExponentialMovingAverage(0.5)
+    run = run_replicas(trained(lambda x: (x, lambda loss: average.apply([loss]))), [[X, Y]], REPLICAS)
+    (name,) = (name for name in run.variables if name.endswith("ExponentialMovingAverage"))
+    np.testing.assert_allclose(run.variables[name], run.losses[0] * 0.5, rtol=1e-5)
+    assert np.ptp(run.losses[0]) > 0.01
+
+
+def test_moving_averages_of_variables_are_the_same_everywhere() -> None:
+    def model(x: Any, y: Any) -> TPUEstimatorSpec:
+        spec = trained(lambda x: (x, lambda _: []))(x, y)
+        with tf.control_dependencies([spec.train_op]):
+            averages = tf.train.ExponentialMovingAverage(0.5).apply(v1.trainable_variables())
+        return spec._replace(train_op=averages)
+
+    run = run_replicas(model, [[X, Y]], REPLICAS)
+    np.testing.assert_allclose(run.variables["w/ExponentialMovingAverage"], run.variables["w"] / 2, rtol=1e-6)
+
+
+def test_v1_metrics_count_the_rows_of_their_replica() -> None:
+    def updates(x: Any) -> Any:
+        metrics = [
+            v1.metrics.mean(x, name="values"),
+            v1.metrics.accuracy(x > 0, x > 0.5),
+            v1.metrics.mean_iou(x > 0, x > 0.5, 2),
+        ]
+        return [update for _, update in metrics]
+
+    run = run_replicas(trained(lambda x: (x, lambda _: updates(x))), [[X, Y]], REPLICAS)
+    np.testing.assert_allclose(run.variables["values/total"], PARTS.sum((1, 2)), rtol=1e-5)
+    assert run.variables["values/count"].tolist() == [6.0] * REPLICAS
+    right = ((PARTS > 0) == (PARTS > 0.5)).sum((1, 2))
+    assert run.variables["accuracy/total"].tolist() == right.tolist()
+    assert run.variables["mean_iou/total_confusion_matrix"].sum() == X.size
+
+
+def test_variables_start_from_a_checkpoint(tmp_path: Path) -> None:
+    path = str(tmp_path / "model.ckpt")
+    with tf.Graph().as_default(), v1.Session() as session:
+        weights = v1.get_variable("before", initializer=tf.constant([7.0, 8.0, 9.0]))
+        session.run(weights.initializer)
+        v1.train.Saver().save(session, path)
+
+    def net(x: Any) -> tuple[Any, Any]:
+        with v1.variable_scope("", reuse=tf.compat.v1.AUTO_REUSE):
+            v1.get_variable("w", [3], initializer=v1.zeros_initializer())
+        v1.train.init_from_checkpoint(path, {"before": "w"})
+        return x, lambda _: []
+
+    def model(x: Any, y: Any) -> TPUEstimatorSpec:
+        with v1.variable_scope("", reuse=tf.compat.v1.AUTO_REUSE):
+            return trained(net)(0 * x, y)
+
+    run = run_replicas(model, [[X, Y]], REPLICAS)
+    np.testing.assert_array_equal(run.variables["w"], on_all([7.0, 8.0, 9.0]))

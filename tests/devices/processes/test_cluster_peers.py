@@ -1,0 +1,196 @@
+"""What processes agree on, in threads of this process that are connected as processes are."""
+
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.helpers.forked import Forked
+from tpudata.devices.processes.cluster_peers import ClusterPeers
+from tpudata.devices.processes.peers import Peers
+from tpudata.devices.processes.process_group import ProcessGroup
+from tpudata.estimator import ClusterError
+
+T = TypeVar("T")
+NAMES = ("chief 0 (a:1)", "worker 0 (b:1)", "worker 1 (c:1)")
+
+
+def connect_peers(count: int) -> tuple[list[ClusterPeers], list[socket.socket]]:
+    """Return processes that are connected, and the first one's connections."""
+    pairs = [socket.create_server(("127.0.0.1", 0)) for _ in range(count - 1)]
+    others = [socket.create_connection(server.getsockname()) for server in pairs]
+    firsts = [server.accept()[0] for server in pairs]
+    for server in pairs:
+        server.close()
+    groups = [ProcessGroup("TF_CONFIG", "a:1", NAMES[:count], index) for index in range(count)]
+    peers = [ClusterPeers(groups[0], dict(enumerate(firsts, 1)))]
+    peers += [ClusterPeers(group, {0: other}) for group, other in zip(groups[1:], others, strict=True)]
+    return peers, firsts
+
+
+def at_once(peers: list[ClusterPeers], call: Callable[[Peers], T]) -> list[T]:
+    """Call a function in all processes."""
+    with ThreadPoolExecutor(len(peers)) as threads:
+        return [future.result(20) for future in [threads.submit(call, item) for item in peers]]
+
+
+def test_all_get_the_same_numbers() -> None:
+    peers, _ = connect_peers(3)
+    assert [item.is_chief for item in peers] == [True, False, False]
+    large = 2**62
+    sums = at_once(peers, lambda item: item.sum_numbers([item.index, large * (item.index == 1), -1]))
+    assert sums == [[3, large, -3]] * 3
+    assert at_once(peers, lambda item: item.least([item.index, -item.index])) == [[0, -2]] * 3
+    assert at_once(peers, lambda item: item.any(item.index == 2)) == [True] * 3
+    assert at_once(peers, lambda item: item.any(False)) == [False] * 3
+    assert at_once(peers, lambda item: item.chiefs(5 + item.index)) == [5] * 3
+    assert at_once(peers, lambda item: item.sum_numbers([])) == [[]] * 3
+
+
+@pytest.mark.parametrize("data", [b"", b"a", bytes(range(256)) * 100_000], ids=["none", "one", "26 MB"])
+def test_all_get_the_chiefs_bytes(data: bytes) -> None:
+    peers, _ = connect_peers(3)
+    assert at_once(peers, lambda item: item.chiefs_bytes(data if item.is_chief else b"other")) == [data] * 3
+
+
+def test_all_get_the_chiefs_values_of_every_dtype() -> None:
+    peers, _ = connect_peers(2)
+
+    def values(index: int) -> dict[str, Any]:
+        numbers = tf.range(4) + index
+        found = {dtype.name: tf.cast(numbers, dtype) for dtype in (tf.float32, tf.bfloat16, tf.int64, tf.uint8)}
+        return found | {
+            "scalar": tf.constant(1.5 + index),
+            "text": tf.constant([f"of {index}"]),
+            "empty": tf.zeros([0, 3]),
+        }
+
+    expected = {name: value.numpy() for name, value in values(0).items()}
+    for found in at_once(peers, lambda item: item.chiefs_values(values(item.index))):
+        assert found.keys() == expected.keys()
+        for name, value in found.items():
+            assert value.dtype == values(0)[name].dtype
+            np.testing.assert_array_equal(value.numpy(), expected[name])
+
+
+def test_a_process_that_does_something_else_is_an_error_and_no_wrong_number() -> None:
+    peers, _ = connect_peers(2)
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(peers[1].least, [1])
+        with pytest.raises(ClusterError, match="chief 0 and another process do different things"):
+            peers[0].sum_numbers([1])
+        peers[0].close()
+        with pytest.raises(ClusterError):
+            raise other.exception(20) or AssertionError
+
+
+def test_the_end_of_a_process_is_an_error_in_the_next_exchange() -> None:
+    peers, connections = connect_peers(3)
+    connections[1].shutdown(socket.SHUT_RDWR)  # as of worker 1, after a kill
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(peers[1].sum_numbers, [1])
+        with pytest.raises(ClusterError, match=r"chief 0 lost .*: worker 1 \(c:1\) was killed or cannot be reached"):
+            peers[0].sum_numbers([1])
+        peers[0].close()
+        connections[0].shutdown(socket.SHUT_RDWR)
+        # It has no connection with worker 1.
+        with pytest.raises(ClusterError, match=r"worker 0 lost .*: worker 1 \(c:1\) was killed"):
+            raise waits.exception(20) or AssertionError
+
+
+def test_an_orderly_end_is_not_called_a_kill() -> None:
+    peers, connections = connect_peers(2)
+    peers[1].close()
+    connections[0].shutdown(socket.SHUT_RDWR)
+    with pytest.raises(ClusterError, match=r"worker 0 \(b:1\) has ended"):
+        peers[0].sum_numbers([1])
+
+
+def test_errors_of_the_devices_after_an_end_are_one_line() -> None:
+    peers, connections = connect_peers(2)
+    connections[0].shutdown(socket.SHUT_RDWR)
+    text = "UNKNOWN: Gloo all-reduce failed: [external/gloo] Connection closed by peer [127.0.0.1]:1\nmore"
+    with pytest.raises(ClusterError) as caught, peers[0].watched():
+        raise ValueError(text)
+    assert "worker 0 (b:1) was killed or cannot be reached" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("UNKNOWN: a shape"),
+        RuntimeError("a bug"),
+        tf.errors.UnavailableError(None, None, "Connection reset by peer"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_other_errors_pass(error: Exception) -> None:
+    peers, _ = connect_peers(2)
+    with pytest.raises(type(error)) as caught, peers[0].watched():
+        raise error
+    assert caught.value is error
+
+
+STUCK = """
+import logging, socket, sys, time
+from tests.devices.processes.test_cluster_peers import NAMES
+from tpudata.devices.processes.cluster_peers import ClusterPeers
+from tpudata.devices.processes.process_group import ProcessGroup
+connection = socket.create_connection(("127.0.0.1", {port}))
+peers = ClusterPeers(ProcessGroup("TF_CONFIG", "a:1", NAMES[:2], 1), {{0: connection}}, stuck_seconds=1)
+if {waits}:
+    with peers.waiting():
+        time.sleep({seconds})
+time.sleep(3)
+print("goes on")
+"""
+
+
+@pytest.mark.parametrize(("waits", "seconds", "code"), [(True, 60, 1), (True, 0.2, 0), (False, 0, 0)])
+def test_a_wait_for_devices_that_would_never_end_ends(waits: bool, seconds: float, code: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        program = STUCK.format(port=server.getsockname()[1], waits=waits, seconds=seconds)
+        with Forked("-c", program) as process:
+            connection, _ = server.accept()
+            connection.close()
+            begin = time.monotonic()
+            assert process.wait(20) == code
+            assert time.monotonic() - begin < 10
+            assert ("goes on" in process.stdout) == (code == 0)
+            lines = [line for line in process.stderr.splitlines() if "ClusterError: TF_CONFIG: worker 0 lost" in line]
+            assert len(lines) == code
+
+
+FORKED = """
+import os, signal, socket, time
+from tests.devices.processes.test_cluster_peers import NAMES
+from tpudata.devices.processes.cluster_peers import ClusterPeers
+from tpudata.devices.processes.process_group import ProcessGroup
+connection = socket.create_connection(("127.0.0.1", {port}))
+peers = ClusterPeers(ProcessGroup("TF_CONFIG", "a:1", NAMES[:2], 1), {{0: connection}})
+if os.fork() == 0:
+    time.sleep(5)
+    os._exit(0)
+print("forked", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_forked_child_does_not_hide_the_end_of_its_parent() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        Forked("-c", FORKED.format(port=server.getsockname()[1])) as process,
+    ):
+        connection, _ = server.accept()
+        peers = ClusterPeers(ProcessGroup("TF_CONFIG", "a:1", NAMES[:2], 0), {1: connection})
+        process.wait(20)
+        begin = time.monotonic()
+        with pytest.raises(ClusterError, match="was killed"):
+            peers.sum_numbers([1])
+        assert time.monotonic() - begin < 3

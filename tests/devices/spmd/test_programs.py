@@ -1,0 +1,132 @@
+"""Loops of steps on several devices: their ends, their results, and which replica's values variables keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import tensorflow as tf
+
+from tests.estimator.programs import v1
+from tpudata.devices.graphs.collectives import lower_collectives
+from tpudata.devices.spmd.lowering import ReplicaProgram, lower
+from tpudata.devices.spmd.mesh import make_mesh, replicated, split
+from tpudata.devices.spmd.programs import Layout, LoopOutput, compile_call, compile_loop
+
+REPLICAS = 4
+CAPACITY = 5
+MESH = make_mesh(jax.devices()[:REPLICAS])
+ROWS = np.arange(CAPACITY * REPLICAS, dtype=np.float32).reshape(CAPACITY, REPLICAS)
+NUMBER, SCALAR = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
+
+
+def program_of(variables: dict[str, Any]) -> ReplicaProgram:
+    """A step that notes its row in each variable but one: its loss is the row times that."""
+
+    def function(replica: Any, row: Any) -> list[Any]:
+        for name, variable in variables.items():
+            if name == "global_step":
+                variable.assign_add(1)
+            elif name != "factor":
+                variable.assign(tf.cast(row, variable.dtype))
+        return [row * variables["factor"], tf.stack([replica, 7]), -row]
+
+    return lower(function, [NUMBER, SCALAR], variables)
+
+
+class Loop:
+    """A loop of up to five steps on four devices."""
+
+    def __init__(self) -> None:
+        initial = {"global_step": 10, "factor": 2.0, "differs": 0.5, "flag": False, "own": 1.0}
+        dtypes = {"global_step": tf.int64, "flag": tf.bool}
+        variables = {name: tf.Variable(value, dtype=dtypes.get(name, tf.float32)) for name, value in initial.items()}
+        program = program_of(variables)
+        self.layout = Layout.of(program, {"own"}, {"differs", "flag", "own", "elsewhere"})
+        self._compiled = compile_loop(program, self.layout, MESH, CAPACITY, ["differs", "factor"], 1)
+        self._variables = variables
+
+    def __call__(self, rows: Any, first: int, count: int, goes_on: bool = True) -> tuple[dict[str, Any], LoopOutput]:
+        """Return the variables after the steps, and the output."""
+        of = {name: variable.numpy() for name, variable in self._variables.items()}
+        with jax.enable_x64(True):
+            sharding = jax.sharding.NamedSharding(MESH, jax.sharding.PartitionSpec(None, "replicas"))
+            written, own, output = self._compiled(
+                tuple(replicated(MESH, of[name]) for name in self.layout.written),
+                tuple(replicated(MESH, of[name]) for name in self.layout.read),
+                tuple(split(MESH, [of[name]] * REPLICAS) for name in self.layout.own),
+                np.asarray(goes_on),
+                np.int32(first),
+                np.int32(count),
+                (jax.device_put(rows, sharding),),
+                (),
+            )
+            names = (*self.layout.written, *self.layout.own)
+            values = dict(zip(names, map(np.asarray, (*written, *own)), strict=True))
+            return values, jax.tree.map(np.asarray, output)
+
+
+def test_a_loop_runs_the_asked_steps_of_a_stack() -> None:
+    loop = Loop()
+    assert sorted(loop.layout.written) == ["differs", "flag", "global_step"]
+    assert (loop.layout.read, loop.layout.own) == (("factor",), ("own",))
+    assert loop.layout.differing == {"differs", "flag"}
+    values, output = loop(ROWS, 1, 3)
+    assert output.done == 3
+    assert output.goes_on
+    # The mean of the replicas' losses; zeros after the last step.
+    assert output.losses.tolist() == [*(2 * ROWS[1:4].mean(1)), 0, 0]
+    assert output.steps.tolist() == [11, 12, 13, 0, 0]
+    assert output.fetched[0].tolist() == [[replica, 7] for replica in range(REPLICAS)]
+    assert output.each[0][:3].tolist() == (-ROWS[1:4]).tolist()
+    assert output.finite.tolist() == [True, True]
+    assert values["global_step"] == 13
+    assert values["differs"] == ROWS[3, 0]  # The first replica's.
+    assert values["flag"]
+    assert values["own"].tolist() == ROWS[3].tolist()  # Each replica's.
+
+
+def test_a_loss_of_nan_on_any_replica_ends_a_loop() -> None:
+    rows = ROWS.copy()
+    rows[2, 3] = np.nan
+    values, output = Loop()(rows, 0, 5)
+    assert output.done == 3
+    assert not output.goes_on
+    assert values["global_step"] == 13
+    assert np.isnan(output.losses[2])
+    rows[2] = np.inf
+    assert Loop()(rows, 0, 3)[1].finite.tolist() == [False, True]
+
+
+def test_a_loop_after_one_that_has_ended_changes_nothing() -> None:
+    values, output = Loop()(ROWS, 0, 5, goes_on=False)
+    assert output.done == 0
+    assert not output.goes_on
+    assert values["global_step"] == 10
+    assert values["own"].tolist() == [1.0] * REPLICAS
+
+
+def test_a_call_returns_the_results_of_all_replicas() -> None:
+    total = tf.Variable(0.0)
+    with tf.Graph().as_default() as graph:
+        tf.identity(v1.tpu.cross_replica_sum(v1.placeholder(tf.float32, [], name="given")), name="sum")
+    traced = graph.as_graph_def()
+    nodes = [node for node in traced.node if node.op != "Placeholder"]
+    del traced.node[:]
+    traced.node.extend(nodes)
+    graph_def = lower_collectives(traced, REPLICAS)
+
+    def function(replica: Any, row: Any, factor: Any) -> list[Any]:
+        (summed,) = tf.import_graph_def(graph_def, {"given:0": row}, ["sum:0"])
+        total.assign(summed)
+        return [factor * tf.cast(replica, tf.float32), summed]
+
+    program = lower(function, [NUMBER, SCALAR, SCALAR], {"total": total})
+    layout = Layout.of(program, (), ())
+    with jax.enable_x64(True):
+        run = compile_call(program, layout, MESH)
+        written, _, results = run((replicated(MESH, np.float32(0)),), (), (), (ROWS[:1],), (np.float32(3),))
+    assert np.asarray(results[0]).tolist() == [0, 3, 6, 9]
+    assert np.asarray(results[1]).tolist() == [6] * REPLICAS
+    assert float(written[0]) == 6

@@ -1,0 +1,98 @@
+"""Values of variables travel between the host and the devices when the other side asks for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpudata.devices.spmd.mesh import make_mesh, replicated, split
+from tpudata.devices.spmd.programs import Layout
+from tpudata.devices.spmd.variables import DeviceState, DeviceVariables, ReplicaVariables
+
+REPLICAS = 4
+MESH = make_mesh(jax.devices()[:REPLICAS])
+SUM, MEAN, FIRST = (
+    tf.VariableAggregation.SUM,
+    tf.VariableAggregation.MEAN,
+    tf.VariableAggregation.ONLY_FIRST_REPLICA,
+)
+
+
+@pytest.fixture
+def variables() -> dict[str, Any]:
+    return {"a": tf.Variable([1.0, 2.0]), "b": tf.Variable(2**40, dtype=tf.int64)}
+
+
+def value(array: Any) -> Any:
+    return np.asarray(array).tolist()
+
+
+def test_every_device_has_the_value_of_the_host(variables: dict[str, Any]) -> None:
+    a, b = DeviceVariables(MESH, variables).arrays(["a", "b"])
+    assert value(b) == 2**40
+    assert [value(shard.data) for shard in a.addressable_shards] == [[1.0, 2.0]] * REPLICAS
+
+
+def test_the_host_gets_a_step_s_result_when_it_asks(variables: dict[str, Any]) -> None:
+    devices = DeviceVariables(MESH, variables)
+    devices.arrays(["a"])
+    devices.replace(["a"], [replicated(MESH, np.array([5, 6], np.float32))])
+    assert value(variables["a"]) == [1, 2]
+    devices.to_host(["a", "b"])
+    assert value(variables["a"]) == [5, 6]
+    variables["a"].assign([7.0, 8.0])
+    devices.to_host(["a"])  # Nothing is newer on the devices.
+    assert value(variables["a"]) == [7, 8]
+
+
+def test_the_devices_get_what_the_host_has_written_when_a_step_asks(variables: dict[str, Any]) -> None:
+    devices = DeviceVariables(MESH, variables)
+    devices.arrays(["a"])
+    variables["a"].assign([7.0, 8.0])
+    assert value(devices.arrays(["a"])[0]) == [1, 2]
+    devices.changed_on_host(["a", "b"])
+    assert value(devices.arrays(["a"])[0]) == [7, 8]
+
+
+def test_a_step_that_donates_arrays_changes_no_variable_of_the_host(variables: dict[str, Any]) -> None:
+    devices = DeviceVariables(MESH, variables)
+    add = jax.jit(lambda x: x + 1, donate_argnums=0)
+    add(*devices.arrays(["a"]))
+    assert value(variables["a"]) == [1, 2]
+
+
+@pytest.mark.parametrize(("aggregation", "expected"), [(SUM, 10 + 6), (MEAN, 10 + 1.5), (FIRST, 10)])
+def test_values_of_replicas_are_joined_by_their_aggregation(aggregation: Any, expected: float) -> None:
+    own = {"sum": tf.Variable(10.0, aggregation=aggregation)}
+    replicas = ReplicaVariables(MESH, own)
+    (array,) = replicas.arrays(["sum"])
+    steps = split(MESH, [np.float32(number) for number in range(REPLICAS)])
+    replicas.replace(["sum"], [array + steps])
+    replicas.to_host(["sum"])
+    assert value(own["sum"]) == expected
+    # The joined value goes on as it is: a sum is counted once.
+    replicas.changed_on_host(["sum"])
+    replicas.replace(["sum"], replicas.arrays(["sum"]))
+    replicas.to_host(["sum"])
+    assert value(own["sum"]) == expected
+
+
+def test_a_state_runs_programs_on_its_three_groups(variables: dict[str, Any]) -> None:
+    own = {"own": tf.Variable(1.0, aggregation=SUM)}
+    shared = DeviceVariables(MESH, variables)
+    state = DeviceState(shared, variables, own)
+
+    def program(written: Any, read: Any, owned: Any) -> Any:
+        return [written[0] * 2], [owned[0] + 1], read[0], "result"
+
+    results = state.run(Layout(("a",), ("b",), ("own",), frozenset()), program)
+    assert (value(results[0]), results[1]) == (2**40, "result")
+    shared.to_host(["a"])
+    state.own.to_host(["own"])
+    assert value(variables["a"]) == [2, 4]
+    assert value(own["own"]) == 1 + REPLICAS
+    assert state.own_names == {"own"}

@@ -1,0 +1,47 @@
+"""Bounds of a step, against numbers computed by hand."""
+
+import math
+
+import pytest
+
+from tests.devices.tpu_compiler.costs.made import make_cost
+
+
+def test_the_slower_of_computing_and_memory_bounds_a_step() -> None:
+    cost = make_cost()
+    assert cost.computing_seconds == pytest.approx(0.010)
+    assert cost.memory_seconds == pytest.approx(0.005)
+    assert cost.least_seconds == pytest.approx(0.010)
+    # 2,048 records in 10 ms, on 16 chips of 4 hosts.
+    found = cost.to_json()
+    assert found["bound"] == "flops"
+    assert found["records_per_second"] == pytest.approx(204_800)
+    assert found["records_per_second_per_chip"] == pytest.approx(12_800)
+    assert found["records_per_second_per_host"] == pytest.approx(51_200)
+    slow = make_cost(bytes_accessed=819e9).to_json()
+    assert slow["bound"] == "hbm"
+    assert slow["least_seconds"] == pytest.approx(1)
+
+
+def test_a_device_has_a_part_of_its_chip() -> None:
+    # 61.5 TFLOP/s: half a v3.
+    assert make_cost("v3-8", flops=6.15e12).least_seconds == pytest.approx(0.1)
+
+
+def test_memory_adds_up() -> None:
+    hbm = make_cost().to_json()["hbm"]
+    assert hbm == {
+        "arguments": 3 * 2**30,
+        "temporaries": 2**30,
+        "outputs": 2**20,
+        "code": 3 * 2**20,
+        "total": 4 * 2**30 + 4 * 2**20,
+        "next_batches": 10 * 2**20,
+        "device": 16 * 2**30,
+    }
+
+
+def test_a_step_without_work_takes_any_rate() -> None:
+    cost = make_cost(flops=0.0, bytes_accessed=0.0)
+    assert cost.records_per_second == math.inf
+    assert cost.to_json()["records_per_second"] is None

@@ -1,0 +1,227 @@
+"""Stacks of batches on the devices: the elements of the replicas for some steps, read while the loop before runs.
+
+A stack has for each tensor of an element a global array [capacity, replicas, ...], sharded over the replicas. While a loop takes
+steps of one stack, the next is on the devices, and the one after it is read on the host.
+"""
+
+import dataclasses
+import enum
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.devices.batches.prefetcher import Prefetcher
+from tpudata.devices.batches.stack_layout import StackLayout, device_specs
+from tpudata.devices.batches.step_reader import StepReader, Steps
+from tpudata.devices.processes.peers import Peers
+from tpudata.estimator.api.errors import ClusterError
+from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.feeding.iteration import ENDS_WITHIN_STEP
+from tpudata.estimator.feeding.replica_elements import can_fill
+
+# Two stacks are on a device: 128 MiB of the 16 GB of the smallest TPU. To send one takes 10 ms, far longer than to start a loop.
+STACK_BYTES = 64 * 2**20
+
+
+class ShortData(enum.Enum):
+    """Rule for processes whose data ends before that of others.
+
+    Attributes:
+        STOP: all end together with the first, as in training.
+        FILL: they get zeros, whose weights are 0, until all have ended.
+        REJECT: it is an error, as a metric would count the zeros.
+    """
+
+    STOP = enum.auto()
+    FILL = enum.auto()
+    REJECT = enum.auto()
+
+    @classmethod
+    def of(cls, mode: str, element_spec: Any) -> "ShortData":
+        """Return the rule of a mode, a value of ModeKeys."""
+        if mode == ModeKeys.TRAIN:
+            return cls.STOP
+        return cls.FILL if can_fill(mode, element_spec) else cls.REJECT
+
+
+@dataclasses.dataclass(frozen=True)
+class Portion:
+    """Consecutive steps that lie in one stack.
+
+    Attributes:
+        arrays: the stack's global arrays [capacity, replicas, ...], in the order of `tf.nest.flatten` without None.
+        start: index of the first step in the stack.
+        count: number of steps.
+    """
+
+    arrays: list[Any]
+    start: int
+    count: int
+
+
+class StackFeed:
+    """The data of a run on several devices.
+
+    Attributes:
+        element_spec: structure of one replica's element.
+        capacity: number of steps in a stack.
+        layout: layout of the stacks on the devices.
+
+    Args:
+        dataset: `tf.data.Dataset` of the elements of this process's replicas in turn.
+        mesh: `jax.sharding.Mesh` of the devices in the order of the replicas, with one axis.
+        local_replicas: number of this process's replicas.
+        capacity: largest number of steps in a stack.
+        endless: whether the data of all processes is known to repeat without end; with several processes, its end is then an error.
+        peers: the processes that train together.
+        short_data: rule for processes whose data ends first.
+        stack_bytes: largest size of a stack on one device, if it has more than one step.
+
+    Raises:
+        ValueError: a tensor has a dtype or shape that devices do not take, or the mesh has other devices of this process.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        mesh: Any,
+        local_replicas: int,
+        capacity: int,
+        *,
+        endless: bool,
+        peers: Peers,
+        short_data: ShortData = ShortData.STOP,
+        stack_bytes: int = STACK_BYTES,
+    ) -> None:
+        self.element_spec = dataset.element_spec
+        specs = device_specs(self.element_spec)
+        size = sum(spec.dtype.size * math.prod(spec.shape) for spec in specs)
+        self.capacity = max(1, min(capacity, stack_bytes // max(size, 1)))
+        self.endless = endless
+        self.short_data = short_data
+        self.peers = peers
+        self.layout = StackLayout(specs, mesh, local_replicas, self.capacity)
+        self._reader = StepReader(dataset, local_replicas, self.capacity, endless=endless)
+
+    def iterate(self, steps: int | None = None) -> "StackIteration":
+        """Begin a pass over the data, which a thread reads ahead.
+
+        Args:
+            steps: largest number of steps that the pass reads; None for all. No error or wait after them reaches the caller.
+        """
+        return StackIteration(self, steps)
+
+    def prefetch(self, steps: int | None) -> Prefetcher[Steps, Portion]:
+        """Start the thread that reads the stacks of a pass and places them on the devices."""
+        opened = self._reader.open_pass()
+        return Prefetcher(
+            lambda: self._reader.read(opened, steps),
+            lambda read: Portion(self.layout.place(read.columns), 0, read.count),
+            ahead=1,
+            name="tpudata-stacks",
+            cancel=opened.end,
+        )
+
+
+class StackIteration:
+    """One pass over the data of a StackFeed."""
+
+    def __init__(self, feed: StackFeed, steps: int | None) -> None:
+        self._feed = feed
+        self._left = steps
+        self._stacks = feed.prefetch(steps)
+        self._stack: Portion | None = None
+        self._zeros: list[Any] | None = None
+        self._failure: Exception | None = None
+        self._is_over = False
+
+    def take(self, most: int) -> Portion | None:
+        """Return the next steps, up to `most` that lie in one stack; None at the end of the data, the same in all processes.
+
+        Raises:
+            tf.errors.InvalidArgumentError: the data of some processes ends before that of others, and has no weights.
+            ClusterError: the data of another process failed.
+            Exception: the error of this process's data, unchanged.
+        """
+        if self._stack is None:
+            self._stack = self._next_stack()
+        stack = self._stack
+        if stack is None:
+            return None
+        count = min(most, stack.count)
+        rest = Portion(stack.arrays, stack.start + count, stack.count - count)
+        # A stack that is used up must not stay on the devices.
+        self._stack = rest if rest.count else None
+        return Portion(stack.arrays, stack.start, count)
+
+    @property
+    def capacity(self) -> int:
+        """Largest number of steps in a stack."""
+        capacity: int = self._feed.capacity
+        return capacity
+
+    def next(self) -> Any:
+        """Return the next step's element, with stacks [1, replicas, ...] in the place of tensors; None at the end.
+
+        The feed must have a capacity of 1. The errors are those of `take`.
+        """
+        portion = self.take(1)
+        if portion is None:
+            return None
+        arrays = iter(portion.arrays)
+        spec = self._feed.element_spec
+        flat = [None if item is None else next(arrays) for item in tf.nest.flatten(spec)]
+        return tf.nest.pack_sequence_as(spec, flat)
+
+    def close(self) -> None:
+        """End the thread that reads; safe at any time, and more than once."""
+        self._is_over = True
+        self._stack = self._zeros = None
+        self._stacks.close()
+
+    def _next_stack(self) -> Portion | None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if self._is_over or self._left == 0:
+            return None
+        wanted = self._feed.capacity if self._left is None else min(self._feed.capacity, self._left)
+        stack, error = self._read(wanted)
+        own = 0 if stack is None else stack.count
+        least, most, failed = own, own, error is not None
+        if not self._feed.endless:
+            least, minus_most, minus_failed = self._feed.peers.least([own, -own, -int(failed)])
+            most, failed = -minus_most, bool(minus_failed)
+        count = most if self._feed.short_data is ShortData.FILL and not failed else least
+        self._is_over = count < wanted
+        if self._left is not None:
+            self._left -= count
+        if failed:
+            self._failure = error or ClusterError(
+                "input_fn: another process cannot read its data (got an error there, expected batches). See its log."
+            )
+        elif self._feed.short_data is ShortData.REJECT and least != most:
+            self._failure = tf.errors.InvalidArgumentError(None, None, ENDS_WITHIN_STEP)
+        if not count:
+            return None if self._failure is None else self._next_stack()
+        return Portion(self._filling() if stack is None else stack.arrays, 0, count)
+
+    def _read(self, wanted: int) -> tuple[Portion | None, Exception | None]:
+        """Return the next stack of this process, and the error that follows it if it is short."""
+        stack: Portion | None = None
+        try:
+            stack = next(self._stacks, None)
+            if stack is not None and stack.count < wanted:
+                next(self._stacks, None)
+        except tf.errors.OutOfRangeError as error:
+            # Such as repeat() of nothing. It ends a process alone; others would wait for its next step.
+            return stack, None if self._feed.peers.count == 1 else error
+        except Exception as error:
+            return stack, error
+        return stack, None
+
+    def _filling(self) -> list[Any]:
+        if self._zeros is None:
+            self._zeros = self._feed.layout.place(None)
+        return self._zeros

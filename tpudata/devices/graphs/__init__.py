@@ -1,0 +1,1 @@
+"""Graphs of TensorFlow, rewritten as the code of one of several replicas."""

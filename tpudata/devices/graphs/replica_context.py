@@ -1,0 +1,211 @@
+"""The context in which model_fn is traced once, as the code of one of several replicas.
+
+`tf.distribute.get_replica_context()` is then a context of a small strategy, which reduces values over the replicas by operations in
+the graph. It makes no variables and starts nothing: the traced step is compiled for all replicas later.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import tensorflow as tf
+from tensorflow.python.tpu.tpu_function import tpu_shard_context
+
+from tpudata.devices.graphs.collectives import gather_replicas, sum_replicas
+from tpudata.estimator.api.errors import ModelFnValueError
+
+_ReduceOp = tf.distribute.ReduceOp
+# Modules of functions for all replicas at once that each replica calls for itself. tf.train.ExponentialMovingAverage averages
+# values over replicas by one of the first; a Keras optimizer that was made outside updates variables by one of the second.
+_BY_EACH = ("tensorflow.python.training.moving_averages", "tensorflow.python.distribute.distribute_lib")
+
+
+@contextlib.contextmanager
+def replica_context(num_replicas: int, replica: Any) -> Iterator[None]:
+    """Trace code inside the context as that of one of several replicas; with one replica, nothing is entered.
+
+    Args:
+        num_replicas: number of replicas.
+        replica: int32 scalar of the traced graph, the number of the replica that runs.
+    """
+    if num_replicas == 1:
+        yield
+        return
+    with _ReplicaContext(_ReplicaStrategy(num_replicas, replica), replica), tpu_shard_context(num_replicas):
+        yield
+
+
+@contextlib.contextmanager
+def as_single_replica() -> Iterator[None]:
+    """Hide the replicas from code inside the context, whose values are the same on all, so that it reduces nothing."""
+    strategy = tf.distribute.get_strategy()
+    if not isinstance(strategy, _ReplicaStrategy):
+        yield
+        return
+    with tf.distribute.ReplicaContext(strategy.around, 0):
+        yield
+
+
+def num_replicas() -> int:
+    """Return the number of replicas of the code that is traced; 1 outside of `replica_context`."""
+    return int(tf.distribute.get_strategy().num_replicas_in_sync)
+
+
+class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # TensorFlow is untyped
+    """The context of one replica, in its own graph."""
+
+    def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+        """Return a nested structure of sums or means over the replicas."""
+        del options  # The compiler chooses how.
+        return tf.nest.map_structure(lambda item: _reduce(reduce_op, item, self.num_replicas_in_sync), value)
+
+    def all_gather(self, value: Any, axis: int, options: Any = None) -> Any:
+        """Return a nested structure of tensors of all replicas, concatenated along an axis."""
+        del options
+        replica, count = self.replica_id_in_sync_group, self.num_replicas_in_sync
+        return tf.nest.map_structure(lambda item: gather_replicas(item, axis, replica, count), value)
+
+    def merge_call(self, merge_fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        """Call `merge_fn` with the strategy and this replica's arguments, outside of the replica's context."""
+        if getattr(merge_fn, "__module__", None) in _BY_EACH:
+            # As in the original, which had no strategy.
+            with as_single_replica():
+                return tf.distribute.get_replica_context().merge_call(merge_fn, args, kwargs)
+        return super().merge_call(merge_fn, args, kwargs)
+
+
+def _forbid(method: str) -> Callable[..., NoReturn]:
+    """Return a method of a strategy that only raises an error."""
+
+    def reject(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        del args, kwargs
+        raise ModelFnValueError(
+            f"model_fn: code of one replica cannot start others (got tf.distribute.get_strategy().{method}() in one of "
+            f"{self.num_replicas_in_sync} replicas, expected plain calls). Remove it; the estimator runs the step on each replica."
+        )
+
+    return reject
+
+
+class _ReplicaStrategy(tf.distribute.Strategy):  # type: ignore[misc]  # TensorFlow is untyped
+    """Strategy of the replicas, for code that asks for it.
+
+    Attributes:
+        around: strategy outside of the replicas.
+
+    Args:
+        count: number of replicas.
+        replica: int32 scalar, the number of the replica that runs.
+    """
+
+    def __init__(self, count: int, replica: Any) -> None:
+        self.around = tf.distribute.get_strategy()
+        super().__init__(_ReplicaExtended(self, count, replica))
+
+    def scope(self) -> Any:
+        """Return a context without effect for an optimizer that is called in `as_single_replica`; reject others."""
+        if tf.distribute.get_strategy() is self:
+            _forbid("scope")(self)
+        return contextlib.nullcontext(self)
+
+    run = _forbid("run")
+    experimental_distribute_dataset = _forbid("experimental_distribute_dataset")
+    distribute_datasets_from_function = _forbid("distribute_datasets_from_function")
+    experimental_distribute_values_from_function = _forbid("experimental_distribute_values_from_function")
+
+
+class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignore[misc]  # TensorFlow is untyped
+    """What optimizers, metrics and layers ask of a strategy: each replica has all variables and makes the same updates."""
+
+    _retrace_functions_for_each_device = False
+
+    def __init__(self, strategy: _ReplicaStrategy, count: int, replica: Any) -> None:
+        super().__init__(strategy)
+        self._count = count
+        self._replica = replica
+
+    def reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any = None) -> Any:
+        del destinations, options
+        return _reduce(reduce_op, value, self._count)
+
+    def batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any = None) -> list[Any]:
+        del options
+        return [_reduce(reduce_op, value, self._count) for value, _ in value_destination_pairs]
+
+    def update(self, var: Any, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, group: bool = True) -> Any:
+        return _results(fn(var, *args, **(kwargs or {})), group)
+
+    def update_non_slot(
+        self, colocate_with: Any, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, group: bool = True
+    ) -> Any:
+        del colocate_with
+        return _results(fn(*args, **(kwargs or {})), group)
+
+    def call_for_each_replica(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
+        with _ReplicaContext(self._container_strategy(), self._replica):
+            return fn(*args, **(kwargs or {}))
+
+    def colocate_vars_with(self, colocate_with_variable: Any) -> Any:
+        del colocate_with_variable
+        return contextlib.nullcontext()
+
+    def variable_created_in_scope(self, v: Any) -> bool:  # noqa: ARG002
+        return True
+
+    def read_var(self, v: Any) -> Any:
+        return tf.identity(v)
+
+    def value_container(self, value: Any) -> Any:
+        return value
+
+    def non_slot_devices(self, var_list: Any) -> Any:
+        return min(var_list, key=lambda variable: variable.name)
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        return ("",) * self._count
+
+    @property
+    def parameter_devices(self) -> tuple[str, ...]:
+        return self.worker_devices
+
+    experimental_between_graph = False
+    experimental_should_init = True
+    should_checkpoint = True
+    should_save_summary = True
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        return self._count
+
+    def _use_merge_call(self) -> bool:
+        return False  # As of strategies whose replicas are compiled.
+
+    def _in_multi_worker_mode(self) -> bool:
+        return False
+
+    def _local_results(self, value: Any) -> tuple[Any, ...]:
+        return (value,)
+
+    def _get_local_replica_id(self, replica_id_in_sync_group: Any) -> Any:
+        return replica_id_in_sync_group
+
+    def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+        del destinations
+        return tensor
+
+    def _gather_to_implementation(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
+        del destinations, options
+        return gather_replicas(value, axis, self._replica, self._count)
+
+
+def _reduce(reduce_op: Any, value: Any, count: int) -> Any:
+    name = reduce_op.upper() if isinstance(reduce_op, str) else reduce_op.name
+    total = sum_replicas(value, count)
+    if name == _ReduceOp.SUM.name:
+        return total
+    return total // count if total.dtype.is_integer else total / count
+
+
+def _results(result: Any, group: bool) -> Any:
+    return result if group else tf.nest.map_structure(lambda item: (item,), result)

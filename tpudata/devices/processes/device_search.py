@@ -1,0 +1,145 @@
+"""The devices that jax finds: cores of a TPU, GPUs, or as many CPU devices as are asked for.
+
+jax starts all its devices at once, at the first call that needs one, and CPU devices can only be made before. Their number is the
+option `jax_num_cpu_devices` of the program, for which there is no other way.
+"""
+
+import importlib.util
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from tpudata.devices.processes.tpu_pod import count_chips
+from tpudata.errors import MissingExtraError, UsageError
+from tpudata.estimator.api.errors import TPUConnectionError
+from tpudata.installation import install_command
+
+_CPU_DEVICES = "jax_num_cpu_devices"
+_IN_USE = re.compile(r"already in use by process with pid (\d+)|lockfile|[Dd]evice or resource busy")
+
+
+def import_jax(feature: str) -> Any:
+    """Return the module jax.
+
+    Raises:
+        MissingExtraError: it is not installed; the message names the feature that needs it.
+    """
+    if importlib.util.find_spec("jax") is None:
+        raise MissingExtraError(feature, "tpu")
+    import jax
+
+    return jax
+
+
+def has_started() -> bool:
+    """Return whether jax has started its devices; this starts none."""
+    import jax
+
+    number = getattr(jax.config, _CPU_DEVICES)
+    try:
+        # jax rejects a change once its devices have started.
+        jax.config.update(_CPU_DEVICES, number + 1)
+    except RuntimeError:
+        return True
+    jax.config.update(_CPU_DEVICES, number)
+    return False
+
+
+def make_cpu_devices(count: int) -> None:
+    """Let jax make at least `count` CPU devices as it starts; do nothing if it has started."""
+    import jax
+
+    if not has_started() and getattr(jax.config, _CPU_DEVICES) < count:
+        jax.config.update(_CPU_DEVICES, count)
+
+
+def local_devices(num_replicas: int) -> tuple[Any, ...]:
+    """Return this machine's jax devices for replicas: as many GPUs if jax finds them, else CPU devices.
+
+    Raises:
+        UsageError: jax has started with fewer CPU devices.
+        MissingExtraError: jax is not installed.
+    """
+    import_jax(f"TPUConfig(num_replicas={num_replicas})")
+    make_cpu_devices(num_replicas)
+    return devices_of_all(num_replicas, 1)
+
+
+def devices_of_all(per_process: int, processes: int) -> tuple[Any, ...]:
+    """Return the first jax devices of each process, in the order of the processes, chosen as in `local_devices`.
+
+    Raises:
+        UsageError: jax has started with fewer CPU devices.
+    """
+    gpus = _first_of_each(_devices("gpu"), per_process, processes)
+    if gpus:
+        return gpus
+    cpus = _devices("cpu")
+    found = _first_of_each(cpus, per_process, processes)
+    if not found:
+        raise UsageError(
+            f"TPUConfig(num_replicas={per_process}) needs {per_process} CPU devices of jax, which has already started with "
+            f"{len(cpus) // processes}. Make the estimator before the program's first use of jax, or start the program with "
+            f"jax.config.update({_CPU_DEVICES!r}, {per_process})."
+        )
+    return found
+
+
+def tpu_devices() -> tuple[Any, ...]:
+    """Return the cores of the TPU; those of all processes that have joined, in their order.
+
+    Raises:
+        TPUConnectionError: jax finds no TPU here; the message says why.
+    """
+    for module, name in (("jax", "jax"), ("libtpu", "libtpu (the driver of TPUs)")):
+        if importlib.util.find_spec(module) is None:
+            raise TPUConnectionError(f"use_tpu=True: {name} is not installed. Run: {install_command('tpu')}")
+    import jax
+
+    try:
+        return _in_order(jax.devices("tpu"))
+    except RuntimeError as error:
+        raise TPUConnectionError(f"use_tpu=True: {_explain(str(error), jax.config.jax_platforms)}") from error
+
+
+def _explain(reason: str, platforms: str | None) -> str:
+    """Return why there is no TPU, and what to do."""
+    in_use = _IN_USE.search(reason)
+    if in_use:
+        who = f"the process {in_use[1]}" if in_use[1] else "another process"
+        return f"the TPU is in use by {who}. End that process; one process at a time can use a TPU."
+    if platforms and "tpu" not in platforms.split(","):
+        return f"jax may not use a TPU (got JAX_PLATFORMS={platforms}, expected tpu,cpu). Unset JAX_PLATFORMS."
+    if not count_chips():
+        return "this machine has no TPU chip. Run the program on a TPU VM, or pass use_tpu=False."
+    first = reason.strip().partition("\n")[0].rstrip(".")
+    return f"jax cannot start the TPU: {first}. Run `tpudata doctor`."
+
+
+def _devices(platform: str) -> list[Any]:
+    """Return the devices of a platform; of CPUs, an error says why there are none."""
+    import jax
+
+    try:
+        return list(jax.devices(platform))
+    except RuntimeError as error:
+        if platform != "cpu":
+            return []
+        reason = str(error).partition("\n")[0]
+        raise UsageError(
+            f"jax cannot start its CPU devices: {reason}. Set JAX_PLATFORMS=cpu in the environment to train without a TPU."
+        ) from error
+
+
+def _first_of_each(devices: Iterable[Any], count: int, processes: int) -> tuple[Any, ...]:
+    """Return the first devices of each process, or none if one has fewer than `count`."""
+    by_process: dict[int, list[Any]] = {}
+    for device in _in_order(devices):
+        by_process.setdefault(device.process_index, []).append(device)
+    if len(by_process) < processes or any(len(found) < count for found in by_process.values()):
+        return ()
+    return tuple(device for found in by_process.values() for device in found[:count])
+
+
+def _in_order(devices: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(sorted(devices, key=lambda device: (device.process_index, device.id)))

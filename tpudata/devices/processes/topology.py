@@ -1,0 +1,123 @@
+"""Devices of a run: replicas of the model, the processes that run them, and the hosts that feed them."""
+
+import dataclasses
+import os
+from typing import Any
+
+from tpudata.devices.processes.device_search import local_devices, tpu_devices
+from tpudata.devices.processes.joined_processes import join, join_pod
+from tpudata.devices.processes.peers import Peers
+from tpudata.estimator.api.errors import TPUConnectionError
+from tpudata.estimator.config.run_config import RunConfig
+
+_LOCAL = ("", "local")
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """The devices of a run.
+
+    Attributes:
+        num_replicas: number of replicas of the model, in all processes.
+        devices: the jax device of each replica, first those of process 0, then those of process 1, and so on, as many of each.
+            Empty if plain TensorFlow runs the one replica.
+        is_tpu: whether the devices are cores of a TPU.
+        peers: the processes that train together. Each is a host, which feeds its own devices.
+    """
+
+    num_replicas: int = 1
+    devices: tuple[Any, ...] = ()
+    is_tpu: bool = False
+    peers: Peers = dataclasses.field(default_factory=Peers)
+
+    @property
+    def num_hosts(self) -> int:
+        """Number of hosts, each of which feeds the same number of replicas."""
+        return self.peers.count
+
+    @property
+    def local_replicas(self) -> int:
+        """Number of replicas that this process feeds, and whose values it has."""
+        return self.num_replicas // self.peers.count
+
+    @property
+    def first_replica(self) -> int:
+        """Number of the first replica of this process."""
+        return self.peers.index * self.local_replicas
+
+    @property
+    def local_devices(self) -> tuple[Any, ...]:
+        """The jax devices of this process's replicas."""
+        return self.devices[self.first_replica : self.first_replica + self.local_replicas]
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether batches are split over replicas by a TPU's rules; otherwise the one device gets them whole."""
+        return self.is_tpu or self.num_replicas > 1
+
+    def of_this_process(self) -> "Topology":
+        """Return the devices on which one of several processes evaluates and predicts: its chips, or plain TensorFlow."""
+        if not self.is_tpu:
+            return Topology()
+        return Topology(self.local_replicas, self.local_devices, is_tpu=True)
+
+
+def local_topology(num_replicas: int | None) -> Topology:
+    """Return this process's devices for `num_replicas` replicas: one runs as plain TensorFlow, without jax.
+
+    Raises:
+        UsageError: jax has started with fewer CPU devices than replicas.
+        MissingExtraError: there are several replicas, and jax is not installed.
+    """
+    if num_replicas is None or num_replicas == 1:
+        return Topology()
+    return Topology(num_replicas, local_devices(num_replicas))
+
+
+def cluster_topology(config: RunConfig) -> Topology:
+    """Join the processes of a config, and return the devices of all: num_replicas of each process, or one.
+
+    Raises:
+        ClusterError: not all processes joined in time, or one ended.
+        UsageError: a job or an option is not supported in a cluster, the processes have different numbers of devices, or jax has
+            already started.
+        MissingExtraError: jax is not installed.
+    """
+    joined = join(config)
+    return Topology(len(joined.devices), joined.devices, peers=joined.peers)
+
+
+def tpu_topology(config: RunConfig) -> Topology:
+    """Return the TPU of this machine; on a pod, all its machines join, and the TPU is the cores of all.
+
+    Raises:
+        TPUConnectionError: this machine has no TPU that answers, or the config names another machine's.
+        ClusterError: not all machines joined in time, or one ended.
+        UsageError: jax has already started, on a pod.
+    """
+    _check_names(config)
+    joined = join_pod(config)
+    if joined is not None:
+        return Topology(len(joined.devices), joined.devices, is_tpu=True, peers=joined.peers)
+    devices = tpu_devices()
+    return Topology(len(devices), devices, is_tpu=True)
+
+
+def _check_names(config: RunConfig) -> None:
+    """Check that a config names the TPU of this machine: no name, "local", or that of the environment variable TPU_NAME.
+
+    Raises:
+        TPUConnectionError: it names another one.
+    """
+    own = os.environ.get("TPU_NAME", "")
+    names = {"master": config.master, "tpu_name": config.tpu_name}
+    if config.cluster is not None:
+        names = {"cluster": config.cluster.master()}
+    for argument, name in names.items():
+        if (name or "") in (*_LOCAL, own) and "://" not in (name or ""):
+            continue
+        shown = name if argument == "tpu_name" else config.tpu_name or own or "NAME"
+        raise TPUConnectionError(
+            f"RunConfig({argument}=...): programs run on the machine of their TPU (got {name!r}, expected 'local' or nothing). "
+            f"Omit it, and start the program there: gcloud compute tpus tpu-vm ssh {shown} --worker=all --command='...'"
+        )

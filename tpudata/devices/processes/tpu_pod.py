@@ -1,0 +1,60 @@
+"""The workers of the TPU pod that this machine belongs to, from the variables or the metadata of a TPU VM, as jax finds them."""
+
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from tpudata.devices.processes.process_group import ProcessGroup
+from tpudata.errors import UsageError
+
+# The port at which jax's own detection lets the workers of a pod meet.
+_PORT = 8482
+_METADATA = "http://{host}/computeMetadata/v1/instance/attributes/{key}"
+_SECONDS = 10.0
+_VENDOR = "0x1ae0"
+# v2 and v3, v4, v5p, v5e, v6e and v7x; network cards have the same vendor.
+_CHIPS = ("0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
+
+
+def count_chips(devices: Path = Path("/sys/bus/pci/devices")) -> int:
+    """Return the number of TPU chips on this machine's PCI bus, without touching them."""
+    found = [path.parent for path in devices.glob("*/vendor") if path.read_text().strip() == _VENDOR]
+    return sum((path / "device").read_text().strip() in _CHIPS for path in found)
+
+
+def pod_group() -> ProcessGroup | None:
+    """Return the workers of the pod that this machine belongs to, or None if its TPU has one host, or there is none.
+
+    Raises:
+        UsageError: the pod has several slices.
+    """
+    if os.environ.get("TPU_PROCESS_BOUNDS", os.environ.get("TPU_HOST_BOUNDS")) == "1,1,1":
+        return None  # The program uses this host's chips alone.
+    if os.environ.get("MEGASCALE_NUM_SLICES", "1") != "1":
+        raise UsageError(
+            f"TPU pod: several slices are not supported (got MEGASCALE_NUM_SLICES={os.environ['MEGASCALE_NUM_SLICES']}, expected "
+            "1). Use one slice."
+        )
+    hosts = os.environ.get("TPU_PROCESS_ADDRESSES") or os.environ.get("TPU_WORKER_HOSTNAMES")
+    number = os.environ.get("TPU_WORKER_ID")
+    if not hosts and count_chips() and "TPU_SKIP_MDS_QUERY" not in os.environ:
+        hosts, number = _metadata("worker-network-endpoints"), _metadata("agent-worker-number")
+    # An entry is HOST, HOST:PORT or, in the metadata, NAME:NUMBER:HOST.
+    names = [
+        parts[2] if len(parts) == 3 else parts[0] for parts in (item.split(":") for item in (hosts or "").split(","))
+    ]
+    if len(names) < 2 or not number or not number.isdecimal() or int(number) >= len(names):
+        return None
+    workers = tuple(f"worker {index} ({name})" for index, name in enumerate(names))
+    return ProcessGroup("TPU pod", f"{names[0]}:{_PORT}", workers, int(number))
+
+
+def _metadata(key: str) -> str | None:
+    url = _METADATA.format(host=os.environ.get("GCE_METADATA_IP", "metadata.google.internal"), key=key)
+    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+            return str(answer.read().decode())
+    except (OSError, urllib.error.URLError):
+        return None

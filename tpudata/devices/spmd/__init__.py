@@ -1,0 +1,1 @@
+"""One program for all devices: lowered by TensorFlow, compiled and run by PJRT (jax)."""

@@ -1,0 +1,119 @@
+"""Lowering: a TensorFlow function of one replica becomes a program that runs on every device."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import tensorflow as tf
+
+from tpudata.devices.graphs.xla_errors import places_of, reason_of
+from tpudata.devices.spmd.stablehlo import export_module
+from tpudata.estimator.api.errors import ModelFnValueError
+
+# TensorFlow's text on an operation without a compiled form: its type, and then its place in the graph.
+_UNSUPPORTED = re.compile(
+    r"(\w+) \(No registered '\w+' OpKernel[^{]*(?:\{\{function_node [^}]+\}\})?(\{\{node [^}]+\}\})"
+)
+# The operation that shortens a tensor, in modules of StableHLO and in XLA's text.
+_DYNAMIC = b"set_dimension_size"
+_DYNAMIC_PLACE = re.compile(r'set-dimension-size\(.*op_name="(?:model/)?([^"]+)"')
+_FIX = "Compute it in input_fn, or from fetched values on the host (host_call, hooks, summaries)"
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplicaProgram:
+    """A function of one replica, with collectives over all replicas.
+
+    Attributes:
+        exported: the program as a `jax.export.Exported`: a function of `inputs`, then of the variables, that returns `results`,
+            then the new values of `updates`.
+        inputs: shapes and dtypes of the inputs.
+        results: shapes and dtypes of the results.
+        variables: names of the variables that it reads or writes.
+        updates: names of those that it writes, in the order of their new values.
+    """
+
+    exported: jax.export.Exported
+    inputs: tuple[jax.ShapeDtypeStruct, ...]
+    results: tuple[jax.ShapeDtypeStruct, ...]
+    variables: tuple[str, ...]
+    updates: tuple[str, ...]
+
+    def __call__(self, inputs: Sequence[Any], variables: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Call the program in a function of jax that `shard_map` runs.
+
+        Args:
+            inputs: arrays of this device.
+            variables: values of the variables, by name.
+
+        Returns:
+            The results, and the new values of the written variables by name.
+        """
+        returned = self.exported.call(*inputs, *(variables[name] for name in self.variables))
+        count = len(self.results)
+        return list(returned[:count]), dict(zip(self.updates, returned[count:], strict=True))
+
+
+def lower(
+    function: Callable[..., Any], specs: Sequence[tf.TensorSpec], variables: Mapping[str, Any], what: str = "model_fn"
+) -> ReplicaProgram:
+    """Lower a function of tensors and variables to StableHLO.
+
+    Args:
+        function: function of tensors, which returns a flat sequence of tensors and may read and assign to variables.
+        specs: specs of its arguments, with static shapes.
+        variables: `tf.Variable`s that it uses, by name.
+        what: name of the code that the function comes from, for messages.
+
+    Raises:
+        ModelFnValueError: XLA cannot compile an operation, or a shape depends on values.
+    """
+    compiled = tf.function(function, jit_compile=True, autograph=False)
+    with tf.device("CPU:0"):  # Never a GPU, which jax uses.
+        graph = compiled.get_concrete_function(*specs).graph
+    for tensor in graph.outputs:
+        if not tensor.shape.is_fully_defined():
+            raise ModelFnValueError(
+                f"{what}: {tensor.name!r} has the shape {tensor.shape}, which depends on values (expected a static shape on "
+                "several devices and a TPU). Pad it to one size."
+            )
+    captures = graph.captures
+    names = {id(variable.handle): name for name, variable in variables.items()}
+    unknown = [external for external, _ in captures if id(external) not in names]
+    if unknown:
+        raise ModelFnValueError(
+            f"{what}: it uses a tensor or a variable that was made outside of it (got {unknown[0]!r}, expected arguments and "
+            "the variables that it makes). Make it inside."
+        )
+    try:
+        with tf.device("CPU:0"):
+            lowered = compiled.experimental_get_compiler_ir(*specs)
+            serialized = lowered(stage="stablehlo_serialized")
+    except (ValueError, tf.errors.OpError) as error:
+        raise ModelFnValueError(_explain(what, str(error))) from None
+    if _DYNAMIC in serialized:
+        place = _DYNAMIC_PLACE.search(lowered(stage="hlo"))
+        name = "" if place is None else f" of {place[1]!r}"
+        raise ModelFnValueError(
+            f"{what}: the shape{name} depends on values (expected static shapes on several devices and a TPU). Keep all rows and "
+            "mask them: tf.where(condition, x, 0), or weights of 0."
+        )
+    module = export_module(serialized)
+    inputs, count = len(specs), len(module.results) - len(module.updates)
+    found = tuple(names[id(external)] for external, _ in captures)
+    updates = tuple(found[module.updates[number] - inputs] for number in range(count, len(module.results)))
+    return ReplicaProgram(module.exported, module.arguments[:inputs], module.results[:count], found, updates)
+
+
+def _explain(what: str, error: str) -> str:
+    unsupported = _UNSUPPORTED.search(error)
+    if unsupported is not None:
+        kind, place = unsupported.groups()
+        return (
+            f"{what}: the operation {places_of(place)[0]!r} does not run on several devices or a TPU (got {kind}, expected "
+            f"operations that XLA compiles). {_FIX}."
+        )
+    name = "".join(f" at {name!r}" for name in places_of(error)[:1])
+    return f"{what}: XLA cannot compile the step{name} (got: {reason_of(error)}). Use static shapes, or compute it in input_fn."

@@ -1,0 +1,221 @@
+"""TPU without an estimator: connect to the chips, run functions of TensorFlow on them, and release them.
+
+Plain `tf.Variable`s, gradients and loops of a program stay as they are; what runs on the chips is a function.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.console.tables import counted
+from tpudata.devices.processes.device_search import local_devices
+from tpudata.devices.processes.peers import Peers
+from tpudata.devices.processes.topology import Topology, cluster_topology, tpu_topology
+from tpudata.errors import UsageError
+from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.config.tpu_config import TPUConfig
+
+if TYPE_CHECKING:
+    from tpudata.devices.spmd.variables import DeviceVariables
+    from tpudata.devices.system.device_function import DeviceFunction
+
+_WHAT = "tpu_system"
+
+
+@contextlib.contextmanager
+def tpu_system(name: str | None = None, *, num_replicas: int | None = None, **processes: Any) -> Iterator["TPUSystem"]:
+    """Connect to the TPU of this machine, yield its chips, and release them afterwards.
+
+    Several processes, such as the hosts of a pod, each call this; they find each other as those of a training do: by the TPU
+    VM's metadata, by TF_CONFIG, or by the three arguments of `processes`.
+
+    Args:
+        name: "local" or None, for this machine's TPU; a TPU is used from its own machines only.
+        num_replicas: number of GPUs or else CPU devices of each process to use in place of a TPU's chips.
+        processes: `coordinator_address`, `num_processes` and `process_id`, as in RunConfig.
+
+    Yields:
+        The system. When the block ends, the variables have the values that the chips computed.
+
+    Raises:
+        TPUConnectionError: this machine has no TPU, or it cannot be used; the message says why.
+        UsageError: `num_replicas` devices cannot be made.
+    """
+    config = RunConfig(TPUConfig(num_replicas=num_replicas), master=name, **processes)
+    if num_replicas is None:
+        topology = tpu_topology(config)
+    elif config.num_worker_replicas > 1:
+        topology = cluster_topology(config)
+    else:
+        topology = Topology(num_replicas, local_devices(num_replicas))
+    system = TPUSystem(topology.devices, topology.peers)
+    try:
+        yield system
+    except BaseException:
+        # A function that failed may have used up its variables' values.
+        with contextlib.suppress(RuntimeError):
+            system.close()
+        raise
+    system.close()
+
+
+class TPUSystem:
+    """Chips of a TPU, or devices in their place, that run functions of TensorFlow.
+
+    Attributes:
+        devices: the devices of all processes, one for each replica: `jax.Device`s.
+        host: number of this process, from 0.
+        num_hosts: number of processes.
+    """
+
+    def __init__(self, devices: Sequence[Any], peers: Peers | None = None) -> None:
+        peers = peers or Peers()
+        self.devices = tuple(devices)
+        self.host = peers.index
+        self.num_hosts = peers.count
+        # Variables that functions use, by name, and their values on all devices or on one.
+        self._variables: dict[str, Any] = {}
+        self._states: dict[Any, DeviceVariables] = {}
+        self._functions: dict[Any, DeviceFunction] = {}
+        self._calls = 0
+        self._is_open = True
+
+    @property
+    def num_replicas(self) -> int:
+        """Number of devices, each of which runs a replica of a function."""
+        return len(self.devices)
+
+    @property
+    def local_devices(self) -> tuple[Any, ...]:
+        """The devices of this process."""
+        share = self.num_replicas // self.num_hosts
+        return self.devices[self.host * share : (self.host + 1) * share]
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        split: bool | Sequence[bool] = True,
+        device: int | None = None,
+    ) -> Any:
+        """Run a function on all devices, or on one of them.
+
+        It is traced and compiled at its first call, and again for each other shape. It may use tensors, `tf.Variable`s that were
+        made outside of it, gradients, random operations, which draw differently on each device and in each call, and collectives:
+        `tf.distribute.get_replica_context().all_reduce`, `tf.compat.v1.tpu.cross_replica_sum`. What XLA cannot compile, such as
+        strings and tables, is an error. A variable to which devices assign different values takes the first one's.
+
+        Args:
+            function: a Python function or a `tf.function`.
+            *args: arrays, tensors or numbers, or structures of them; with several processes, the rows of this one.
+            split: whether each device gets its part of the rows of an argument, or all of them; one bool for all arguments, or
+                one for each.
+            device: number of the local device to run on, with whole arguments; None for all devices.
+
+        Returns:
+            What the function returns, as numpy arrays. From all devices, an array has an axis before its own, with the values of
+            each of this process's devices.
+
+        Raises:
+            ModelFnValueError: XLA cannot compile an operation.
+            UsageError: an argument cannot be split or is of strings, or the system is closed.
+        """
+        import jax
+
+        if not self._is_open:
+            raise UsageError(f"{_WHAT}: run() was called after the block ended. Call it inside of `with`.")
+        devices = self.devices if device is None else (self._local_device(device),)
+        tensors, splits = self._tensors(jax, args, False if device is not None else split)
+        specs = tuple(self._spec(tensor, is_split) for tensor, is_split in zip(tensors, splits, strict=True))
+        key = (function, jax.tree.structure(args), specs, splits, devices)
+        with jax.enable_x64(True):
+            compiled = self._functions.get(key) or self._compile(*key)
+            if device is not None and self.num_hosts > 1 and compiled.writes:
+                raise UsageError(
+                    f"{_WHAT}: run(device={device}): the function assigns to {compiled.writes[0]!r}, whose value would differ "
+                    "between processes (expected a function that only reads variables). Run it on all devices."
+                )
+            others = [state for name, state in self._states.items() if name != devices]
+            for state in others:
+                state.to_host(compiled.variables)
+            results = compiled(self._calls, tensors)
+            for state in others:
+                state.changed_on_host(compiled.writes)
+        self._calls += 1
+        return results if device is None else jax.tree.map(lambda value: value[0], results)
+
+    def sync(self) -> None:
+        """Bring the values that functions computed into the `tf.Variable`s.
+
+        From here to the next `run` they can be read, saved and assigned to; it takes them to the devices again.
+        """
+        for state in self._states.values():
+            state.to_host(self._variables)
+        for state in self._states.values():
+            state.changed_on_host(self._variables)
+
+    def close(self) -> None:
+        """Bring the values into the variables, and free the devices' memory; the end of the block does."""
+        self.sync()
+        self._functions.clear()
+        self._states.clear()
+        self._is_open = False
+
+    def _compile(self, function: Any, structure: Any, specs: Any, splits: Any, devices: Any) -> "DeviceFunction":
+        from tpudata.devices.spmd.mesh import make_mesh
+        from tpudata.devices.spmd.variables import DeviceVariables
+        from tpudata.devices.system.device_function import DeviceFunction
+
+        if devices not in self._states:
+            self._states[devices] = DeviceVariables(make_mesh(devices), self._variables)
+        compiled = DeviceFunction(function, structure, specs, splits, self._states[devices])
+        self._variables.update(compiled.variables)
+        self._functions[function, structure, specs, splits, devices] = compiled
+        return compiled
+
+    def _local_device(self, number: int) -> Any:
+        if not 0 <= number < len(self.local_devices):
+            raise UsageError(
+                f"{_WHAT}: run(device={number}): no such device (got {number}, expected 0 to {len(self.local_devices) - 1}). "
+                "Pass the number of a local device."
+            )
+        return self.local_devices[number]
+
+    def _tensors(
+        self, jax: Any, args: Sequence[Any], split: bool | Sequence[bool]
+    ) -> tuple[list[Any], tuple[bool, ...]]:
+        """Return the arrays of all arguments, and whether the rows of each are split."""
+        choices = [split] * len(args) if isinstance(split, bool) else list(split)
+        if len(choices) != len(args):
+            raise UsageError(
+                f"{_WHAT}: run(split={split}): one for each argument (got {len(choices)}, expected {len(args)})."
+            )
+        tensors, splits = [], []
+        for number, (argument, is_split) in enumerate(zip(args, choices, strict=True)):
+            for leaf in jax.tree.leaves(argument):
+                array = leaf if isinstance(leaf, np.ndarray) else np.asarray(tf.convert_to_tensor(leaf))
+                self._check(number, array, is_split)
+                tensors.append(array)
+                splits.append(bool(is_split))
+        return tensors, tuple(splits)
+
+    def _check(self, number: int, array: Any, is_split: bool) -> None:
+        where = f"{_WHAT}: argument {number} of the function"
+        if array.dtype.kind in "OSU":
+            raise UsageError(f"{where} has strings (expected numbers). Convert them to numbers on the host.")
+        share = len(self.local_devices)
+        if is_split and (array.ndim == 0 or array.shape[0] % share):
+            got = "a scalar" if array.ndim == 0 else f"{counted(array.shape[0], 'row')}"
+            raise UsageError(
+                f"{where} cannot be split over {share} devices (got {got}, expected a multiple of {counted(share, 'row')}). Pass "
+                "split=False to give each device all of it."
+            )
+
+    def _spec(self, tensor: Any, is_split: bool) -> tf.TensorSpec:
+        shape = tensor.shape
+        if is_split:
+            shape = (shape[0] // len(self.local_devices), *shape[1:])
+        return tf.TensorSpec(shape, tf.as_dtype(tensor.dtype))

@@ -1,0 +1,111 @@
+"""A user's function as the graph of one replica, with collectives and draws that XLA compiles for several devices."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import tensorflow as tf
+
+from tpudata.devices.graphs.collectives import lower_collectives
+from tpudata.devices.graphs.library import define_functions
+from tpudata.devices.graphs.random_graph import draw_by_step
+from tpudata.devices.graphs.replica_context import replica_context
+from tpudata.errors import UsageError
+
+# Specs of the number of the replica and of the number of the call, which come before the function's tensors.
+NUMBERS = (tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int64))
+_SCOPE = "model"
+
+
+class TracedFunction:
+    """The graph of a function of tensors and variables, traced once for one of several replicas.
+
+    Attributes:
+        variables: the `tf.Variable`s that it uses, by a unique name.
+        results: structure of the results, a jax `PyTreeDef`.
+
+    Args:
+        function: a Python function or a `tf.function`.
+        structure: structure of its arguments, a jax `PyTreeDef`.
+        specs: specs of their tensors, with static shapes.
+        num_replicas: number of replicas that run it together.
+
+    Raises:
+        UsageError: the function uses a table or another resource than variables.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], structure: Any, specs: Sequence[tf.TensorSpec], num_replicas: int
+    ) -> None:
+        # Autograph converts the user's function, and none of the calls around it.
+        converted = function if hasattr(function, "get_concrete_function") else tf.function(function)
+        structures: list[Any] = []
+
+        def trace(replica: Any, number: Any, *tensors: Any) -> list[Any]:
+            del number  # Draws depend on it, in the graph as it is compiled.
+            with replica_context(num_replicas, replica):
+                values, found = jax.tree.flatten(converted(*jax.tree.unflatten(structure, tensors)))
+                structures.append(found)
+                return [tf.convert_to_tensor(value) for value in values]
+
+        graph = tf.function(trace, autograph=False).get_concrete_function(*NUMBERS, *specs).graph
+        self.results = structures[-1]
+        self._outputs = [tensor.name for tensor in graph.outputs]
+        self._effects = [operation.name for operation in graph.control_outputs]
+        captured = {id(external): internal.name for external, internal in graph.captures}
+        self._arguments = [tensor.name for tensor in graph.inputs if tensor.name not in captured.values()]
+        handles = {id(variable.handle): variable for variable in graph.variables}
+        self.variables = {f"{variable.name}/{key}": variable for key, variable in handles.items()}
+        self._handles = {captured[key]: variable.handle for key, variable in handles.items()}
+        others = [(external, name) for external, name in _external(graph) if id(external) not in handles]
+        self._constants = {name: external.numpy() for external, name in others if external.dtype != tf.resource}
+        if len(self._constants) < len(others):
+            raise UsageError(
+                f"tpu_system: {_name(function)} uses a table, an iterator or a variable that is gone (got a resource, expected "
+                "arguments and tf.Variables). Compute on the host what needs it, and pass the result."
+            )
+        self._graph_def = self._convert(graph.as_graph_def(), num_replicas)
+
+    def __call__(self, *tensors: Any) -> list[Any]:
+        """Build the graph into the one that is being built.
+
+        Args:
+            tensors: the number of the replica, the number of the call, and the tensors of the arguments.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        define_functions(self._graph_def.library.function, graph)
+        feeds: dict[str, Any] = dict(zip(self._arguments, tensors, strict=True))
+        feeds |= {name: graph.capture(handle) for name, handle in self._handles.items()}
+        feeds |= {name: tf.constant(value) for name, value in self._constants.items()}
+        taken = {name for node in self._graph_def.node for name in map(_tensor_name, node.input)}
+        fetched = [name for name in self._outputs if name not in feeds]
+        found = tf.import_graph_def(
+            self._graph_def,
+            input_map={name: value for name, value in feeds.items() if name in taken},
+            return_elements=[*fetched, *self._effects],
+            name=_SCOPE,
+        )
+        results = feeds | dict(zip(fetched, found, strict=False))
+        with tf.control_dependencies(found[len(fetched) :]):
+            return [tf.identity(results[name]) for name in self._outputs]
+
+    def _convert(self, graph_def: Any, num_replicas: int) -> Any:
+        """Return the graph without its placeholders, with collectives that XLA compiles and draws by replica and call."""
+        fed = {name.partition(":")[0] for name in (*self._arguments, *self._handles, *self._constants)}
+        nodes = [type(node).FromString(node.SerializeToString()) for node in graph_def.node if node.name not in fed]
+        del graph_def.node[:]
+        graph_def.node.extend(nodes)
+        replica, number = (name.partition(":")[0] for name in self._arguments[:2])
+        return draw_by_step(lower_collectives(graph_def, num_replicas), number, replica)
+
+
+def _external(graph: Any) -> list[tuple[Any, str]]:
+    return [(external, internal.name) for external, internal in graph.captures]
+
+
+def _tensor_name(name: str) -> str:
+    return name if ":" in name or name.startswith("^") else f"{name}:0"
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", None) or getattr(function, "name", None) or function)

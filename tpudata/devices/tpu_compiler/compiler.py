@@ -1,0 +1,181 @@
+"""Compilation for a TPU by libtpu, in a child process."""
+
+import dataclasses
+import enum
+import importlib.util
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpudata.console.tables import counted
+from tpudata.devices.tpu_compiler.topologies import TPUSlice
+from tpudata.errors import TpudataError, UsageError
+from tpudata.installation import install_command
+
+if TYPE_CHECKING:
+    from tpudata.devices.tpu_compiler.device_loop import DeviceLoop  # It imports jax.
+
+_log = logging.getLogger("tpudata")
+_PROGRAM = Path(__file__).with_name("topology_compiler.py")
+# Values of jax_optimization_level; the last is the compiler's own choice.
+EFFORTS = {"quick": "O0", "full": "UNKNOWN"}
+# ResNet-50 takes half a minute at the quick effort, and many minutes at the full one.
+_TIME_LIMITS = {"quick": 900, "full": 7200}
+_NO_MEMORY = "RESOURCE_EXHAUSTED"
+# For a machine without a TPU: nothing is asked of Google's metadata server, and several processes may load libtpu at once.
+_ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_WORKER_ID": "0",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_LOG_DIR": "disabled",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "TPU_STDERR_LOG_LEVEL": "3",
+    # The program's folder has modules with plain names.
+    "PYTHONSAFEPATH": "1",
+}
+
+
+class Fault(enum.Enum):
+    """Reason why the compiler has no program."""
+
+    REJECTED = "rejected"
+    MEMORY = "memory"
+    CRASH = "crash"
+    START = "start"
+    TIME = "time"
+
+
+class CompilerError(TpudataError):
+    """The TPU's compiler did not compile a program.
+
+    Attributes:
+        fault: the kind of the reason.
+    """
+
+    def __init__(self, fault: Fault, text: str) -> None:
+        super().__init__(text)
+        self.fault = fault
+
+    def __reduce__(self) -> tuple[type, tuple[Fault, str]]:
+        return type(self), (self.fault, str(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledLoop:
+    """The compiler's numbers of a loop of steps, all for one device.
+
+    Attributes:
+        compiler: name and version of the compiler.
+        arguments: bytes of HBM for the variables and the batches of a loop.
+        outputs: bytes of HBM for results that do not take the place of arguments.
+        temporaries: bytes of HBM for values within a step.
+        code: bytes of HBM for the program.
+        flops: floating-point operations of a step.
+        bytes_accessed: bytes that the operations of a step read and write.
+        seconds: duration of the compilation.
+    """
+
+    compiler: str
+    arguments: int
+    outputs: int
+    temporaries: int
+    code: int
+    flops: float
+    bytes_accessed: float
+    seconds: float
+
+    @property
+    def hbm(self) -> int:
+        """Bytes of HBM in all."""
+        return self.arguments + self.outputs + self.temporaries + self.code
+
+
+def missing_compiler() -> str | None:
+    """Return the reason why nothing can be compiled for a TPU on this machine, with the fix; None if it can."""
+    missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"{' and '.join(missing)} not installed. Run: {install_command('tpu')}"
+    from tpudata.devices.spmd.stablehlo import require_version
+
+    try:
+        require_version()
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: float | None = None) -> CompiledLoop:
+    """Compile a loop for all devices of a slice.
+
+    Args:
+        tpu: the slice.
+        loop: the loop, exported for as many replicas.
+        effort: a key of EFFORTS: "quick" finds a program that may be slower, and "full" the one that a TPU would run.
+        time_limit: seconds after which to give up; None for the effort's own.
+
+    Raises:
+        CompilerError: the compiler rejected it, found no room for it, ended, took too long or did not start.
+    """
+    limit = _TIME_LIMITS[effort] if time_limit is None else time_limit
+    with tempfile.TemporaryDirectory(prefix="tpudata-") as name:
+        folder = Path(name)
+        (folder / "program").write_bytes(loop.exported.serialize())
+        request = {
+            "topology": tpu.topology,
+            "topology_options": tpu.topology_options,
+            "axis": loop.axis,
+            "partitions": loop.partitions,
+            "donated": loop.donated,
+            "level": EFFORTS[effort],
+        }
+        (folder / "request.json").write_text(json.dumps(request))
+        # XLA_FLAGS of this program may be for other compilers, and libtpu aborts on flags that it does not know.
+        own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+        code, noise = _run(folder, {**own, **_ENVIRONMENT, "TPU_ACCELERATOR_TYPE": tpu.name}, limit)
+        answer = folder / "answer.json"
+        if not answer.exists():
+            fault = Fault.CRASH if (folder / "lowered").exists() else Fault.START
+            raise CompilerError(fault, _describe_end(code, noise))
+        found = json.loads(answer.read_text())
+    if "error" in found:
+        text = found["error"]
+        raise CompilerError(Fault.MEMORY if text.startswith(_NO_MEMORY) else Fault.REJECTED, text)
+    compiled = CompiledLoop(**found)
+    _log.info("%s compiled the loop for %s in %.1f seconds.", compiled.compiler, tpu.name, compiled.seconds)
+    return compiled
+
+
+def _run(folder: Path, environment: dict[str, str], limit: float) -> tuple[int, str]:
+    """Run the program on a folder; return its exit code and the end of its output."""
+    with (folder / "noise").open("wb") as file:
+        # The pipe ends the program with this process.
+        process = subprocess.Popen(
+            [sys.executable, str(_PROGRAM), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+            env=environment,
+        )
+    with process:
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            raise CompilerError(Fault.TIME, f"no program within {counted(round(limit), 'second')}") from None
+        finally:
+            process.kill()
+    return code, (folder / "noise").read_text(errors="replace")[-2000:]
+
+
+def _describe_end(code: int, noise: str) -> str:
+    if code < 0:
+        return f"the compiler ended by {signal.Signals(-code).name}"
+    lines = [line for line in noise.splitlines() if line.strip()]
+    return f"the compiler ended with exit code {code}: {lines[-1].strip() if lines else 'no output'}"

@@ -1,0 +1,83 @@
+"""Cost of a compiled step: memory, the shortest time that a chip's peaks allow, and the records that it takes."""
+
+import dataclasses
+import math
+from typing import Any
+
+from tpudata.devices.tpu_compiler.compiler import CompiledLoop
+from tpudata.devices.tpu_compiler.topologies import TPUSlice
+
+
+@dataclasses.dataclass(frozen=True)
+class StepCost:
+    """Cost of a mode's step on a slice.
+
+    Attributes:
+        mode: a value of ModeKeys.
+        tpu: the slice.
+        effort: effort of the compilation.
+        batch_size: records of a step, of all replicas.
+        loop_steps: number of steps in a loop, whose batches are on the devices together.
+        batch_bytes: bytes of a step's batch on one device.
+        compiled: the compiler's numbers of one device.
+    """
+
+    mode: str
+    tpu: TPUSlice
+    effort: str
+    batch_size: int
+    loop_steps: int
+    batch_bytes: int
+    compiled: CompiledLoop
+
+    @property
+    def computing_seconds(self) -> float:
+        """Time of the step's operations at the chip's peak."""
+        return self.compiled.flops / self.tpu.chip.device_flops
+
+    @property
+    def memory_seconds(self) -> float:
+        """Time of the step's reads and writes at the peak of the chip's HBM."""
+        return self.compiled.bytes_accessed / self.tpu.chip.device_bandwidth
+
+    @property
+    def least_seconds(self) -> float:
+        """Lower bound of the step's time."""
+        return max(self.computing_seconds, self.memory_seconds)
+
+    @property
+    def records_per_second(self) -> float:
+        """Records that all hosts must deliver together so that no step waits; infinite for a step without work."""
+        return self.batch_size / self.least_seconds if self.least_seconds else math.inf
+
+    @property
+    def next_batches(self) -> int:
+        """Bytes of the next loop's batches, which come to a device while a loop runs."""
+        return self.loop_steps * self.batch_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all numbers as a JSON object."""
+        compiled = self.compiled
+        rate = self.records_per_second if math.isfinite(self.records_per_second) else None
+        return {
+            "mode": self.mode,
+            "batch_size": self.batch_size,
+            "loop_steps": self.loop_steps,
+            "hbm": {
+                "arguments": compiled.arguments,
+                "temporaries": compiled.temporaries,
+                "outputs": compiled.outputs,
+                "code": compiled.code,
+                "total": compiled.hbm,
+                "next_batches": self.next_batches,
+                "device": self.tpu.chip.device_hbm,
+            },
+            "flops": compiled.flops,
+            "bytes_accessed": compiled.bytes_accessed,
+            "least_seconds": self.least_seconds,
+            "bound": "flops" if self.computing_seconds >= self.memory_seconds else "hbm",
+            "records_per_second": rate,
+            "records_per_second_per_chip": None if rate is None else rate / self.tpu.chips,
+            "records_per_second_per_host": None if rate is None else rate / self.tpu.hosts,
+            "compile_seconds": compiled.seconds,
+        }

@@ -1,0 +1,74 @@
+"""Costs of compiled steps as a table for a terminal."""
+
+from collections.abc import Callable, Sequence
+
+from tpudata.console.tables import count_text, counted, table
+from tpudata.devices.tpu_compiler.costs.feeding import FeedingRate
+from tpudata.devices.tpu_compiler.costs.step_cost import StepCost
+from tpudata.estimator.tpu_check.memory import size_text
+
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_ROWS: Sequence[tuple[str, Callable[[StepCost], str]]] = (
+    ("records a step", lambda cost: count_text(cost.batch_size)),
+    ("steps a loop", lambda cost: count_text(cost.loop_steps)),
+    ("HBM: variables and batches", lambda cost: size_text(cost.compiled.arguments)),
+    ("HBM: temporaries", lambda cost: size_text(cost.compiled.temporaries)),
+    ("HBM: results and program", lambda cost: size_text(cost.compiled.outputs + cost.compiled.code)),
+    ("HBM: next batches", lambda cost: size_text(cost.next_batches)),
+    ("FLOPs", lambda cost: _short(cost.compiled.flops)),
+    ("bytes read and written", lambda cost: f"{_short(cost.compiled.bytes_accessed)}B"),
+    ("time at peak FLOP/s", lambda cost: _time(cost.computing_seconds)),
+    ("time at peak bandwidth", lambda cost: _time(cost.memory_seconds)),
+    ("a step takes at least", lambda cost: _time(cost.least_seconds)),
+    ("records/s to feed", lambda cost: _rate(cost.records_per_second)),
+    ("records/s a chip", lambda cost: _rate(cost.records_per_second / cost.tpu.chips)),
+    ("records/s a host", lambda cost: _rate(cost.records_per_second / cost.tpu.hosts)),
+)
+
+
+def cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = None) -> str:
+    """Return the costs of steps on one slice, a column for each mode; HBM, FLOPs and bytes are those of one device.
+
+    Args:
+        costs: the costs, at least one.
+        feeding: measured rate of feeding to compare them with, or None.
+    """
+    first = costs[0]
+    tpu, chip = first.tpu, first.tpu.chip
+    chips, hosts = counted(tpu.chips, "chip"), counted(tpu.hosts, "host")
+    rows = [("", *(cost.mode for cost in costs))]
+    rows += [(name, *map(text, costs)) for name, text in _ROWS]
+    if feeding is not None:
+        rows += _feeding_rows(costs, feeding)
+    return (
+        f"{tpu.name}: {chips}, {hosts}; {counted(tpu.replicas, 'device')}, each with {size_text(chip.device_hbm)} HBM, "
+        f"{_short(chip.device_flops)}FLOP/s, {_short(chip.device_bandwidth)}B/s\n"
+        f"compiled by {first.compiled.compiler}, {first.effort} effort\n{table(rows, right=range(1, len(rows[0])))}"
+    )
+
+
+def _feeding_rows(costs: Sequence[StepCost], feeding: FeedingRate) -> list[tuple[str, ...]]:
+    compared = [feeding.compare(cost) for cost in costs]
+    origin = "" if feeding.cores is None else f", {counted(feeding.cores, 'core')}"
+    rows = [(f"records/s measured{origin}", *[_rate(feeding.records_per_second)] * len(costs))]
+    if feeding.cpu_seconds_per_record is not None:
+        cores = [item["host_cores"] for item in compared]
+        rows.append(("cores a host to feed", *("-" if item is None else count_text(item) for item in cores)))
+    rows.append(("waits for input", *(f"{item['waiting']:.0%} of the time" for item in compared)))
+    return rows
+
+
+def _short(value: float) -> str:
+    """Return a number to three digits with the prefix of a unit."""
+    for size, prefix in _PREFIXES:
+        if value >= size:
+            return f"{value / size:.3g} {prefix}"
+    return f"{value:.3g} "
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate < 1e15 else "any"

@@ -1,1 +1,0 @@
-"""TPUs and other devices: the replicas and hosts of a run."""

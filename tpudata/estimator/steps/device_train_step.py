@@ -1,0 +1,145 @@
+"""Training on several devices: loops of steps that run as one program."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import numpy as np
+import tensorflow as tf
+
+from tpudata.devices.batches.feeder import Portion, StackIteration
+from tpudata.devices.processes.topology import Topology
+from tpudata.devices.spmd.lowering import lower
+from tpudata.devices.spmd.mesh import first_copy, local_parts, replicated
+from tpudata.devices.spmd.programs import Layout, LoopOutput, compile_loop
+from tpudata.estimator.graph.structure import Structure
+from tpudata.estimator.state.store import VariableStore
+from tpudata.estimator.steps.device_steps import device_state
+from tpudata.estimator.steps.replica_step import ReplicaStep
+from tpudata.estimator.steps.train_loop import LoopResult
+from tpudata.estimator.steps.train_step import TrainStep
+from tpudata.estimator.tracing.differences import differing_variables
+from tpudata.estimator.tracing.traced_model import TracedModel
+
+_NUMBER = tf.TensorSpec([], tf.int32)
+
+
+class DeviceTrainStep(TrainStep):
+    """A training step of all replicas, and loops of it. The arguments are those of Step."""
+
+    def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
+        super().__init__(traced, topology, store, broadcast=broadcast)
+        self._state = device_state(self, store)
+        # On the devices as the result of a loop is, or the first loop after another would be compiled anew.
+        self._goes_on = replicated(self._state.mesh, True)
+        self._loops: dict[Any, tuple[Layout, Callable[..., Any]]] = {}
+        self._loops_give: tuple[str, ...] = ()
+        self._are_finite = jax.jit(lambda arrays: jax.numpy.stack([jax.numpy.isfinite(item).all() for item in arrays]))
+
+    def run(
+        self,
+        iteration: StackIteration,
+        limit: int,
+        record: bool = False,
+        *,
+        is_step: bool = False,
+        feeds: Mapping[str, Any] = MappingProxyType({}),
+    ) -> LoopResult:
+        """Run steps, as described in TrainStep; the host writes the summaries of model_fn."""
+        del record
+        layout, loop = self._compiled(iteration.capacity, tuple(sorted(feeds)), is_step)
+        given = tuple(np.asarray(feeds[name]) for name in sorted(feeds))
+        outputs: list[LoopOutput] = []
+        has_data, goes_on, left = True, self._goes_on, limit
+        with jax.enable_x64(True), self._topology.peers.waiting():
+            while left and has_data:
+                portion = iteration.take(left)
+                has_data = portion is not None
+                if portion is not None:
+                    outputs.append(self._dispatch(layout, loop, portion, goes_on, given))
+                    goes_on = outputs[-1].goes_on
+                    left -= portion.count
+            return self._result(outputs, has_data)
+
+    def _dispatch(
+        self, layout: Layout, loop: Callable[..., Any], portion: Portion, goes_on: Any, given: tuple[Any, ...]
+    ) -> LoopOutput:
+        """Start the steps of a portion; on CPUs, wait for them."""
+        first, count = np.int32(portion.start), np.int32(portion.count)
+        stacks = tuple(portion.arrays)
+        output: LoopOutput
+        (output,) = self._state.run(layout, lambda *arrays: loop(*arrays, goes_on, first, count, stacks, given))
+        return output
+
+    def _result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
+        counts = [int(np.asarray(output.done)) for output in outputs]
+        done = [(output, count) for output, count in zip(outputs, counts, strict=True) if count]
+        if not done:
+            none = np.zeros(0, np.int64), np.zeros(0, np.float32)
+            return LoopResult(self.global_step, has_data, *none, np.ones(len(self.checked), bool), {})
+        losses, steps = (
+            np.concatenate([np.asarray(getattr(output, field))[:count] for output, count in done])
+            for field in ("losses", "steps")
+        )
+        last = done[-1][0]
+        if self._host_call is not None:
+            for output, count in done:
+                self._run_host_call(output, count)
+        fetched = [self.replicas.joined(local_parts(item)) for item in last.fetched]
+        return LoopResult(
+            int(steps[-1]),
+            has_data,
+            steps,
+            losses,
+            np.asarray(last.finite),
+            dict(zip(self.fetches.names, fetched, strict=True)),
+        )
+
+    def _run_host_call(self, output: LoopOutput, count: int) -> None:
+        assert self._host_call is not None
+        stacks = [local_parts(item, axis=1) for item in output.each]
+        for number in range(count):
+            tensors = [self.replicas.concatenated([part[number] for part in parts]) for parts in stacks]
+            self._host_call.run(tf.nest.pack_sequence_as(self.spec.host_call[1], tensors))
+
+    def finite(self) -> Any:
+        """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
+        if not self.checked:
+            return np.ones(0, bool)
+        with jax.enable_x64(True):
+            return np.asarray(first_copy(self._are_finite(self._state.shared.arrays(self.checked))))
+
+    def _compiled(self, capacity: int, fed: tuple[str, ...], is_step: bool) -> tuple[Layout, Callable[..., Any]]:
+        """Return the loop of up to `capacity` steps, and the layout of its variables.
+
+        Single steps check no variables, which would take as long as a step; the host does now and then, by `finite`.
+        """
+        # A loop built for these tensors remains valid, as they have the same names in every trace.
+        if self._loops_give != self.fetches.values:
+            self._loops, self._loops_give = {}, self.fetches.values
+        key = capacity, self.fetches.effects, fed, is_step
+        if key not in self._loops:
+            self._loops[key] = self._compile(capacity, fed, () if is_step else self.checked)
+        return self._loops[key]
+
+    def _compile(
+        self, capacity: int, fed: tuple[str, ...], checked: Sequence[str]
+    ) -> tuple[Layout, Callable[..., Any]]:
+        step = ReplicaStep(self._traced, self.fetches, self.replicas, fed)
+        structure = Structure(self._traced.specs)
+        count = len(structure.specs)
+
+        def function(replica: Any, *tensors: Any) -> list[Any]:
+            features, labels = structure.pack(tensors[:count])
+            given = replica, tf.constant(True)  # Fetched values are for a step whose summaries the host writes.
+            loss, fetched, host = step(given, features, labels, self._by_name, tensors[count:])
+            return [loss, *fetched, *tf.nest.flatten(host)]
+
+        placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed]
+        specs = [_NUMBER, *structure.specs, *(tf.TensorSpec(item.shape, item.dtype) for item in placeholders)]
+        program = lower(function, specs, self._by_name)
+        differing = differing_variables(self.blueprint, step.writes)
+        layout = Layout.of(program, self._state.own_names, differing)
+        fetched = len(self.fetches.names)
+        return layout, compile_loop(program, layout, self._state.mesh, capacity, checked, fetched)

@@ -1,1 +1,0 @@
-"""Batches on devices, as global arrays of JAX; jax is imported by the functions that use it."""

@@ -1,0 +1,156 @@
+"""Rows of a global batch that this process feeds, as the sharding of a JAX program divides them over devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tpudata.console.tables import counted
+from tpudata.devices.batches.global_arrays import global_array
+from tpudata.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class RowBlocks:
+    """Division of a global batch into equal blocks of rows, of which this process reads one or more.
+
+    A process reads several if the mesh mixes the devices of processes. Processes whose devices hold the same rows, as with a mesh
+    axis for the model, read the same blocks.
+
+    Attributes:
+        mesh: the `jax.sharding.Mesh`.
+        axes: its axes that divide the rows; empty if all devices get all rows.
+        parts: number of parts into which the devices divide the rows; a block has one or more.
+        indices: numbers of this process's blocks.
+        count: number of blocks.
+    """
+
+    mesh: Any
+    axes: tuple[str, ...]
+    parts: int
+    indices: tuple[int, ...]
+    count: int
+
+    def place(self, name: str, blocks: Sequence[Any], axis: int) -> Any:
+        """Return the global array of a tensor, of which each process has its blocks of rows.
+
+        Args:
+            name: path of the tensor for messages.
+            blocks: this process's blocks in their order, NumPy arrays that nobody writes to any more.
+            axis: axis of the rows.
+        """
+        import jax
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        shape, rows = blocks[0].shape, blocks[0].shape[axis]
+        total = rows * self.count
+        if total % self.parts:
+            raise UsageError(
+                f"as_jax: {name} has {counted(total, 'row')} (expected a multiple of {self.parts}, into which {self._divider} "
+                "divides them). Choose another batch size, or drop the remainder."
+            )
+
+        def part(first: int, last: int) -> Any:
+            block, begin = divmod(first, rows)
+            chosen = slice(begin, begin + last - first)
+            return blocks[self.indices.index(block)][(slice(None),) * axis + (chosen,)]
+
+        sharding = NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.axes or None))
+        dtype = jax.dtypes.canonicalize_dtype(blocks[0].dtype)
+        return global_array((*shape[:axis], total, *shape[axis + 1 :]), dtype, sharding, axis, part)
+
+    def split(self, name: str, local: Any, axis: int) -> list[Any]:
+        """Return the blocks of an array that has all rows of this process."""
+        count = len(self.indices)
+        if local.shape[axis] % count:
+            raise UsageError(
+                f"as_jax: {name} has {counted(local.shape[axis], 'row')} in this process (expected a multiple of {count}). "
+                "Choose another batch size, or drop the remainder."
+            )
+        return [local] if count == 1 else np.split(local, count, axis)
+
+    def local_rows(self, batch_size: int) -> int:
+        """Return the rows of one block of a global batch.
+
+        Raises:
+            UsageError: the devices cannot share the batch evenly.
+        """
+        if batch_size % self.parts:
+            raise UsageError(
+                f"batch_size={batch_size}: it is the global batch's, and {self._divider} divides it into {self.parts} parts. "
+                f"Pass a multiple of {self.parts}."
+            )
+        return batch_size // self.count
+
+    @property
+    def _divider(self) -> str:
+        return f"the mesh axis {self.axes[0]!r}" if len(self.axes) == 1 else f"the mesh axes {self.axes}"
+
+
+def find_row_blocks(sharding: Any, axis: str | None) -> RowBlocks:
+    """Return how a sharding divides the rows of a batch.
+
+    Args:
+        sharding: a `jax.sharding.NamedSharding` whose spec names the axes of the rows; a `jax.sharding.Mesh`; None for all devices.
+        axis: name of the mesh axis of the rows, for a mesh; None for "data", or the only axis.
+
+    Raises:
+        UsageError: it is something else, or the mesh has no such axis or no device of this process.
+    """
+    import jax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    if sharding is None:
+        sharding = Mesh(jax.devices(), (axis or "data",))
+    if isinstance(sharding, NamedSharding):
+        mesh, axes = sharding.mesh, _axes_of(sharding, axis)
+    elif isinstance(sharding, Mesh):
+        mesh, axes = sharding, (_axis_of(sharding, axis),)
+    else:
+        raise UsageError(
+            f"as_jax: sharding is of another kind (got {sharding!r}, expected a jax.sharding.Mesh or NamedSharding). Pass one."
+        )
+    if not mesh.local_devices:
+        raise UsageError(
+            f"as_jax: the mesh has no devices of this process (got those of others, expected some of {jax.local_devices()}). "
+            "Call it in the processes of the mesh."
+        )
+    parts = math.prod(mesh.shape[name] for name in axes)
+    by_rows = NamedSharding(mesh, PartitionSpec(axes or None))
+    slices = by_rows.addressable_devices_indices_map((parts,)).values()
+    own = {index[0].indices(parts)[0] for index in slices} if axes else {0}
+    # The largest blocks that have parts of this process alone.
+    size = max(size for size in range(1, len(own) + 1) if parts % size == 0 and _is_of_blocks(own, size))
+    return RowBlocks(mesh, axes, parts, tuple(sorted({part // size for part in own})), parts // size)
+
+
+def _is_of_blocks(parts: set[int], size: int) -> bool:
+    """Return whether parts are whole blocks of a size."""
+    return len({part // size for part in parts}) * size == len(parts)
+
+
+def _axis_of(mesh: Any, axis: str | None) -> str:
+    names = tuple(mesh.axis_names)
+    if axis is None and len(names) == 1:
+        return str(names[0])
+    wanted = "data" if axis is None else axis
+    if wanted not in names:
+        raise UsageError(
+            f"as_jax: the mesh has no axis {wanted!r} (got the axes {', '.join(map(repr, names))}). Pass axis=, the one that "
+            "divides the rows."
+        )
+    return wanted
+
+
+def _axes_of(sharding: Any, axis: str | None) -> tuple[str, ...]:
+    first, *others = tuple(sharding.spec) or (None,)
+    if axis is not None or any(entry is not None for entry in others):
+        raise UsageError(
+            f"as_jax: the spec of a NamedSharding names the axes of the rows alone (got {sharding.spec} and axis={axis!r}, "
+            "expected such as PartitionSpec('data')). Omit the others; reshard the arrays in the program."
+        )
+    return () if first is None else (first,) if isinstance(first, str) else tuple(first)
