@@ -23,6 +23,7 @@ ROOMS = (
     "error_text",
     "beam_jobs",
     "source",
+    "devices",
     "input",
     "estimator",
     "models",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         TpudataError,
         UsageError,
     )
-    from tpudata.estimator import tpu_system
+    from tpudata.devices.system import tpu_system
     from tpudata.format import Dataset, Manifest, open_dataset
     from tpudata.input import (
         CentreCrop,
@@ -125,7 +125,7 @@ _LAZY = {
     "as_numpy": "tpudata.input",
     "make_input_fn": "tpudata.input",
     "open_dataset": "tpudata.format",
-    "tpu_system": "tpudata.estimator",
+    "tpu_system": "tpudata.devices.system",
 }
 
 

@@ -37,7 +37,9 @@ _MODULES = {
 }
 # By names that a test calls without importing the module that loads TensorFlow.
 _TEXTS = {
-    "tensorflow": re.compile(r"make_input_fn|tpudata\.(input|estimator|models|train)\b|\bmain\(\[|digits_dataset"),
+    "tensorflow": re.compile(
+        r"make_input_fn|tpudata\.(input|devices|estimator|models|train)\b|\bmain\(\[|digits_dataset"
+    ),
     "pipeline": re.compile(r"from beam_jobs import|convert\("),
     "subprocess": re.compile(r"multiprocessing|ProcessPool"),
 }

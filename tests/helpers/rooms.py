@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,6 +61,30 @@ def import_graph(modules: dict[str, Path]) -> dict[str, set[str]]:
         module: {module_named(item.name, modules) for item in imports(path)} - {module, ""}
         for module, path in modules.items()
     }
+
+
+def upward_imports(package: str, rooms: Sequence[str]) -> list[str]:
+    """Return the imports of a package by which a folder, as it is loaded, needs one that comes after it.
+
+    Args:
+        package: the package.
+        rooms: names of its folders and modules, the lowest first; an empty string stands for all others.
+    """
+    modules = modules_of(package)
+
+    def room_of(name: str) -> str:
+        part = name.removeprefix(package).strip(".").partition(".")[0]
+        return part if part in rooms else ""
+
+    assert {room_of(module) for module in modules} == set(rooms)
+    return [
+        f"{module} imports {item.name}"
+        for module, path in modules.items()
+        for item in imports(path)
+        if item.is_eager
+        and item.name.startswith(f"{package}.")
+        and rooms.index(room_of(item.name)) > rooms.index(room_of(module))
+    ]
 
 
 def circles(graph: dict[str, set[str]]) -> dict[str, set[str]]:

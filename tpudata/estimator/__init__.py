@@ -4,18 +4,12 @@ from tpudata._tensorflow import require_tensorflow
 
 require_tensorflow("tpudata.estimator")
 
+from tpudata.devices.errors import ClusterError, ModelFnError, TPUConnectionError  # noqa: E402
 from tpudata.devices.processes.slurm import cluster_from_slurm  # noqa: E402
-from tpudata.devices.system.tpu_system import TPUSystem, tpu_system  # noqa: E402
+from tpudata.devices.system import TPUSystem, tpu_system  # noqa: E402
 from tpudata.devices.tpu_compiler.costs.step_cost import StepCost  # noqa: E402
 from tpudata.estimator import contrib, export, inputs, tpu  # noqa: E402
-from tpudata.estimator.api.errors import (  # noqa: E402
-    CheckpointError,
-    ClusterError,
-    ModelFnError,
-    NonFiniteError,
-    RehearsalError,
-    TPUConnectionError,
-)
+from tpudata.estimator.api.errors import CheckpointError, NonFiniteError, RehearsalError  # noqa: E402
 from tpudata.estimator.api.findings import Finding  # noqa: E402
 from tpudata.estimator.api.mode_keys import ModeKeys  # noqa: E402
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec  # noqa: E402

@@ -7,12 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.devices.processes.process_group import is_in_cluster
-from tpudata.devices.processes.topology import cluster_topology, local_topology
+from tpudata.devices.processes.topology import local_topology
 from tpudata.estimator.api.mode_keys import MODES
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.config.arguments import check_plain_config, copied_params, found_model_dir, require_v2_behaviour
-from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.config.run_config import RunConfig, task_of
+from tpudata.estimator.config.run_devices import cluster_topology
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
@@ -59,7 +59,7 @@ class Estimator(BaseEstimator):
         warm_start = warm_start_settings(warm_start_from)
         folder = found_model_dir(None if model_dir is None else os.fspath(model_dir), config, "Estimator")
         apply_session_config(config.session_config)
-        topology = cluster_topology(config) if is_in_cluster(config) else local_topology(None)
+        topology = cluster_topology(config) if task_of(config).is_in_cluster else local_topology(None)
         user_model = UserModel(
             model_fn,
             folder,

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tpudata.devices.processes.process_group import is_in_cluster
-from tpudata.devices.processes.topology import cluster_topology, local_topology, tpu_topology
+from tpudata.devices.processes.topology import local_topology
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.base_estimator import BaseEstimator
@@ -16,7 +15,8 @@ from tpudata.estimator.config.arguments import (
     found_model_dir,
     require_v2_behaviour,
 )
-from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.config.run_config import RunConfig, task_of
+from tpudata.estimator.config.run_devices import cluster_topology, tpu_topology
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.feeding.signature import check_model_fn
@@ -139,7 +139,7 @@ class TPUEstimator(BaseEstimator):
         # CPU devices must be made before jax starts; a TPU is connected at the first call that needs it.
         if use_tpu:
             local = None
-        elif is_in_cluster(config) and not rehearse:
+        elif task_of(config).is_in_cluster and not rehearse:
             local = cluster_topology(config)
         else:
             local = local_topology(None if rehearse else config.tpu_config.num_replicas)

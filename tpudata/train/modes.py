@@ -19,7 +19,6 @@ from tpudata.storage import storage_for
 from tpudata.train.evaluation import Evaluation, check_metric
 from tpudata.train.input import CheckedInput, serving_features, without_weights
 from tpudata.train.job import Job, global_step
-from tpudata.train.options.train_options import EFFORTS
 from tpudata.train.outputs.closing_table import Row, closing_row
 from tpudata.train.outputs.predictions import write_predictions
 from tpudata.train.outputs.prompt import prompt_input_fn, write_continuations
@@ -148,7 +147,7 @@ def rehearse(job: Job) -> None:
         modes[ModeKeys.EVAL] = job.evaluation_input
     if options.mode == "predict":
         modes[ModeKeys.PREDICT] = _inference_input_fn(job)
-    found = check_tpu_compatibility(job.estimator, modes, tpu=options.tpu, tpu_effort=options.tpu_effort or EFFORTS[0])
+    found = check_tpu_compatibility(job.estimator, modes, tpu=options.tpu, tpu_effort=options.tpu_effort or "quick")
     if options.json:
         print(json.dumps(found.to_json(feeding), indent=1))
     elif found.costs:

@@ -1,8 +1,8 @@
 """A program that each of several processes runs: `python -m tests.devices.processes.peers_program JSON`.
 
 It joins the others, adds numbers with them by the peers and by the devices, and then does so again and again until a process gets
-SIGTERM. The JSON object has RunConfig's arguments, and num_replicas, steps (the number of rounds) and devices (whether rounds use
-the devices).
+SIGTERM. The JSON object has num_replicas, steps (the number of rounds), devices (whether rounds use the devices), and `task`: the
+content of TF_CONFIG, or a list of three numbers.
 """
 
 import json
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.topology import Topology, cluster_topology
-from tpudata.estimator import RunConfig, TPUConfig
 
 
 def sum_of_devices(topology: Topology) -> Any:
@@ -39,10 +39,11 @@ def sum_of_devices(topology: Topology) -> Any:
 def main(options: dict[str, Any]) -> None:
     """Join, exchange, and end."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", force=True)
-    steps, by_devices = options.pop("steps"), options.pop("devices", False)
+    steps, by_devices = options["steps"], options.get("devices", False)
     terminated: list[int] = []
-    tpu_config = TPUConfig(num_replicas=options.pop("num_replicas", None))
-    topology = cluster_topology(RunConfig(tpu_config, **options))
+    found = options["task"]
+    task = ClusterTask.from_numbers(*found) if isinstance(found, list) else ClusterTask.from_config(found)
+    topology = cluster_topology(task, options.get("num_replicas"))
     signal.signal(signal.SIGTERM, lambda number, _: terminated.append(number))
     peers, add = topology.peers, sum_of_devices(topology)
     own = peers.index + 1

@@ -1,4 +1,4 @@
-"""Why there is no TPU, and names of TPUs: each cause by its own message."""
+"""Why there is no TPU: each cause by its own message."""
 
 import sys
 from pathlib import Path
@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from tests.helpers.forked import run
+from tpudata.devices.errors import TPUConnectionError
 from tpudata.devices.processes import device_search
 from tpudata.devices.processes.device_search import local_devices, tpu_devices
-from tpudata.devices.processes.topology import tpu_topology
 from tpudata.errors import MissingExtraError
-from tpudata.estimator import RunConfig, TPUConnectionError
 
 
 def found_without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
@@ -92,45 +91,3 @@ tpu_devices()
 """
     error = run("-c", code).stderr
     assert "TPUConnectionError: use_tpu=True: this machine has no TPU chip." in error
-
-
-def resolver(address: str) -> Any:
-    return SimpleNamespace(master=lambda: address)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{}, {"master": ""}, {"master": "local"}, {"tpu_name": "local"}, {"tpu_name": "mine"}, {"cluster": resolver("")}],
-    ids=["nothing", "empty master", "local master", "local name", "own name", "local resolver"],
-)
-def test_accepts_names_of_this_machine(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_NAME", "mine")
-    found_without(monkeypatch, "libtpu")
-    with pytest.raises(TPUConnectionError, match="libtpu"):  # so the name is right
-        tpu_topology(RunConfig(**arguments))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [
-        ({"master": "grpc://10.0.0.2:8470"}, "NAME"),
-        ({"tpu_name": "v3"}, "v3"),
-        ({"cluster": resolver("grpc://10.0.0.2:8470")}, "NAME"),
-    ],
-)
-def test_says_how_to_run_on_another_machines_tpu(
-    arguments: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("TPU_NAME", raising=False)
-    with pytest.raises(TPUConnectionError) as caught:
-        tpu_topology(RunConfig(**arguments))
-    assert str(caught.value).startswith(
-        f"RunConfig({next(iter(arguments))}=...): programs run on the machine of their TPU"
-    )
-    assert f"gcloud compute tpus tpu-vm ssh {name} --worker=all --command=" in str(caught.value)
-
-
-def test_the_address_in_tpu_name_is_not_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPU_NAME", "grpc://10.0.0.2:8470")
-    with pytest.raises(TPUConnectionError):
-        tpu_topology(RunConfig(master="grpc://10.0.0.2:8470"))

@@ -15,7 +15,7 @@ from tests.helpers.forked import Forked, run
 
 
 def start(stack: ExitStack, configs: Sequence[dict[str, Any]], **options: Any) -> list[Forked]:
-    """Start a process for each RunConfig's arguments."""
+    """Start a process for each task."""
     texts = [json.dumps({"steps": 0, **options, **config}) for config in configs]
     return [stack.enter_context(Forked("-m", "tests.devices.processes.peers_program", text)) for text in texts]
 
@@ -24,12 +24,12 @@ def tf_configs(count: int) -> list[dict[str, Any]]:
     addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
     cluster = {"chief": addresses[:1], "worker": addresses[1:]}
     tasks = [("chief", 0), *(("worker", index) for index in range(count - 1))]
-    return [{"tf_config": {"cluster": cluster, "task": {"type": job, "index": index}}} for job, index in tasks]
+    return [{"task": {"cluster": cluster, "task": {"type": job, "index": index}}} for job, index in tasks]
 
 
 def numbers(count: int) -> list[dict[str, Any]]:
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    return [{"coordinator_address": address, "num_processes": count, "process_id": index} for index in range(count)]
+    return [{"task": [address, count, index]} for index in range(count)]
 
 
 @pytest.fixture
@@ -113,12 +113,12 @@ def test_rejects_processes_with_different_numbers_of_devices(stack: ExitStack) -
 
 
 JOIN = """
-from tpudata.estimator import RunConfig, TPUConfig
+from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.topology import cluster_topology
 import jax
 {before}
-config = RunConfig(coordinator_address="127.0.0.1:{port}", num_processes={count}, process_id=0, session_creation_timeout_secs=1)
-topology = cluster_topology(config)
+task = ClusterTask.from_numbers("127.0.0.1:{port}", {count}, 0)
+topology = cluster_topology(task, None, 1)
 {after}
 """
 
@@ -132,8 +132,8 @@ def test_rejects_a_program_whose_jax_has_started() -> None:
 
 def test_a_process_joins_once() -> None:
     after = """
-assert cluster_topology(config).devices is topology.devices
-cluster_topology(config.replace(tpu_config=TPUConfig(num_replicas=2)))
+assert cluster_topology(task, 1).devices is topology.devices
+cluster_topology(task, 2)
 """
     code = JOIN.format(before="", after=after, port=free_ports(1)[0], count=1)
     error = run("-c", code).stderr

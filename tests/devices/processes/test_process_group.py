@@ -1,18 +1,18 @@
-"""The processes that a RunConfig describes."""
+"""The processes of a task's cluster."""
 
 from typing import Any
 
 import pytest
 
-from tpudata.devices.processes.process_group import ProcessGroup, group_of, is_in_cluster
+from tpudata.devices.processes.cluster_task import ClusterTask
+from tpudata.devices.processes.process_group import ProcessGroup, group_of
 from tpudata.errors import UsageError
-from tpudata.estimator import InputPipelineConfig, RunConfig, TPUConfig
 
 CLUSTER = {"worker": ["b:2", "c:3"], "chief": ["grpc://a:1"], "evaluator": ["e:5"]}
 
 
-def config(job: str = "worker", index: int = 0, cluster: Any = CLUSTER, **others: Any) -> RunConfig:
-    return RunConfig(tf_config={"cluster": cluster, "task": {"type": job, "index": index}}, **others)
+def config(job: str = "worker", index: int = 0, cluster: Any = CLUSTER) -> ClusterTask:
+    return ClusterTask.from_config({"cluster": cluster, "task": {"type": job, "index": index}})
 
 
 def test_the_chief_is_the_first_process() -> None:
@@ -28,30 +28,30 @@ def test_the_first_worker_stands_for_a_chief() -> None:
 
 
 def test_processes_have_numbers_without_addresses() -> None:
-    found = RunConfig(coordinator_address="a:1", num_processes=3, process_id=2)
+    found = ClusterTask.from_numbers("a:1", 3, 2)
     assert (found.is_chief, found.task_type, found.task_id) == (False, "worker", 1)
-    assert (found.num_worker_replicas, found.global_id_in_cluster, found.num_ps_replicas) == (3, 2, 0)
+    assert (found.num_workers, found.global_id, found.num_parameter_servers) == (3, 2, 0)
     assert group_of(found) == ProcessGroup(
         "RunConfig(num_processes=...)", "a:1", ("process 0 (a:1)", "process 1", "process 2"), 2
     )
-    first = found.replace(process_id=0)
+    first = ClusterTask.from_numbers("a:1", 3, 0)
     assert (first.is_chief, first.task_type, first.task_id, group_of(first).index) == (True, "chief", 0, 0)
 
 
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (RunConfig(), False),
+        (ClusterTask(), False),
         (config("chief"), True),
         (config("evaluator"), False),
         (config("worker", 0, {"worker": ["a:1"]}), False),
         (config("worker", 0, {"worker": ["a:1"], "ps": ["b:2"]}), True),
-        (RunConfig(coordinator_address="a:1", num_processes=1, process_id=0), False),
-        (RunConfig(coordinator_address="a:1", num_processes=2, process_id=0), True),
+        (ClusterTask.from_numbers("a:1", 1, 0), False),
+        (ClusterTask.from_numbers("a:1", 2, 0), True),
     ],
 )
-def test_one_process_is_no_cluster(found: RunConfig, expected: bool) -> None:
-    assert is_in_cluster(found) == expected
+def test_one_process_is_no_cluster(found: ClusterTask, expected: bool) -> None:
+    assert found.is_in_cluster == expected
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,8 @@ def test_one_process_is_no_cluster(found: RunConfig, expected: bool) -> None:
             config("worker", 0, {"master": ["h:1"], "worker": ["h:2"]}),
             r"^TF_CONFIG: got the job 'master'.*Rename it to chief",
         ),
-        (
-            config(tpu_config=TPUConfig(per_host_input_for_training=InputPipelineConfig.BROADCAST)),
-            r"^TPUConfig.*BROADCAST",
-        ),
     ],
 )
-def test_rejects_what_a_cluster_has_not(found: RunConfig, message: str) -> None:
+def test_rejects_what_a_cluster_has_not(found: ClusterTask, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         group_of(found)

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 
 from tests.estimator import programs
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn
-from tpudata.devices.batches.feeder import ShortData, StackFeed
+from tpudata.devices.batches.feeder import StackFeed
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.topology import Topology
 from tpudata.devices.spmd.mesh import make_mesh
 from tpudata.estimator import InputPipelineConfig, ModeKeys, TPUEstimatorSpec
 from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
-from tpudata.estimator.feeding.replica_elements import ReplicaElements
+from tpudata.estimator.feeding.replica_elements import ReplicaElements, short_data
+from tpudata.estimator.feeding.signature import check_for_devices
 
 Mode = InputPipelineConfig
 
@@ -82,7 +83,7 @@ def fed_to(host: Host, mode: str, pipeline: Mode, batch: int, rows: int, axis: A
 
     dataset = ReplicaElements(input_fn, deployment, axis).worker_dataset(host.count, host.index)
     local = 4 // host.count
-    rule = ShortData.of(mode, dataset.element_spec)
+    rule = short_data(mode, dataset.element_spec)
     mesh = make_mesh(jax.devices()[:local])
     iteration = StackFeed(dataset, mesh, local, 1, endless=False, peers=host, short_data=rule).iterate()
     steps = []
@@ -326,3 +327,22 @@ def test_training_evaluating_and_predicting_with_nested_input(mode: Mode, struct
     # A call for each core reads all rows, unless it tells the calls apart.
     assert estimator.evaluate(input_fn)["global_step"] == (10 if mode is Mode.PER_SHARD_V1 else 5)
     assert len(list(estimator.predict(input_fn))) == 40
+
+
+@pytest.mark.parametrize(
+    ("leaf", "message"),
+    [
+        (tf.constant(["text"]), r"features\['x'\] as string, expected a number or bool"),
+        (tf.sparse.from_dense([1, 0]), r"features\['x'\] as a SparseTensorSpec, expected a tf.Tensor"),
+        (tf.ragged.constant([[1], [1, 2]]), r"features\['x'\] as a RaggedTensorSpec, expected a tf.Tensor"),
+    ],
+)
+def test_rejects_tensors_that_devices_do_not_take(leaf: Any, message: str) -> None:
+    dataset = tf.data.Dataset.from_tensors(({"x": leaf}, tf.constant(1)))
+    with pytest.raises(ValueError, match=message):
+        check_for_devices(dataset.element_spec)
+
+
+def test_rejects_shapes_that_are_not_static() -> None:
+    with pytest.raises(ValueError, match=r"features\['x'\] as \(None,\)"):
+        check_for_devices({"x": tf.TensorSpec([None], tf.int64)})

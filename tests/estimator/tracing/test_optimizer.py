@@ -11,8 +11,8 @@ from tests.estimator import programs
 from tests.estimator.programs import Program, make_estimator, train_input_fn, v1
 from tests.estimator.tracing.test_custom_optimizers import KERAS, PROGRAMS, custom
 from tests.helpers.replicas import run_alone, run_replicas, trace
+from tpudata.devices.errors import ModelFnError
 from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec
-from tpudata.estimator.api.errors import ModelFnError
 from tpudata.estimator.tracing.differences import differing_variables, require_cross_shard
 
 Reduction = v1.losses.Reduction

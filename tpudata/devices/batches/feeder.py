@@ -12,16 +12,17 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.devices.batches.prefetcher import Prefetcher
-from tpudata.devices.batches.stack_layout import StackLayout, device_specs
+from tpudata.devices.batches.stack_layout import StackLayout
 from tpudata.devices.batches.step_reader import StepReader, Steps
+from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.peers import Peers
-from tpudata.estimator.api.errors import ClusterError
-from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.feeding.iteration import ENDS_WITHIN_STEP
-from tpudata.estimator.feeding.replica_elements import can_fill
 
 # Two stacks are on a device: 128 MiB of the 16 GB of the smallest TPU. To send one takes 10 ms, far longer than to start a loop.
 STACK_BYTES = 64 * 2**20
+ENDS_WITHIN_STEP = (
+    "evaluate: the data ends within a step, in which some replicas get no batch. Provide features['weights'] (0 for "
+    "padding), as tpudata.make_input_fn does, or whole steps."
+)
 
 
 class ShortData(enum.Enum):
@@ -36,13 +37,6 @@ class ShortData(enum.Enum):
     STOP = enum.auto()
     FILL = enum.auto()
     REJECT = enum.auto()
-
-    @classmethod
-    def of(cls, mode: str, element_spec: Any) -> "ShortData":
-        """Return the rule of a mode, a value of ModeKeys."""
-        if mode == ModeKeys.TRAIN:
-            return cls.STOP
-        return cls.FILL if can_fill(mode, element_spec) else cls.REJECT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +63,7 @@ class StackFeed:
         layout: layout of the stacks on the devices.
 
     Args:
-        dataset: `tf.data.Dataset` of the elements of this process's replicas in turn.
+        dataset: `tf.data.Dataset` of the elements of this process's replicas in turn: numbers of static shapes.
         mesh: `jax.sharding.Mesh` of the devices in the order of the replicas, with one axis.
         local_replicas: number of this process's replicas.
         capacity: largest number of steps in a stack.
@@ -79,7 +73,7 @@ class StackFeed:
         stack_bytes: largest size of a stack on one device, if it has more than one step.
 
     Raises:
-        ValueError: a tensor has a dtype or shape that devices do not take, or the mesh has other devices of this process.
+        ValueError: the mesh has other devices of this process.
     """
 
     def __init__(
@@ -95,7 +89,7 @@ class StackFeed:
         stack_bytes: int = STACK_BYTES,
     ) -> None:
         self.element_spec = dataset.element_spec
-        specs = device_specs(self.element_spec)
+        specs = [spec for spec in tf.nest.flatten(self.element_spec) if isinstance(spec, tf.TensorSpec)]
         size = sum(spec.dtype.size * math.prod(spec.shape) for spec in specs)
         self.capacity = max(1, min(capacity, stack_bytes // max(size, 1)))
         self.endless = endless

@@ -4,17 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tpudata.devices.batches.global_arrays import global_array
-from tpudata.estimator.feeding.signature import leaves, split_element
 
 
 class StackLayout:
     """Layout of one feed's stacks.
 
     Args:
-        specs: spec of each tensor of an element, from `device_specs`.
+        specs: spec of each tensor of an element: numbers of static shape.
         mesh: `jax.sharding.Mesh` of the devices in the order of the replicas, with one axis.
         local_replicas: number of this process's replicas.
         capacity: number of steps in a stack.
@@ -61,30 +59,3 @@ class StackLayout:
 
         shape = (self._capacity, self._sharding.mesh.size, *spec.shape)
         return global_array(shape, dtype, self._sharding, 1, part)
-
-
-def device_specs(element_spec: Any) -> list[Any]:
-    """Return the spec of each tensor of an element, in the order of `tf.nest.flatten` without None.
-
-    Raises:
-        ValueError: devices do not take a tensor, because of its kind, dtype or shape.
-    """
-    for path, spec in leaves(split_element(element_spec)):
-        if isinstance(spec, tf.NoneTensorSpec):
-            continue
-        if not isinstance(spec, tf.TensorSpec):
-            raise ValueError(
-                f"input_fn: devices take dense tensors (got {path} as a {type(spec).__name__}, expected a tf.Tensor). Use "
-                "to_dense or to_tensor in the dataset's map."
-            )
-        if spec.dtype in (tf.string, tf.variant, tf.resource) or spec.dtype.is_quantized:
-            raise ValueError(
-                f"input_fn: devices take numbers (got {path} as {spec.dtype.name}, expected a number or bool). Omit it in the "
-                "dataset's map, or turn it into numbers."
-            )
-        if not spec.shape.is_fully_defined():
-            raise ValueError(
-                f"input_fn: devices take static shapes (got {path} as {spec.shape}, expected no None). Use set_shape in the "
-                "dataset's map, or batch(..., drop_remainder=True)."
-            )
-    return [spec for spec in tf.nest.flatten(element_spec) if isinstance(spec, tf.TensorSpec)]

@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.devices.batches.prefetcher import release_frames
-from tpudata.estimator.feeding.replica_elements import whole
 
 _HOST = "/device:CPU:0"
 
@@ -192,6 +191,11 @@ def with_marks(dataset: Any) -> Any:
     )
     endings = tf.data.Dataset.from_tensors((zeros, False)).repeat()
     return dataset.map(lambda *element: (whole(element), True)).concatenate(endings)
+
+
+def whole(element: tuple[Any, ...]) -> Any:
+    """Return the element of a dataset whose tuple `map` has unpacked into arguments."""
+    return element[0] if len(element) == 1 else element
 
 
 def _all(marks: list[Any]) -> Any:

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.library import functions_with, rename_functions
-from tpudata.estimator.api.errors import ModelFnValueError
 
 _SUM = "CrossReplicaSum"
 # The operation that the compiler lowers for most dtypes, and the one for the others, which sums over all replicas only.

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import tensorflow as tf
 from tensorflow.python.tpu.tpu_function import tpu_shard_context
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import gather_replicas, sum_replicas
-from tpudata.estimator.api.errors import ModelFnValueError
 
 _ReduceOp = tf.distribute.ReduceOp
 # Modules of functions for all replicas at once that each replica calls for itself. tf.train.ExponentialMovingAverage averages

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.links import Link, LinkEndedError
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.process_group import ProcessGroup
-from tpudata.estimator.api.errors import ClusterError
 
 _log = logging.getLogger("tpudata")
 _SUM, _LEAST, _BYTES, _LOST = b"s", b"m", b"b", b"x"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpudata.console.tables import counted
-from tpudata.estimator.api.errors import ClusterConfigError
+from tpudata.devices.errors import ClusterConfigError
 
 _ROLES_WITH_MODEL = ("chief", "master", "worker")
 _WHERE = "TF_CONFIG in the environment"
@@ -22,14 +22,26 @@ class ClusterTask:
         task_type: job of this process: "chief", "worker", "evaluator", ...
         task_id: number of this process within the job.
         service: value of TF_CONFIG's "service".
-        num_processes: number of processes that train, if numbers instead of addresses describe the cluster; otherwise None.
+        coordinator_address: HOST:PORT of the first process, if numbers instead of addresses describe the cluster; otherwise None.
+        num_processes: number of processes that train, in this case.
     """
 
     cluster: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     task_type: str = "worker"
     task_id: int = 0
     service: Mapping[str, Any] | None = None
-    num_processes: int | None = None
+    coordinator_address: str | None = None
+    num_processes: int = 1
+
+    @classmethod
+    def find(cls, address: Any, num_processes: Any, process_id: Any) -> "ClusterTask":
+        """Return the task that three numbers describe, or TF_CONFIG if all are None.
+
+        Raises:
+            ClusterConfigError: they do not describe a task.
+        """
+        numbers = (address, num_processes, process_id)
+        return cls.from_environment() if numbers == (None, None, None) else cls.from_numbers(*numbers)
 
     @classmethod
     def from_numbers(cls, address: Any, num_processes: Any, process_id: Any) -> "ClusterTask":
@@ -55,7 +67,7 @@ class ClusterTask:
                 f"(expected 0 to {num_processes - 1}). Pass each process another number."
             )
         kind = "worker" if process_id else "chief"
-        return cls(task_type=kind, task_id=max(process_id - 1, 0), num_processes=num_processes)
+        return cls({}, kind, max(process_id - 1, 0), None, address, num_processes)
 
     @classmethod
     def from_environment(cls) -> "ClusterTask":
@@ -112,11 +124,16 @@ class ClusterTask:
         return cls(cluster, kind, index, found.get("service"))
 
     @property
+    def is_in_cluster(self) -> bool:
+        """Whether this task trains together with others."""
+        return self.num_workers > 1 or self.num_parameter_servers > 0
+
+    @property
     def is_chief(self) -> bool:
         """Whether this task writes for the whole cluster."""
         if self.task_type == "evaluator":
             return False
-        if self.num_processes is not None:
+        if self.coordinator_address is not None:
             return self.task_type == "chief"
         chief = next((name for name in ("chief", "master") if name in self.cluster), "worker")
         return self.task_type == chief and self.task_id == 0
@@ -126,7 +143,7 @@ class ClusterTask:
         """Number of tasks that train, including the chief; 1 without a cluster, and 0 for an evaluator."""
         if self.task_type == "evaluator":
             return 0
-        if self.num_processes is not None:
+        if self.coordinator_address is not None:
             return self.num_processes
         return sum(len(self.cluster.get(name, ())) for name in _ROLES_WITH_MODEL) or 1
 
@@ -140,7 +157,7 @@ class ClusterTask:
         """Number of this task among the chief, workers and parameter servers; None for an evaluator."""
         if self.task_type == "evaluator":
             return None
-        if self.num_processes is not None:
+        if self.coordinator_address is not None:
             return self.task_id + (self.task_type == "worker")
         jobs = [name for name in ("chief", "master", "worker") if name in self.cluster]
         jobs += sorted(name for name in self.cluster if name not in (*jobs, "ps", "evaluator"))

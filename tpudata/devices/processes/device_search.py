@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from tpudata.devices.errors import TPUConnectionError
 from tpudata.devices.processes.tpu_pod import count_chips
 from tpudata.errors import MissingExtraError, UsageError
-from tpudata.estimator.api.errors import TPUConnectionError
 from tpudata.installation import install_command
 
 _CPU_DEVICES = "jax_num_cpu_devices"

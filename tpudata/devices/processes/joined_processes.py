@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.cluster_peers import ClusterPeers
 from tpudata.devices.processes.device_search import (
     devices_of_all,
@@ -25,12 +26,9 @@ from tpudata.devices.processes.device_search import (
     tpu_devices,
 )
 from tpudata.devices.processes.peers import Peers
-from tpudata.devices.processes.process_group import ProcessGroup, group_of
+from tpudata.devices.processes.process_group import ProcessGroup
 from tpudata.devices.processes.rendezvous import meet, split_address
-from tpudata.devices.processes.tpu_pod import pod_group
 from tpudata.errors import UsageError
-from tpudata.estimator.api.errors import ClusterError
-from tpudata.estimator.config.run_config import RunConfig
 
 _STARTED = "{}: jax has started before this process joined the cluster. Make the estimator before the first use of jax."
 # All processes run when jax begins to join them.
@@ -60,31 +58,20 @@ _joined: list[JoinedProcesses] = []
 _joining = threading.Lock()
 
 
-def join(config: RunConfig) -> JoinedProcesses:
-    """Join the processes of a config, once in this process, and wait for all of them.
+def join(group: ProcessGroup, wanted: int | None, limit: float) -> JoinedProcesses:
+    """Join the processes of a group, once in this process, and wait for all of them.
+
+    Args:
+        group: the processes.
+        wanted: number of devices of each process, or None for the cores of a TPU.
+        limit: largest number of seconds to wait.
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.
-        UsageError: a job or an option is not supported, this process has joined others, or jax has already started.
+        UsageError: this process has joined others, they have different numbers of devices, or jax has already started.
+        TPUConnectionError: jax finds no TPU here.
         MissingExtraError: jax is not installed.
     """
-    group = group_of(config)
-    return _join(group, config.tpu_config.num_replicas or 1, config.session_creation_timeout_secs)
-
-
-def join_pod(config: RunConfig) -> JoinedProcesses | None:
-    """Join the workers of the TPU pod that this machine belongs to; return None without a pod.
-
-    Raises:
-        ClusterError: not all workers joined in time, or one ended.
-        UsageError: this process has joined others, or jax has already started.
-        TPUConnectionError: jax finds no TPU here.
-    """
-    group = group_of(config) if config.num_worker_replicas > 1 else pod_group()
-    return None if group is None else _join(group, None, config.session_creation_timeout_secs)
-
-
-def _join(group: ProcessGroup, wanted: int | None, limit: float) -> JoinedProcesses:
     with _joining:
         if _joined:
             joined = _joined[0]

@@ -1,11 +1,10 @@
-"""The processes of a run, each with the devices of its machine, as a RunConfig describes them."""
+"""The processes of a run, each with the devices of its machine."""
 
 import dataclasses
 from collections.abc import Collection, Sequence
 
+from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.errors import UsageError
-from tpudata.estimator.config.run_config import RunConfig
-from tpudata.estimator.config.tpu_config import InputPipelineConfig
 
 _JOBS = ("chief", "worker")
 
@@ -46,35 +45,25 @@ class ProcessGroup:
         return f"{self.names[numbers[0]]}{more}" if numbers else "no other process"
 
 
-def is_in_cluster(config: RunConfig) -> bool:
-    """Return whether the process of a config trains together with others."""
-    return config.num_worker_replicas > 1 or config.num_ps_replicas > 0
-
-
-def group_of(config: RunConfig) -> ProcessGroup:
-    """Return the processes that a config describes, in the order of their numbers: the chief, then the workers.
+def group_of(task: ClusterTask) -> ProcessGroup:
+    """Return the processes of a task's cluster, in the order of their numbers: the chief, then the workers.
 
     Raises:
-        UsageError: a job or an option is not supported in a cluster.
+        UsageError: a job is not supported.
     """
-    jobs = config.cluster_spec.as_dict()
+    jobs = task.cluster
     other = sorted(jobs.keys() - {*_JOBS, "evaluator"})
     if other:
         hint = (
             "Parameter servers are not supported: make all tasks workers" if other == ["ps"] else "Rename it to chief"
         )
         raise UsageError(f"TF_CONFIG: got the job {other[0]!r} (expected {' and '.join(_JOBS)}). {hint}.")
-    if config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
-        raise UsageError(
-            "TPUConfig(per_host_input_for_training=BROADCAST): each process of a cluster reads separate rows (got BROADCAST, "
-            "expected PER_HOST_V1, PER_HOST_V2 or PER_SHARD_V1). Use PER_HOST_V1."
-        )
-    index = config.global_id_in_cluster
+    index = task.global_id
     assert index is not None, "an evaluator trains alone"
-    if config.coordinator_address is not None:
-        names = [f"process {number}" for number in range(config.num_worker_replicas)]
-        names[0] += f" ({config.coordinator_address})"
-        return ProcessGroup("RunConfig(num_processes=...)", config.coordinator_address, tuple(names), index)
+    if task.coordinator_address is not None:
+        names = [f"process {number}" for number in range(task.num_workers)]
+        names[0] += f" ({task.coordinator_address})"
+        return ProcessGroup("RunConfig(num_processes=...)", task.coordinator_address, tuple(names), index)
     tasks = [(job, number, address) for job in _JOBS for number, address in enumerate(jobs.get(job, ()))]
     names = [f"{job} {number} ({address})" for job, number, address in tasks]
     return ProcessGroup("TF_CONFIG", tasks[0][2].removeprefix("grpc://"), tuple(names), index)

@@ -19,9 +19,9 @@ import time
 from collections.abc import Iterator, Sequence
 
 from tpudata.console.tables import counted
+from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.process_group import ProcessGroup
 from tpudata.errors import UsageError
-from tpudata.estimator.api.errors import ClusterError
 
 _log = logging.getLogger("tpudata")
 _TRY_SECONDS = 0.2

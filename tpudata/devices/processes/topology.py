@@ -2,15 +2,20 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from typing import Any
 
+from tpudata.devices.errors import TPUConnectionError
+from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.device_search import local_devices, tpu_devices
-from tpudata.devices.processes.joined_processes import join, join_pod
+from tpudata.devices.processes.joined_processes import join
 from tpudata.devices.processes.peers import Peers
-from tpudata.estimator.api.errors import TPUConnectionError
-from tpudata.estimator.config.run_config import RunConfig
+from tpudata.devices.processes.process_group import group_of
+from tpudata.devices.processes.tpu_pod import pod_group
 
 _LOCAL = ("", "local")
+# Seconds that a process waits for others.
+JOIN_LIMIT = 7200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,50 +79,59 @@ def local_topology(num_replicas: int | None) -> Topology:
     return Topology(num_replicas, local_devices(num_replicas))
 
 
-def cluster_topology(config: RunConfig) -> Topology:
-    """Join the processes of a config, and return the devices of all: num_replicas of each process, or one.
+def cluster_topology(task: ClusterTask, num_replicas: int | None, limit: float = JOIN_LIMIT) -> Topology:
+    """Join the processes of a task's cluster, and return the devices of all.
+
+    Args:
+        task: the task of this process.
+        num_replicas: number of devices of each process; None for one.
+        limit: largest number of seconds to wait for the others.
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.
-        UsageError: a job or an option is not supported in a cluster, the processes have different numbers of devices, or jax has
-            already started.
+        UsageError: a job is not supported, the processes have different numbers of devices, or jax has already started.
         MissingExtraError: jax is not installed.
     """
-    joined = join(config)
+    joined = join(group_of(task), num_replicas or 1, limit)
     return Topology(len(joined.devices), joined.devices, peers=joined.peers)
 
 
-def tpu_topology(config: RunConfig) -> Topology:
+def tpu_topology(task: ClusterTask, limit: float = JOIN_LIMIT) -> Topology:
     """Return the TPU of this machine; on a pod, all its machines join, and the TPU is the cores of all.
 
+    Args:
+        task: the task of this process. The workers of a pod also find each other without a cluster.
+        limit: largest number of seconds to wait for the others.
+
     Raises:
-        TPUConnectionError: this machine has no TPU that answers, or the config names another machine's.
+        TPUConnectionError: this machine has no TPU that answers.
         ClusterError: not all machines joined in time, or one ended.
         UsageError: jax has already started, on a pod.
     """
-    _check_names(config)
-    joined = join_pod(config)
-    if joined is not None:
-        return Topology(len(joined.devices), joined.devices, is_tpu=True, peers=joined.peers)
-    devices = tpu_devices()
-    return Topology(len(devices), devices, is_tpu=True)
+    group = group_of(task) if task.num_workers > 1 else pod_group()
+    if group is None:
+        devices = tpu_devices()
+        return Topology(len(devices), devices, is_tpu=True)
+    joined = join(group, None, limit)
+    return Topology(len(joined.devices), joined.devices, is_tpu=True, peers=joined.peers)
 
 
-def _check_names(config: RunConfig) -> None:
-    """Check that a config names the TPU of this machine: no name, "local", or that of the environment variable TPU_NAME.
+def require_own_tpu(names: Mapping[str, str | None], tpu_name: str | None = None) -> None:
+    """Check that names are of this machine's TPU: no name, "local", or that of the environment variable TPU_NAME.
+
+    Args:
+        names: names by argument of RunConfig.
+        tpu_name: name of the TPU for the message, or None if it is unknown.
 
     Raises:
-        TPUConnectionError: it names another one.
+        TPUConnectionError: one is of another TPU.
     """
     own = os.environ.get("TPU_NAME", "")
-    names = {"master": config.master, "tpu_name": config.tpu_name}
-    if config.cluster is not None:
-        names = {"cluster": config.cluster.master()}
     for argument, name in names.items():
         if (name or "") in (*_LOCAL, own) and "://" not in (name or ""):
             continue
-        shown = name if argument == "tpu_name" else config.tpu_name or own or "NAME"
         raise TPUConnectionError(
             f"RunConfig({argument}=...): programs run on the machine of their TPU (got {name!r}, expected 'local' or nothing). "
-            f"Omit it, and start the program there: gcloud compute tpus tpu-vm ssh {shown} --worker=all --command='...'"
+            f"Omit it, and start the program there: gcloud compute tpus tpu-vm ssh {tpu_name or own or 'NAME'} --worker=all "
+            "--command='...'"
         )

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.xla_errors import places_of, reason_of
 from tpudata.devices.spmd.stablehlo import export_module
-from tpudata.estimator.api.errors import ModelFnValueError
 
 # TensorFlow's text on an operation without a compiled form: its type, and then its place in the graph.
 _UNSUPPORTED = re.compile(

@@ -11,12 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.console.tables import counted
+from tpudata.devices.numbers import require_positive_int
+from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.device_search import local_devices
 from tpudata.devices.processes.peers import Peers
-from tpudata.devices.processes.topology import Topology, cluster_topology, tpu_topology
+from tpudata.devices.processes.topology import Topology, cluster_topology, require_own_tpu, tpu_topology
 from tpudata.errors import UsageError
-from tpudata.estimator.config.run_config import RunConfig
-from tpudata.estimator.config.tpu_config import TPUConfig
 
 if TYPE_CHECKING:
     from tpudata.devices.spmd.variables import DeviceVariables
@@ -26,16 +26,25 @@ _WHAT = "tpu_system"
 
 
 @contextlib.contextmanager
-def tpu_system(name: str | None = None, *, num_replicas: int | None = None, **processes: Any) -> Iterator["TPUSystem"]:
+def tpu_system(
+    name: str | None = None,
+    *,
+    num_replicas: int | None = None,
+    coordinator_address: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+) -> Iterator["TPUSystem"]:
     """Connect to the TPU of this machine, yield its chips, and release them afterwards.
 
     Several processes, such as the hosts of a pod, each call this; they find each other as those of a training do: by the TPU
-    VM's metadata, by TF_CONFIG, or by the three arguments of `processes`.
+    VM's metadata, by TF_CONFIG, or by the last three arguments.
 
     Args:
         name: "local" or None, for this machine's TPU; a TPU is used from its own machines only.
         num_replicas: number of GPUs or else CPU devices of each process to use in place of a TPU's chips.
-        processes: `coordinator_address`, `num_processes` and `process_id`, as in RunConfig.
+        coordinator_address: HOST:PORT of the first of several processes; this and the next two take the place of TF_CONFIG.
+        num_processes: number of processes.
+        process_id: number of this process, from 0.
 
     Yields:
         The system. When the block ends, the variables have the values that the chips computed.
@@ -44,11 +53,13 @@ def tpu_system(name: str | None = None, *, num_replicas: int | None = None, **pr
         TPUConnectionError: this machine has no TPU, or it cannot be used; the message says why.
         UsageError: `num_replicas` devices cannot be made.
     """
-    config = RunConfig(TPUConfig(num_replicas=num_replicas), master=name, **processes)
+    require_positive_int(_WHAT, "num_replicas", num_replicas, or_none=True)
+    task = ClusterTask.find(coordinator_address, num_processes, process_id)
     if num_replicas is None:
-        topology = tpu_topology(config)
-    elif config.num_worker_replicas > 1:
-        topology = cluster_topology(config)
+        require_own_tpu({"master": name})
+        topology = tpu_topology(task)
+    elif task.num_workers > 1:
+        topology = cluster_topology(task, num_replicas)
     else:
         topology = Topology(num_replicas, local_devices(num_replicas))
     system = TPUSystem(topology.devices, topology.peers)

@@ -9,7 +9,7 @@ from typing import Any
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import UsageError
 
-_GIB = 2**30
+GIB = 2**30
 _DOCS = "https://docs.cloud.google.com/tpu/docs"
 _NAME = re.compile(r"([a-z0-9]+)-([0-9]+)")
 # The accelerator type of Cloud TPU's API for a v5e.
@@ -74,7 +74,7 @@ class Chip:
 
 
 def _chip(name: str, teraflops: float, gigabytes: float, gib: int, shapes: Mapping[int, Any], **options: Any) -> Chip:
-    return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * _GIB, shapes, f"{_DOCS}/{name}", **options)
+    return Chip(name, teraflops * 1e12, gigabytes * 1e9, gib * GIB, shapes, f"{_DOCS}/{name}", **options)
 
 
 # Peak TFLOP/s (bfloat16) and GB/s of a chip, and GiB of its HBM.

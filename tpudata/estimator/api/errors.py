@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnError, ModelFnValueError
 from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator.api.findings import Finding
 
@@ -46,23 +47,8 @@ class ArgumentTypeError(TypeError, ValueError):
     """An argument has the wrong type, for which the original raised a ValueError."""
 
 
-class ClusterConfigError(UsageError, ValueError):
-    """TF_CONFIG, or a `RunConfig(tf_config=...)`, does not describe a task of a cluster."""
-
-
-class ModelFnError(TpudataError):
-    """The arguments or the result of model_fn do not fit the estimator.
-
-    Errors from inside the code of a model_fn are passed on unchanged.
-    """
-
-
 class ModelFnTypeError(ModelFnError, TypeError):
     """The ModelFnError for a value of the wrong type."""
-
-
-class ModelFnValueError(ModelFnError, ValueError):
-    """The ModelFnError for a value that is not allowed."""
 
 
 class HostFunctionError(ModelFnValueError, RuntimeError):
@@ -86,14 +72,6 @@ class RehearsalError(TpudataError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (*self.args, self.findings)
-
-
-class ClusterError(TpudataError):
-    """The processes of a TF_CONFIG cluster cannot continue: one ended, cannot be reached, or has another model_dir."""
-
-
-class TPUConnectionError(TpudataError):
-    """No TPU answered, or the named one does not exist."""
 
 
 class NonFiniteError(TpudataError, tf.compat.v1.train.NanLossDuringTrainingError):  # type: ignore[misc]

@@ -6,7 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
+from tpudata.devices.errors import ModelFnValueError
+from tpudata.estimator.api.errors import ModelFnTypeError
 
 DEFAULT_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 

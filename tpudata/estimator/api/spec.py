@@ -8,7 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.console.tables import counted
-from tpudata.estimator.api.errors import HostFunctionError, ModelFnTypeError, ModelFnValueError
+from tpudata.devices.errors import ModelFnValueError
+from tpudata.estimator.api.errors import HostFunctionError, ModelFnTypeError
 from tpudata.estimator.api.export_outputs import ExportOutput, check_export_outputs
 from tpudata.estimator.api.hook_lists import check_hooks
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys

@@ -9,9 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.numbers import require_positive_int
 from tpudata.devices.processes.cluster_task import ClusterTask
+from tpudata.devices.processes.topology import JOIN_LIMIT
 from tpudata.estimator.api.errors import ArgumentTypeError
-from tpudata.estimator.api.numbers import require_positive_int
 from tpudata.estimator.config.tpu_config import TPUConfig
 
 _DEFAULT_CHECKPOINT_SECS = 600
@@ -102,7 +103,7 @@ class RunConfig:
     device_fn: Any = None
     protocol: str | None = None
     experimental_max_worker_delay_secs: int | None = None
-    session_creation_timeout_secs: int = 7200
+    session_creation_timeout_secs: int = JOIN_LIMIT
     checkpoint_save_graph_def: bool = True
     _task: ClusterTask = dataclasses.field(default_factory=ClusterTask, init=False, repr=False, compare=False)
 
@@ -153,14 +154,14 @@ class RunConfig:
 
     def _found_task(self) -> ClusterTask:
         numbers = (self.coordinator_address, self.num_processes, self.process_id)
-        if any(number is not None for number in numbers):
-            if self.tf_config is not None:
-                raise ValueError(
-                    "RunConfig(tf_config=..., coordinator_address=..., num_processes=..., process_id=...): both describe the "
-                    "cluster. Pass tf_config or the other three."
-                )
-            return ClusterTask.from_numbers(*numbers)
-        return ClusterTask.from_environment() if self.tf_config is None else ClusterTask.from_config(self.tf_config)
+        if self.tf_config is None:
+            return ClusterTask.find(*numbers)
+        if numbers != (None, None, None):
+            raise ValueError(
+                "RunConfig(tf_config=..., coordinator_address=..., num_processes=..., process_id=...): both describe the "
+                "cluster. Pass tf_config or the other three."
+            )
+        return ClusterTask.from_config(self.tf_config)
 
     def _check_unsupported(self) -> None:
         require_positive_int("RunConfig", "session_creation_timeout_secs", self.session_creation_timeout_secs)
@@ -267,3 +268,8 @@ class RunConfig:
     def service(self) -> Mapping[str, Any] | None:
         """Value of TF_CONFIG's "service"."""
         return self._task.service
+
+
+def task_of(config: RunConfig) -> ClusterTask:
+    """Return the task of this process in the cluster that a config describes."""
+    return config._task

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tpudata.devices.numbers import require_positive_int
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
-from tpudata.estimator.api.numbers import require_positive_int
 
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600}
 # Unknown numbers of steps are planned as this many.

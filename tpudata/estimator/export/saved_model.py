@@ -14,15 +14,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.graph_walk import needed_operations
 from tpudata.errors import StorageError
-from tpudata.estimator.api.errors import (
-    SPACE_AND_PERMISSION,
-    CheckpointError,
-    ModelFnTypeError,
-    ModelFnValueError,
-    reason,
-)
+from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, ModelFnTypeError, reason
 from tpudata.estimator.api.export_outputs import DEFAULT_SIGNATURE, named_outputs
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec

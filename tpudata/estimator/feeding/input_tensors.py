@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.feeding.sparse_parts import split_sparse
 from tpudata.estimator.graph.input_graph import InputGraph
 

@@ -18,11 +18,6 @@ import tensorflow as tf
 # The part of a deletion before its wait takes milliseconds, or more on a busy machine.
 _SECONDS_AT_EXIT = 2.0
 
-ENDS_WITHIN_STEP = (
-    "evaluate: the data ends within a step, in which some replicas get no batch. Provide features['weights'] (0 for "
-    "padding), as tpudata.make_input_fn does, or whole steps."
-)
-
 
 class Iteration:
     """The elements of a dataset, one after the other.

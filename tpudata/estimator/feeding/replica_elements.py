@@ -9,10 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.batches.feeder import ENDS_WITHIN_STEP, ShortData
+from tpudata.devices.batches.step_reader import whole
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
-from tpudata.estimator.feeding.iteration import ENDS_WITHIN_STEP
 from tpudata.estimator.feeding.row_masks import with_row_masks
 from tpudata.estimator.feeding.signature import leaves, row_weights, split_element
 
@@ -168,6 +169,8 @@ def can_fill(mode: str, element_spec: Any) -> bool:
     return mode == ModeKeys.PREDICT or row_weights(split_element(element_spec)[0]) is not None
 
 
-def whole(element: tuple[Any, ...]) -> Any:
-    """Return the element of a dataset whose tuple `map` has unpacked into arguments."""
-    return element[0] if len(element) == 1 else element
+def short_data(mode: str, element_spec: Any) -> ShortData:
+    """Return the rule for processes whose data ends before that of others."""
+    if mode == ModeKeys.TRAIN:
+        return ShortData.STOP
+    return ShortData.FILL if can_fill(mode, element_spec) else ShortData.REJECT

@@ -7,7 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.console.tables import counted
-from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
+from tpudata.devices.errors import ModelFnValueError
+from tpudata.estimator.api.errors import ModelFnTypeError
 from tpudata.estimator.feeding.input_tensors import are_tensors, dataset_of_tensors
 from tpudata.estimator.feeding.sparse_parts import are_sparse_parts, split_sparse
 
@@ -157,6 +158,32 @@ def split_element(element: Any) -> tuple[Any, Any]:
             )
         return element
     return element, None
+
+
+def check_for_devices(element_spec: Any) -> None:
+    """Check that devices take the tensors of an element.
+
+    Raises:
+        ValueError: they do not take one, because of its kind, dtype or shape.
+    """
+    for path, spec in leaves(split_element(element_spec)):
+        if isinstance(spec, tf.NoneTensorSpec):
+            continue
+        if not isinstance(spec, tf.TensorSpec):
+            raise ValueError(
+                f"input_fn: devices take dense tensors (got {path} as a {type(spec).__name__}, expected a tf.Tensor). Use "
+                "to_dense or to_tensor in the dataset's map."
+            )
+        if spec.dtype in (tf.string, tf.variant, tf.resource) or spec.dtype.is_quantized:
+            raise ValueError(
+                f"input_fn: devices take numbers (got {path} as {spec.dtype.name}, expected a number or bool). Omit it in the "
+                "dataset's map, or turn it into numbers."
+            )
+        if not spec.shape.is_fully_defined():
+            raise ValueError(
+                f"input_fn: devices take static shapes (got {path} as {spec.shape}, expected no None). Use set_shape in the "
+                "dataset's map, or batch(..., drop_remainder=True)."
+            )
 
 
 def row_weights(features: Any) -> Any:

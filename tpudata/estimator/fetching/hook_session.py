@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.fetching.fetch_plan import Timing, When
 from tpudata.estimator.fetching.fetches import Fetches
 from tpudata.estimator.fetching.replay import Replay

@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import lower_collectives
 from tpudata.devices.graphs.graph_walk import is_effect, needed_operations
 from tpudata.devices.graphs.library import define_functions
-from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.state.blueprint import Blueprint
 
 

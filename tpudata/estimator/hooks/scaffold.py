@@ -4,7 +4,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.errors import CheckpointError, ModelFnTypeError, ModelFnValueError
+from tpudata.devices.errors import ModelFnValueError
+from tpudata.estimator.api.errors import CheckpointError, ModelFnTypeError
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.store import VariableStore

@@ -8,10 +8,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tpudata.devices.batches.feeder import StackFeed
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.deployment import Deployment
 from tpudata.estimator.feeding.iteration import Iteration
-from tpudata.estimator.feeding.replica_elements import CallInputFn, ReplicaElements
+from tpudata.estimator.feeding.replica_elements import CallInputFn, ReplicaElements, short_data
+from tpudata.estimator.feeding.signature import check_for_devices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,11 +51,11 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
         endless = elements.endless
         return Feed(dataset.element_spec, endless, lambda _: Iteration(dataset, is_endless=endless))
     # Plain TensorFlow needs no jax.
-    from tpudata.devices.batches.feeder import ShortData, StackFeed
     from tpudata.devices.spmd.mesh import make_mesh
 
     peers = topology.peers
     dataset = elements.worker_dataset(topology.num_hosts, peers.index)
+    check_for_devices(dataset.element_spec)
     stacks = StackFeed(
         dataset,
         make_mesh(topology.devices),
@@ -61,6 +63,6 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
         deployment.config.steps_of_a_loop if deployment.mode == ModeKeys.TRAIN else 1,
         endless=not peers.any(not elements.endless),
         peers=peers,
-        short_data=ShortData.of(deployment.mode, dataset.element_spec),
+        short_data=short_data(deployment.mode, dataset.element_spec),
     )
     return Feed(dataset.element_spec, elements.endless, stacks.iterate)

@@ -2,7 +2,8 @@
 
 import logging
 
-from tpudata.estimator.api.errors import CheckpointError, ClusterError
+from tpudata.devices.errors import ClusterError
+from tpudata.estimator.api.errors import CheckpointError
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state import checkpoints
 from tpudata.estimator.state.checkpoint import Checkpoint

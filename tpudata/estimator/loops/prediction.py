@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.console.tables import counted
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.errors import UsageError
-from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.api.hook_lists import check_hooks
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.signature import leaves

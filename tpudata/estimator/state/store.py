@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.processes.peers import Peers
-from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.host_copies import HostCopies, OnlyOnHost

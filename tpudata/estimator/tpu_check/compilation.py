@@ -11,10 +11,11 @@ import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import reached
 from tpudata.devices.graphs.xla_errors import places_of, reason_of
+from tpudata.devices.tpu_compiler.topologies import GIB
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.steps.replica_step import replica_graph
-from tpudata.estimator.tpu_check.memory import GIB, byte_size
+from tpudata.estimator.tpu_check.memory import byte_size
 from tpudata.estimator.tpu_check.operations import Graph, is_known, place_of
 from tpudata.estimator.tracing.traced_model import TracedModel
 

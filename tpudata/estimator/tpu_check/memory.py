@@ -7,12 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.devices.tpu_compiler.costs.step_cost import StepCost
-from tpudata.devices.tpu_compiler.topologies import CHIPS, TPUSlice
+from tpudata.devices.tpu_compiler.costs.table import size_text
+from tpudata.devices.tpu_compiler.topologies import CHIPS, GIB, TPUSlice
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.tpu_check.operations import Graph, place_of
 
 _log = logging.getLogger("tpudata")
-GIB = 2**30
 _COMMON = 16 * GIB
 LESS = "use a smaller model or batch, or another optimizer: for each weight SGD stores nothing, Momentum one value, Adam two"
 # Operations whose results are stored already, or take no memory.
@@ -73,13 +73,6 @@ def _made(graph: Graph) -> Iterator[Any]:
     for operation in graph.operations:
         if operation.type not in _STORED:
             yield from (item for item in operation.outputs if byte_size(item))
-
-
-def size_text(size: float) -> str:
-    """Return a size in GiB, MiB or KiB."""
-    if size >= GIB:
-        return f"{size / GIB:.2f} GiB"
-    return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
 
 
 def byte_size(item: Any) -> int:

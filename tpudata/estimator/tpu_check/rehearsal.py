@@ -13,12 +13,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnError
 from tpudata.devices.processes.topology import Topology
 from tpudata.devices.tpu_compiler.compiler import missing_compiler
 from tpudata.devices.tpu_compiler.costs.step_cost import StepCost
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.errors import UsageError
-from tpudata.estimator.api.errors import ModelFnError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec

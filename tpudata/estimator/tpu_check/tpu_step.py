@@ -4,14 +4,21 @@ import dataclasses
 import re
 from typing import Any
 
+from tpudata.devices.errors import ModelFnValueError
+from tpudata.devices.spmd.lowering import lower
+from tpudata.devices.spmd.programs import Layout
 from tpudata.devices.tpu_compiler.compiler import CompiledLoop, CompilerError, Fault, compile_for
+from tpudata.devices.tpu_compiler.costs.table import size_text
 from tpudata.devices.tpu_compiler.device_loop import DeviceLoop, export_loop
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
-from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.api.findings import Find
+from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.steps.step import local_names
 from tpudata.estimator.tpu_check.compilation import OTHER_OPERATIONS, StepPart, StepParts
-from tpudata.estimator.tpu_check.memory import LESS, describe_largest, size_text
+from tpudata.estimator.tpu_check.memory import LESS, describe_largest
 from tpudata.estimator.tpu_check.operations import place_of
+from tpudata.estimator.tracing.differences import differing_variables
+from tpudata.estimator.tracing.traced_model import TracedModel
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = r"([\d.]+)([KMGT]?)"
@@ -31,7 +38,7 @@ class TPUCompilation:
 
     Attributes:
         tpu: the slice.
-        effort: a key of `tpu_compiler.EFFORTS`.
+        effort: a key of EFFORTS.
         iterations: largest number of steps in a loop.
         time_limit: seconds for one compilation; None for the effort's own limit.
     """
@@ -54,7 +61,7 @@ class TPUCompilation:
         """
         for _ in range(_MOST):
             try:
-                loop = export_loop(parts.traced, part, self.iterations)
+                loop = _export(parts.traced, part, self.iterations)
                 compiled = self._compile(loop)
             except ModelFnValueError as error:
                 find("the step", str(error))
@@ -113,12 +120,27 @@ class TPUCompilation:
 
     def _rejects(self, parts: StepParts, part: StepPart) -> bool:
         try:
-            self._compile(export_loop(parts.traced, part, 1))
+            self._compile(_export(parts.traced, part, 1))
         except ModelFnValueError:
             return False
         except CompilerError as error:
             return error.fault in _REJECTS
         return False
+
+
+def _export(traced: TracedModel, part: StepPart, iterations: int) -> DeviceLoop:
+    """Export the program that runs a part of a step: in training a loop, otherwise one call.
+
+    Raises:
+        ModelFnValueError: TensorFlow cannot lower the part.
+    """
+    program = lower(part.function, part.specs, part.variables)
+    layout = Layout.of(program, local_names(traced), differing_variables(traced.blueprint, part.writes))
+    is_loop = traced.mode == ModeKeys.TRAIN and part.is_whole
+    infos = traced.blueprint.variables
+    checked = [info.name for info in infos if info.trainable and part.variables[info.name].dtype.is_floating]
+    replicas = traced.num_replicas or 1
+    return export_loop(program, layout, replicas, part.num_batch, iterations if is_loop else None, checked)
 
 
 def _memory_sizes(text: str) -> tuple[float, float] | None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import is_sum_over_all
 from tpudata.devices.graphs.graph_walk import is_effect
 from tpudata.devices.graphs.library import called_functions, functions_with
-from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
 from tpudata.estimator.tracing.optimizer import APPLIED
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import sum_replicas
 from tpudata.devices.graphs.replica_context import as_single_replica, num_replicas
-from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES
 from tpudata.estimator.state.blueprint import Blueprint
 

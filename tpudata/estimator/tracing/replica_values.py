@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.processes.topology import Topology
-from tpudata.estimator.api.errors import ModelFnValueError
 
 
 class ReplicaValues:

@@ -8,9 +8,10 @@ from typing import Any
 
 from tpudata.console.flags import FlagParser, flag_type, positive_int
 from tpudata.console.input_flags import add_input_flags
+from tpudata.devices.tpu_compiler.compiler import EFFORTS
 from tpudata.models import model_names
 from tpudata.train.options.config_file import PARAMS, parse_param, read_config
-from tpudata.train.options.train_options import BEST, CLUSTERS, EFFORTS, MIXES, MODES, MODES_OF, TrainOptions
+from tpudata.train.options.train_options import BEST, CLUSTERS, MIXES, MODES, MODES_OF, TrainOptions
 
 _RATE = "learning_rate"
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tpudata.console.nearest import did_you_mean
+from tpudata.devices.tpu_compiler.compiler import EFFORTS
 from tpudata.errors import UsageError
 
 MODES = ("train", "eval", "train_and_eval", "predict", "export")
 GOALS = ("min", "max")
 MIXES = ("mixup", "cutmix")
 BEST = "best"
-EFFORTS = ("quick", "full")
 CLUSTERS = ("slurm", "slurm-evaluator")
 # Modes that use an option; options not listed are used by all modes.
 MODES_OF = {
@@ -224,7 +224,7 @@ class TrainOptions:
             )
         return int(first), int(last)
 
-    def _require_one_of(self, name: str, allowed: Sequence[str]) -> None:
+    def _require_one_of(self, name: str, allowed: Collection[str]) -> None:
         value = getattr(self, name)
         if value is not None and value not in allowed:
             hint = did_you_mean(value, allowed)

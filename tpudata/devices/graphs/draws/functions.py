@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.draws.nodes import (
     KERAS_READ,
     Scope,
@@ -20,7 +21,6 @@ from tpudata.devices.graphs.draws.nodes import (
     rewrite_node,
 )
 from tpudata.devices.graphs.library import called_functions, functions_with, rename_functions
-from tpudata.estimator.api.errors import ModelFnValueError
 
 _POSITION, _REPLICA = "tpudata_position", "tpudata_replica"
 _TYPES = {_POSITION: tf.int64.as_datatype_enum, _REPLICA: tf.int32.as_datatype_enum}

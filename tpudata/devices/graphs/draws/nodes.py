@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.draws.replacements import STATEFUL, inner_position, moved_seed, stateful_draw
-from tpudata.estimator.api.errors import ModelFnValueError
 
 # Mark of the nodes that read a random state of Keras 3.
 KERAS_READ = "_tpudata_keras_read"

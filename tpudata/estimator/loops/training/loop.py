@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.steps import check_steps

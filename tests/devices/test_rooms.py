@@ -1,0 +1,14 @@
+"""The rooms of tpudata/devices import downwards, and know nothing of what uses devices."""
+
+from tests.helpers.rooms import imports, modules_of, upward_imports
+
+ROOMS = ("errors", "numbers", "processes", "graphs", "spmd", "batches", "tpu_compiler", "system", "")
+
+
+def test_imports_run_downwards() -> None:
+    assert upward_imports("tpudata.devices", ROOMS) == []
+
+
+def test_no_room_knows_an_estimator() -> None:
+    names = {item.name for path in modules_of("tpudata.devices").values() for item in imports(path)}
+    assert {name for name in names if name.startswith(("tpudata.estimator", "tpudata.train", "tpudata.input"))} == set()

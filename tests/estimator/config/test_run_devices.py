@@ -1,0 +1,76 @@
+"""The devices that a RunConfig describes: names of TPUs, and what several processes do not support."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tpudata.devices.processes import topology
+from tpudata.devices.processes.peers import Peers
+from tpudata.devices.processes.topology import Topology
+from tpudata.errors import UsageError
+from tpudata.estimator import InputPipelineConfig, RunConfig, TPUConfig, TPUConnectionError
+from tpudata.estimator.config.run_devices import cluster_topology, tpu_topology
+
+
+def resolver(address: str) -> Any:
+    return SimpleNamespace(master=lambda: address)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"master": ""}, {"master": "local"}, {"tpu_name": "local"}, {"tpu_name": "mine"}, {"cluster": resolver("")}],
+    ids=["nothing", "empty master", "local master", "local name", "own name", "local resolver"],
+)
+def test_accepts_names_of_this_machine(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_NAME", "mine")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "libtpu" else name)
+    with pytest.raises(TPUConnectionError, match="libtpu"):  # so the name is right
+        tpu_topology(RunConfig(**arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"master": "grpc://10.0.0.2:8470"}, "NAME"),
+        ({"tpu_name": "v3"}, "v3"),
+        ({"cluster": resolver("grpc://10.0.0.2:8470")}, "NAME"),
+    ],
+)
+def test_says_how_to_run_on_another_machines_tpu(
+    arguments: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    with pytest.raises(TPUConnectionError) as caught:
+        tpu_topology(RunConfig(**arguments))
+    assert str(caught.value).startswith(
+        f"RunConfig({next(iter(arguments))}=...): programs run on the machine of their TPU"
+    )
+    assert f"gcloud compute tpus tpu-vm ssh {name} --worker=all --command=" in str(caught.value)
+
+
+def test_the_address_in_tpu_name_is_not_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_NAME", "grpc://10.0.0.2:8470")
+    with pytest.raises(TPUConnectionError):
+        tpu_topology(RunConfig(master="grpc://10.0.0.2:8470"))
+
+
+BROADCAST = TPUConfig(per_host_input_for_training=InputPipelineConfig.BROADCAST)
+CLUSTER = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
+
+
+def test_processes_of_a_cluster_read_separate_rows() -> None:
+    with pytest.raises(UsageError, match=r"^TPUConfig.*BROADCAST"):
+        cluster_topology(RunConfig(BROADCAST, tf_config=CLUSTER))
+
+
+class OneOfTwo(Peers):
+    count = 2
+
+
+def test_hosts_of_a_pod_read_separate_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = Topology(2, ("a", "b"), is_tpu=True, peers=OneOfTwo())
+    monkeypatch.setattr(topology, "tpu_topology", lambda *_: pod)
+    assert tpu_topology(RunConfig()) is pod
+    with pytest.raises(UsageError, match=r"^TPUConfig.*BROADCAST"):
+        tpu_topology(RunConfig(BROADCAST))

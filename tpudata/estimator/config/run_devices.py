@@ -1,0 +1,47 @@
+"""The devices of a run, as its RunConfig describes them."""
+
+from tpudata.devices.processes import topology
+from tpudata.devices.processes.topology import Topology, require_own_tpu
+from tpudata.errors import UsageError
+from tpudata.estimator.config.run_config import RunConfig, task_of
+from tpudata.estimator.config.tpu_config import InputPipelineConfig
+
+
+def cluster_topology(config: RunConfig) -> Topology:
+    """Join the processes of a config, and return the devices of all: num_replicas of each process, or one.
+
+    Raises:
+        ClusterError: not all processes joined in time, or one ended.
+        UsageError: a job or an option is not supported in a cluster, the processes have different numbers of devices, or jax has
+            already started.
+        MissingExtraError: jax is not installed.
+    """
+    _require_separate_rows(config)
+    limit = config.session_creation_timeout_secs
+    return topology.cluster_topology(task_of(config), config.tpu_config.num_replicas, limit)
+
+
+def tpu_topology(config: RunConfig) -> Topology:
+    """Return the TPU of this machine, or of the pod that it belongs to.
+
+    Raises:
+        TPUConnectionError: this machine has no TPU that answers, or the config names another machine's.
+        ClusterError: not all machines joined in time, or one ended.
+        UsageError: an option is not supported on a pod, or jax has already started there.
+    """
+    if config.cluster is not None:
+        require_own_tpu({"cluster": config.cluster.master()}, config.tpu_name)
+    else:
+        require_own_tpu({"master": config.master, "tpu_name": config.tpu_name}, config.tpu_name)
+    found = topology.tpu_topology(task_of(config), config.session_creation_timeout_secs)
+    if found.num_hosts > 1:
+        _require_separate_rows(config)
+    return found
+
+
+def _require_separate_rows(config: RunConfig) -> None:
+    if config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
+        raise UsageError(
+            "TPUConfig(per_host_input_for_training=BROADCAST): each process of a cluster reads separate rows (got BROADCAST, "
+            "expected PER_HOST_V1, PER_HOST_V2 or PER_SHARD_V1). Use PER_HOST_V1."
+        )
