@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from tpudata.devices.system import tpu_system
     from tpudata.errors import (
         BadRecordError,
         CorruptionError,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         TpudataError,
         UsageError,
     )
-    from tpudata.devices.system import tpu_system
     from tpudata.format import Dataset, Manifest, open_dataset
     from tpudata.input import (
         CentreCrop,

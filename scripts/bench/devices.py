@@ -34,6 +34,7 @@ from tpudata.devices.spmd.variables import DeviceVariables
 from tpudata.estimator import TPUEstimatorSpec
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.device_train_step import DeviceTrainStep
+from tpudata.estimator.steps.train_step import LoopRequest
 from tpudata.estimator.tracing.traced_model import trace_model
 
 v1 = tf.compat.v1
@@ -102,7 +103,7 @@ def _engine(devices: int, arrays: int, loop: int) -> Callable[[], Any]:
     dataset = tf.data.Dataset.from_tensors(tf.ones([_SIZE])).repeat()
     feed = StackFeed(dataset, mesh, devices, loop, endless=True, peers=topology.peers)
     iteration = feed.iterate()
-    return lambda: step.run(iteration, loop, is_step=loop == 1)
+    return lambda: step.run(iteration, LoopRequest(loop, is_step=loop == 1))
 
 
 def _jax(devices: int, arrays: int, loop: int) -> Callable[[], Any]:

@@ -48,6 +48,13 @@ def bytes_text(size: int) -> str:
     return f"{value:.2f} {_UNITS[unit]}" if value < 10 else f"{value:.1f} {_UNITS[unit]}"
 
 
+def size_text(size: float) -> str:
+    """Return a size in GiB, MiB or KiB."""
+    if size >= 2**30:
+        return f"{size / 2**30:.2f} GiB"
+    return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
+
+
 def warning_texts(warnings: Mapping[str, str]) -> list[str]:
     """Return warnings by kind as paragraphs of at most 100 columns, in the order of their kinds."""
     return [

@@ -7,7 +7,7 @@ require_tensorflow("tpudata.estimator")
 from tpudata.devices.errors import ClusterError, ModelFnError, TPUConnectionError  # noqa: E402
 from tpudata.devices.processes.slurm import cluster_from_slurm  # noqa: E402
 from tpudata.devices.system import TPUSystem, tpu_system  # noqa: E402
-from tpudata.devices.tpu_compiler.costs.step_cost import StepCost  # noqa: E402
+from tpudata.devices.tpu_compiler.step_cost import StepCost  # noqa: E402
 from tpudata.estimator import contrib, export, inputs, tpu  # noqa: E402
 from tpudata.estimator.api.errors import CheckpointError, NonFiniteError, RehearsalError  # noqa: E402
 from tpudata.estimator.api.findings import Finding  # noqa: E402

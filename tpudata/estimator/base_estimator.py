@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from tpudata.errors import UsageError
+from tpudata.estimator.api.counts import check_steps
 from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.api.steps import check_steps
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.export.saved_model import export_saved_model
 from tpudata.estimator.export.serving_input import ServingInputReceiver

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tpudata.devices.processes.topology import local_topology
+from tpudata.estimator.api.counts import require_count
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.config.arguments import (
     check_export,
     checked_batch_axis,
-    checked_batch_size,
     checked_params,
     found_model_dir,
     require_v2_behaviour,
@@ -19,6 +19,7 @@ from tpudata.estimator.config.run_config import RunConfig, task_of
 from tpudata.estimator.config.run_devices import cluster_topology, tpu_topology
 from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.config.tpu_config import TPUConfig
+from tpudata.estimator.feeding.deployment import BATCH_SIZE_NAMES
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.feeding.user_model import UserModel
 from tpudata.estimator.loops.runtime import Runtime, Runtimes
@@ -105,10 +106,12 @@ class TPUEstimator(BaseEstimator):
         if not isinstance(config, RunConfig) or not isinstance(config.tpu_config, TPUConfig):
             raise ValueError(f"TPUEstimator(config=...) must be a tpudata RunConfig, got {type(config).__name__}.")
         sizes = {
-            ModeKeys.TRAIN: checked_batch_size("train_batch_size", train_batch_size),
-            ModeKeys.EVAL: checked_batch_size("eval_batch_size", eval_batch_size),
-            ModeKeys.PREDICT: checked_batch_size("predict_batch_size", predict_batch_size),
+            ModeKeys.TRAIN: train_batch_size,
+            ModeKeys.EVAL: eval_batch_size,
+            ModeKeys.PREDICT: predict_batch_size,
         }
+        for mode, size in sizes.items():
+            require_count("TPUEstimator", BATCH_SIZE_NAMES[mode], size)
         if use_tpu and train_batch_size is None:
             raise ValueError("TPUEstimator(use_tpu=True) requires train_batch_size. Pass it.")
         for name in ("master", "evaluation_master"):

@@ -8,11 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator.api.counts import require_count
 from tpudata.estimator.api.errors import CheckpointNotFoundError
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
-from tpudata.estimator.api.steps import require_steps
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.export.exporters import Exporter
 from tpudata.estimator.state.checkpoint import Checkpoint
@@ -44,7 +44,7 @@ class TrainSpec(NamedTupleMethods):
 
     def __post_init__(self) -> None:
         _require_callable("TrainSpec", self.input_fn)
-        require_steps("TrainSpec", "max_steps", self.max_steps)
+        require_count("TrainSpec", "max_steps", self.max_steps)
         object.__setattr__(self, "hooks", check_hooks(self.hooks, "TrainSpec(hooks=...)"))
         listeners = check_listeners(self.saving_listeners, "TrainSpec(saving_listeners=...)")
         object.__setattr__(self, "saving_listeners", listeners)
@@ -80,7 +80,7 @@ class EvalSpec(NamedTupleMethods):
 
     def __post_init__(self) -> None:
         _require_callable("EvalSpec", self.input_fn)
-        require_steps("EvalSpec", "steps", self.steps)
+        require_count("EvalSpec", "steps", self.steps)
         if self.name is not None and not isinstance(self.name, str):
             raise TypeError(f"EvalSpec(name=...) must be a string or None, got {type(self.name).__name__}.")
         for field in ("start_delay_secs", "throttle_secs"):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.devices.tpu_compiler.costs.made import make_cost
+from tests.devices.tpu_compiler.made import make_cost
 from tpudata.estimator.tpu_check.memory import check_next_batches
 
 

@@ -2,8 +2,9 @@
 
 import re
 
-# Name scope of the copy of a model's graph that is compiled.
-_SCOPE = "model/"
+from tpudata.devices.graphs.graph_copy import SCOPE
+
+_SCOPE = f"{SCOPE}/"
 _PLACES = (re.compile(r"\{\{node ([^}]+)\}\}"), re.compile(r"node `([^`]+)`"))
 
 

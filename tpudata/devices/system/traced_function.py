@@ -7,14 +7,13 @@ import jax
 import tensorflow as tf
 
 from tpudata.devices.graphs.collectives import lower_collectives
-from tpudata.devices.graphs.library import define_functions
+from tpudata.devices.graphs.graph_copy import copy_graph
 from tpudata.devices.graphs.random_graph import draw_by_step
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.errors import UsageError
 
 # Specs of the number of the replica and of the number of the call, which come before the function's tensors.
 NUMBERS = (tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int64))
-_SCOPE = "model"
 
 
 class TracedFunction:
@@ -73,21 +72,10 @@ class TracedFunction:
             tensors: the number of the replica, the number of the call, and the tensors of the arguments.
         """
         graph = tf.compat.v1.get_default_graph()
-        define_functions(self._graph_def.library.function, graph)
         feeds: dict[str, Any] = dict(zip(self._arguments, tensors, strict=True))
         feeds |= {name: graph.capture(handle) for name, handle in self._handles.items()}
         feeds |= {name: tf.constant(value) for name, value in self._constants.items()}
-        taken = {name for node in self._graph_def.node for name in map(_tensor_name, node.input)}
-        fetched = [name for name in self._outputs if name not in feeds]
-        found = tf.import_graph_def(
-            self._graph_def,
-            input_map={name: value for name, value in feeds.items() if name in taken},
-            return_elements=[*fetched, *self._effects],
-            name=_SCOPE,
-        )
-        results = feeds | dict(zip(fetched, found, strict=False))
-        with tf.control_dependencies(found[len(fetched) :]):
-            return [tf.identity(results[name]) for name in self._outputs]
+        return copy_graph(self._graph_def, feeds, self._outputs, self._effects)
 
     def _convert(self, graph_def: Any, num_replicas: int) -> Any:
         """Return the graph without its placeholders, with collectives that XLA compiles and draws by replica and call."""
@@ -101,10 +89,6 @@ class TracedFunction:
 
 def _external(graph: Any) -> list[tuple[Any, str]]:
     return [(external, internal.name) for external, internal in graph.captures]
-
-
-def _tensor_name(name: str) -> str:
-    return name if ":" in name or name.startswith("^") else f"{name}:0"
 
 
 def _name(function: Callable[..., Any]) -> str:

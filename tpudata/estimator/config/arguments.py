@@ -16,22 +16,6 @@ _log = logging.getLogger("tpudata")
 _RESERVED_PARAMS = ("batch_size", "context")
 
 
-def checked_batch_size(name: str, value: Any) -> int | None:
-    """Check a batch size: a positive int, or None.
-
-    Raises:
-        TypeError: the value is not an int.
-        ValueError: the value is not positive.
-    """
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"TPUEstimator({name}=...) must be an int or None, got {value!r} ({type(value).__name__}).")
-    if value < 1:
-        raise ValueError(f"TPUEstimator({name}=...) must be positive, got {value}.")
-    return value
-
-
 def checked_batch_axis(batch_axis: Any, config: TPUConfig) -> tuple[int, ...] | None:
     """Check a batch_axis: ints, or None.
 

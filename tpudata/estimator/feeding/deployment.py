@@ -10,7 +10,7 @@ from tpudata.estimator.api.errors import BatchSizeError
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 
-_BATCH_SIZE_NAMES = {
+BATCH_SIZE_NAMES = {
     ModeKeys.TRAIN: "train_batch_size",
     ModeKeys.EVAL: "eval_batch_size",
     ModeKeys.PREDICT: "predict_batch_size",
@@ -103,7 +103,7 @@ def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int
     Raises:
         BatchSizeError: the size is None, or not a multiple of the number of replicas.
     """
-    replicas, name = topology.num_replicas, _BATCH_SIZE_NAMES[mode]
+    replicas, name = topology.num_replicas, BATCH_SIZE_NAMES[mode]
     if size is None:
         raise BatchSizeError(
             f"TPUEstimator({name}=None): {replicas} replicas need a batch size (got None, expected a multiple of {replicas}). "

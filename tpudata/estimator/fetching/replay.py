@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import lower_collectives
+from tpudata.devices.graphs.graph_copy import copy_graph, input_tensors
 from tpudata.devices.graphs.graph_walk import is_effect, needed_operations
-from tpudata.devices.graphs.library import define_functions
 from tpudata.estimator.state.blueprint import Blueprint
 
 
@@ -60,7 +60,7 @@ class Replay:
         self.writes = frozenset(handles[item.name] for one in changing for item in one.inputs if item.name in handles)
         graph_def = _subgraph(blueprint, {operation.name for operation in needed})
         self._graph_def = rewrite(graph_def)
-        self._fed = _taken(self._graph_def) & inputs
+        self._fed = input_tensors(self._graph_def) & inputs
         self._handles = {handle: name for handle, name in handles.items() if handle in self._fed}
         self.reads = frozenset(self._handles.values())
 
@@ -85,24 +85,14 @@ class Replay:
         feeds |= {handle: handle_of(name) for handle, name in self._handles.items()}
         # In the graph of a condition's branch, tensors from outside are captured first.
         feeds |= {old.name: tf.identity(new) for old, new in zip(self._cuts, values, strict=True)}
-        fetched = [tensor for tensor in self._tensors if tensor.name not in feeds]
         missing = self._fed - feeds.keys()
         if missing:
             raise ModelFnValueError(
                 "The value of a metric needs a batch (expected only the metric's variables). Compute it from these."
             )
-        names = [tensor.name for tensor in fetched] + [operation.name for operation in self._updates]
-        define_functions(self._graph_def.library.function, tf.compat.v1.get_default_graph())
-        results = tf.import_graph_def(
-            self._graph_def,
-            input_map={name: tensor for name, tensor in feeds.items() if name in self._fed},
-            return_elements=names,
-            name="model",
-        )
-        found = dict(zip(names, results, strict=True))
-        with tf.control_dependencies(results[len(fetched) :]):
-            tensors = [feeds[tensor.name] if tensor.name in feeds else found[tensor.name] for tensor in self._tensors]
-            return tf.nest.pack_sequence_as(self._wanted, [tf.identity(tensor) for tensor in tensors])
+        names = [tensor.name for tensor in self._tensors]
+        tensors = copy_graph(self._graph_def, feeds, names, [operation.name for operation in self._updates])
+        return tf.nest.pack_sequence_as(self._wanted, tensors)
 
 
 def _subgraph(blueprint: Blueprint, names: set[str]) -> Any:
@@ -124,10 +114,17 @@ def _subgraph(blueprint: Blueprint, names: set[str]) -> Any:
     return graph_def
 
 
-def _taken(graph_def: Any) -> set[str]:
-    """Return the names of all tensors that are inputs of nodes of a graph."""
-    names = {name for node in graph_def.node for name in node.input if not name.startswith("^")}
-    return {name if ":" in name else f"{name}:0" for name in names}
+def run_on_host(replay: Replay, variables: Mapping[str, Any]) -> None:
+    """Run a replay without arguments now, outside of the steps."""
+    with tf.device("CPU:0"):
+        tf.function(lambda: replay((), handles_of(variables)), autograph=False)()
+
+
+def fill_tables(blueprint: Blueprint, variables: Mapping[str, Any]) -> None:
+    """Fill the lookup tables of a scratch graph, as a session does before its first run."""
+    initializers = blueprint.graph.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
+    if initializers:
+        run_on_host(Replay(blueprint, (), initializers), variables)
 
 
 def handles_of(variables: Mapping[str, Any]) -> Callable[[str], Any]:

@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from tpudata.estimator.api.counts import require_count
 from tpudata.estimator.api.hook_lists import check_hooks
 from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.api.steps import require_steps
 from tpudata.estimator.feeding.signature import split_element
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.monitor import Monitor, tensor_names
@@ -27,7 +27,7 @@ def evaluate(
     runtime: Runtime, input_fn: Any, steps: int | None, hooks: Any, checkpoint_path: str | None, events_dir: str | None
 ) -> dict[str, Any]:
     """Evaluate a checkpoint; see `TPUEstimator.evaluate`."""
-    require_steps("evaluate", "steps", steps)
+    require_count("evaluate", "steps", steps)
     hooks = check_hooks(hooks, "evaluate(hooks=...)")
     checkpoint = given_or_newest(runtime, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.EVAL)

@@ -30,7 +30,7 @@ from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
 from tpudata.estimator.tracing.traced_model import trace_model
 
 _SEED_BYTES = 3
-_StepKind: TypeAlias = type[TrainStep] | type[EvalStep] | type[PredictStep]
+_StepKind: TypeAlias = Callable[..., TrainStep | EvalStep | PredictStep]
 _PLAIN_STEPS: Mapping[str, _StepKind] = {
     ModeKeys.TRAIN: PlainTrainStep,
     ModeKeys.EVAL: EvalStep,
@@ -163,10 +163,14 @@ def _copies(topology: Topology, variables: Mapping[str, Any]) -> HostCopies:
 
 def _device_steps() -> Mapping[str, _StepKind]:
     """Return the kinds of steps for several devices; only they need jax."""
-    from tpudata.estimator.steps.device_steps import DeviceEvalStep, DevicePredictStep
+    from tpudata.estimator.steps.device_calls import DeviceCalls
     from tpudata.estimator.steps.device_train_step import DeviceTrainStep
 
-    return {ModeKeys.TRAIN: DeviceTrainStep, ModeKeys.EVAL: DeviceEvalStep, ModeKeys.PREDICT: DevicePredictStep}
+    return {
+        ModeKeys.TRAIN: DeviceTrainStep,
+        ModeKeys.EVAL: functools.partial(EvalStep, calls=DeviceCalls),
+        ModeKeys.PREDICT: functools.partial(PredictStep, calls=DeviceCalls),
+    }
 
 
 class Runtimes:

@@ -1,7 +1,6 @@
 """Training on several devices: loops of steps that run as one program."""
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,16 +9,13 @@ import tensorflow as tf
 
 from tpudata.devices.batches.feeder import Portion, StackIteration
 from tpudata.devices.processes.topology import Topology
-from tpudata.devices.spmd.lowering import lower
 from tpudata.devices.spmd.mesh import first_copy, local_parts, replicated
 from tpudata.devices.spmd.programs import Layout, LoopOutput, compile_loop
 from tpudata.estimator.graph.structure import Structure
 from tpudata.estimator.state.store import VariableStore
-from tpudata.estimator.steps.device_steps import device_state
+from tpudata.estimator.steps.device_calls import device_state, lower_step
 from tpudata.estimator.steps.replica_step import ReplicaStep
-from tpudata.estimator.steps.train_loop import LoopResult
-from tpudata.estimator.steps.train_step import TrainStep
-from tpudata.estimator.tracing.differences import differing_variables
+from tpudata.estimator.steps.train_step import LoopRequest, LoopResult, TrainStep
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _NUMBER = tf.TensorSpec([], tf.int32)
@@ -33,25 +29,15 @@ class DeviceTrainStep(TrainStep):
         self._state = device_state(self, store)
         # On the devices as the result of a loop is, or the first loop after another would be compiled anew.
         self._goes_on = replicated(self._state.mesh, True)
-        self._loops: dict[Any, tuple[Layout, Callable[..., Any]]] = {}
-        self._loops_give: tuple[str, ...] = ()
         self._are_finite = jax.jit(lambda arrays: jax.numpy.stack([jax.numpy.isfinite(item).all() for item in arrays]))
 
-    def run(
-        self,
-        iteration: StackIteration,
-        limit: int,
-        record: bool = False,
-        *,
-        is_step: bool = False,
-        feeds: Mapping[str, Any] = MappingProxyType({}),
-    ) -> LoopResult:
+    def run(self, iteration: StackIteration, request: LoopRequest) -> LoopResult:
         """Run steps, as described in TrainStep; the host writes the summaries of model_fn."""
-        del record
-        layout, loop = self._compiled(iteration.capacity, tuple(sorted(feeds)), is_step)
-        given = tuple(np.asarray(feeds[name]) for name in sorted(feeds))
+        fed = tuple(sorted(request.feeds))
+        layout, loop = self._compiled(iteration.capacity, fed, request.is_step)
+        given = tuple(np.asarray(request.feeds[name]) for name in fed)
         outputs: list[LoopOutput] = []
-        has_data, goes_on, left = True, self._goes_on, limit
+        has_data, goes_on, left = True, self._goes_on, request.limit
         with jax.enable_x64(True), self._topology.peers.waiting():
             while left and has_data:
                 portion = iteration.take(left)
@@ -115,13 +101,11 @@ class DeviceTrainStep(TrainStep):
 
         Single steps check no variables, which would take as long as a step; the host does now and then, by `finite`.
         """
-        # A loop built for these tensors remains valid, as they have the same names in every trace.
-        if self._loops_give != self.fetches.values:
-            self._loops, self._loops_give = {}, self.fetches.values
-        key = capacity, self.fetches.effects, fed, is_step
-        if key not in self._loops:
-            self._loops[key] = self._compile(capacity, fed, () if is_step else self.checked)
-        return self._loops[key]
+        checked = () if is_step else self.checked
+        found: tuple[Layout, Callable[..., Any]] = self._built(
+            (capacity, fed, is_step), lambda: self._compile(capacity, fed, checked)
+        )
+        return found
 
     def _compile(
         self, capacity: int, fed: tuple[str, ...], checked: Sequence[str]
@@ -138,8 +122,7 @@ class DeviceTrainStep(TrainStep):
 
         placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed]
         specs = [_NUMBER, *structure.specs, *(tf.TensorSpec(item.shape, item.dtype) for item in placeholders)]
-        program = lower(function, specs, self._by_name)
-        differing = differing_variables(self.blueprint, step.writes)
-        layout = Layout.of(program, self._state.own_names, differing)
+        own = self._state.own_names
+        program, layout = lower_step(self._traced, function, specs, self._by_name, own, step.writes)
         fetched = len(self.fetches.names)
         return layout, compile_loop(program, layout, self._state.mesh, capacity, checked, fetched)

@@ -1,31 +1,31 @@
 """Evaluation: the loss of a batch, and its part of the metrics."""
 
-import functools
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.feeding.signature import row_weights
-from tpudata.estimator.fetching.replay import Replay, handles_of
-from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.state.store import VariableStore
-from tpudata.estimator.steps.step import Step
-from tpudata.estimator.tracing.host_call import make_host_call, run_host_call
+from tpudata.estimator.steps.batch_step import BatchStep
+from tpudata.estimator.tracing.host_call import make_host_call
 from tpudata.estimator.tracing.metrics import HostMetrics, MetricReader, metric_updates
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 
-class EvalStep(Step):
-    """Step of an evaluation: one batch, which updates the metrics. The arguments are those of Step.
+class EvalStep(BatchStep):
+    """Step of an evaluation: one batch, which updates the metrics. The arguments are those of BatchStep.
 
     Attributes:
         ignores_weights: whether features contain "weights" that model_fn does not use.
     """
 
-    def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
-        super().__init__(traced, topology, store, broadcast=broadcast)
+    def __init__(
+        self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool, **options: Any
+    ) -> None:
+        super().__init__(traced, topology, store, broadcast=broadcast, **options)
         self._host_call = make_host_call(traced, topology, self.replicas)
         self._host: HostMetrics | None = None
         metrics = getattr(traced.spec, "eval_metrics", None)
@@ -35,7 +35,6 @@ class EvalStep(Step):
             self._host = HostMetrics(metrics[0], tensors, 1 if broadcast else topology.num_replicas, traced.seed)
         weights = row_weights(self.blueprint.arguments[0])
         self.ignores_weights = weights is not None and not _uses(self.spec, weights)
-        self._built_for: Any = None
         self._reader: tuple[Blueprint, MetricReader] | None = None
 
     def wanted(self) -> tuple[Any, list[Any]]:
@@ -56,18 +55,6 @@ class EvalStep(Step):
             of_host_call = self.replicas.host_tensors(getattr(self.spec, "host_call", None), "host_call")
         return (weighted, of_metrics, of_host_call, self.fetches.tensors), [*updates, *self.fetches.operations]
 
-    def _build(self) -> None:
-        replay = Replay(self.blueprint, *self.wanted())
-        self._writes = replay.writes
-        self._run_batch = batch_function(functools.partial(self._batch, replay), self._traced.specs)
-
-    def _batch(self, replay: Replay, features: Any, labels: Any) -> Any:
-        results = replay((features, labels), handles_of(self._by_name))
-        (loss, weight), of_metrics, of_host_call, fetched = results
-        if self._host is not None:
-            self._host.update(of_metrics)
-        return run_host_call(self._host_call, of_host_call, loss), weight, fetched
-
     def run(self, features: Any, labels: Any) -> tuple[Any, Any, dict[str, Any]]:
         """Evaluate a batch.
 
@@ -79,15 +66,16 @@ class EvalStep(Step):
             The batch's loss times its weight, its weight (float32 scalars, summed over the replicas), and the fetched values by
             name. The weight is the sum of features["weights"] (floats [batch]), or 1 if there are none.
         """
-        if self._built_for != self.fetches.key:
-            self._build()
-            self._built_for = self.fetches.key
-        loss, weight, fetched = self._run_batch(features, labels)
-        return loss, weight, dict(zip(self.fetches.names, fetched, strict=True))
-
-    def rows(self, feature: Any) -> Any:
-        """Return a feature of a batch as a NumPy array, with the rows of all replicas."""
-        return feature.numpy()
+        wanted, (losses, weights, *others), fetched = self._compute(features, labels)
+        rest = iter(others)
+        of_metrics, of_host_call = (
+            tf.nest.map_structure(lambda _: self.replicas.concatenated(next(rest)), part) for part in wanted[1:]
+        )
+        if self._host is not None:
+            self._host.run(of_metrics)
+        if self._host_call is not None:
+            self._host_call.run(of_host_call)
+        return np.sum(losses, dtype=np.float32), np.sum(weights, dtype=np.float32), fetched
 
     def flush(self) -> None:
         """Flush the summaries of host_call, so that readers see them."""

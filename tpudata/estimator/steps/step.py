@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import tensorflow as tf
-
 from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.fetching.hook_session import HookSession
-from tpudata.estimator.fetching.replay import Replay, handles_of
+from tpudata.estimator.fetching.replay import fill_tables
 from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.state.host_copies import HostCopies, OnlyOnHost
 from tpudata.estimator.state.local_variables import LocalVariables
@@ -67,7 +65,7 @@ class Step:
         self.variables = store.create(self.blueprint, self.saved)
         self.local = LocalVariables(self.blueprint, [info for info in infos if info.name in local])
         self._by_name = {**self.variables, **self.local.by_name}
-        self._initialize_tables()
+        fill_tables(self.blueprint, self._by_name)
 
     @property
     def blueprint(self) -> Blueprint:
@@ -99,7 +97,7 @@ class Step:
         """
         if is_added_to and self._is_added_to:
             self._traced = self._traced.again()
-            self._initialize_tables()
+            fill_tables(self.blueprint, self._by_name)
             self.fetches.follow(self._traced)
         self._is_added_to |= is_added_to
         writes = self.host_summary_writes if self._topology.devices else None
@@ -132,15 +130,6 @@ class Step:
         """Set the variables that belong to one run to their initial values."""
         self.local.reset()
         self.own.changed_on_host(self.local.by_name)
-
-    def _initialize_tables(self) -> None:
-        """Fill the lookup tables of model_fn, as a session does before its first run."""
-        initializers = self.blueprint.graph.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
-        if not initializers:
-            return
-        replay = Replay(self.blueprint, (), initializers)
-        with tf.device("CPU:0"):
-            tf.function(lambda: replay((), handles_of(self._by_name)), autograph=False)()
 
 
 def local_names(traced: TracedModel) -> set[str]:

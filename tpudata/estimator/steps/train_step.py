@@ -2,18 +2,17 @@
 
 import abc
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import is_effect, needed_operations
 from tpudata.devices.processes.topology import Topology
-from tpudata.estimator.fetching.replay import Replay, handles_of
+from tpudata.estimator.fetching.replay import Replay, run_on_host
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
-from tpudata.estimator.steps.train_loop import LoopResult
 from tpudata.estimator.tracing.differences import require_cross_shard
 from tpudata.estimator.tracing.effects import CREATE_WRITER, effects_of_training, unused_updates
 from tpudata.estimator.tracing.host_call import make_host_call
@@ -21,6 +20,42 @@ from tpudata.estimator.tracing.optimizer import reject_other_cross_shard
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _log = logging.getLogger("tpudata")
+
+
+class LoopRequest(NamedTuple):
+    """Request of a loop of steps.
+
+    Attributes:
+        limit: largest number of steps.
+        record: whether `tf.summary` of model_fn writes in the last step.
+        is_step: whether all calls of the run do a single step.
+        feeds: values for placeholders with a default, by name.
+    """
+
+    limit: int
+    record: bool = False
+    is_step: bool = False
+    feeds: Mapping[str, Any] = MappingProxyType({})
+
+
+class LoopResult(NamedTuple):
+    """Result of a loop of steps.
+
+    Attributes:
+        global_step: the global step that was reached.
+        has_data: whether there was data for all requested steps.
+        steps: int64 [steps], the global step after each of the steps that were done.
+        losses: float32 [steps], the losses of the steps that were done.
+        finite: bool [checked], whether all values of each checked variable are finite; empty after a single step.
+        fetched: values (tensors or NumPy) fetched from the last step, by name.
+    """
+
+    global_step: Any
+    has_data: Any
+    steps: Any
+    losses: Any
+    finite: Any
+    fetched: Mapping[str, Any]
 
 
 def _run_by_every_step(traced: TracedModel) -> list[Any]:
@@ -44,6 +79,8 @@ class TrainStep(Step, abc.ABC):
         self.checked = [
             info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
         ]
+        self._loops: dict[Any, Any] = {}
+        self._loops_give: tuple[str, ...] = ()
         self._flush_writer: Replay | None = None
         if self.uses_tf_summary:
             self._open_writer()
@@ -63,12 +100,8 @@ class TrainStep(Step, abc.ABC):
         create = [item for item in writer.consumers() if item.type == CREATE_WRITER]
         with graph.as_default():
             flush = tf.raw_ops.FlushSummaryWriter(writer=writer)
-        self._on_host(Replay(self.blueprint, (), create))
+        run_on_host(Replay(self.blueprint, (), create), self._by_name)
         self._flush_writer = Replay(self.blueprint, (), [flush])
-
-    def _on_host(self, replay: Replay) -> None:
-        with tf.device("CPU:0"):
-            tf.function(lambda: replay((), handles_of(self._by_name)), autograph=False)()
 
     @property
     def counts_steps(self) -> bool:
@@ -103,24 +136,22 @@ class TrainStep(Step, abc.ABC):
             )
 
     @abc.abstractmethod
-    def run(
-        self,
-        iteration: Any,
-        limit: int,
-        record: bool = False,
-        *,
-        is_step: bool = False,
-        feeds: Mapping[str, Any] = MappingProxyType({}),
-    ) -> LoopResult:
-        """Run up to `limit` steps; stop before the end of the data and after a loss of NaN.
+    def run(self, iteration: Any, request: LoopRequest) -> LoopResult:
+        """Run steps; stop before the end of the data and after a loss of NaN.
 
         Args:
             iteration: iteration over (features, labels) or features, of the Feed of these devices.
-            limit: largest number of steps.
-            record: whether `tf.summary` of model_fn writes in the last step.
-            is_step: whether all calls of the run do a single step.
-            feeds: values for placeholders with a default, by name.
+            request: the request.
         """
+
+    def _built(self, key: Any, build: Callable[[], Any]) -> Any:
+        """Return the loop for a key and the fetched tensors, which have the same names in every trace; build it if it is new."""
+        if self._loops_give != self.fetches.values:
+            self._loops, self._loops_give = {}, self.fetches.values
+        key = key, self.fetches.effects
+        if key not in self._loops:
+            self._loops[key] = build()
+        return self._loops[key]
 
     @abc.abstractmethod
     def finite(self) -> Any:
@@ -129,6 +160,6 @@ class TrainStep(Step, abc.ABC):
     def flush(self) -> None:
         """Flush the summaries of model_fn and host_call, so that readers see them."""
         if self._flush_writer is not None:
-            self._on_host(self._flush_writer)
+            run_on_host(self._flush_writer, self._by_name)
         if self._host_call is not None:
             self._host_call.flush()

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.devices.tpu_compiler.costs.step_cost import StepCost
-from tpudata.devices.tpu_compiler.costs.table import size_text
+from tpudata.console.tables import size_text
+from tpudata.devices.tpu_compiler.step_cost import StepCost
 from tpudata.devices.tpu_compiler.topologies import CHIPS, GIB, TPUSlice
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.tpu_check.operations import Graph, place_of

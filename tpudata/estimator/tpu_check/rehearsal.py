@@ -16,7 +16,7 @@ import tensorflow as tf
 from tpudata.devices.errors import ModelFnError
 from tpudata.devices.processes.topology import Topology
 from tpudata.devices.tpu_compiler.compiler import missing_compiler
-from tpudata.devices.tpu_compiler.costs.step_cost import StepCost
+from tpudata.devices.tpu_compiler.step_cost import StepCost
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.errors import UsageError
 from tpudata.estimator.api.findings import Finding
@@ -24,7 +24,6 @@ from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import check_batch_size
-from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tpu_check.compilation import StepParts, compile_step, fits_this_machine
@@ -35,6 +34,7 @@ from tpudata.estimator.tpu_check.result import Rehearsal
 from tpudata.estimator.tpu_check.variables import check_variables
 from tpudata.estimator.tracing.differences import require_cross_shard
 from tpudata.estimator.tracing.effects import effects_of_training
+from tpudata.estimator.tracing.host_call import call_host_function
 from tpudata.estimator.tracing.metrics import metric_updates
 from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
 from tpudata.estimator.tracing.replica_values import joined_shape
@@ -189,12 +189,9 @@ class _Rehearsal:
                 )
         joined = tf.nest.map_structure(lambda item: tf.TensorSpec(joined_shape(item.shape, cores), item.dtype), tensors)
 
-        def call(given: Any) -> Any:
-            with fresh_keras_state(self._runtime.config.tf_random_seed):
-                return function(**given) if isinstance(given, Mapping) else function(*given)
-
+        seed = self._runtime.config.tf_random_seed
         try:
-            return discover(call, (joined,), self._runtime.config.tf_random_seed).result
+            return discover(lambda given: call_host_function(function, given, seed), (joined,), seed).result
         except Exception as error:  # Any error would stop a run.
             self._find(f"TPUEstimatorSpec({field}=...)", *_explained(error))
             return None

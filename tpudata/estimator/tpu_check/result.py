@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tpudata.devices.tpu_compiler.costs.feeding import FeedingRate
-from tpudata.devices.tpu_compiler.costs.step_cost import StepCost
+from tpudata.devices.tpu_compiler.step_cost import FeedingRate, StepCost
 from tpudata.estimator.api.errors import RehearsalError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys

@@ -4,20 +4,18 @@ import dataclasses
 import re
 from typing import Any
 
+from tpudata.console.tables import size_text
 from tpudata.devices.errors import ModelFnValueError
-from tpudata.devices.spmd.lowering import lower
-from tpudata.devices.spmd.programs import Layout
 from tpudata.devices.tpu_compiler.compiler import CompiledLoop, CompilerError, Fault, compile_for
-from tpudata.devices.tpu_compiler.costs.table import size_text
 from tpudata.devices.tpu_compiler.device_loop import DeviceLoop, export_loop
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.steps.device_calls import lower_step
 from tpudata.estimator.steps.step import local_names
 from tpudata.estimator.tpu_check.compilation import OTHER_OPERATIONS, StepPart, StepParts
 from tpudata.estimator.tpu_check.memory import LESS, describe_largest
 from tpudata.estimator.tpu_check.operations import place_of
-from tpudata.estimator.tracing.differences import differing_variables
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -134,8 +132,7 @@ def _export(traced: TracedModel, part: StepPart, iterations: int) -> DeviceLoop:
     Raises:
         ModelFnValueError: TensorFlow cannot lower the part.
     """
-    program = lower(part.function, part.specs, part.variables)
-    layout = Layout.of(program, local_names(traced), differing_variables(traced.blueprint, part.writes))
+    program, layout = lower_step(traced, part.function, part.specs, part.variables, local_names(traced), part.writes)
     is_loop = traced.mode == ModeKeys.TRAIN and part.is_whole
     infos = traced.blueprint.variables
     checked = [info.name for info in infos if info.trainable and part.variables[info.name].dtype.is_floating]

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.devices.processes.topology import Topology
-from tpudata.estimator.fetching.replay import Replay, handles_of
+from tpudata.estimator.fetching.replay import Replay, handles_of, run_on_host
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import discover
@@ -59,11 +59,10 @@ class HostCall:
         flush = Replay(blueprint, [], flushes)
         self._run_step = batch_function(lambda tensors: self._run(self._update, tensors), (specs,))
         self._flush = tf.function(lambda: self._run(flush), autograph=False)
-        tf.function(lambda: self._run(create), autograph=False)()
+        run_on_host(create, self._local.by_name)
 
     def _call(self, tensors: Any) -> Any:
-        with fresh_keras_state(self._seed):
-            return self._host_fn(**tensors) if isinstance(tensors, Mapping) else self._host_fn(*tensors)
+        return call_host_function(self._host_fn, tensors, self._seed)
 
     def _run(self, replay: Replay, *arguments: Any) -> list[Any]:
         with tf.device("CPU:0"):
@@ -96,6 +95,7 @@ def make_host_call(traced: TracedModel, topology: Topology, replicas: ReplicaVal
     return HostCall(pair[0], specs, traced.seed)
 
 
-def run_host_call(host_call: HostCall | None, tensors: Any, value: Any) -> Any:
-    """Run a host_call, if there is one, in the tf.function that is being built; return `value`, which waits for it."""
-    return value if host_call is None else host_call.update(tensors, value)
+def call_host_function(function: Callable[..., Any], tensors: Any, seed: int | None) -> Any:
+    """Call a metric_fn or a host_fn with its tensors, by name if they are a dict."""
+    with fresh_keras_state(seed):
+        return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)

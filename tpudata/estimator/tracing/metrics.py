@@ -6,11 +6,11 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.spec import check_metrics
-from tpudata.estimator.fetching.replay import Replay, handles_of
-from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.fetching.replay import Replay, fill_tables, handles_of
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.state.local_variables import LocalVariables
+from tpudata.estimator.tracing.host_call import call_host_function
 from tpudata.estimator.tracing.replica_values import joined_shape
 
 
@@ -33,25 +33,16 @@ class HostMetrics:
         blueprint = discover(self._call, (specs,), seed)
         self.local = LocalVariables(blueprint, blueprint.variables)
         self.reader = MetricReader(blueprint.result, blueprint, self.local, {})
-        self._update = Replay(blueprint, (), metric_updates(blueprint.result, blueprint))
-        self._run = batch_function(self.update, (specs,))
-        tables = blueprint.graph.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
-        if tables:
-            fill = Replay(blueprint, (), tables)
-            with tf.device("CPU:0"):
-                tf.function(lambda: fill((), handles_of(self.local.by_name)), autograph=False)()
+        update = Replay(blueprint, (), metric_updates(blueprint.result, blueprint))
+        self._run = batch_function(lambda tensors: update((tensors,), handles_of(self.local.by_name)), (specs,))
+        fill_tables(blueprint, self.local.by_name)
 
     def run(self, tensors: Any) -> None:
         """Add a batch (NumPy)."""
         self._run(tensors)
 
-    def update(self, tensors: Any) -> None:
-        """Add a batch, in the tf.function that is being built, which runs the updates as they change variables."""
-        self._update((tensors,), handles_of(self.local.by_name))
-
     def _call(self, tensors: Any) -> Any:
-        with fresh_keras_state(self._seed):
-            metrics = self._metric_fn(**tensors) if isinstance(tensors, Mapping) else self._metric_fn(*tensors)
+        metrics = call_host_function(self._metric_fn, tensors, self._seed)
         check_metrics(metrics, "The result of eval_metrics' metric_fn")
         return metrics
 

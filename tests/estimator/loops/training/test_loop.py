@@ -161,9 +161,9 @@ def test_every_loss_is_written_without_shorter_loops(
     sizes = []
     run = kind.run
 
-    def noted(step: Any, iteration: Any, limit: int, record: bool = False, **options: Any) -> Any:
-        sizes.append(limit)
-        return run(step, iteration, limit, record, **options)
+    def noted(step: Any, iteration: Any, request: Any) -> Any:
+        sizes.append(request.limit)
+        return run(step, iteration, request)
 
     monkeypatch.setattr(kind, "run", noted)
     tpu_config = {"num_replicas": replicas}

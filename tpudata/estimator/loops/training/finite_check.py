@@ -11,8 +11,7 @@ import numpy as np
 
 from tpudata.estimator.api.errors import NonFiniteError
 from tpudata.estimator.state import checkpoints
-from tpudata.estimator.steps.train_loop import LoopResult
-from tpudata.estimator.steps.train_step import TrainStep
+from tpudata.estimator.steps.train_step import LoopResult, TrainStep
 
 _log = logging.getLogger("tpudata")
 

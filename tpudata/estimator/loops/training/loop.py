@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tpudata.devices.errors import ModelFnValueError
+from tpudata.estimator.api.counts import check_steps
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.api.steps import check_steps
 from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.feeding.iteration import Iteration
 from tpudata.estimator.feeding.signature import leaves
@@ -28,7 +28,7 @@ from tpudata.estimator.loops.training.profile import Profiler
 from tpudata.estimator.loops.training.progress import Progress
 from tpudata.estimator.loops.training.termination import Termination, ended_by_sigterm
 from tpudata.estimator.state.checkpoint import Checkpoint
-from tpudata.estimator.steps.train_step import TrainStep
+from tpudata.estimator.steps.train_step import LoopRequest, TrainStep
 
 _log = logging.getLogger("tpudata")
 
@@ -244,13 +244,8 @@ class _Training:
             wanted |= {item.name for item in summaries.step}
         self._runtime.store.mark(list(step.variables), None)
         before = self.step
-        results = step.run(
-            iteration,
-            size,
-            is_due and summaries.uses_tf_summary,
-            is_step=self._is_step,
-            feeds=self._parts.monitor.model_feeds,
-        )
+        records = is_due and summaries.uses_tf_summary
+        results = step.run(iteration, LoopRequest(size, records, self._is_step, self._parts.monitor.model_feeds))
         self.step, losses = int(results.global_step), np.asarray(results.losses)
         if len(losses) and self.step == before and not self._parts.has_hooks and not step.counts_steps:
             raise ModelFnValueError(

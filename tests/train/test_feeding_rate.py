@@ -1,27 +1,13 @@
-"""A measured rate of feeding against what a step takes."""
+"""A rate of feeding, as a flag gives it."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.devices.tpu_compiler.costs.made import make_cost
-from tpudata.devices.tpu_compiler.costs.feeding import FeedingRate, read_feeding_rate
+from tpudata.devices.tpu_compiler.step_cost import FeedingRate
 from tpudata.errors import StorageError, UsageError
-
-
-def test_counts_the_cores_that_feeding_takes() -> None:
-    # Each of 4 hosts must deliver 51,200 records/s; a record takes 1 ms of a core.
-    found = FeedingRate(12_800.0, 0.001, 16).compare(make_cost())
-    assert found["needed"] == pytest.approx(51_200)
-    assert found["host_cores"] == 52
-    assert found["is_input_bound"] is True
-    assert found["waiting"] == pytest.approx(0.75)
-
-
-def test_a_faster_input_does_not_wait() -> None:
-    found = FeedingRate(100_000.0).compare(make_cost())
-    assert (found["is_input_bound"], found["waiting"], found["host_cores"]) == (False, 0.0, None)
+from tpudata.train.feeding_rate import read_feeding_rate
 
 
 def test_reads_a_number_or_a_report_of_bench(tmp_path: Path) -> None:

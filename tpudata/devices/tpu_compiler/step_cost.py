@@ -1,4 +1,4 @@
-"""Cost of a compiled step: memory, the shortest time that a chip's peaks allow, and the records that it takes."""
+"""Cost of a compiled step: memory, the shortest time that a chip's peaks allow, and the records that it takes to feed it."""
 
 import dataclasses
 import math
@@ -80,4 +80,38 @@ class StepCost:
             "records_per_second_per_chip": None if rate is None else rate / self.tpu.chips,
             "records_per_second_per_host": None if rate is None else rate / self.tpu.hosts,
             "compile_seconds": compiled.seconds,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class FeedingRate:
+    """Measured rate of feeding on one host.
+
+    Attributes:
+        records_per_second: the rate.
+        cpu_seconds_per_record: CPU time of a record; None if it was not measured.
+        cores: number of cores of the machine that measured it; None if unknown.
+    """
+
+    records_per_second: float
+    cpu_seconds_per_record: float | None = None
+    cores: int | None = None
+
+    def compare(self, cost: StepCost) -> dict[str, Any]:
+        """Return what a step takes of it on each host, as a JSON object.
+
+        Returns:
+            `records_per_second` that was measured, `needed` on each host, `host_cores` that are enough for it if all work scales
+            with cores (None if unknown), `is_input_bound`, and `waiting`, the share of the time that steps would wait at the
+            measured rate if they take their lower bound.
+        """
+        needed = cost.records_per_second / cost.tpu.hosts
+        cpu = self.cpu_seconds_per_record
+        return {
+            "records_per_second": self.records_per_second,
+            "measured_on_cores": self.cores,
+            "needed": needed if math.isfinite(needed) else None,
+            "host_cores": None if cpu is None or not math.isfinite(needed) else math.ceil(needed * cpu),
+            "is_input_bound": self.records_per_second < needed,
+            "waiting": max(0.0, 1 - self.records_per_second / needed),
         }

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from tpudata.console.tables import count_text, counted, table
-from tpudata.devices.tpu_compiler.costs.feeding import FeedingRate
-from tpudata.devices.tpu_compiler.costs.step_cost import StepCost
-from tpudata.devices.tpu_compiler.topologies import GIB
+from tpudata.console.tables import count_text, counted, size_text, table
+from tpudata.devices.tpu_compiler.step_cost import FeedingRate, StepCost
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _ROWS: Sequence[tuple[str, Callable[[StepCost], str]]] = (
@@ -45,13 +43,6 @@ def cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = None) ->
         f"{_short(chip.device_flops)}FLOP/s, {_short(chip.device_bandwidth)}B/s\n"
         f"compiled by {first.compiled.compiler}, {first.effort} effort\n{table(rows, right=range(1, len(rows[0])))}"
     )
-
-
-def size_text(size: float) -> str:
-    """Return a size in GiB, MiB or KiB."""
-    if size >= GIB:
-        return f"{size / GIB:.2f} GiB"
-    return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
 
 
 def _feeding_rows(costs: Sequence[StepCost], feeding: FeedingRate) -> list[tuple[str, ...]]:

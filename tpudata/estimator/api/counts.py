@@ -1,4 +1,4 @@
-"""Checks of the number of steps of a call."""
+"""Checks of counts among arguments: steps, and rows of a batch."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ def check_steps(steps: int | None, max_steps: int | None) -> None:
             f"train takes steps or max_steps, not both (got steps={steps}, max_steps={max_steps}). Pass one."
         )
     for name, value in (("steps", steps), ("max_steps", max_steps)):
-        require_steps("train", name, value)
+        require_count("train", name, value)
 
 
-def require_steps(owner: str, name: str, value: Any) -> None:
-    """Check a number of steps: a positive int, or None.
+def require_count(owner: str, name: str, value: Any) -> None:
+    """Check a count: a positive int, or None.
 
     Raises:
         TypeError: the value is not an int.

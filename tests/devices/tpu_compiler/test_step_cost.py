@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from tests.devices.tpu_compiler.costs.made import make_cost
+from tests.devices.tpu_compiler.made import make_cost
+from tpudata.devices.tpu_compiler.step_cost import FeedingRate
 
 
 def test_the_slower_of_computing_and_memory_bounds_a_step() -> None:
@@ -45,3 +46,17 @@ def test_a_step_without_work_takes_any_rate() -> None:
     cost = make_cost(flops=0.0, bytes_accessed=0.0)
     assert cost.records_per_second == math.inf
     assert cost.to_json()["records_per_second"] is None
+
+
+def test_counts_the_cores_that_feeding_takes() -> None:
+    # Each of 4 hosts must deliver 51,200 records/s; a record takes 1 ms of a core.
+    found = FeedingRate(12_800.0, 0.001, 16).compare(make_cost())
+    assert found["needed"] == pytest.approx(51_200)
+    assert found["host_cores"] == 52
+    assert found["is_input_bound"] is True
+    assert found["waiting"] == pytest.approx(0.75)
+
+
+def test_a_faster_input_does_not_wait() -> None:
+    found = FeedingRate(100_000.0).compare(make_cost())
+    assert (found["is_input_bound"], found["waiting"], found["host_cores"]) == (False, 0.0, None)

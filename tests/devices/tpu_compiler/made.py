@@ -3,7 +3,7 @@
 from typing import Any
 
 from tpudata.devices.tpu_compiler.compiler import CompiledLoop
-from tpudata.devices.tpu_compiler.costs.step_cost import StepCost
+from tpudata.devices.tpu_compiler.step_cost import StepCost
 from tpudata.devices.tpu_compiler.topologies import find_slice
 
 COMPILED: dict[str, Any] = {

@@ -2,9 +2,9 @@
 
 import re
 
-from tests.devices.tpu_compiler.costs.made import make_cost
-from tpudata.devices.tpu_compiler.costs.feeding import FeedingRate
-from tpudata.devices.tpu_compiler.costs.table import cost_table
+from tests.devices.tpu_compiler.made import make_cost
+from tpudata.devices.tpu_compiler.step_cost import FeedingRate
+from tpudata.train.outputs.cost_table import cost_table
 
 
 def test_has_a_column_for_each_mode() -> None:

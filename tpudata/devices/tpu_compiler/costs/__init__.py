@@ -1,1 +1,0 @@
-"""Costs of compiled steps: memory, time, and the feeding that they take."""

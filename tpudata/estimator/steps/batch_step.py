@@ -1,0 +1,127 @@
+"""Common base of the steps of evaluation and prediction: one batch, computed by all replicas."""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from tpudata.devices.processes.topology import Topology
+from tpudata.estimator.fetching.replay import Replay, handles_of
+from tpudata.estimator.graph.structure import batch_function
+from tpudata.estimator.state.store import VariableStore
+from tpudata.estimator.steps.step import Step
+from tpudata.estimator.tracing.traced_model import TracedModel
+
+
+class BatchCall(Protocol):
+    """Part of a scratch graph, computed by each replica on its rows of a batch.
+
+    Attributes:
+        writes: names of the variables that it may change.
+    """
+
+    writes: frozenset[str]
+
+    def __call__(self, batch: tuple[Any, ...]) -> list[list[Any]]:
+        """Return for each tensor its values (NumPy) on this process's replicas."""
+
+
+class BatchCalls(Protocol):
+    """Builder of the calls of a step."""
+
+    def build(self, traced: TracedModel, specs: Any, wanted: Sequence[Any], updates: Sequence[Any]) -> BatchCall:
+        """Return a call.
+
+        Args:
+            traced: the model.
+            specs: specs of a replica's arguments of model_fn, or of the first of them.
+            wanted: tensors of the scratch graph to compute.
+            updates: operations of the scratch graph to run.
+        """
+
+    def rows(self, feature: Any) -> list[Any]:
+        """Return a feature of a batch as NumPy arrays, one for each replica."""
+
+
+class PlainCalls:
+    """Builder of calls of plain TensorFlow.
+
+    Args:
+        step: the step.
+        store: store of its variables.
+    """
+
+    def __init__(self, step: Step, store: VariableStore) -> None:
+        del store  # The step has its variables.
+        self._variables = {**step.variables, **step.local.by_name}
+
+    def build(self, traced: TracedModel, specs: Any, wanted: Sequence[Any], updates: Sequence[Any]) -> BatchCall:
+        """Return a call, as described in BatchCalls."""
+        return _PlainCall(Replay(traced.blueprint, list(wanted), updates), specs, self._variables)
+
+    def rows(self, feature: Any) -> list[Any]:
+        """Return a feature of a batch as a NumPy array."""
+        return [feature.numpy()]
+
+
+class _PlainCall:
+    """A part of a scratch graph as a `tf.function`."""
+
+    def __init__(self, replay: Replay, specs: Any, variables: dict[str, Any]) -> None:
+        self.writes = replay.writes
+        self._call = batch_function(lambda *batch: replay(batch, handles_of(variables)), specs)
+
+    def __call__(self, batch: tuple[Any, ...]) -> list[list[Any]]:
+        return [[tensor.numpy()] for tensor in self._call(*batch)]
+
+
+class BatchStep(Step, abc.ABC):
+    """Step of evaluation or prediction.
+
+    Args:
+        traced, topology, store, broadcast: as in Step.
+        calls: builder of the calls on the step's devices.
+    """
+
+    def __init__(
+        self,
+        traced: TracedModel,
+        topology: Topology,
+        store: VariableStore,
+        *,
+        broadcast: bool,
+        calls: Callable[[Step, VariableStore], BatchCalls] = PlainCalls,
+    ) -> None:
+        super().__init__(traced, topology, store, broadcast=broadcast)
+        self._calls = calls(self, store)
+        self._built_for: Any = None
+
+    @abc.abstractmethod
+    def wanted(self) -> tuple[Any, list[Any]]:
+        """Return the tensors that a replica computes for a batch, of which the last are the fetches, and what it runs."""
+
+    def _compute(self, *batch: Any) -> tuple[Any, list[Any], dict[str, Any]]:
+        """Compute a batch.
+
+        Args:
+            batch: arguments of model_fn.
+
+        Returns:
+            The structure of `wanted` without the fetches, the values (NumPy) of the replicas for each of its tensors, and the
+            fetched values by name.
+        """
+        if self._built_for != self.fetches.key:
+            self._wanted, updates = self.wanted()
+            specs = self._traced.specs[: len(batch)]
+            self._call = self._calls.build(self._traced, specs, tf.nest.flatten(self._wanted), updates)
+            self._writes = self._call.writes
+            self._built_for = self.fetches.key
+        found = self._call(batch)
+        first = len(found) - len(self.fetches.names)
+        fetched = map(self.replicas.joined, found[first:])
+        return self._wanted[:-1], found[:first], dict(zip(self.fetches.names, fetched, strict=True))
+
+    def rows(self, feature: Any) -> Any:
+        """Return a feature of a batch as a NumPy array, with the rows of all replicas."""
+        return self.replicas.concatenated(self._calls.rows(feature))
