@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import tensorflow as tf
 
@@ -13,24 +13,28 @@ from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
 from tpudata.estimator.tracing.traced_model import TracedModel
 
+# Function of the values of replicas, which are tensors in a `tf.function` that is being built, or NumPy.
+Finish: TypeAlias = Callable[[list[list[Any]]], list[list[Any]]]
 
-class BatchCall(Protocol):
+
+class BatchCall(NamedTuple):
     """Part of a scratch graph, computed by each replica on its rows of a batch.
 
     Attributes:
         writes: names of the variables that it may change.
+        run: function of the arguments of model_fn, which returns what `finish` makes of this process's replicas (NumPy).
     """
 
     writes: frozenset[str]
-
-    def __call__(self, batch: tuple[Any, ...]) -> list[list[Any]]:
-        """Return for each tensor its values (NumPy) on this process's replicas."""
+    run: Callable[..., list[list[Any]]]
 
 
 class BatchCalls(Protocol):
     """Builder of the calls of a step."""
 
-    def build(self, traced: TracedModel, specs: Any, wanted: Sequence[Any], updates: Sequence[Any]) -> BatchCall:
+    def build(
+        self, traced: TracedModel, specs: Any, wanted: Sequence[Any], updates: Sequence[Any], finish: Finish
+    ) -> BatchCall:
         """Return a call.
 
         Args:
@@ -38,6 +42,7 @@ class BatchCalls(Protocol):
             specs: specs of a replica's arguments of model_fn, or of the first of them.
             wanted: tensors of the scratch graph to compute.
             updates: operations of the scratch graph to run.
+            finish: function from the values of the replicas for each of `wanted` to those to return.
         """
 
     def rows(self, feature: Any) -> list[Any]:
@@ -56,24 +61,21 @@ class PlainCalls:
         del store  # The step has its variables.
         self._variables = {**step.variables, **step.local.by_name}
 
-    def build(self, traced: TracedModel, specs: Any, wanted: Sequence[Any], updates: Sequence[Any]) -> BatchCall:
-        """Return a call, as described in BatchCalls."""
-        return _PlainCall(Replay(traced.blueprint, list(wanted), updates), specs, self._variables)
+    def build(
+        self, traced: TracedModel, specs: Any, wanted: Sequence[Any], updates: Sequence[Any], finish: Finish
+    ) -> BatchCall:
+        """Return a call, as described in BatchCalls, with `finish` in its `tf.function`."""
+        replay = Replay(traced.blueprint, list(wanted), updates)
+
+        def compute(*batch: Any) -> list[Any]:
+            return finish([[tensor] for tensor in replay(batch, handles_of(self._variables))])
+
+        call = batch_function(compute, specs)
+        return BatchCall(replay.writes, lambda *batch: [[tensor.numpy()] for (tensor,) in call(*batch)])
 
     def rows(self, feature: Any) -> list[Any]:
         """Return a feature of a batch as a NumPy array."""
         return [feature.numpy()]
-
-
-class _PlainCall:
-    """A part of a scratch graph as a `tf.function`."""
-
-    def __init__(self, replay: Replay, specs: Any, variables: dict[str, Any]) -> None:
-        self.writes = replay.writes
-        self._call = batch_function(lambda *batch: replay(batch, handles_of(variables)), specs)
-
-    def __call__(self, batch: tuple[Any, ...]) -> list[list[Any]]:
-        return [[tensor.numpy()] for tensor in self._call(*batch)]
 
 
 class BatchStep(Step, abc.ABC):
@@ -101,26 +103,30 @@ class BatchStep(Step, abc.ABC):
     def wanted(self) -> tuple[Any, list[Any]]:
         """Return the tensors that a replica computes for a batch, of which the last are the fetches, and what it runs."""
 
-    def _compute(self, *batch: Any) -> tuple[Any, list[Any], dict[str, Any]]:
+    def _finish(self, found: list[list[Any]]) -> list[list[Any]]:
+        """Take the values that only the host needs, and return the others."""
+        return found
+
+    def _compute(self, *batch: Any) -> tuple[list[list[Any]], dict[str, Any]]:
         """Compute a batch.
 
         Args:
             batch: arguments of model_fn.
 
         Returns:
-            The structure of `wanted` without the fetches, the values (NumPy) of the replicas for each of its tensors, and the
-            fetched values by name.
+            The values (NumPy) of the replicas for each tensor that `_finish` returns, and the fetched values by name.
         """
         if self._built_for != self.fetches.key:
             self._wanted, updates = self.wanted()
             specs = self._traced.specs[: len(batch)]
-            self._call = self._calls.build(self._traced, specs, tf.nest.flatten(self._wanted), updates)
+            wanted = tf.nest.flatten(self._wanted)
+            self._call = self._calls.build(self._traced, specs, wanted, updates, self._finish)
             self._writes = self._call.writes
             self._built_for = self.fetches.key
-        found = self._call(batch)
+        found = self._call.run(*batch)
         first = len(found) - len(self.fetches.names)
         fetched = map(self.replicas.joined, found[first:])
-        return self._wanted[:-1], found[:first], dict(zip(self.fetches.names, fetched, strict=True))
+        return found[:first], dict(zip(self.fetches.names, fetched, strict=True))
 
     def rows(self, feature: Any) -> Any:
         """Return a feature of a batch as a NumPy array, with the rows of all replicas."""

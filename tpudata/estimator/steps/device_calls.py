@@ -1,5 +1,6 @@
 """Calls on several devices: one batch of an evaluation or a prediction, and what training shares with it."""
 
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from tpudata.devices.spmd.variables import DeviceState, DeviceVariables
 from tpudata.estimator.fetching.replay import Replay, handles_of
 from tpudata.estimator.graph.structure import Structure
 from tpudata.estimator.state.store import VariableStore
+from tpudata.estimator.steps.batch_step import BatchCall, Finish
 from tpudata.estimator.steps.replica_step import replica_graph
 from tpudata.estimator.steps.step import Step
 from tpudata.estimator.tracing.differences import differing_variables
@@ -34,9 +36,32 @@ class DeviceCalls:
     def __init__(self, step: Step, store: VariableStore) -> None:
         self._state = device_state(step, store)
 
-    def build(self, traced: TracedModel, specs: Any, wanted: Sequence[Any], updates: Sequence[Any]) -> "_DeviceCall":
-        """Return a call, as described in BatchCalls."""
-        return _DeviceCall(traced, specs, wanted, updates, self._state)
+    def build(
+        self, traced: TracedModel, specs: Any, wanted: Sequence[Any], updates: Sequence[Any], finish: Finish
+    ) -> BatchCall:
+        """Return a call of stacks [1, replicas, ...], otherwise as described in BatchCalls."""
+        state, cuts = self._state, [traced.step, traced.replica]
+        replay = Replay(traced.blueprint, list(wanted), updates, cuts, rewrite=replica_graph(traced))
+        structure = Structure(specs)
+
+        def function(replica: Any, *tensors: Any) -> list[Any]:
+            *batch, number = tensors
+            results: list[Any] = replay(structure.pack(batch), handles_of(state.variables), [number, replica])
+            return results
+
+        flat = [_NUMBER, *structure.specs, _STEP]
+        program, layout = lower_step(traced, function, flat, state.variables, state.own_names, replay.writes)
+        compiled = compile_call(program, layout, state.mesh)
+        numbers = itertools.count()
+
+        def run(*batch: Any) -> list[list[Any]]:
+            stacks = tuple(item for item in tf.nest.flatten(batch) if item is not None)
+            number = np.int64(next(numbers))
+            with jax.enable_x64(True):
+                (results,) = state.run(layout, lambda *arrays: compiled(*arrays, stacks, (number,)))
+                return finish([local_parts(item) for item in results])
+
+        return BatchCall(replay.writes, run)
 
     def rows(self, feature: Any) -> list[Any]:
         """Return a feature of a batch as NumPy arrays, one for each replica."""
@@ -74,41 +99,3 @@ def lower_step(
     """
     program = lower(function, specs, variables)
     return program, Layout.of(program, own, differing_variables(traced.blueprint, writes))
-
-
-class _DeviceCall:
-    """A part of a scratch graph as a program of all replicas."""
-
-    def __init__(
-        self,
-        traced: TracedModel,
-        specs: tuple[Any, ...],
-        wanted: Sequence[Any],
-        updates: Sequence[Any],
-        state: DeviceState,
-    ) -> None:
-        replay = Replay(
-            traced.blueprint, list(wanted), updates, [traced.step, traced.replica], rewrite=replica_graph(traced)
-        )
-        structure = Structure(specs)
-
-        def function(replica: Any, *tensors: Any) -> list[Any]:
-            *batch, number = tensors
-            results: list[Any] = replay(structure.pack(batch), handles_of(state.variables), [number, replica])
-            return results
-
-        flat = [_NUMBER, *structure.specs, _STEP]
-        program, self._layout = lower_step(traced, function, flat, state.variables, state.own_names, replay.writes)
-        self.writes = replay.writes
-        self._state = state
-        self._compiled = compile_call(program, self._layout, state.mesh)
-        self._number = 0
-
-    def __call__(self, batch: tuple[Any, ...]) -> list[list[Any]]:
-        """Run a batch of stacks [1, replicas, ...]."""
-        stacks = tuple(item for item in tf.nest.flatten(batch) if item is not None)
-        number = np.int64(self._number)
-        self._number += 1
-        with jax.enable_x64(True):
-            (results,) = self._state.run(self._layout, lambda *arrays: self._compiled(*arrays, stacks, (number,)))
-            return [local_parts(item) for item in results]

@@ -87,7 +87,7 @@ class DeviceTrainStep(TrainStep):
         stacks = [local_parts(item, axis=1) for item in output.each]
         for number in range(count):
             tensors = [self.replicas.concatenated([part[number] for part in parts]) for parts in stacks]
-            self._host_call.run(tf.nest.pack_sequence_as(self.spec.host_call[1], tensors))
+            self._host_call.update(tf.nest.pack_sequence_as(self.spec.host_call[1], tensors), None)
 
     def finite(self) -> Any:
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""

@@ -55,6 +55,19 @@ class EvalStep(BatchStep):
             of_host_call = self.replicas.host_tensors(getattr(self.spec, "host_call", None), "host_call")
         return (weighted, of_metrics, of_host_call, self.fetches.tensors), [*updates, *self.fetches.operations]
 
+    def _finish(self, found: list[list[Any]]) -> list[list[Any]]:
+        """Add a batch to eval_metrics, run host_call, and return the losses, the weights and the fetched values."""
+        rest = iter(found)
+        losses, weights = (next(rest) for _ in self._wanted[0])
+        of_metrics, of_host_call = (
+            tf.nest.map_structure(lambda _: self.replicas.concatenated(next(rest)), part) for part in self._wanted[1:3]
+        )
+        if self._host is not None:
+            self._host.update(of_metrics)
+        if self._host_call is not None:
+            losses = [self._host_call.update(of_host_call, losses[0]), *losses[1:]]
+        return [losses, weights, *rest]
+
     def run(self, features: Any, labels: Any) -> tuple[Any, Any, dict[str, Any]]:
         """Evaluate a batch.
 
@@ -66,15 +79,7 @@ class EvalStep(BatchStep):
             The batch's loss times its weight, its weight (float32 scalars, summed over the replicas), and the fetched values by
             name. The weight is the sum of features["weights"] (floats [batch]), or 1 if there are none.
         """
-        wanted, (losses, weights, *others), fetched = self._compute(features, labels)
-        rest = iter(others)
-        of_metrics, of_host_call = (
-            tf.nest.map_structure(lambda _: self.replicas.concatenated(next(rest)), part) for part in wanted[1:]
-        )
-        if self._host is not None:
-            self._host.run(of_metrics)
-        if self._host_call is not None:
-            self._host_call.run(of_host_call)
+        (losses, weights), fetched = self._compute(features, labels)
         return np.sum(losses, dtype=np.float32), np.sum(weights, dtype=np.float32), fetched
 
     def flush(self) -> None:

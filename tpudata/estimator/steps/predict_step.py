@@ -19,6 +19,6 @@ class PredictStep(BatchStep):
 
     def run(self, features: Any) -> tuple[Any, dict[str, Any]]:
         """Return the predictions for a batch as NumPy values, with the rows of all replicas, and the fetched values by name."""
-        (wanted,), found, fetched = self._compute(features)
+        found, fetched = self._compute(features)
         predictions = [parts[0] if np.ndim(parts[0]) == 0 else self.replicas.concatenated(parts) for parts in found]
-        return tf.nest.pack_sequence_as(wanted, predictions), fetched
+        return tf.nest.pack_sequence_as(self._wanted[0], predictions), fetched

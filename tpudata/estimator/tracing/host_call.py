@@ -69,12 +69,11 @@ class HostCall:
             results: list[Any] = replay(arguments, handles_of(self._local.by_name))
         return results
 
-    def run(self, tensors: Any) -> None:
-        """Run host_fn for a step, on its tensors (NumPy)."""
-        self._run_step(tensors)
-
     def update(self, tensors: Any, value: Any) -> Any:
-        """Run host_fn for a step, in the tf.function that is being built; return `value`, which waits for it."""
+        """Run host_fn for a step, on tensors of the tf.function that is being built or on NumPy; return `value`, which waits."""
+        if not tf.inside_function():
+            self._run_step(tensors)
+            return value
         with tf.control_dependencies(self._run(self._update, tensors)):
             return tf.identity(value)
 

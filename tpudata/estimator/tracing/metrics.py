@@ -33,13 +33,16 @@ class HostMetrics:
         blueprint = discover(self._call, (specs,), seed)
         self.local = LocalVariables(blueprint, blueprint.variables)
         self.reader = MetricReader(blueprint.result, blueprint, self.local, {})
-        update = Replay(blueprint, (), metric_updates(blueprint.result, blueprint))
-        self._run = batch_function(lambda tensors: update((tensors,), handles_of(self.local.by_name)), (specs,))
+        self._replay = Replay(blueprint, (), metric_updates(blueprint.result, blueprint))
+        self._update_now = batch_function(self._update, (specs,))
         fill_tables(blueprint, self.local.by_name)
 
-    def run(self, tensors: Any) -> None:
-        """Add a batch (NumPy)."""
-        self._run(tensors)
+    def update(self, tensors: Any) -> None:
+        """Add a batch: NumPy, or tensors of the tf.function that is being built, which runs updates as they change variables."""
+        (self._update if tf.inside_function() else self._update_now)(tensors)
+
+    def _update(self, tensors: Any) -> None:
+        self._replay((tensors,), handles_of(self.local.by_name))
 
     def _call(self, tensors: Any) -> Any:
         metrics = call_host_function(self._metric_fn, tensors, self._seed)
