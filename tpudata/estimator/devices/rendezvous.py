@@ -1,7 +1,8 @@
 """Meeting of the processes of a run, before jax joins them.
 
-jax waits for the others inside its runtime, where neither SIGTERM nor Ctrl-C reaches Python, and prints nothing. So the first
-process listens at the coordinator's address, which jax's own service takes afterwards, and the others connect to it. Each then
+jax (0.10.2, 0.12.0) waits for the others inside its runtime, where neither SIGTERM nor Ctrl-C reaches Python, prints nothing, and
+aborts at its limit or if two processes have one number; two runs with one address would share their port. So the first process
+listens at the coordinator's address, which jax's own service takes afterwards, and the others connect to it. Each then
 knows who is missing. The connections stay: by them the processes agree (cluster_peers.py), and notice the end of one.
 
 Lines of text: an arrival sends `tpudata NUMBER COUNT`; the first process answers with `missing NAMES`, again whenever that
