@@ -2,8 +2,9 @@
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,17 +21,24 @@ T = TypeVar("T")
 NAMES = ("chief 0 (a:1)", "worker 0 (b:1)", "worker 1 (c:1)")
 
 
-def connect_peers(count: int) -> tuple[list[ClusterPeers], list[socket.socket]]:
-    """Return processes that are connected, and the first one's connections."""
-    pairs = [socket.create_server(("127.0.0.1", 0)) for _ in range(count - 1)]
-    others = [socket.create_connection(server.getsockname()) for server in pairs]
-    firsts = [server.accept()[0] for server in pairs]
-    for server in pairs:
-        server.close()
-    groups = [ProcessGroup("TF_CONFIG", "a:1", NAMES[:count], index) for index in range(count)]
-    peers = [ClusterPeers(groups[0], dict(enumerate(firsts, 1)))]
-    peers += [ClusterPeers(group, {0: other}) for group, other in zip(groups[1:], others, strict=True)]
-    return peers, firsts
+Connect = Callable[[int], tuple[list[ClusterPeers], list[socket.socket]]]
+
+
+@pytest.fixture
+def connect_peers() -> Iterator[Connect]:
+    """Return a number of processes that are connected, and the first one's connections."""
+
+    def connect(count: int) -> tuple[list[ClusterPeers], list[socket.socket]]:
+        servers = [opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count - 1)]
+        others = [socket.create_connection(server.getsockname()) for server in servers]
+        firsts = [opened.enter_context(server.accept()[0]) for server in servers]
+        groups = [ProcessGroup("TF_CONFIG", "a:1", NAMES[:count], index) for index in range(count)]
+        peers = [ClusterPeers(groups[0], {number: item.dup() for number, item in enumerate(firsts, 1)})]
+        peers += [ClusterPeers(group, {0: other}) for group, other in zip(groups[1:], others, strict=True)]
+        return peers, firsts
+
+    with ExitStack() as opened:
+        yield connect
 
 
 def at_once(peers: list[ClusterPeers], call: Callable[[Peers], T]) -> list[T]:
@@ -39,7 +47,7 @@ def at_once(peers: list[ClusterPeers], call: Callable[[Peers], T]) -> list[T]:
         return [future.result(20) for future in [threads.submit(call, item) for item in peers]]
 
 
-def test_all_get_the_same_numbers() -> None:
+def test_all_get_the_same_numbers(connect_peers: Connect) -> None:
     peers, _ = connect_peers(3)
     assert [item.is_chief for item in peers] == [True, False, False]
     large = 2**62
@@ -53,12 +61,12 @@ def test_all_get_the_same_numbers() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"a", bytes(range(256)) * 100_000], ids=["none", "one", "26 MB"])
-def test_all_get_the_chiefs_bytes(data: bytes) -> None:
+def test_all_get_the_chiefs_bytes(data: bytes, connect_peers: Connect) -> None:
     peers, _ = connect_peers(3)
     assert at_once(peers, lambda item: item.chiefs_bytes(data if item.is_chief else b"other")) == [data] * 3
 
 
-def test_all_get_the_chiefs_values_of_every_dtype() -> None:
+def test_all_get_the_chiefs_values_of_every_dtype(connect_peers: Connect) -> None:
     peers, _ = connect_peers(2)
 
     def values(index: int) -> dict[str, Any]:
@@ -78,7 +86,7 @@ def test_all_get_the_chiefs_values_of_every_dtype() -> None:
             np.testing.assert_array_equal(value.numpy(), expected[name])
 
 
-def test_a_process_that_does_something_else_is_an_error_and_no_wrong_number() -> None:
+def test_a_process_that_does_something_else_is_an_error_and_no_wrong_number(connect_peers: Connect) -> None:
     peers, _ = connect_peers(2)
     with ThreadPoolExecutor(1) as threads:
         other = threads.submit(peers[1].least, [1])
@@ -89,7 +97,7 @@ def test_a_process_that_does_something_else_is_an_error_and_no_wrong_number() ->
             raise other.exception(20) or AssertionError
 
 
-def test_the_end_of_a_process_is_an_error_in_the_next_exchange() -> None:
+def test_the_end_of_a_process_is_an_error_in_the_next_exchange(connect_peers: Connect) -> None:
     peers, connections = connect_peers(3)
     connections[1].shutdown(socket.SHUT_RDWR)  # as of worker 1, after a kill
     with ThreadPoolExecutor(1) as threads:
@@ -103,7 +111,20 @@ def test_the_end_of_a_process_is_an_error_in_the_next_exchange() -> None:
             raise waits.exception(20) or AssertionError
 
 
-def test_an_orderly_end_is_not_called_a_kill() -> None:
+@pytest.mark.parametrize("data", [b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", bytes(64)], ids=["length", "http", "zeros"])
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_bytes_of_something_else_are_an_error_of_one_line(data: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        stranger = socket.create_connection(server.getsockname())
+        peers = ClusterPeers(ProcessGroup("TF_CONFIG", "a:1", NAMES[:2], 0), {1: server.accept()[0]})
+    stranger.sendall(data)
+    with ThreadPoolExecutor(1) as threads, stranger:
+        error = threads.submit(peers.sum_numbers, [1]).exception(20)
+    assert isinstance(error, ClusterError)
+    assert "\n" not in str(error)
+
+
+def test_an_orderly_end_is_not_called_a_kill(connect_peers: Connect) -> None:
     peers, connections = connect_peers(2)
     peers[1].close()
     connections[0].shutdown(socket.SHUT_RDWR)
@@ -111,7 +132,7 @@ def test_an_orderly_end_is_not_called_a_kill() -> None:
         peers[0].sum_numbers([1])
 
 
-def test_errors_of_the_devices_after_an_end_are_one_line() -> None:
+def test_errors_of_the_devices_after_an_end_are_one_line(connect_peers: Connect) -> None:
     peers, connections = connect_peers(2)
     connections[0].shutdown(socket.SHUT_RDWR)
     text = "UNKNOWN: Gloo all-reduce failed: [external/gloo] Connection closed by peer [127.0.0.1]:1\nmore"
@@ -130,7 +151,7 @@ def test_errors_of_the_devices_after_an_end_are_one_line() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_other_errors_pass(error: Exception) -> None:
+def test_other_errors_pass(error: Exception, connect_peers: Connect) -> None:
     peers, _ = connect_peers(2)
     with pytest.raises(type(error)) as caught, peers[0].watched():
         raise error

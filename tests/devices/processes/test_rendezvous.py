@@ -1,5 +1,6 @@
 """Waiting for the processes of a cluster: named, interruptible and bounded."""
 
+import contextlib
 import json
 import logging
 import signal
@@ -86,6 +87,50 @@ def test_strangers_do_not_belong_to_the_group() -> None:
         assert_connected(waits.result(), [other])
 
 
+def test_a_stranger_that_sends_bytes_one_by_one_does_not_lengthen_the_wait() -> None:
+    (first, _) = groups(2)
+    host, _, port = first.coordinator.rpartition(":")
+    with ThreadPoolExecutor(1) as threads:
+        begin = time.monotonic()
+        waits = threads.submit(meet, first, 2)
+        time.sleep(0.3)
+        with socket.create_connection((host, int(port))) as stranger:
+            while not waits.done() and time.monotonic() - begin < 10:
+                with contextlib.suppress(OSError):
+                    stranger.sendall(b"a")
+                time.sleep(0.1)
+        assert isinstance(failure(waits), ClusterError)
+        assert time.monotonic() - begin < 6
+
+
+def test_a_server_that_sends_bytes_one_by_one_does_not_lengthen_the_wait() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as threads:
+        names = ("process 0", "process 1")
+        group = ProcessGroup("RunConfig", f"127.0.0.1:{server.getsockname()[1]}", names, 1)
+        begin = time.monotonic()
+        waits = threads.submit(meet, group, 2)
+        connection, _ = server.accept()
+        with connection:
+            while not waits.done() and time.monotonic() - begin < 10:
+                with contextlib.suppress(OSError):
+                    connection.sendall(b"a")
+                time.sleep(0.1)
+        assert isinstance(failure(waits), ClusterError)
+        assert time.monotonic() - begin < 6
+
+
+def test_a_stranger_that_says_nothing_is_let_go() -> None:
+    first, second = groups(2)
+    host, _, port = first.coordinator.rpartition(":")
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(meet, first, 30)
+        time.sleep(0.3)
+        with socket.create_connection((host, int(port)), timeout=10) as stranger:
+            assert stranger.recv(1) == b""
+        other = meet(second, 20)
+        assert_connected(waits.result(), [other])
+
+
 def test_a_process_that_starts_again_before_all_have_met_takes_its_place() -> None:
     first, second, third = groups(3)
     host, _, port = first.coordinator.rpartition(":")
@@ -94,7 +139,7 @@ def test_a_process_that_starts_again_before_all_have_met_takes_its_place() -> No
         time.sleep(0.3)
         with socket.create_connection((host, int(port))) as ended:
             ended.sendall(b"tpudata 1 3\n")
-            assert ended.makefile().readline() == "missing 2\n"
+            assert ended.makefile().readline() == "missing process 2\n"
         time.sleep(0.3)
         others = [threads.submit(meet, group, 20) for group in (second, third)]
         assert_connected(waits.result(), [other.result() for other in others])
