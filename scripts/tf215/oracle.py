@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "scripts" / "tf215" / "programs.py"
-SIDES = {"original": ["tensorflow-cpu==2.15.1"], "ours": ["--editable", f"{ROOT}[tensorflow]"]}
+SIDES = {"original": ["tensorflow-cpu==2.15.1"], "ours": ["--editable", f"{ROOT}[tpu]"]}
 # Side of each stage of scripts/tf215/programs.py.
 STAGES = {"original": "original", "ours": "ours", "again": "original"}
 SETTINGS = {

@@ -1,7 +1,7 @@
 """Functions of TensorFlow on several CPU devices in place of chips, compared with numpy on the whole batch."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras  # type: ignore[import-untyped]
@@ -240,9 +240,56 @@ def test_rejects_wrong_calls(system: TPUSystem, args: Any, options: Any, message
         system.run(lambda *values: values, *args, **options)
 
 
-def test_rejects_operations_that_do_not_compile(system: TPUSystem) -> None:
-    with pytest.raises(ModelFnError, match=r"tpu_system: .*AsString"):
-        system.run(lambda rows: tf.strings.length(tf.strings.as_string(rows)), ROWS)
+def in_a_map(rows: Any) -> Any:
+    return tf.data.Dataset.range(2).map(lambda _: tf.random.normal([])).reduce(rows, lambda total, item: total + item)
+
+
+REJECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "an operation": (lambda rows: tf.strings.length(tf.strings.as_string(rows)), "got AsString, .*on the host"),
+    "a draw": (lambda rows: tf.random.gamma([2], 1.0) + rows[0, 0], "'random_gamma/.*got RandomGamma, .*on the host"),
+    "a draw of classes": (
+        lambda _: tf.random.uniform_candidate_sampler(np.zeros([1, 1], np.int64), 1, 1, True, 3).sampled_candidates,
+        "got UniformCandidateSampler, .*on the host",
+    ),
+    "a draw in a dataset": (in_a_map, ""),
+    "a shape": (lambda rows: tf.boolean_mask(rows, rows[:, 0] > 0), "depends on values"),
+    "a shape inside": (lambda rows: tf.reduce_sum(tf.boolean_mask(rows, rows[:, 0] > 0)), "depends on values"),
+    "a mean of truths": (lambda rows: context().all_reduce("MEAN", rows > 0), "a sum over replicas needs numbers"),
+    "groups": (lambda rows: tf.compat.v1.tpu.cross_replica_sum(rows, [[0, 1], [2, 2]]), "must have each replica once"),
+    "groups of doubles": (
+        lambda rows: tf.compat.v1.tpu.cross_replica_sum(tf.cast(rows, tf.float64), [[0, 1], [2, 3]]),
+        "a sum of float64 is over all replicas",
+    ),
+    "other replicas": (lambda rows: tf.distribute.get_strategy().run(lambda: rows), "cannot start others"),
+    "a loop that grows": (
+        lambda rows: tf.while_loop(
+            lambda x: x[0, 0] < 9, lambda x: [tf.concat([x, x], 0)], [rows], [tf.TensorShape([None, 3])]
+        )[0],
+        "depends on values",
+    ),
+    "a sum over a computed length": (
+        lambda rows: tf.reduce_sum(tf.range(tf.cast(rows[0, 0], tf.int32))),
+        "XLA cannot compile it",
+    ),
+}
+
+
+def context() -> Any:
+    return tf.distribute.get_replica_context()
+
+
+@pytest.mark.parametrize("what", REJECTED)
+def test_errors_name_the_function(system: TPUSystem, what: str) -> None:
+    function, message = REJECTED[what]
+
+    def step(rows: Any) -> Any:
+        return function(rows)
+
+    with pytest.raises(ModelFnError, match=f"^tpu_system: step: .*{message}") as caught:
+        system.run(step, ROWS)
+    assert "model_fn" not in str(caught.value)
+    assert "input_fn" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_rejects_tables(system: TPUSystem) -> None:

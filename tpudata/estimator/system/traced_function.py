@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import tensorflow as tf
 
-from tpudata.errors import UsageError
+from tpudata.errors import TpudataError, UsageError
+from tpudata.estimator.api.traced_code import traced_code
 from tpudata.estimator.graph.collectives import lower_collectives
 from tpudata.estimator.graph.library import define_functions
 from tpudata.estimator.graph.random_graph import draw_by_step
@@ -48,7 +49,13 @@ class TracedFunction:
                 structures.append(found)
                 return [tf.convert_to_tensor(value) for value in values]
 
-        graph = tf.function(trace, autograph=False).get_concrete_function(*NUMBERS, *specs).graph
+        try:
+            graph = tf.function(trace, autograph=False).get_concrete_function(*NUMBERS, *specs).graph
+        except Exception as error:
+            own = _own_error(error)
+            if own is None:
+                raise
+            raise own from None
         self.results = structures[-1]
         self._outputs = [tensor.name for tensor in graph.outputs]
         self._effects = [operation.name for operation in graph.control_outputs]
@@ -61,7 +68,7 @@ class TracedFunction:
         self._constants = {name: external.numpy() for external, name in others if external.dtype != tf.resource}
         if len(self._constants) < len(others):
             raise UsageError(
-                f"tpu_system: {_name(function)} uses a table, an iterator or a variable that is gone (got a resource, expected "
+                f"{traced_code()} uses a table, an iterator or a variable that is gone (got a resource, expected "
                 "arguments and tf.Variables). Compute on the host what needs it, and pass the result."
             )
         self._graph_def = self._convert(graph.as_graph_def(), num_replicas)
@@ -99,6 +106,13 @@ class TracedFunction:
         return draw_by_step(lower_collectives(graph_def, num_replicas), number, replica)
 
 
+def _own_error(error: BaseException | None) -> TpudataError | None:
+    """Return this project's error that AutoGraph replaced by one with lines of the user's code; None for others' errors."""
+    while error is not None and not isinstance(error, TpudataError):
+        error = error.__context__
+    return error
+
+
 def _external(graph: Any) -> list[tuple[Any, str]]:
     return [(external, internal.name) for external, internal in graph.captures]
 
@@ -107,5 +121,6 @@ def _tensor_name(name: str) -> str:
     return name if ":" in name or name.startswith("^") else f"{name}:0"
 
 
-def _name(function: Callable[..., Any]) -> str:
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function, for messages."""
     return str(getattr(function, "__name__", None) or getattr(function, "name", None) or function)

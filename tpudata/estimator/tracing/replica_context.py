@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.python.tpu.tpu_function import tpu_shard_context
 
 from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.api.traced_code import traced_code
 from tpudata.estimator.graph.collectives import gather_replicas, sum_replicas
 from tpudata.estimator.graph.keras_effects import called_by_keras_metric
 
@@ -85,8 +86,8 @@ def _forbid(method: str) -> Callable[..., NoReturn]:
     def reject(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
         del args, kwargs
         raise ModelFnValueError(
-            f"model_fn: code of one replica cannot start others (got tf.distribute.get_strategy().{method}() in one of "
-            f"{self.num_replicas_in_sync} replicas, expected plain calls). Remove it; the estimator runs the step on each replica."
+            f"{traced_code()}: code of one replica cannot start others (got tf.distribute.get_strategy().{method}() in one of "
+            f"{self.num_replicas_in_sync} replicas, expected plain calls). Remove it: the code runs on each replica."
         )
 
     return reject
@@ -236,8 +237,8 @@ def _reducing(variable: Any, assign: Callable[..., Any], reduction: Any) -> Call
             return assign(value, *args, **kwargs)
         if reduction is _ReduceOp.MEAN and variable.dtype.is_integer:
             raise ModelFnValueError(
-                f"model_fn: replicas assign to {variable.name!r}, whose aggregation is MEAN (got {variable.dtype.name}, expected "
-                "floats, as a mean of integers is not exact). Make it float32, or use the aggregation SUM."
+                f"{traced_code()}: replicas assign to {variable.name!r}, whose aggregation is MEAN (got {variable.dtype.name}, "
+                "expected floats, as a mean of integers is not exact). Make it float32, or use the aggregation SUM."
             )
         return assign(context.all_reduce(reduction, tf.convert_to_tensor(value, variable.dtype)), *args, **kwargs)
 

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.api.traced_code import traced_code
 from tpudata.estimator.graph.draws.nodes import (
     KERAS_READ,
     Scope,
@@ -137,8 +138,8 @@ class DrawRewriter:
             return made
         if node.op not in _CALLS:
             raise ModelFnValueError(
-                f"model_fn: {node.name!r} cannot draw on a TPU or on several devices (got a random operation in the function "
-                f"of {node.op}, expected it in a condition, a loop or a tf.function). Draw outside, and give the values to it."
+                f"{traced_code()}: {node.name!r} cannot draw on a TPU or on several devices (got a random operation in the "
+                f"function of {node.op}, expected it in a condition, a loop or a tf.function). Draw outside, and pass the values."
             )
         before, data = self._derive_position(node, scope), data_inputs(node)
         node.input[:] = [*data, scope.output(before[-1].name), scope.replica, *node.input[len(data) :]]
