@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.estimator.programs import make_model_fn, train_input_fn
 from tpudata.errors import UsageError
+from tpudata.estimator import InputPipelineConfig, RunConfig, TPUConfig, TPUEstimator
 from tpudata.estimator.devices import tpu_pod
 from tpudata.estimator.devices.process_group import ProcessGroup
 from tpudata.estimator.devices.tpu_pod import count_chips, pod_group
@@ -58,6 +60,18 @@ def test_finds_the_workers_by_variables(monkeypatch: pytest.MonkeyPatch) -> None
     for name, value in TWO.items():
         monkeypatch.setenv(name, value)
     assert pod_group() == ProcessGroup("TPU pod", "host-a:8482", ("worker 0 (host-a)", "worker 1 (host-b)"), 1)
+
+
+def test_rejects_broadcast_before_it_waits_for_the_other_workers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in TWO.items():
+        monkeypatch.setenv(name, value)
+    tpu_config = TPUConfig(per_host_input_for_training=InputPipelineConfig.BROADCAST)
+    config = RunConfig(tpu_config, model_dir=str(tmp_path))
+    estimator = TPUEstimator(make_model_fn(), config=config, use_tpu=True, train_batch_size=8)
+    with pytest.raises(UsageError, match=r"BROADCAST\): each process of a cluster or a TPU pod reads separate rows"):
+        estimator.train(train_input_fn, steps=1)
 
 
 @pytest.mark.parametrize("endpoints", ["10.0.0.1,10.0.0.2", "w0:0:10.0.0.1,w1:1:10.0.0.2"], ids=["hosts", "triples"])

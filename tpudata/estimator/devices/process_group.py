@@ -51,6 +51,19 @@ def is_in_cluster(config: RunConfig) -> bool:
     return config.num_worker_replicas > 1 or config.num_ps_replicas > 0
 
 
+def reject_broadcast(config: RunConfig) -> None:
+    """Check that the processes of a run read separate rows: the rows of one input_fn reach the devices of its process alone.
+
+    Raises:
+        UsageError: the input mode is BROADCAST.
+    """
+    if config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
+        raise UsageError(
+            "TPUConfig(per_host_input_for_training=BROADCAST): each process of a cluster or a TPU pod reads separate rows (got "
+            "BROADCAST, expected PER_HOST_V1, PER_HOST_V2 or PER_SHARD_V1). Use PER_HOST_V1."
+        )
+
+
 def group_of(config: RunConfig) -> ProcessGroup:
     """Return the processes that a config describes, in the order of their numbers: the chief, then the workers.
 
@@ -64,11 +77,7 @@ def group_of(config: RunConfig) -> ProcessGroup:
             "Parameter servers are not supported: make all tasks workers" if other == ["ps"] else "Rename it to chief"
         )
         raise UsageError(f"TF_CONFIG: got the job {other[0]!r} (expected {' and '.join(_JOBS)}). {hint}.")
-    if config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
-        raise UsageError(
-            "TPUConfig(per_host_input_for_training=BROADCAST): each process of a cluster reads separate rows (got BROADCAST, "
-            "expected PER_HOST_V1, PER_HOST_V2 or PER_SHARD_V1). Use PER_HOST_V1."
-        )
+    reject_broadcast(config)
     index = config.global_id_in_cluster
     assert index is not None, "an evaluator trains alone"
     if config.coordinator_address is not None:

@@ -28,7 +28,7 @@ from tpudata.estimator.devices.device_search import (
     tpu_devices,
 )
 from tpudata.estimator.devices.peers import Peers
-from tpudata.estimator.devices.process_group import ProcessGroup, group_of
+from tpudata.estimator.devices.process_group import ProcessGroup, group_of, reject_broadcast
 from tpudata.estimator.devices.rendezvous import meet, split_address
 from tpudata.estimator.devices.tpu_pod import pod_group
 
@@ -77,11 +77,14 @@ def join_pod(config: RunConfig) -> JoinedProcesses | None:
 
     Raises:
         ClusterError: not all workers joined in time, or one ended.
-        UsageError: this process has joined others, or jax has already started.
+        UsageError: an option is not supported on a pod, this process has joined others, or jax has already started.
         TPUConnectionError: jax finds no TPU here.
     """
     group = group_of(config) if config.num_worker_replicas > 1 else pod_group()
-    return None if group is None else _join(group, None, config.session_creation_timeout_secs)
+    if group is None:
+        return None
+    reject_broadcast(config)
+    return _join(group, None, config.session_creation_timeout_secs)
 
 
 def _join(group: ProcessGroup, wanted: int | None, limit: float) -> JoinedProcesses:
