@@ -200,6 +200,42 @@ def test_draws_differ_between_devices_and_calls(system: TPUSystem) -> None:
         np.testing.assert_array_equal(again.run(draw), drawn[:4])
 
 
+SEEDED = {
+    "a layer of keras": lambda: keras.layers.Dropout(0.5, seed=3),
+    "a layer of tf_keras": lambda: tf_keras.layers.Dropout(0.5, seed=3),
+    "keras.random": lambda: seeded_noise(keras.random.SeedGenerator(3)),
+    "keras.random without a seed": lambda: seeded_noise(None),
+    "a generator": lambda: generator_noise(tf.random.Generator.from_seed(3)),
+}
+
+
+def seeded_noise(seed: Any) -> Callable[..., Any]:
+    return lambda rows, **_: rows + keras.random.uniform(rows.shape, seed=seed)
+
+
+def generator_noise(generator: Any) -> Callable[..., Any]:
+    return lambda rows, **_: rows + generator.uniform(rows.shape)
+
+
+@pytest.mark.parametrize("kind", SEEDED)
+def test_layers_and_generators_draw_differently_on_devices_and_in_calls(system: TPUSystem, kind: str) -> None:
+    layer = SEEDED[kind]()
+
+    def draw(rows: Any) -> Any:
+        return layer(rows, training=True)
+
+    drawn = np.concatenate([system.run(draw, np.ones((4, 40), np.float32)) for _ in range(2)])
+    assert len({rows.tobytes() for rows in drawn}) == 8
+
+
+def test_the_state_of_a_seed_generator_follows_the_calls(system: TPUSystem) -> None:
+    seed = keras.random.SeedGenerator(3)
+    for _ in range(2):
+        system.run(lambda: keras.random.uniform([8], seed=seed))
+    system.sync()
+    assert np.asarray(seed.state).tolist() == [3, 2]
+
+
 def test_layers_of_keras_run_on_devices(system: TPUSystem) -> None:
     layer = tf.keras.layers.Dense(2)
     layer.build((None, 3))

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator.api.traced_code import traced_code
 from tpudata.estimator.graph.collectives import lower_collectives
+from tpudata.estimator.graph.keras_state import is_keras_seed
 from tpudata.estimator.graph.library import define_functions
 from tpudata.estimator.graph.random_graph import draw_by_step
 from tpudata.estimator.tracing.replica_context import replica_context
@@ -63,7 +64,7 @@ class TracedFunction:
         self._arguments = [tensor.name for tensor in graph.inputs if tensor.name not in captured.values()]
         handles = {id(variable.handle): variable for variable in graph.variables}
         self.variables = {f"{variable.name}/{key}": variable for key, variable in handles.items()}
-        self._handles = {captured[key]: variable.handle for key, variable in handles.items()}
+        self._captured = {captured[key]: variable for key, variable in handles.items()}
         others = [(external, name) for external, name in _external(graph) if id(external) not in handles]
         self._constants = {name: external.numpy() for external, name in others if external.dtype != tf.resource}
         if len(self._constants) < len(others):
@@ -82,7 +83,7 @@ class TracedFunction:
         graph = tf.compat.v1.get_default_graph()
         define_functions(self._graph_def.library.function, graph)
         feeds: dict[str, Any] = dict(zip(self._arguments, tensors, strict=True))
-        feeds |= {name: graph.capture(handle) for name, handle in self._handles.items()}
+        feeds |= {name: graph.capture(variable.handle) for name, variable in self._captured.items()}
         feeds |= {name: tf.constant(value) for name, value in self._constants.items()}
         taken = {name for node in self._graph_def.node for name in map(_tensor_name, node.input)}
         fetched = [name for name in self._outputs if name not in feeds]
@@ -98,12 +99,17 @@ class TracedFunction:
 
     def _convert(self, graph_def: Any, num_replicas: int) -> Any:
         """Return the graph without its placeholders, with collectives that XLA compiles and draws by replica and call."""
-        fed = {name.partition(":")[0] for name in (*self._arguments, *self._handles, *self._constants)}
+        fed = {name.partition(":")[0] for name in (*self._arguments, *self._captured, *self._constants)}
         nodes = [type(node).FromString(node.SerializeToString()) for node in graph_def.node if node.name not in fed]
         del graph_def.node[:]
         graph_def.node.extend(nodes)
         replica, number = (name.partition(":")[0] for name in self._arguments[:2])
-        return draw_by_step(lower_collectives(graph_def, num_replicas), number, replica)
+        seeds = [
+            handle.partition(":")[0]
+            for handle, variable in self._captured.items()
+            if is_keras_seed(variable.name, variable.dtype)
+        ]
+        return draw_by_step(lower_collectives(graph_def, num_replicas), number, replica, seeds)
 
 
 def _own_error(error: BaseException | None) -> TpudataError | None:
