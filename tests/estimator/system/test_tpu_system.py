@@ -200,7 +200,7 @@ def test_draws_differ_between_devices_and_calls(system: TPUSystem) -> None:
         np.testing.assert_array_equal(again.run(draw), drawn[:4])
 
 
-SEEDED = {
+SEEDED: dict[str, Callable[[], Any]] = {
     "a layer of keras": lambda: keras.layers.Dropout(0.5, seed=3),
     "a layer of tf_keras": lambda: tf_keras.layers.Dropout(0.5, seed=3),
     "keras.random": lambda: seeded_noise(keras.random.SeedGenerator(3)),
