@@ -1,5 +1,6 @@
 """Functions of TensorFlow on several CPU devices in place of chips, compared with numpy on the whole batch."""
 
+import functools
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -303,6 +304,9 @@ REJECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
         )[0],
         "depends on values",
     ),
+    "python": (lambda rows: tf.py_function(lambda x: x, [rows], tf.float32), "got EagerPyFunc, .*on the host"),
+    "text": (lambda _: "text", "has strings"),
+    "a variable of each call": (lambda rows: tf.Variable(1.0) + rows, "makes a variable at each call"),
     "a sum over a computed length": (
         lambda rows: tf.reduce_sum(tf.range(tf.cast(rows[0, 0], tf.int32))),
         "XLA cannot compile it",
@@ -312,6 +316,17 @@ REJECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 def context() -> Any:
     return tf.distribute.get_replica_context()
+
+
+class Step:
+    def __call__(self, rows: Any, shape: int = 2) -> Any:
+        return tf.random.gamma([shape], 1.0) + rows[0, 0]
+
+
+@pytest.mark.parametrize("function", [Step(), functools.partial(Step(), shape=3)], ids=["object", "partial"])
+def test_errors_name_a_function_without_a_name_by_its_type(system: TPUSystem, function: Any) -> None:
+    with pytest.raises(ModelFnError, match=r"^tpu_system: Step: "):
+        system.run(function, ROWS)
 
 
 @pytest.mark.parametrize("what", REJECTED)

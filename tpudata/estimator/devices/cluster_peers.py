@@ -26,7 +26,9 @@ from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.process_group import ProcessGroup
 
 _log = logging.getLogger("tpudata")
-_SUM, _LEAST, _BYTES, _LOST = b"s", b"m", b"b", b"x"
+_SUM, _LEAST, _BYTES = b"s", b"m", b"b"
+# The first process gets numbers, the others also values of variables.
+_MOST_BYTES_OF_NUMBERS, _MOST_BYTES_OF_VALUES = 1 << 20, 1 << 36
 # Errors of the devices' own exchanges, after a process has ended.
 _OF_DEVICES = re.compile(r"Gloo|NCCL|[Cc]ollective|[Cc]oordination ?[Ss]ervice|Connection (reset|closed) by peer")
 _OF_RUNTIME = re.compile(r"(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
@@ -55,8 +57,9 @@ class ClusterPeers(Peers):
         self._lost = threading.Event()
         self._loss = ""
         self._waits_since: float | None = None
+        most_bytes = _MOST_BYTES_OF_NUMBERS if self.is_chief else _MOST_BYTES_OF_VALUES
         self._links = {
-            number: Link(connection, self._hear, _LOST, functools.partial(self._lose, number))
+            number: Link(connection, most_bytes, self._note, functools.partial(self._lose, number))
             for number, connection in connections.items()
         }
         for link in self._links.values():
@@ -152,23 +155,19 @@ class ClusterPeers(Peers):
             )
         return data
 
-    def _hear(self, kind: bytes, data: bytes) -> None:
-        """Note the end of a process that the first one has noticed."""
-        del kind
-        self._note(data.decode())
-
     def _lose(self, number: int, has_left: bool) -> None:
         """Note the end of a process, and pass it on."""
-        loss = f"{self._group.names[number]} {'has ended' if has_left else 'was killed or cannot be reached'}"
+        how = "has ended" if has_left else "was killed or cannot be reached"
+        loss = f"{self._group.names[number]} {how}".encode()
         self._note(loss)
         for other, link in self._links.items() if self.is_chief else ():
             if other != number:
-                with contextlib.suppress(LinkEndedError):
-                    link.send(_LOST, loss.encode())
+                link.notify(loss)
 
-    def _note(self, loss: str) -> None:
+    def _note(self, loss: bytes) -> None:
+        """Note the end of a process, which this one or the first has noticed."""
         if not self._lost.is_set():
-            self._loss = loss
+            self._loss = loss.decode(errors="replace")
             self._lost.set()
             threading.Thread(target=self._end_if_stuck, name="tpudata-peer", daemon=True).start()
 

@@ -1,23 +1,20 @@
 """Connections between the processes of a run: messages of bytes, and the end of the process at the other side.
 
-A message is a kind of one byte, its length in eight bytes (big-endian), and its bytes. A thread for each connection reads them as
-they come, so nobody waits to send, and the end of a process is noticed while this one is busy. A process that ends says so in its
-last message; one that is killed closes the connection without it, and a machine that is switched off no longer acknowledges (25 s).
+`multiprocessing.connection` frames the messages, which are bytes and never pickles: what a stranger sends is a message of an
+unknown kind, or the end of the connection. A thread for each connection reads them as they come, so nobody waits to send, and the
+end of a process is noticed while this one is busy. A process that ends says so in its last message; one that is killed closes the
+connection without it, and a machine that is switched off no longer acknowledges (25 s).
 """
 
 import contextlib
 import os
 import queue
 import socket
-import struct
 import threading
-import weakref
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 
-_HEADER = struct.Struct(">cQ")
-_LEFT = b"l"
-# Messages from this size on are sent after their header, not copied into one buffer with it.
-_LARGE = 1 << 16
+_LEFT, _NOTICE = b"l", b"x"
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 10, 5, 3
 
 
@@ -29,29 +26,28 @@ class Link:
     """A connection with another process.
 
     Args:
-        connection: connected socket, which this object closes.
-        on_message: gets the kind and the bytes of each message that is not for `receive`, in the thread that reads.
-        kinds: kinds of the messages that `on_message` gets.
+        connection: connected socket, which this object takes over.
+        most_bytes: size of the largest message that the other process sends.
+        on_notice: gets the bytes of each notice, in the thread that reads.
         on_end: is called once the other process has ended, in the thread that reads, with whether it said so.
     """
 
     def __init__(
         self,
         connection: socket.socket,
-        on_message: Callable[[bytes, bytes], None],
-        kinds: bytes,
+        most_bytes: int,
+        on_notice: Callable[[bytes], None],
         on_end: Callable[[bool], None],
     ) -> None:
-        self._connection = connection
-        self._on_message = on_message
-        self._kinds = kinds
+        _watch_connection(connection)
+        self._connection = Connection(connection.detach())
+        self._most_bytes = most_bytes
+        self._on_notice = on_notice
         self._on_end = on_end
         self._inbox: queue.SimpleQueue[tuple[bytes, bytes] | None] = queue.SimpleQueue()
         self._sending = threading.Lock()
-        _watch_connection(connection)
         # A forked child would keep the connection open after the end of this process.
-        ref = weakref.ref(connection)
-        os.register_at_fork(after_in_child=lambda: _close(ref()))
+        os.register_at_fork(after_in_child=self._connection.close)
 
     def start(self) -> None:
         """Begin to read."""
@@ -65,11 +61,16 @@ class Link:
         """
         try:
             with self._sending:
-                header = _HEADER.pack(kind, len(data))
-                for part in (header, data) if len(data) > _LARGE else (header + data,):
-                    self._connection.sendall(part)
+                # Apart, as the data may be large and `kind + data` copies them.
+                self._connection.send_bytes(kind)
+                self._connection.send_bytes(data)
         except OSError as error:
             raise LinkEndedError from error
+
+    def notify(self, data: bytes) -> None:
+        """Send a notice, which does not wait for its turn, if the other process still runs."""
+        with contextlib.suppress(LinkEndedError):
+            self.send(_NOTICE, data)
 
     def receive(self) -> tuple[bytes, bytes]:
         """Wait for the next message, and return its kind and its bytes; signals interrupt the wait.
@@ -90,30 +91,17 @@ class Link:
 
     def _read(self) -> None:
         has_left = False
-        try:
+        with contextlib.suppress(OSError, EOFError):
             while not has_left:
-                kind, size = _HEADER.unpack(self._read_bytes(_HEADER.size))
-                data = bytes(self._read_bytes(size))
+                kind, data = (self._connection.recv_bytes(self._most_bytes) for _ in range(2))
                 if kind == _LEFT:
                     has_left = True
-                elif kind in self._kinds:
-                    self._on_message(kind, data)
+                elif kind == _NOTICE:
+                    self._on_notice(data)
                 else:
                     self._inbox.put((kind, data))
-        except OSError:
-            pass
         self._on_end(has_left)
         self._inbox.put(None)
-
-    def _read_bytes(self, size: int) -> memoryview:
-        data = memoryview(bytearray(size))
-        read = 0
-        while read < size:
-            count = self._connection.recv_into(data[read:])
-            if not count:
-                raise ConnectionResetError
-            read += count
-        return data
 
 
 def _watch_connection(connection: socket.socket) -> None:
@@ -131,8 +119,3 @@ def _watch_connection(connection: socket.socket) -> None:
     for name, value in options.items():
         if hasattr(socket, name):  # Not all systems have all of them.
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _close(connection: socket.socket | None) -> None:
-    if connection is not None:
-        connection.close()

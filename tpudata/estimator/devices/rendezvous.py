@@ -4,19 +4,20 @@ jax waits for the others inside its runtime, where neither SIGTERM nor Ctrl-C re
 process listens at the coordinator's address, which jax's own service takes afterwards, and the others connect to it. Each then
 knows who is missing. The connections stay: by them the processes agree (cluster_peers.py), and notice the end of one.
 
-Lines of text: an arrival sends `tpudata NUMBER COUNT`; the first process answers with `missing NUMBERS`, again whenever that
-changes, `no REASON`, or, to all at once, `go`.
+Lines of text: an arrival sends `tpudata NUMBER COUNT`; the first process answers with `missing NAMES`, again whenever that
+changes, `no REASON`, or, to all at once, `go`. Anything else is a stranger: it is let go, and delays nobody.
 """
 
 import contextlib
 import errno
 import logging
 import queue
-import selectors
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from multiprocessing.connection import wait
+from typing import Any
 
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
@@ -58,14 +59,13 @@ class _Waiting:
         self._started = time.monotonic()
         self._has_told = False
 
-    def check(self, missing: Sequence[int]) -> None:
+    def check(self, missing: str) -> None:
         """Warn once after a moment, and raise a ClusterError at the limit."""
-        waited = time.monotonic() - self._started
-        who, limit = self._group.describe(missing), self._limit
+        waited, limit = time.monotonic() - self._started, self._limit
         if waited >= limit:
             raise ClusterError(
                 f"{self._group.origin}: {self._group.name} waited {limit:g} s for other processes of the cluster (got no answer "
-                f"from {who}). Start all of them, and check that {self._group.coordinator} can be reached."
+                f"from {missing}). Start all of them, and check that {self._group.coordinator} can be reached."
             )
         if waited >= min(_QUIET_SECONDS, limit / 2) and not self._has_told:
             self._has_told = True
@@ -73,7 +73,7 @@ class _Waiting:
                 "%s: %s waits for %s, for %g s at most (RunConfig's session_creation_timeout_secs). Start all processes.",
                 self._group.origin,
                 self._group.name,
-                who,
+                missing,
                 limit,
             )
 
@@ -86,52 +86,57 @@ class _Waiting:
 def _gather(group: ProcessGroup, waiting: _Waiting) -> dict[int, socket.socket]:
     """Meet as the first process."""
     arrived: dict[int, socket.socket] = {}
-    with _listening(group) as server, selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
-        selector.register(server, selectors.EVENT_READ)
-
-        def leave(connection: socket.socket) -> None:
-            selector.unregister(connection)
-            connection.close()
-            for number in [number for number, item in arrived.items() if item is connection]:
-                del arrived[number]
-
+    strangers: dict[socket.socket, float] = {}  # those that have said nothing, and when they came
+    with _listening(group) as server, contextlib.ExitStack() as opened:
         while len(arrived) < group.count - 1:
-            waiting.check(group.others(arrived))
+            waiting.check(group.describe(group.others(arrived)))
             before = set(arrived)
-            # A short wait, after which Python handles signals.
-            for key, _ in selector.select(_TRY_SECONDS):
-                if key.fileobj is server:
-                    connection, _ = server.accept()
-                    opened.enter_context(connection)
-                    connection.settimeout(_CONNECT_SECONDS)
-                    selector.register(connection, selectors.EVENT_READ)
-                    continue
-                connection = key.fileobj  # type: ignore[assignment]  # only sockets are registered
-                if connection in arrived.values() or not _welcome(group, connection, arrived):
-                    leave(connection)
+            # A short wait, after which Python handles signals. Ends come first: a process that starts again takes its place.
+            ready_ones: list[Any] = wait([server, *strangers, *arrived.values()], _TRY_SECONDS)
+            for ready in sorted(ready_ones, key=lambda item: item in strangers):
+                if ready is server:
+                    with contextlib.suppress(OSError):  # It has gone again.
+                        connection = opened.enter_context(server.accept()[0])
+                        connection.settimeout(_TRY_SECONDS)
+                        strangers[connection] = time.monotonic()
+                elif ready in strangers:
+                    strangers.pop(ready)
+                    if not _welcome(group, ready, arrived):
+                        ready.close()
+                else:  # It has ended.
+                    arrived = {number: item for number, item in arrived.items() if item is not ready}
+                    ready.close()
+            for stranger in [item for item, since in strangers.items() if time.monotonic() - since > _CONNECT_SECONDS]:
+                strangers.pop(stranger)
+                stranger.close()
             if set(arrived) != before:
-                text = f"missing {' '.join(map(str, group.others(arrived)))}\n"
-                for connection in list(arrived.values()):
-                    with contextlib.suppress(OSError):
-                        connection.sendall(text.encode())
-        for connection in arrived.values():
-            with contextlib.suppress(OSError):  # Its end is noticed at the first exchange.
-                connection.sendall(b"go\n")
-        for key in list(selector.get_map().values()):
-            if key.fileobj not in (server, *arrived.values()):
-                leave(key.fileobj)  # type: ignore[arg-type]
+                _tell(arrived, f"missing {group.describe(group.others(arrived))}")
+        _tell(arrived, "go")
+        for stranger in strangers:
+            stranger.close()
         opened.pop_all()
     waiting.end()
     return arrived
 
 
+def _tell(arrived: dict[int, socket.socket], text: str) -> None:
+    """Send a line to the processes that have arrived; the end of one is noticed later."""
+    for connection in arrived.values():
+        with contextlib.suppress(OSError):
+            connection.sendall(f"{text}\n".encode())
+
+
 def _welcome(group: ProcessGroup, connection: socket.socket, arrived: dict[int, socket.socket]) -> bool:
-    """Read the line of an arrival, and note it; return whether it is one."""
+    """Read the line of an arrival, and note it; return whether it is one.
+
+    The line comes in one piece, or else the process has to try again: to wait for more would let strangers stop the meeting.
+    """
     try:
-        words = _line(connection).split()
-        if len(words) != 3 or words[0] != "tpudata":
+        line = connection.recv(_LINE_BYTES).decode()
+        name, *numbers = line.split()
+        number, count = map(int, numbers)
+        if name != "tpudata" or not line.endswith("\n"):
             return False
-        number, count = int(words[1]), int(words[2])
         reason = ""
         if count != group.count:
             reason = f"it is one of {counted(count, 'process', 'processes')}, and {group.name} waits for {group.count}"
@@ -149,7 +154,7 @@ def _welcome(group: ProcessGroup, connection: socket.socket, arrived: dict[int, 
 def _arrive(group: ProcessGroup, waiting: _Waiting) -> dict[int, socket.socket]:
     """Meet as another process than the first."""
     while True:
-        connection = _connect(group.coordinator, waiting)
+        connection = _connect(group, waiting)
         try:
             if _await_go(group, connection, waiting):
                 waiting.end()
@@ -162,15 +167,15 @@ def _arrive(group: ProcessGroup, waiting: _Waiting) -> dict[int, socket.socket]:
         time.sleep(_TRY_SECONDS)
 
 
-def _connect(address: str, waiting: _Waiting) -> socket.socket:
-    """Connect to an address, in a thread, as looking up a host may take long."""
+def _connect(group: ProcessGroup, waiting: _Waiting) -> socket.socket:
+    """Connect to the first process, in a thread, as looking up a host may take long."""
     found: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
     ended = threading.Event()
 
     def attempt() -> None:
         while not ended.is_set():
             with contextlib.suppress(OSError):
-                connection = socket.create_connection(split_address(address), _CONNECT_SECONDS)
+                connection = socket.create_connection(split_address(group.coordinator), _CONNECT_SECONDS)
                 # Without a listener, a socket of this machine may be given the port that it connects to.
                 if connection.getsockname() != connection.getpeername():
                     return found.put(connection)
@@ -181,7 +186,7 @@ def _connect(address: str, waiting: _Waiting) -> socket.socket:
     threading.Thread(target=attempt, name="tpudata-rendezvous", daemon=True).start()
     try:
         while True:
-            waiting.check([0])
+            waiting.check(group.describe([0]))
             with contextlib.suppress(queue.Empty):
                 return found.get(timeout=_TRY_SECONDS)
     finally:
@@ -190,19 +195,23 @@ def _connect(address: str, waiting: _Waiting) -> socket.socket:
 
 def _await_go(group: ProcessGroup, connection: socket.socket, waiting: _Waiting) -> bool:
     """Wait for the first process's word to begin; return False if it ended, or is none."""
-    missing = [0]
+    missing, line = group.describe([0]), b""
+    connection.settimeout(_TRY_SECONDS)
     try:
         connection.sendall(f"tpudata {group.index} {group.count}\n".encode())
-        while True:
+        while len(line) < _LINE_BYTES:
             waiting.check(missing)
-            connection.settimeout(_TRY_SECONDS)
             try:
-                if not connection.recv(1, socket.MSG_PEEK):
-                    return False
+                byte = connection.recv(1)  # What follows the last line is not for the meeting.
             except TimeoutError:
                 continue
-            connection.settimeout(_CONNECT_SECONDS)
-            word, _, rest = _line(connection).partition(" ")
+            line += byte
+            if not byte:
+                return False
+            if byte != b"\n":
+                continue
+            word, _, rest = line.decode().strip().partition(" ")
+            line = b""
             if word == "go":
                 return True
             if word == "no":
@@ -212,20 +221,10 @@ def _await_go(group: ProcessGroup, connection: socket.socket, waiting: _Waiting)
                 )
             if word != "missing":
                 return False
-            missing = [int(number) for number in rest.split()]
+            missing = rest
     except (OSError, ValueError):
-        return False
-
-
-def _line(connection: socket.socket) -> str:
-    """Read a line byte by byte: what follows it is not for the meeting."""
-    data = b""
-    while not data.endswith(b"\n"):
-        byte = connection.recv(1)
-        if not byte or len(data) > _LINE_BYTES:
-            raise ConnectionError("no line")
-        data += byte
-    return data.decode().strip()
+        pass
+    return False
 
 
 @contextlib.contextmanager
@@ -239,6 +238,7 @@ def _listening(group: ProcessGroup) -> Iterator[socket.socket]:
             "process that uses the port, or choose another one."
         ) from None
     with server:
+        server.settimeout(_TRY_SECONDS)
         yield server
 
 

@@ -71,12 +71,11 @@ def lower(function: Callable[..., Any], specs: Sequence[tf.TensorSpec], variable
     compiled = tf.function(function, jit_compile=True, autograph=False)
     with tf.device("CPU:0"):  # Never a GPU, which jax uses.
         graph = compiled.get_concrete_function(*specs).graph
-    for tensor in graph.outputs:
-        if not tensor.shape.is_fully_defined():
-            raise ModelFnValueError(
-                f"{code}: {tensor.name!r} has the shape {tensor.shape}, which depends on values (expected a static shape on "
-                "several devices and a TPU). Pad it to one size."
-            )
+    strings = [tensor.name for tensor in graph.outputs if tensor.dtype == tf.string]
+    if strings:
+        raise ModelFnValueError(
+            f"{code}: {strings[0]!r} has strings (expected numbers on several devices and a TPU). Make them on the host."
+        )
     captures = graph.captures
     names = {id(variable.handle): name for name, variable in variables.items()}
     unknown = [external for external, _ in captures if id(external) not in names]
@@ -90,7 +89,12 @@ def lower(function: Callable[..., Any], specs: Sequence[tf.TensorSpec], variable
             lowered = compiled.experimental_get_compiler_ir(*specs)
             serialized = lowered(stage="stablehlo_serialized")
     except (ValueError, tf.errors.OpError) as error:
-        raise ModelFnValueError(_explain(str(error))) from None
+        # A result without a shape often comes from an operation that does not run, such as tf.py_function.
+        shape = "" if _UNSUPPORTED.search(str(error)) else _explain_shape(graph.outputs)
+        raise ModelFnValueError(shape or _explain(str(error))) from None
+    shape = _explain_shape(graph.outputs)
+    if shape:
+        raise ModelFnValueError(shape)
     if _DYNAMIC in serialized:
         place = _DYNAMIC_PLACE.search(lowered(stage="hlo"))
         name = "" if place is None else f" of {place[1]!r}"
@@ -103,6 +107,17 @@ def lower(function: Callable[..., Any], specs: Sequence[tf.TensorSpec], variable
     found = tuple(names[id(external)] for external, _ in captures)
     updates = tuple(found[module.updates[number] - inputs] for number in range(count, len(module.results)))
     return ReplicaProgram(module.exported, module.arguments[:inputs], module.results[:count], found, updates)
+
+
+def _explain_shape(outputs: Sequence[Any]) -> str:
+    """Return an error's text on the first result without a static shape; "" if there is none."""
+    for tensor in outputs:
+        if not tensor.shape.is_fully_defined():
+            return (
+                f"{traced_code()}: {tensor.name!r} has the shape {tensor.shape}, which depends on values (expected a static shape "
+                "on several devices and a TPU). Pad it to one size."
+            )
+    return ""
 
 
 def _explain(error: str) -> str:

@@ -1,5 +1,6 @@
 """A user's function as the graph of one replica, with collectives and draws that XLA compiles for several devices."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import jax
 import tensorflow as tf
 
 from tpudata.errors import TpudataError, UsageError
+from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.api.traced_code import traced_code
 from tpudata.estimator.graph.collectives import lower_collectives
 from tpudata.estimator.graph.keras_state import is_keras_seed
@@ -17,6 +19,8 @@ from tpudata.estimator.tracing.replica_context import replica_context
 # Specs of the number of the replica and of the number of the call, which come before the function's tensors.
 NUMBERS = (tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int64))
 _SCOPE = "model"
+# In TensorFlow's text on a variable that a function makes when it is traced again.
+_MAKES_VARIABLES = "only supports singleton tf.Variables"
 
 
 class TracedFunction:
@@ -33,6 +37,7 @@ class TracedFunction:
         num_replicas: number of replicas that run it together.
 
     Raises:
+        ModelFnValueError: the function makes a variable at each call, or reduces what cannot be reduced.
         UsageError: the function uses a table or another resource than variables.
     """
 
@@ -54,9 +59,14 @@ class TracedFunction:
             graph = tf.function(trace, autograph=False).get_concrete_function(*NUMBERS, *specs).graph
         except Exception as error:
             own = _own_error(error)
-            if own is None:
-                raise
-            raise own from None
+            if own is not None:
+                raise own from None
+            if _MAKES_VARIABLES in str(error):
+                raise ModelFnValueError(
+                    f"{traced_code()}: it makes a variable at each call (got a new tf.Variable, expected those of the first call). "
+                    "Make variables, layers and optimizers outside of the function."
+                ) from None
+            raise
         self.results = structures[-1]
         self._outputs = [tensor.name for tensor in graph.outputs]
         self._effects = [operation.name for operation in graph.control_outputs]
@@ -129,4 +139,6 @@ def _tensor_name(name: str) -> str:
 
 def name_of(function: Callable[..., Any]) -> str:
     """Return the name of a function, for messages."""
-    return str(getattr(function, "__name__", None) or getattr(function, "name", None) or function)
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    return str(getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__)
