@@ -58,11 +58,6 @@ KNOWN = (
         "*/p/part_*",
         "Checkpoints keep partitioned variables part by part, under the names of the parts",
     ),
-    Known(
-        "effects",
-        "*batch_norm_in_train_op on 2/*moving_*",
-        "Batch norm takes the statistics of each replica's rows, as on the cores of a TPU",
-    ),
     Known("effects", "*/MutableHashTable-*", "Tables are in no checkpoint"),
     Known("errors", "error/model_fn returns None", "A TypeError that says so; the original fell over it"),
     Known("errors", "error/model_fn without params", "model_fn need not take params"),

@@ -106,7 +106,8 @@ class TPUSystem:
         It is traced and compiled at its first call, and again for each other shape. It may use tensors, `tf.Variable`s that were
         made outside of it, gradients, random operations, which draw differently on each device and in each call, and collectives:
         `tf.distribute.get_replica_context().all_reduce`, `tf.compat.v1.tpu.cross_replica_sum`. What XLA cannot compile, such as
-        strings and tables, is an error. A variable to which devices assign different values takes the first one's.
+        strings and tables, is an error. A variable to which devices assign different values takes the first one's, whatever its
+        `aggregation`: reduce them by `all_reduce`.
 
         Args:
             function: a Python function or a `tf.function`.
