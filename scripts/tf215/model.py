@@ -167,6 +167,17 @@ def events(folder):
     return {tag: sorted(found) for tag, found in steps.items()}, losses
 
 
+def scalars(folder, tags):
+    """Return the values of scalar summaries by tag and step."""
+    found = {tag: {} for tag in tags}
+    for path in sorted(folder.glob("*tfevents*")):
+        for event in tf.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                if value.tag in found:
+                    found[value.tag][event.step] = value.simple_value
+    return found
+
+
 def note(folder):
     """Return the content of a folder: losses, checkpoints, steps of events and variables."""
     steps, losses = events(folder)

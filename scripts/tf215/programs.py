@@ -41,6 +41,7 @@ from model import (
     named,
     note,
     predictions,
+    scalars,
     take_start,
     tpu,
     variables,
@@ -132,6 +133,23 @@ def summaries(folder):
         return logits
 
     return train_evaluate_predict(folder, model(logits_fn), steps=8)
+
+
+def summaries_of_variables(folder):
+    """Summarise variables, the global step, and an assignment that only a summary runs, in loops of several steps."""
+
+    def logits_fn(features, training):
+        logits = dense(features, training)
+        if training:
+            tf.summary.scalar("kernel_sum", tf.reduce_sum(tf.trainable_variables()[0]))
+            tf.summary.scalar("at_step", tf.train.get_global_step())
+            count = tf.get_variable("count", [], initializer=tf.zeros_initializer(), trainable=False)
+            tf.summary.scalar("written", count.assign_add(1.0))
+        return logits
+
+    take_start(folder)
+    estimator(folder, model(logits_fn), iterations=4, save_summary_steps=4).train(input_fn, steps=10)
+    return {**note(folder), **named("values", scalars(folder, ("kernel_sum", "at_step", "written")))}
 
 
 class Recorder(tf.train.SessionRunHook):
@@ -438,6 +456,7 @@ PROGRAMS = {
         optimizers,
         custom_optimizers,
         summaries,
+        summaries_of_variables,
         hooks,
         averages,
         host_calls,

@@ -12,10 +12,10 @@ import tensorflow as tf
 from jax.sharding import Mesh, PartitionSpec
 
 from tpudata.devices.graphs.collectives import lower_collectives
+from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.devices.spmd.lowering import ReplicaProgram, lower
 from tpudata.estimator.fetching.replay import Replay, handles_of
-from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tracing.effects import effects_of_training
 

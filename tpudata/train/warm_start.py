@@ -15,10 +15,10 @@ import tensorflow as tf
 
 from tpudata.console.nearest import did_you_mean
 from tpudata.console.tables import counted
+from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, RunConfig, WarmStartSettings
 from tpudata.estimator.feeding.signature import call_model_fn
-from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.input.serving import ServingFeatures
 from tpudata.train.options.train_options import TrainOptions

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.training.moving_averages import assign_moving_average
 
 from tests.devices.graphs.test_collectives import PARTS, REPLICAS, X, fetching
 from tests.estimator.programs import v1
@@ -16,6 +17,7 @@ from tests.helpers.replicas import run_replicas, trace
 from tpudata.devices.graphs.replica_context import as_single_replica, num_replicas
 from tpudata.estimator import CrossShardOptimizer, ModelFnError, TPUEstimatorSpec
 
+MEAN = tf.VariableAggregation.MEAN
 Y = np.random.default_rng(1).normal(size=8).astype(np.float32)
 
 
@@ -201,6 +203,81 @@ def test_moving_averages_of_variables_are_the_same_everywhere() -> None:
 
     run = run_replicas(model, [[X, Y]], REPLICAS)
     np.testing.assert_allclose(run.variables["w/ExponentialMovingAverage"], run.variables["w"] / 2, rtol=1e-6)
+
+
+AGGREGATIONS = {
+    tf.VariableAggregation.NONE: lambda values: values,
+    tf.VariableAggregation.ONLY_FIRST_REPLICA: lambda values: values,
+    tf.VariableAggregation.MEAN: lambda values: on_all(values.mean(0)),
+    tf.VariableAggregation.SUM: lambda values: on_all(values.sum(0)),
+}
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_assignments_are_reduced_as_the_aggregation_of_the_variable_says(aggregation: Any) -> None:
+    def model(x: Any) -> TPUEstimatorSpec:
+        def made(name: str) -> Any:
+            ones = v1.ones_initializer()
+            return v1.get_variable(name, [3], initializer=ones, trainable=False, aggregation=aggregation)
+
+        in_function, in_branch = made("in_function"), made("in_branch")
+        changes = [
+            v1.assign(made("assign"), x[0]),
+            made("assign_add").assign_add(x[0]),
+            made("assign_sub").assign_sub(x[0]),
+            tf.function(lambda value: in_function.assign(value), autograph=False)(x[0]),
+            tf.cond(tf.size(x) > 0, lambda: in_branch.assign(x[0]), lambda: in_branch.assign(x[1])),
+        ]
+        return TPUEstimatorSpec("train", loss=tf.reduce_sum(x), train_op=tf.group(*changes))
+
+    run = run_replicas(model, [[X]], REPLICAS)
+    reduced = AGGREGATIONS[aggregation](PARTS[:, 0])
+    for name in ("assign", "in_function", "in_branch"):
+        np.testing.assert_allclose(run.variables[name], reduced, rtol=1e-5)
+    np.testing.assert_allclose(run.variables["assign_add"], 1 + reduced, rtol=1e-5)
+    np.testing.assert_allclose(run.variables["assign_sub"], 1 - reduced, rtol=1e-5)
+
+
+def test_moving_averages_are_reduced_if_their_variable_says_so() -> None:
+    def updates(x: Any) -> Any:
+        mean = v1.get_variable("average", [], trainable=False, initializer=v1.zeros_initializer(), aggregation=MEAN)
+        return [assign_moving_average(mean, tf.reduce_mean(x), 0.5, zero_debias=False)]
+
+    run = run_replicas(trained(lambda x: (x, lambda _: updates(x))), [[X, Y]], REPLICAS)
+    np.testing.assert_allclose(run.variables["average"], on_all(X.mean() / 2), rtol=1e-4, atol=1e-6)
+
+
+def test_what_replicas_compute_together_is_not_reduced_again() -> None:
+    def model(x: Any) -> TPUEstimatorSpec:
+        ones = v1.ones_initializer()
+        weights = v1.get_variable("w", [3], initializer=ones, aggregation=tf.VariableAggregation.SUM)
+        loss = tf.reduce_mean(tf.linalg.matvec(x, weights))
+        optimizer = pytest.importorskip("keras").optimizers.SGD(0.1)
+        return TPUEstimatorSpec("train", loss=loss, train_op=CrossShardOptimizer(optimizer).minimize(loss))
+
+    run = run_replicas(model, [[X]], REPLICAS)
+    np.testing.assert_allclose(run.variables["w"], on_all(1 - 0.1 * X.mean(0)), rtol=1e-5)
+
+
+def test_metrics_of_keras_count_the_rows_of_their_replica() -> None:
+    keras = pytest.importorskip("keras")
+
+    def updates(x: Any) -> Any:
+        metric = keras.metrics.Mean(name="values")
+        metric.update_state(x[:, 0])
+        return []
+
+    run = run_replicas(trained(lambda x: (x, lambda _: updates(x))), [[X, Y]], REPLICAS)
+    np.testing.assert_allclose(run.variables["values/total"], PARTS[:, :, 0].sum(1), rtol=1e-5)
+
+
+def test_rejects_a_mean_of_integers() -> None:
+    def model(x: Any) -> TPUEstimatorSpec:
+        count = v1.get_variable("count", [], tf.int32, initializer=v1.zeros_initializer(), aggregation=MEAN)
+        return TPUEstimatorSpec("train", loss=tf.reduce_sum(x), train_op=count.assign_add(1))
+
+    with pytest.raises(ModelFnError, match=r"'count:0'.*MEAN.*int32"):
+        trace(model, [tf.TensorSpec([2, 3])], REPLICAS)
 
 
 def test_v1_metrics_count_the_rows_of_their_replica() -> None:

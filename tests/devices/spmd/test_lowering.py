@@ -55,23 +55,23 @@ OUTSIDE = tf.Variable([1.0, 2.0])
 REJECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an operation without a kernel": (
         lambda x: tf.strings.length(tf.strings.as_string(x)),
-        r"^the model: the operation '\w+' does not run on several devices or a TPU \(got AsString, expected",
+        r"^model_fn: the operation '\w+' does not run on several devices or a TPU \(got AsString, expected",
     ),
     "a shape that depends on values": (
         lambda x: tf.boolean_mask(x, x > 0),
-        r"^the model: .* has the shape \(None,\).* Pad it to one size\.$",
+        r"^model_fn: .* has the shape \(None,\).* Pad it to one size\.$",
     ),
     "an operation without a kernel in a function": (
         lambda x: tf.function(lambda y: tf.strings.length(tf.strings.as_string(y)))(x),
-        r"^the model: the operation '\w+' does not run on several devices or a TPU \(got AsString, expected",
+        r"^model_fn: the operation '\w+' does not run on several devices or a TPU \(got AsString, expected",
     ),
     "a shape in the middle that depends on values": (
         lambda x: tf.reduce_sum(tf.boolean_mask(x, x > 0)),
-        r"^the model: the shape of 'boolean_mask/Where' depends on values \(expected static shapes",
+        r"^model_fn: the shape of 'boolean_mask/Where' depends on values \(expected static shapes",
     ),
     "gradients of a shape that depends on values": (
         lambda x: tf.gradients(tf.boolean_mask(x, x > 0), x)[0],
-        r"^the model: the shape of 'boolean_mask/Where' depends on values \(expected static shapes",
+        r"^model_fn: the shape of 'boolean_mask/Where' depends on values \(expected static shapes",
     ),
     "another variable": (lambda x: x + OUTSIDE, "made outside of it"),
 }
@@ -81,5 +81,5 @@ REJECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
 def test_rejects_what_no_device_runs_in_one_line(case: str) -> None:
     function, message = REJECTED[case]
     with pytest.raises(ModelFnError, match=message) as caught:
-        lower(lambda x: [function(x)], [ROW], {}, "the model")
+        lower(lambda x: [function(x)], [ROW], {})
     assert "\n" not in str(caught.value)

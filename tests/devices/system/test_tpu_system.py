@@ -1,7 +1,8 @@
 """Functions of TensorFlow on several CPU devices in place of chips, compared with numpy on the whole batch."""
 
+import functools
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras  # type: ignore[import-untyped]
@@ -200,6 +201,42 @@ def test_draws_differ_between_devices_and_calls(system: TPUSystem) -> None:
         np.testing.assert_array_equal(again.run(draw), drawn[:4])
 
 
+SEEDED: dict[str, Callable[[], Any]] = {
+    "a layer of keras": lambda: keras.layers.Dropout(0.5, seed=3),
+    "a layer of tf_keras": lambda: tf_keras.layers.Dropout(0.5, seed=3),
+    "keras.random": lambda: seeded_noise(keras.random.SeedGenerator(3)),
+    "keras.random without a seed": lambda: seeded_noise(None),
+    "a generator": lambda: generator_noise(tf.random.Generator.from_seed(3)),
+}
+
+
+def seeded_noise(seed: Any) -> Callable[..., Any]:
+    return lambda rows, **_: rows + keras.random.uniform(rows.shape, seed=seed)
+
+
+def generator_noise(generator: Any) -> Callable[..., Any]:
+    return lambda rows, **_: rows + generator.uniform(rows.shape)
+
+
+@pytest.mark.parametrize("kind", SEEDED)
+def test_layers_and_generators_draw_differently_on_devices_and_in_calls(system: TPUSystem, kind: str) -> None:
+    layer = SEEDED[kind]()
+
+    def draw(rows: Any) -> Any:
+        return layer(rows, training=True)
+
+    drawn = np.concatenate([system.run(draw, np.ones((4, 40), np.float32)) for _ in range(2)])
+    assert len({rows.tobytes() for rows in drawn}) == 8
+
+
+def test_the_state_of_a_seed_generator_follows_the_calls(system: TPUSystem) -> None:
+    seed = keras.random.SeedGenerator(3)
+    for _ in range(2):
+        system.run(lambda: keras.random.uniform([8], seed=seed))
+    system.sync()
+    assert np.asarray(seed.state).tolist() == [3, 2]
+
+
 def test_layers_of_keras_run_on_devices(system: TPUSystem) -> None:
     layer = tf.keras.layers.Dense(2)
     layer.build((None, 3))
@@ -240,9 +277,70 @@ def test_rejects_wrong_calls(system: TPUSystem, args: Any, options: Any, message
         system.run(lambda *values: values, *args, **options)
 
 
-def test_rejects_operations_that_do_not_compile(system: TPUSystem) -> None:
-    with pytest.raises(ModelFnError, match=r"tpu_system: .*AsString"):
-        system.run(lambda rows: tf.strings.length(tf.strings.as_string(rows)), ROWS)
+def in_a_map(rows: Any) -> Any:
+    return tf.data.Dataset.range(2).map(lambda _: tf.random.normal([])).reduce(rows, lambda total, item: total + item)
+
+
+REJECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "an operation": (lambda rows: tf.strings.length(tf.strings.as_string(rows)), "got AsString, .*on the host"),
+    "a draw": (lambda rows: tf.random.gamma([2], 1.0) + rows[0, 0], "'random_gamma/.*got RandomGamma, .*on the host"),
+    "a draw of classes": (
+        lambda _: tf.random.uniform_candidate_sampler(np.zeros([1, 1], np.int64), 1, 1, True, 3).sampled_candidates,
+        "got UniformCandidateSampler, .*on the host",
+    ),
+    "a draw in a dataset": (in_a_map, ""),
+    "a shape": (lambda rows: tf.boolean_mask(rows, rows[:, 0] > 0), "depends on values"),
+    "a shape inside": (lambda rows: tf.reduce_sum(tf.boolean_mask(rows, rows[:, 0] > 0)), "depends on values"),
+    "a mean of truths": (lambda rows: context().all_reduce("MEAN", rows > 0), "a sum over replicas needs numbers"),
+    "groups": (lambda rows: tf.compat.v1.tpu.cross_replica_sum(rows, [[0, 1], [2, 2]]), "must have each replica once"),
+    "groups of doubles": (
+        lambda rows: tf.compat.v1.tpu.cross_replica_sum(tf.cast(rows, tf.float64), [[0, 1], [2, 3]]),
+        "a sum of float64 is over all replicas",
+    ),
+    "other replicas": (lambda rows: tf.distribute.get_strategy().run(lambda: rows), "cannot start others"),
+    "a loop that grows": (
+        lambda rows: tf.while_loop(
+            lambda x: x[0, 0] < 9, lambda x: [tf.concat([x, x], 0)], [rows], [tf.TensorShape([None, 3])]
+        )[0],
+        "depends on values",
+    ),
+    "python": (lambda rows: tf.py_function(lambda x: x, [rows], tf.float32), "got EagerPyFunc, .*on the host"),
+    "text": (lambda _: "text", "has strings"),
+    "a variable of each call": (lambda rows: tf.Variable(1.0) + rows, "makes a variable at each call"),
+    "a sum over a computed length": (
+        lambda rows: tf.reduce_sum(tf.range(tf.cast(rows[0, 0], tf.int32))),
+        "XLA cannot compile it",
+    ),
+}
+
+
+def context() -> Any:
+    return tf.distribute.get_replica_context()
+
+
+class Step:
+    def __call__(self, rows: Any, shape: int = 2) -> Any:
+        return tf.random.gamma([shape], 1.0) + rows[0, 0]
+
+
+@pytest.mark.parametrize("function", [Step(), functools.partial(Step(), shape=3)], ids=["object", "partial"])
+def test_errors_name_a_function_without_a_name_by_its_type(system: TPUSystem, function: Any) -> None:
+    with pytest.raises(ModelFnError, match=r"^tpu_system: Step: "):
+        system.run(function, ROWS)
+
+
+@pytest.mark.parametrize("what", REJECTED)
+def test_errors_name_the_function(system: TPUSystem, what: str) -> None:
+    function, message = REJECTED[what]
+
+    def step(rows: Any) -> Any:
+        return function(rows)
+
+    with pytest.raises(ModelFnError, match=f"^tpu_system: step: .*{message}") as caught:
+        system.run(step, ROWS)
+    assert "model_fn" not in str(caught.value)
+    assert "input_fn" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_rejects_tables(system: TPUSystem) -> None:

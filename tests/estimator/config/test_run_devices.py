@@ -5,9 +5,6 @@ from typing import Any
 
 import pytest
 
-from tpudata.devices.processes import topology
-from tpudata.devices.processes.peers import Peers
-from tpudata.devices.processes.topology import Topology
 from tpudata.errors import UsageError
 from tpudata.estimator import InputPipelineConfig, RunConfig, TPUConfig, TPUConnectionError
 from tpudata.estimator.config.run_devices import cluster_topology, tpu_topology
@@ -64,13 +61,9 @@ def test_processes_of_a_cluster_read_separate_rows() -> None:
         cluster_topology(RunConfig(BROADCAST, tf_config=CLUSTER))
 
 
-class OneOfTwo(Peers):
-    count = 2
-
-
-def test_hosts_of_a_pod_read_separate_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    pod = Topology(2, ("a", "b"), is_tpu=True, peers=OneOfTwo())
-    monkeypatch.setattr(topology, "tpu_topology", lambda *_: pod)
-    assert tpu_topology(RunConfig()) is pod
-    with pytest.raises(UsageError, match=r"^TPUConfig.*BROADCAST"):
+def test_workers_of_a_pod_read_separate_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error comes before a worker waits for the others."""
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "host-a,host-b")
+    monkeypatch.setenv("TPU_WORKER_ID", "1")
+    with pytest.raises(UsageError, match=r"BROADCAST\): each process of a cluster or a TPU pod reads separate rows"):
         tpu_topology(RunConfig(BROADCAST))

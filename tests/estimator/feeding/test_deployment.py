@@ -32,7 +32,6 @@ TRAINING = [
     (Mode.PER_SHARD_V1, 4, 4, 4),
     (Mode.PER_HOST_V1, 2, 8, 4),
     (Mode.PER_HOST_V2, 2, 4, 4),
-    (Mode.BROADCAST, 1, 16, 16),
 ]
 
 
@@ -90,9 +89,8 @@ class Calls:
 def test_training_on_two_hosts(mode: Mode, calls: int, batch_size: int, model_batch_size: int) -> None:
     recorded = Calls(train_input_fn)
     deployments = call_on_two_hosts(recorded, ModeKeys.TRAIN, {"per_host_input_for_training": mode})
-    # Each host makes the one call whose batches all replicas get.
-    turns = [0, 0] if mode is Mode.BROADCAST else range(calls)
-    assert [params["batch_size"] for params in recorded.params] == [batch_size] * len(turns)
+    turns = range(calls)
+    assert [params["batch_size"] for params in recorded.params] == [batch_size] * calls
     consumed = 4 // calls
     assert recorded.deployments == [(i * consumed // 2, i, calls, consumed) for i in turns]
     # What a step takes: of PER_HOST_V2 a batch for each replica, else one of each call.

@@ -28,15 +28,21 @@ def values_of(folder: Path) -> dict[str, dict[int, Any]]:
     return found
 
 
-def losses(steps: int = STEPS) -> list[float]:
-    """The oracle: the losses of the linear model, in NumPy."""
-    w, b, found = programs.W0.astype(np.float64)[:, 0], 0.0, []
+def oracle(steps: int = STEPS) -> tuple[list[float], list[float]]:
+    """The losses of the linear model, and the sum of its weights before each step, in NumPy."""
+    w, b, found, sums = programs.W0.astype(np.float64)[:, 0], 0.0, [], []
     for step in range(steps):
         rows = np.arange(step * 8, step * 8 + 8) % 40
         error = X[rows] @ w + b - Y[rows]
         found.append(float((error**2).mean()))
+        sums.append(float(w.sum()))
         w, b = w - 0.1 * 2 * (X[rows].T @ error) / 8, b - 0.1 * 2 * error.mean()
-    return found
+    return found, sums
+
+
+def losses(steps: int = STEPS) -> list[float]:
+    """The losses of the linear model, in NumPy."""
+    return oracle(steps)[0]
 
 
 def spec_of(features: Any, labels: Any, mode: str, summarize: Any = None, **more: Any) -> TPUEstimatorSpec:
@@ -89,6 +95,35 @@ def test_v1_summaries(replicas: int, tmp_path: Path) -> None:
     assert (picture.height, picture.width) == (8 // replicas, 1)
     if replicas == 1:  # of strings, the first replica's
         assert float(found["words"][3]) == pytest.approx(losses()[2], rel=1e-4)
+
+
+@REPLICAS
+def test_summaries_of_variables_are_of_the_step_before(replicas: int, tmp_path: Path) -> None:
+    def summarize(loss: Any, outputs: Any) -> None:
+        del loss, outputs
+        v1.summary.scalar("total", tf.reduce_sum(v1.trainable_variables()[0]))
+        v1.summary.scalar("at", v1.train.get_global_step())
+
+    estimator = build(tmp_path, replicas, summarize, save_summary_steps=4, iterations=4)
+    estimator.train(train_input_fn, steps=9)
+    found = values_of(tmp_path)
+    sums = oracle(9)[1]
+    assert found["total"] == pytest.approx({step: sums[step - 1] for step in (1, 5, 9)}, rel=1e-4, abs=1e-6)
+    assert found["at"] == {1: 0, 5: 4, 9: 8}
+
+
+@REPLICAS
+def test_summaries_run_their_assignments_once_each(replicas: int, tmp_path: Path) -> None:
+    def summarize(loss: Any, outputs: Any) -> None:
+        del loss, outputs
+        count = v1.get_variable("count", [], initializer=v1.zeros_initializer(), trainable=False)
+        v1.summary.scalar("written", count.assign_add(1.0))
+
+    estimator = build(tmp_path, replicas, summarize, save_summary_steps=4, iterations=4)
+    # The data ends before step 9, at which the third summary would be written.
+    estimator.train(lambda params: train_input_fn(params).take(8), steps=9)
+    assert values_of(tmp_path)["written"] == {1: 1.0, 5: 2.0}
+    assert estimator.get_variable_value("count") == 2.0
 
 
 def test_merged_summaries_of_a_scaffold(tmp_path: Path) -> None:

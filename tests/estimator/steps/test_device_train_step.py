@@ -89,6 +89,26 @@ def test_training_with_draws_that_was_cut_equals_one_that_was_not(tmp_path: Path
     assert programs.losses(tmp_path / "cut") == losses
 
 
+def test_layers_of_keras_draw_differently_on_replicas_and_in_steps(tmp_path: Path) -> None:
+    keras = pytest.importorskip("keras")
+
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        mask = keras.layers.Dropout(0.5, seed=3)(tf.ones([1, 40]), training=True)
+        masks = tf.distribute.get_replica_context().all_gather(mask, 0)
+        drawn = v1.get_variable("drawn", [3, 2, 40], initializer=v1.zeros_initializer(), trainable=False)
+        step = v1.train.get_global_step()
+        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        kept = drawn.assign(tf.tensor_scatter_nd_update(drawn, [[tf.cast(step, tf.int32)]], masks[tf.newaxis]))
+        with tf.control_dependencies([kept]):
+            train_op = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1)).minimize(loss, step)
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = trained(tmp_path, model_fn, 2, same_rows, 3)
+    drawn = estimator.get_variable_value("drawn").reshape(6, 40)
+    assert len({mask.tobytes() for mask in drawn}) == 6
+    assert estimator.get_variable_value("seed_generator/seed_generator_state").tolist() == [3, 3]
+
+
 def test_features_of_all_dtypes_and_constants_keep_their_values(tmp_path: Path) -> None:
     big = np.arange(8, dtype=np.int64) * 2**40 + 1
     flags = np.array([True, False, True, True, False, False, True, True])

@@ -99,13 +99,29 @@ PROCESS = """
 import sys
 from pathlib import Path
 from tests.estimator.steps import test_equality as equality
-folder, address, number = sys.argv[1:]
+folder, address, number, done = sys.argv[1:]
 config = {"coordinator_address": address, "num_processes": 2, "process_id": int(number)}
 estimator = equality.estimator_of(
     Path(folder), 2, save_checkpoints_steps=equality.HALF, keep_checkpoint_max=0, **config
 )
-estimator.train(equality.hosts_input_fn, max_steps=equality.STEPS)
+estimator.train(equality.after(int(done), equality.hosts_input_fn), max_steps=equality.STEPS)
 """
+
+
+def after(steps: int, input_fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an input_fn whose data begins after some steps."""
+    return lambda params: input_fn({**params, "skip": steps * ROWS})
+
+
+def train_in_two_processes(folder: Path, done: int = 0) -> None:
+    """Train on two devices in each of two processes; `done` steps were done before."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    words = [("-c", PROCESS, str(folder), address, str(number), str(done)) for number in range(2)]
+    with Forked(*words[0]) as first, Forked(*words[1]) as second:
+        for process in (first, second):
+            assert process.wait() == 0, process.stderr
 
 
 @pytest.fixture(scope="module")
@@ -116,13 +132,7 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def folder_of(replicas: int, processes: int = 1) -> Path:
         folder = tmp_path_factory.mktemp(str(replicas))
         if processes == 2:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                address = f"127.0.0.1:{free.getsockname()[1]}"
-            words = [("-c", PROCESS, str(folder), address, str(number)) for number in range(processes)]
-            with Forked(*words[0]) as first, Forked(*words[1]) as second:
-                for process in (first, second):
-                    assert process.wait() == 0, process.stderr
+            train_in_two_processes(folder)
             return folder
         estimator = estimator_of(folder, replicas, save_checkpoints_steps=HALF, keep_checkpoint_max=0)
         estimator.train(input_fn, max_steps=STEPS)
@@ -160,16 +170,18 @@ def test_two_processes_of_two_devices_train_as_plain_tensorflow(folder_of: Calla
     np.testing.assert_allclose(programs.losses(found), programs.losses(one), RELATIVE, ABSOLUTE)
 
 
-@pytest.mark.parametrize(("first", "second"), [((1,), 4), ((4,), 1), ((4, 2), 1)])
+FROM_OTHERS = [((1,), (4,)), ((4,), (1,)), ((4, 2), (1,)), ((1,), (4, 2)), ((4,), (4, 2))]
+
+
+@pytest.mark.parametrize(("first", "second"), FROM_OTHERS)
 def test_training_goes_on_from_a_checkpoint_of_other_devices(
-    first: tuple[int, ...], second: int, folder_of: Callable[..., Path], tmp_path: Path
+    first: tuple[int, ...], second: tuple[int, ...], folder_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     for path in folder_of(*first).glob(f"model.ckpt-{HALF}.*"):
         shutil.copy(path, tmp_path)
     v1.train.update_checkpoint_state(str(tmp_path), str(tmp_path / f"model.ckpt-{HALF}"))
-
-    def rest(params: dict[str, Any]) -> Any:
-        return input_fn({**params, "skip": HALF * ROWS})
-
-    estimator_of(tmp_path, second).train(rest, max_steps=STEPS)
+    if second == (4, 2):
+        train_in_two_processes(tmp_path, HALF)
+    else:
+        estimator_of(tmp_path, *second).train(after(HALF, input_fn), max_steps=STEPS)
     assert_equal(variables_of(tmp_path), variables_of(folder_of(1)))

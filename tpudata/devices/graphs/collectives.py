@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.library import functions_with, rename_functions
+from tpudata.devices.graphs.traced_code import traced_code
 
 _SUM = "CrossReplicaSum"
 # The operation that the compiler lowers for most dtypes, and the one for the others, which sums over all replicas only.
@@ -51,8 +52,8 @@ def sum_replicas(value: Any, num_replicas: int) -> Any:
         parts = (sum_replicas(part, num_replicas) for part in (tf.math.real(tensor), tf.math.imag(tensor)))
         return tf.complex(*parts)
     raise ModelFnValueError(
-        f"model_fn: a sum over replicas needs numbers (got {tensor.name!r} of {dtype.name}, expected floats, integers or complex "
-        "numbers). Cast it first."
+        f"{traced_code()}: a sum over replicas needs numbers (got {tensor.name!r} of {dtype.name}, expected floats, integers or "
+        "complex numbers). Cast it first."
     )
 
 
@@ -159,8 +160,8 @@ class _Lowering:
             return
         if len(groups) > 1:
             raise ModelFnValueError(
-                f"model_fn: a sum of float64 is over all replicas (got {node.name!r} over {groups}, expected {self._all}). Cast it "
-                "to float32."
+                f"{traced_code()}: a sum of float64 is over all replicas (got {node.name!r} over {groups}, expected {self._all}). "
+                "Cast it to float32."
             )
         numbers = {"group_size": self._count, "group_key": 1, "instance_key": 1}
         constants = [_constant(node, f"{node.name}/{name}", number, controls) for name, number in numbers.items()]
@@ -179,16 +180,16 @@ class _Lowering:
             return self._all  # The gradient of a function gets its groups from that function.
         if constant is None or constant.op != "Const":
             raise ModelFnValueError(
-                f"model_fn: the groups of a sum over replicas must be constant (got a computed group_assignment of {node.name!r}, "
-                "expected lists of numbers). Pass lists."
+                f"{traced_code()}: the groups of a sum over replicas must be constant (got a computed group_assignment of "
+                f"{node.name!r}, expected lists of numbers). Pass lists."
             )
         if self._is_over_all(constant):
             return self._all
         groups: list[list[int]] = _value(constant)
         if sorted(number for group in groups for number in group) != self._all[0]:
             raise ModelFnValueError(
-                f"model_fn: the groups of {node.name!r} must have each replica once (got {groups}, expected the numbers 0 to "
-                f"{self._count - 1}). Change group_assignment, or omit it for a sum over all."
+                f"{traced_code()}: the groups of {node.name!r} must have each replica once (got {groups}, expected the numbers "
+                f"0 to {self._count - 1}). Change group_assignment, or omit it for a sum over all."
             )
         return groups
 

@@ -4,6 +4,7 @@ A seeded stateful operation keeps a counter in its kernel, which starts at 0 in 
 instead, so that training resumed at step n draws as an uninterrupted one.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from tpudata.devices.graphs.draws.functions import DrawRewriter
@@ -11,7 +12,7 @@ from tpudata.devices.graphs.draws.nodes import Scope, rewrite_node
 from tpudata.devices.graphs.draws.replacements import COUNTED
 
 
-def draw_by_step(graph_def: Any, step: str, replica: str | None = None) -> Any:
+def draw_by_step(graph_def: Any, step: str, replica: str | None = None, keras_seeds: Collection[str] = ()) -> Any:
     """Return a graph in which random operations draw by the step.
 
     Without a replica, those with a seed draw what a session has drawn that ran them once in each step. Operations in loops,
@@ -24,12 +25,14 @@ def draw_by_step(graph_def: Any, step: str, replica: str | None = None) -> Any:
         step: name of an int64 scalar, the number of steps done; the graph need not contain it.
         replica: name of an int32 scalar, the number of the replica, or None for one replica without a compiler; the graph need not
             contain it.
+        keras_seeds: with a replica, names of inputs that are handles of random states of Keras 3, which replicas read as different
+            ones.
 
     Raises:
         ModelFnValueError: with `replica`, an operation draws and XLA cannot draw it by step and replica.
     """
     if replica is not None:
-        return DrawRewriter(graph_def).rewrite(step, replica)
+        return DrawRewriter(graph_def, keras_seeds).rewrite(step, replica)
     result = type(graph_def)()
     result.CopyFrom(graph_def)
     del result.node[:]

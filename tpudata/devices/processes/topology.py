@@ -10,7 +10,7 @@ from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.device_search import local_devices, tpu_devices
 from tpudata.devices.processes.joined_processes import join
 from tpudata.devices.processes.peers import Peers
-from tpudata.devices.processes.process_group import group_of
+from tpudata.devices.processes.process_group import ProcessGroup, group_of
 from tpudata.devices.processes.tpu_pod import pod_group
 
 _LOCAL = ("", "local")
@@ -96,11 +96,23 @@ def cluster_topology(task: ClusterTask, num_replicas: int | None, limit: float =
     return Topology(len(joined.devices), joined.devices, peers=joined.peers)
 
 
-def tpu_topology(task: ClusterTask, limit: float = JOIN_LIMIT) -> Topology:
-    """Return the TPU of this machine; on a pod, all its machines join, and the TPU is the cores of all.
+def tpu_group(task: ClusterTask) -> ProcessGroup | None:
+    """Return the processes of the pod that this machine's TPU belongs to, or None if the TPU is this machine's alone.
 
     Args:
         task: the task of this process. The workers of a pod also find each other without a cluster.
+
+    Raises:
+        UsageError: a job is not supported, or the TPU has several slices.
+    """
+    return group_of(task) if task.num_workers > 1 else pod_group()
+
+
+def tpu_topology(group: ProcessGroup | None, limit: float = JOIN_LIMIT) -> Topology:
+    """Return the TPU of this machine; on a pod, all its machines join, and the TPU is the cores of all.
+
+    Args:
+        group: the processes of the pod, see `tpu_group`.
         limit: largest number of seconds to wait for the others.
 
     Raises:
@@ -108,7 +120,6 @@ def tpu_topology(task: ClusterTask, limit: float = JOIN_LIMIT) -> Topology:
         ClusterError: not all machines joined in time, or one ended.
         UsageError: jax has already started, on a pod.
     """
-    group = group_of(task) if task.num_workers > 1 else pod_group()
     if group is None:
         devices = tpu_devices()
         return Topology(len(devices), devices, is_tpu=True)

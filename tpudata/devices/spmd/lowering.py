@@ -9,6 +9,7 @@ import jax
 import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
+from tpudata.devices.graphs.traced_code import traced_code
 from tpudata.devices.graphs.xla_errors import places_of, reason_of
 from tpudata.devices.spmd.stablehlo import export_module
 
@@ -19,7 +20,6 @@ _UNSUPPORTED = re.compile(
 # The operation that shortens a tensor, in modules of StableHLO and in XLA's text.
 _DYNAMIC = b"set_dimension_size"
 _DYNAMIC_PLACE = re.compile(r'set-dimension-size\(.*op_name="(?:model/)?([^"]+)"')
-_FIX = "Compute it in input_fn, or from fetched values on the host (host_call, hooks, summaries)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,35 +56,32 @@ class ReplicaProgram:
         return list(returned[:count]), dict(zip(self.updates, returned[count:], strict=True))
 
 
-def lower(
-    function: Callable[..., Any], specs: Sequence[tf.TensorSpec], variables: Mapping[str, Any], what: str = "model_fn"
-) -> ReplicaProgram:
+def lower(function: Callable[..., Any], specs: Sequence[tf.TensorSpec], variables: Mapping[str, Any]) -> ReplicaProgram:
     """Lower a function of tensors and variables to StableHLO.
 
     Args:
         function: function of tensors, which returns a flat sequence of tensors and may read and assign to variables.
         specs: specs of its arguments, with static shapes.
         variables: `tf.Variable`s that it uses, by name.
-        what: name of the code that the function comes from, for messages.
 
     Raises:
         ModelFnValueError: XLA cannot compile an operation, or a shape depends on values.
     """
+    code = traced_code()
     compiled = tf.function(function, jit_compile=True, autograph=False)
     with tf.device("CPU:0"):  # Never a GPU, which jax uses.
         graph = compiled.get_concrete_function(*specs).graph
-    for tensor in graph.outputs:
-        if not tensor.shape.is_fully_defined():
-            raise ModelFnValueError(
-                f"{what}: {tensor.name!r} has the shape {tensor.shape}, which depends on values (expected a static shape on "
-                "several devices and a TPU). Pad it to one size."
-            )
+    strings = [tensor.name for tensor in graph.outputs if tensor.dtype == tf.string]
+    if strings:
+        raise ModelFnValueError(
+            f"{code}: {strings[0]!r} has strings (expected numbers on several devices and a TPU). Make them on the host."
+        )
     captures = graph.captures
     names = {id(variable.handle): name for name, variable in variables.items()}
     unknown = [external for external, _ in captures if id(external) not in names]
     if unknown:
         raise ModelFnValueError(
-            f"{what}: it uses a tensor or a variable that was made outside of it (got {unknown[0]!r}, expected arguments and "
+            f"{code}: it uses a tensor or a variable that was made outside of it (got {unknown[0]!r}, expected arguments and "
             "the variables that it makes). Make it inside."
         )
     try:
@@ -92,12 +89,17 @@ def lower(
             lowered = compiled.experimental_get_compiler_ir(*specs)
             serialized = lowered(stage="stablehlo_serialized")
     except (ValueError, tf.errors.OpError) as error:
-        raise ModelFnValueError(_explain(what, str(error))) from None
+        # A result without a shape often comes from an operation that does not run, such as tf.py_function.
+        shape = "" if _UNSUPPORTED.search(str(error)) else _explain_shape(graph.outputs)
+        raise ModelFnValueError(shape or _explain(str(error))) from None
+    shape = _explain_shape(graph.outputs)
+    if shape:
+        raise ModelFnValueError(shape)
     if _DYNAMIC in serialized:
         place = _DYNAMIC_PLACE.search(lowered(stage="hlo"))
         name = "" if place is None else f" of {place[1]!r}"
         raise ModelFnValueError(
-            f"{what}: the shape{name} depends on values (expected static shapes on several devices and a TPU). Keep all rows and "
+            f"{code}: the shape{name} depends on values (expected static shapes on several devices and a TPU). Keep all rows and "
             "mask them: tf.where(condition, x, 0), or weights of 0."
         )
     module = export_module(serialized)
@@ -107,13 +109,25 @@ def lower(
     return ReplicaProgram(module.exported, module.arguments[:inputs], module.results[:count], found, updates)
 
 
-def _explain(what: str, error: str) -> str:
+def _explain_shape(outputs: Sequence[Any]) -> str:
+    """Return an error's text on the first result without a static shape; "" if there is none."""
+    for tensor in outputs:
+        if not tensor.shape.is_fully_defined():
+            return (
+                f"{traced_code()}: {tensor.name!r} has the shape {tensor.shape}, which depends on values (expected a static shape "
+                "on several devices and a TPU). Pad it to one size."
+            )
+    return ""
+
+
+def _explain(error: str) -> str:
+    code = traced_code()
     unsupported = _UNSUPPORTED.search(error)
     if unsupported is not None:
         kind, place = unsupported.groups()
         return (
-            f"{what}: the operation {places_of(place)[0]!r} does not run on several devices or a TPU (got {kind}, expected "
-            f"operations that XLA compiles). {_FIX}."
+            f"{code}: the operation {places_of(place)[0]!r} does not run on several devices or a TPU (got {kind}, expected "
+            f"operations that XLA compiles). Compute it {code.before}, or {code.after}."
         )
     name = "".join(f" at {name!r}" for name in places_of(error)[:1])
-    return f"{what}: XLA cannot compile the step{name} (got: {reason_of(error)}). Use static shapes, or compute it in input_fn."
+    return f"{code}: XLA cannot compile it{name} (got: {reason_of(error)}). Use static shapes, or compute it {code.before}."

@@ -9,11 +9,12 @@ import tensorflow as tf
 from jax.sharding import NamedSharding, PartitionSpec
 
 from tpudata.devices.batches.global_arrays import global_array
-from tpudata.devices.spmd.lowering import lower
+from tpudata.devices.graphs.traced_code import tracing_function
+from tpudata.devices.spmd.lowering import ReplicaProgram, lower
 from tpudata.devices.spmd.mesh import AXIS, local_devices, local_parts, wait
 from tpudata.devices.spmd.programs import Layout, compile_call
 from tpudata.devices.spmd.variables import DeviceVariables
-from tpudata.devices.system.traced_function import NUMBERS, TracedFunction
+from tpudata.devices.system.traced_function import NUMBERS, TracedFunction, name_of
 
 
 class DeviceFunction:
@@ -43,19 +44,12 @@ class DeviceFunction:
         splits: Sequence[bool],
         state: DeviceVariables,
     ) -> None:
-        traced = TracedFunction(function, structure, specs, state.mesh.size)
         self._splits = tuple(splits)
         # A compiled call takes first what is split, and then what all replicas get.
         self._order = sorted(range(len(specs)), key=lambda place: not splits[place])
-
-        def run(replica: Any, *inputs: Any) -> list[Any]:
-            *tensors, number = inputs
-            found = dict(zip(self._order, tensors, strict=True))
-            return traced(replica, number, *(found[place] for place in range(len(specs))))
-
-        of_replica, of_call = NUMBERS
-        inputs = [of_replica, *(specs[place] for place in self._order), of_call]
-        program = lower(run, inputs, traced.variables, "tpu_system")
+        with tracing_function(name_of(function)):
+            traced = TracedFunction(function, structure, specs, state.mesh.size)
+            program = self._lower(traced, specs)
         # The function's own collectives are not seen through, so the first replica decides on each variable.
         self._layout = Layout.of(program, (), program.updates)
         self._call = compile_call(program, self._layout, state.mesh)
@@ -63,6 +57,16 @@ class DeviceFunction:
         self._state = state
         self.variables = {name: traced.variables[name] for name in program.variables}
         self.writes = self._layout.written
+
+    def _lower(self, traced: TracedFunction, specs: Sequence[tf.TensorSpec]) -> ReplicaProgram:
+        def run(replica: Any, *inputs: Any) -> list[Any]:
+            *tensors, number = inputs
+            found = dict(zip(self._order, tensors, strict=True))
+            return traced(replica, number, *(found[place] for place in range(len(specs))))
+
+        of_replica, of_call = NUMBERS
+        inputs = [of_replica, *(specs[place] for place in self._order), of_call]
+        return lower(run, inputs, traced.variables)
 
     def __call__(self, number: int, tensors: Sequence[Any]) -> Any:
         """Run the function on all devices of the mesh.

@@ -15,7 +15,7 @@ from tpudata.devices.numbers import require_positive_int
 from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.device_search import local_devices
 from tpudata.devices.processes.peers import Peers
-from tpudata.devices.processes.topology import Topology, cluster_topology, require_own_tpu, tpu_topology
+from tpudata.devices.processes.topology import Topology, cluster_topology, require_own_tpu, tpu_group, tpu_topology
 from tpudata.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def tpu_system(
     task = ClusterTask.find(coordinator_address, num_processes, process_id)
     if num_replicas is None:
         require_own_tpu({"master": name})
-        topology = tpu_topology(task)
+        topology = tpu_topology(tpu_group(task))
     elif task.num_workers > 1:
         topology = cluster_topology(task, num_replicas)
     else:
@@ -117,7 +117,8 @@ class TPUSystem:
         It is traced and compiled at its first call, and again for each other shape. It may use tensors, `tf.Variable`s that were
         made outside of it, gradients, random operations, which draw differently on each device and in each call, and collectives:
         `tf.distribute.get_replica_context().all_reduce`, `tf.compat.v1.tpu.cross_replica_sum`. What XLA cannot compile, such as
-        strings and tables, is an error. A variable to which devices assign different values takes the first one's.
+        strings and tables, is an error. A variable to which devices assign different values takes the first one's, whatever its
+        `aggregation`: reduce them by `all_reduce`.
 
         Args:
             function: a Python function or a `tf.function`.

@@ -1,19 +1,25 @@
 """A user's function as the graph of one replica, with collectives and draws that XLA compiles for several devices."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import lower_collectives
 from tpudata.devices.graphs.graph_copy import copy_graph
+from tpudata.devices.graphs.keras_state import is_keras_seed
 from tpudata.devices.graphs.random_graph import draw_by_step
 from tpudata.devices.graphs.replica_context import replica_context
-from tpudata.errors import UsageError
+from tpudata.devices.graphs.traced_code import traced_code
+from tpudata.errors import TpudataError, UsageError
 
 # Specs of the number of the replica and of the number of the call, which come before the function's tensors.
 NUMBERS = (tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int64))
+# In TensorFlow's text on a variable that a function makes when it is traced again.
+_MAKES_VARIABLES = "only supports singleton tf.Variables"
 
 
 class TracedFunction:
@@ -30,6 +36,7 @@ class TracedFunction:
         num_replicas: number of replicas that run it together.
 
     Raises:
+        ModelFnValueError: the function makes a variable at each call, or reduces what cannot be reduced.
         UsageError: the function uses a table or another resource than variables.
     """
 
@@ -47,7 +54,18 @@ class TracedFunction:
                 structures.append(found)
                 return [tf.convert_to_tensor(value) for value in values]
 
-        graph = tf.function(trace, autograph=False).get_concrete_function(*NUMBERS, *specs).graph
+        try:
+            graph = tf.function(trace, autograph=False).get_concrete_function(*NUMBERS, *specs).graph
+        except Exception as error:
+            own = _own_error(error)
+            if own is not None:
+                raise own from None
+            if _MAKES_VARIABLES in str(error):
+                raise ModelFnValueError(
+                    f"{traced_code()}: it makes a variable at each call (got a new tf.Variable, expected those of the first call). "
+                    "Make variables, layers and optimizers outside of the function."
+                ) from None
+            raise
         self.results = structures[-1]
         self._outputs = [tensor.name for tensor in graph.outputs]
         self._effects = [operation.name for operation in graph.control_outputs]
@@ -55,12 +73,12 @@ class TracedFunction:
         self._arguments = [tensor.name for tensor in graph.inputs if tensor.name not in captured.values()]
         handles = {id(variable.handle): variable for variable in graph.variables}
         self.variables = {f"{variable.name}/{key}": variable for key, variable in handles.items()}
-        self._handles = {captured[key]: variable.handle for key, variable in handles.items()}
+        self._captured = {captured[key]: variable for key, variable in handles.items()}
         others = [(external, name) for external, name in _external(graph) if id(external) not in handles]
         self._constants = {name: external.numpy() for external, name in others if external.dtype != tf.resource}
         if len(self._constants) < len(others):
             raise UsageError(
-                f"tpu_system: {_name(function)} uses a table, an iterator or a variable that is gone (got a resource, expected "
+                f"{traced_code()} uses a table, an iterator or a variable that is gone (got a resource, expected "
                 "arguments and tf.Variables). Compute on the host what needs it, and pass the result."
             )
         self._graph_def = self._convert(graph.as_graph_def(), num_replicas)
@@ -73,23 +91,38 @@ class TracedFunction:
         """
         graph = tf.compat.v1.get_default_graph()
         feeds: dict[str, Any] = dict(zip(self._arguments, tensors, strict=True))
-        feeds |= {name: graph.capture(handle) for name, handle in self._handles.items()}
+        feeds |= {name: graph.capture(variable.handle) for name, variable in self._captured.items()}
         feeds |= {name: tf.constant(value) for name, value in self._constants.items()}
         return copy_graph(self._graph_def, feeds, self._outputs, self._effects)
 
     def _convert(self, graph_def: Any, num_replicas: int) -> Any:
         """Return the graph without its placeholders, with collectives that XLA compiles and draws by replica and call."""
-        fed = {name.partition(":")[0] for name in (*self._arguments, *self._handles, *self._constants)}
+        fed = {name.partition(":")[0] for name in (*self._arguments, *self._captured, *self._constants)}
         nodes = [type(node).FromString(node.SerializeToString()) for node in graph_def.node if node.name not in fed]
         del graph_def.node[:]
         graph_def.node.extend(nodes)
         replica, number = (name.partition(":")[0] for name in self._arguments[:2])
-        return draw_by_step(lower_collectives(graph_def, num_replicas), number, replica)
+        seeds = [
+            handle.partition(":")[0]
+            for handle, variable in self._captured.items()
+            if is_keras_seed(variable.name, variable.dtype)
+        ]
+        return draw_by_step(lower_collectives(graph_def, num_replicas), number, replica, seeds)
+
+
+def _own_error(error: BaseException | None) -> TpudataError | None:
+    """Return this project's error that AutoGraph replaced by one with lines of the user's code; None for others' errors."""
+    while error is not None and not isinstance(error, TpudataError):
+        error = error.__context__
+    return error
 
 
 def _external(graph: Any) -> list[tuple[Any, str]]:
     return [(external, internal.name) for external, internal in graph.captures]
 
 
-def _name(function: Callable[..., Any]) -> str:
-    return str(getattr(function, "__name__", None) or getattr(function, "name", None) or function)
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function, for messages."""
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    return str(getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__)

@@ -33,15 +33,15 @@ def tpu_topology(config: RunConfig) -> Topology:
         require_own_tpu({"cluster": config.cluster.master()}, config.tpu_name)
     else:
         require_own_tpu({"master": config.master, "tpu_name": config.tpu_name}, config.tpu_name)
-    found = topology.tpu_topology(task_of(config), config.session_creation_timeout_secs)
-    if found.num_hosts > 1:
+    group = topology.tpu_group(task_of(config))
+    if group is not None:
         _require_separate_rows(config)
-    return found
+    return topology.tpu_topology(group, config.session_creation_timeout_secs)
 
 
 def _require_separate_rows(config: RunConfig) -> None:
     if config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
         raise UsageError(
-            "TPUConfig(per_host_input_for_training=BROADCAST): each process of a cluster reads separate rows (got BROADCAST, "
-            "expected PER_HOST_V1, PER_HOST_V2 or PER_SHARD_V1). Use PER_HOST_V1."
+            "TPUConfig(per_host_input_for_training=BROADCAST): each process of a cluster or a TPU pod reads separate rows (got "
+            "BROADCAST, expected PER_HOST_V1, PER_HOST_V2 or PER_SHARD_V1). Use PER_HOST_V1."
         )

@@ -24,7 +24,7 @@ class InputPipelineConfig(enum.IntEnum):
         PER_SHARD_V1: one call for each replica, for B / R rows; in evaluation and prediction as PER_HOST_V1.
         PER_HOST_V1: one call for each host, for B / H rows, which are split over its replicas.
         PER_HOST_V2: one call for each host, for B / R rows; each of its replicas takes the next batch.
-        BROADCAST: one call, for B rows, all of which every replica gets.
+        BROADCAST: one call, for B rows, all of which every replica gets; on one host.
         SLICED: one call, for B rows, which are split over all replicas; for evaluation and prediction.
     """
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.graph_walk import needed_operations
+from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.errors import StorageError
 from tpudata.estimator.api.errors import SPACE_AND_PERMISSION, CheckpointError, ModelFnTypeError, reason
 from tpudata.estimator.api.export_outputs import DEFAULT_SIGNATURE, named_outputs
@@ -23,7 +24,6 @@ from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator.export.serving_input import NamedReceiver, ServingInputReceiver
 from tpudata.estimator.feeding.signature import call_model_fn
-from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.hooks.scaffold import restore_with, scaffold_of
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.checkpoint import Checkpoint

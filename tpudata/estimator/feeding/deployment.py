@@ -197,7 +197,7 @@ class Deployment:
             self.topology.num_replicas,
         )
         if self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED):
-            return [Call(0, 1, 0, replicas)]  # Each process makes it, and takes its part.
+            return [Call(0, 1, 0, replicas)]
         if self.pipeline is InputPipelineConfig.PER_SHARD_V1:
             return [Call(i, replicas, i // per_host, 1) for i in range(replicas)]
         return [Call(host, hosts, host, per_host) for host in range(hosts)]

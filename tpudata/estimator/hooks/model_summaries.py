@@ -31,6 +31,7 @@ class ModelSummaries:
     def __init__(self, train_step: TrainStep, session: HookSession, scaffold: Any, wanted: bool) -> None:
         self._request: Request | None = None
         self._tensors: list[Any] = []
+        self._fetches = train_step.fetches
         self.uses_tf_summary = wanted and train_step.uses_tf_summary
         if not wanted:
             return
@@ -55,14 +56,24 @@ class ModelSummaries:
         """Tensors of the scratch graph that the step must return."""
         return () if self._request is None else self._request.step
 
+    @property
+    def needs_own_step(self) -> bool:
+        """Whether the step whose summaries are written cannot run in a loop with those before it.
+
+        Its summaries have values of variables from before the step, or an effect that only happens with them.
+        """
+        if self._request is None:
+            return False
+        return self._request.has_before or any(map(self._fetches.has_effect, self._request.step))
+
     def begin(self) -> None:
         """Compute values before a step whose summaries are written."""
         if self._request is not None:
             self._request.begin()
 
     def write(self, step: int, fetched: Mapping[str, Any], events: EventWriter) -> None:
-        """Write the summaries of a step, from its fetched values by name."""
-        if self._request is None:
+        """Write the summaries of a step, from its fetched values by name; none if the data ended before the step that has them."""
+        if self._request is None or any(item.name not in fetched for item in self._request.step):
             return
         values = self._request.finish(fetched)
         for tensor in self._tensors:

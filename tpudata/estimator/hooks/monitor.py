@@ -35,6 +35,11 @@ class Request:
         """Tensors of the scratch graph that the step must return, and operations that it must run."""
         return (*self._plan.step, *self._plan.step_operations)
 
+    @property
+    def has_before(self) -> bool:
+        """Whether values are computed, or operations run, before the step."""
+        return bool(self._plan.before or self._plan.before_operations)
+
     def begin(self) -> None:
         """Compute values before the step."""
         parts = self._plan

@@ -14,7 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import needed_operations
-from tpudata.estimator.graph.keras_effects import KerasConditions
+from tpudata.devices.graphs.keras_effects import KerasConditions
+from tpudata.devices.graphs.keras_state import is_keras_seed
 from tpudata.estimator.state.partition import Part
 from tpudata.estimator.state.variable_requests import Key, counted_keys, variable_creator
 
@@ -71,8 +72,7 @@ class VariableInfo:
     @property
     def is_keras_seed(self) -> bool:
         """Whether it is a random state of Keras 3, which must differ between replicas, so that they do not draw the same."""
-        is_state = self.name.rpartition("/")[2].startswith("seed_generator_state")
-        return is_state and bool(self.scratch.dtype.is_integer)
+        return is_keras_seed(self.name, self.scratch.dtype)
 
     @property
     def is_local(self) -> bool:

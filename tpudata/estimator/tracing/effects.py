@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import needed_operations
-from tpudata.estimator.graph.keras_effects import KERAS_UPDATES, keras_effects
+from tpudata.devices.graphs.keras_effects import KERAS_UPDATES, keras_effects
 from tpudata.estimator.state.blueprint import Blueprint
 
 # Scope of operations that do not belong to the model, so that they take none of its names; it may be entered again.

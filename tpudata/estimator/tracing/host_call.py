@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.fetching.replay import Replay, handles_of, run_on_host
-from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.blueprint import discover
 from tpudata.estimator.state.local_variables import LocalVariables

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import sum_replicas
+from tpudata.devices.graphs.keras_effects import KERAS_UPDATES
 from tpudata.devices.graphs.replica_context import as_single_replica, num_replicas
-from tpudata.estimator.graph.keras_effects import KERAS_UPDATES
 from tpudata.estimator.state.blueprint import Blueprint
 
 _log = logging.getLogger("tpudata")

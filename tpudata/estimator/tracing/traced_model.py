@@ -7,11 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
+from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.devices.graphs.xla_graph import mark_for_xla
 from tpudata.estimator.api.errors import ModelFnTypeError
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
-from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tracing.effects import OWN_SCOPE, summary_writes
 

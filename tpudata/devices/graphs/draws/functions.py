@@ -5,7 +5,7 @@ it from one iteration to the next.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -21,6 +21,7 @@ from tpudata.devices.graphs.draws.nodes import (
     rewrite_node,
 )
 from tpudata.devices.graphs.library import called_functions, functions_with, rename_functions
+from tpudata.devices.graphs.traced_code import traced_code
 
 _POSITION, _REPLICA = "tpudata_position", "tpudata_replica"
 _TYPES = {_POSITION: tf.int64.as_datatype_enum, _REPLICA: tf.int32.as_datatype_enum}
@@ -41,14 +42,16 @@ class DrawRewriter:
 
     Args:
         graph_def: the `GraphDef`, which is not changed.
+        keras_seeds: names of further inputs of the graph that are handles of random states of Keras 3, next to those of variables
+            that it makes.
     """
 
-    def __init__(self, graph_def: Any) -> None:
+    def __init__(self, graph_def: Any, keras_seeds: Collection[str] = ()) -> None:
         self._graph_def = type(graph_def).FromString(graph_def.SerializeToString())
         self._functions = {item.signature.name: item for item in self._graph_def.library.function}
         # Names of the functions that the graph calls, and those of their arguments that are random states of Keras 3.
         self._called: set[tuple[str, frozenset[str]]] = set()
-        self._find_calls(self._graph_def.node, _is_keras_seed)
+        self._find_calls(self._graph_def.node, lambda item: _is_keras_seed(item) or _node_of(item) in keras_seeds)
         self._names = sorted({name for name, _ in self._called})
         self._drawing = self._find_drawing()
         self._added: dict[str, Any] = {}
@@ -137,8 +140,8 @@ class DrawRewriter:
             return made
         if node.op not in _CALLS:
             raise ModelFnValueError(
-                f"model_fn: {node.name!r} cannot draw on a TPU or on several devices (got a random operation in the function "
-                f"of {node.op}, expected it in a condition, a loop or a tf.function). Draw outside, and give the values to it."
+                f"{traced_code()}: {node.name!r} cannot draw on a TPU or on several devices (got a random operation in the "
+                f"function of {node.op}, expected it in a condition, a loop or a tf.function). Draw outside, and pass the values."
             )
         before, data = self._derive_position(node, scope), data_inputs(node)
         node.input[:] = [*data, scope.output(before[-1].name), scope.replica, *node.input[len(data) :]]
@@ -163,7 +166,12 @@ class DrawRewriter:
 
 def _is_keras_seed(item: str) -> bool:
     """Return whether an input of a node of the graph is the handle of a random state of Keras 3."""
-    return item.partition(":")[0].rpartition("/")[2].startswith(_KERAS_SEED)
+    return _node_of(item).rpartition("/")[2].startswith(_KERAS_SEED)
+
+
+def _node_of(item: str) -> str:
+    """Return the name of the node with an output."""
+    return item.partition(":")[0]
 
 
 def _add_arguments(function: Any) -> None:

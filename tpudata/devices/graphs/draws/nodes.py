@@ -10,6 +10,7 @@ from tensorflow.python.framework import op_def_registry
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.draws.replacements import STATEFUL, inner_position, moved_seed, stateful_draw
+from tpudata.devices.graphs.traced_code import traced_code
 
 # Mark of the nodes that read a random state of Keras 3.
 KERAS_READ = "_tpudata_keras_read"
@@ -17,7 +18,7 @@ KERAS_READ = "_tpudata_keras_read"
 _KEY_OF_GENERATOR = 2
 # Random operations that XLA cannot draw, or not by replica, by what to do instead.
 _REJECTED = {
-    "Draw these values in input_fn, or from tf.random.uniform or tf.random.normal.": """
+    "Draw these values {before}, or from tf.random.uniform or tf.random.normal.": """
         ParameterizedTruncatedNormal RandomCrop RandomGamma RandomPoisson RandomPoissonV2 SampleDistortedBoundingBox
         SampleDistortedBoundingBoxV2 StatefulRandomBinomial StatelessRandomBinomial StatelessRandomGammaV2 StatelessRandomGammaV3
         StatelessRandomPoisson StatelessSampleDistortedBoundingBox StatelessShuffle
@@ -26,7 +27,7 @@ _REJECTED = {
         StatefulStandardNormal StatefulStandardNormalV2 StatefulTruncatedNormal StatefulUniform StatefulUniformFullInt
         StatefulUniformInt
     """,
-    "Use the full softmax, or sample the classes in input_fn.": """
+    "Use the full softmax, or sample the classes {before}.": """
         AllCandidateSampler FixedUnigramCandidateSampler LearnedUnigramCandidateSampler LogUniformCandidateSampler
         ThreadUnsafeUnigramCandidateSampler UniformCandidateSampler
     """,
@@ -71,8 +72,8 @@ def rewrite_node(node: Any, scope: Scope) -> tuple[list[Any], tuple[Any, ...]]:
     """
     if node.op in _FIXES:
         raise ModelFnValueError(
-            f"model_fn: {node.name!r} cannot be drawn on a TPU or on several devices (got {node.op}, expected an operation that "
-            f"XLA draws). {_FIXES[node.op]}"
+            f"{traced_code()}: {node.name!r} cannot be drawn on a TPU or on several devices (got {node.op}, expected an operation "
+            f"that XLA draws). {_FIXES[node.op].format(before=traced_code().before)}"
         )
     if node.op in STATEFUL:
         seeds = _constant(f"{node.name}/seeds", _seeds(node), node)

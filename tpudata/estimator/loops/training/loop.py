@@ -233,9 +233,20 @@ class _Training:
         self, iteration: Iteration, size: int, asked: Sequence[Any]
     ) -> tuple[list[int], list[float], bool, dict[str, Any]]:
         """Run a loop; return the global step after each step and the losses, whether there is more data, and fetched values."""
+        if size > 1 and self._progress.summarises(size) and self._parts.summaries.needs_own_step:
+            steps, losses, has_data, fetched = self._run_steps(iteration, size - 1, asked, is_due=False)
+            if has_data and len(losses) == size - 1:
+                last_steps, last_losses, has_data, last_fetched = self._run_steps(iteration, 1, asked, is_due=True)
+                return [*steps, *last_steps], [*losses, *last_losses], has_data, fetched | last_fetched
+            return steps, losses, has_data, fetched
+        return self._run_steps(iteration, size, asked, is_due=self._progress.summarises(size))
+
+    def _run_steps(
+        self, iteration: Iteration, size: int, asked: Sequence[Any], *, is_due: bool
+    ) -> tuple[list[int], list[float], bool, dict[str, Any]]:
+        """Run steps, of which the last is summarised if `is_due`; return what `_run_loop` does."""
         summaries, step = self._parts.summaries, self._train_step
         wanted = tensor_names(asked)
-        is_due = self._progress.summarises(size)
         # Always fetch summaries without an effect, so that the step is built once.
         of_summaries = [item for item in summaries.step if is_due or not step.fetches.has_effect(item)]
         step.fetches.ask((*asked, *of_summaries))

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from tests.estimator import programs
 from tests.estimator.programs import finite_input_fn, make_estimator, train_input_fn, v1
+from tpudata.devices.graphs.keras_state import fresh_keras_state
 from tpudata.estimator import CrossShardOptimizer, ModeKeys, TPUEstimatorSpec
-from tpudata.estimator.graph.keras_state import fresh_keras_state
 
 
 @pytest.fixture(params=["keras", "tf_keras"])

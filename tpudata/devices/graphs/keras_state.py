@@ -21,6 +21,11 @@ _ATTRIBUTES = ("object_name_uids", "global_seed_generator")
 _TF_KERAS_MODULE = "tf_keras.src.backend"
 
 
+def is_keras_seed(name: str, dtype: Any) -> bool:
+    """Return whether a variable with this name and dtype is a random state of Keras 3."""
+    return name.rpartition("/")[2].startswith("seed_generator_state") and bool(dtype.is_integer)
+
+
 @contextlib.contextmanager
 def fresh_keras_state(seed: int | None) -> Iterator[None]:
     """Reset Keras' counts and random draws inside the context, and restore them afterwards.

@@ -6,7 +6,7 @@ assignments are part of the step nevertheless. The layers of tf_keras behave as 
 """
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from tpudata.devices.graphs.graph_walk import is_effect
@@ -15,6 +15,7 @@ from tpudata.devices.graphs.graph_walk import is_effect
 # that the traceback of its operations does not show Keras.
 KERAS_UPDATES = "tpudata_keras_updates"
 _MAKERS = ("/keras/src/", "/tf_keras/src/optimizers/")
+_METRICS = ("/keras/src/metrics/",)
 
 
 class KerasConditions:
@@ -43,12 +44,21 @@ def keras_effects(graph: Any, names: Iterable[str]) -> list[Any]:
 
 def called_by_keras() -> bool:
     """Return whether Keras 3 or an optimizer of tf_keras is among the callers."""
-    return any(_is_maker(frame.f_code.co_filename) for frame, _ in traceback.walk_stack(None))
+    return _is_caller(_MAKERS)
+
+
+def called_by_keras_metric() -> bool:
+    """Return whether a metric of Keras 3 is among the callers."""
+    return _is_caller(_METRICS)
+
+
+def _is_caller(folders: Collection[str]) -> bool:
+    return any(_is_in(frame.f_code.co_filename, folders) for frame, _ in traceback.walk_stack(None))
 
 
 def _is_kerass(operation: Any) -> bool:
-    return any(_is_maker(frame.filename) for frame in operation.traceback)
+    return any(_is_in(frame.filename, _MAKERS) for frame in operation.traceback)
 
 
-def _is_maker(path: str) -> bool:
-    return any(maker in path.replace("\\", "/") for maker in _MAKERS)
+def _is_in(path: str, folders: Collection[str]) -> bool:
+    return any(folder in path.replace("\\", "/") for folder in folders)
