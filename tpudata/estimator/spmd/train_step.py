@@ -1,5 +1,6 @@
 """Training on several devices: loops of steps that run as one program."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +24,8 @@ from tpudata.estimator.tracing.differences import differing_variables
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _NUMBER = tf.TensorSpec([], tf.int32)
+# Single steps from a stack have as many places as it has steps.
+_NUMBERS = 1024
 
 
 class DeviceTrainStep(TrainStep):
@@ -33,6 +36,8 @@ class DeviceTrainStep(TrainStep):
         self._state = device_state(self, store)
         # On the devices as the result of a loop is, or the first loop after another would be compiled anew.
         self._goes_on = replicated(self._state.mesh, True)
+        # Few numbers come again and again; jax would place a NumPy scalar on all devices in each call.
+        self._number = functools.lru_cache(_NUMBERS)(lambda number: replicated(self._state.mesh, np.int32(number)))
         self._loops: dict[Any, tuple[Layout, Callable[..., Any]]] = {}
         self._loops_give: tuple[str, ...] = ()
         self._are_finite = jax.jit(lambda arrays: jax.numpy.stack([jax.numpy.isfinite(item).all() for item in arrays]))
@@ -66,7 +71,7 @@ class DeviceTrainStep(TrainStep):
         self, layout: Layout, loop: Callable[..., Any], portion: Portion, goes_on: Any, given: tuple[Any, ...]
     ) -> LoopOutput:
         """Start the steps of a portion; on CPUs, wait for them."""
-        first, count = np.int32(portion.start), np.int32(portion.count)
+        first, count = self._number(portion.start), self._number(portion.count)
         stacks = tuple(portion.arrays)
         output: LoopOutput
         (output,) = self._state.run(layout, lambda *arrays: loop(*arrays, goes_on, first, count, stacks, given))
