@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.estimator.programs import v1
@@ -130,3 +131,20 @@ def test_a_call_returns_the_results_of_all_replicas() -> None:
     assert np.asarray(results[0]).tolist() == [0, 3, 6, 9]
     assert np.asarray(results[1]).tolist() == [6] * REPLICAS
     assert float(written[0]) == 6
+
+
+@pytest.mark.parametrize("replicas", [1, REPLICAS])
+def test_only_several_replicas_exchange_values_that_differ(replicas: int) -> None:
+    total = tf.Variable(0.0)
+
+    def function(replica: Any, row: Any) -> list[Any]:
+        del replica
+        total.assign(row)
+        return []
+
+    mesh = make_mesh(jax.devices()[:replicas])
+    program = lower(function, [NUMBER, SCALAR], {"total": total})
+    run = compile_call(program, Layout.of(program, (), {"total"}), mesh)
+    arguments = ((replicated(mesh, np.float32(0)),), (), (), (ROWS[1:2, :replicas],), ())
+    assert ("all_reduce" in jax.jit(run).lower(*arguments).as_text()) == (replicas > 1)
+    assert float(run(*arguments)[0][0]) == ROWS[1, 0]
