@@ -78,26 +78,22 @@ class DeviceTrainStep(TrainStep):
         return output
 
     def _result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
-        counts = [int(np.asarray(output.done)) for output in outputs]
-        done = [(output, count) for output, count in zip(outputs, counts, strict=True) if count]
+        fields = [np.asarray(output.steps) for output in outputs]
+        done = [(output, field[field >= 0]) for output, field in zip(outputs, fields, strict=True) if field[0] >= 0]
         if not done:
             none = np.zeros(0, np.int64), np.zeros(0, np.float32)
             return LoopResult(self.global_step, has_data, *none, np.ones(len(self.checked), bool), {})
-        losses, steps = (
-            np.concatenate([np.asarray(getattr(output, field))[:count] for output, count in done])
-            for field in ("losses", "steps")
-        )
         last = done[-1][0]
         if self._host_call is not None:
-            for output, count in done:
-                self._run_host_call(output, count)
+            for output, steps in done:
+                self._run_host_call(output, len(steps))
         fetched = [self.replicas.joined(local_parts(item)) for item in last.fetched]
         return LoopResult(
-            int(steps[-1]),
+            int(done[-1][1][-1]),
             has_data,
-            steps,
-            losses,
-            np.asarray(last.finite),
+            np.concatenate([steps for _, steps in done]),
+            np.concatenate([np.asarray(output.losses)[: len(steps)] for output, steps in done]),
+            np.ones(0, bool) if last.finite is None else last.finite,
             dict(zip(self.fetches.names, fetched, strict=True)),
         )
 
