@@ -2,11 +2,17 @@
 
     python scripts/bench/devices.py [--arrays N ...] [--devices N ...] [--loop N] [--steps N] [--rounds N]
 
-A step subtracts the mean of a batch from each of N arrays of four numbers, so computing takes next to nothing. On the one side,
-`DeviceTrainStep` of `estimator.train` runs it, with its batches, checks and losses; on the other, `jax.jit` of a `shard_map` that
-is called with the arrays and a stack of batches, and donates the arrays. Both wait for each call, as CPU devices need. Measured in
-this process, in turn: calls of one step, and of a loop of steps. Times are CPU times of the main thread, which calls the devices
-and computes most of such small steps itself. Prints ms a step and ratios, and never fails on time.
+A step subtracts the mean of a batch from each of N arrays of four numbers, so computing takes next to nothing. Three sides run it,
+in this process and in turn, as calls of one step and of a loop of steps:
+
+- the engine: `DeviceTrainStep` of `estimator.train` with its batches, checks and losses;
+- JAX, alike: `jax.jit` of a `shard_map` that is called with the arrays, which it donates, and with stacks of batches from the same
+  feed; it does the same checks: the mean loss of the devices ends a loop if it is NaN, and the end of a loop tests all arrays;
+- JAX, bare: the same without checks, with one stack again and again.
+
+All wait for the end of a call, as CPU devices need, and fetch its losses. CPU is that of the main thread, which calls the devices
+and computes part of such small steps itself. Prints ms a step, ratios of CPU times (medians of the rounds), and the CPU seconds of
+the process that building and the first call take; the engine's include TensorFlow's tracing. Never fails on time.
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ from jax.sharding import PartitionSpec
 
 from tpudata.devices.batches.feeder import StackFeed
 from tpudata.devices.processes.device_search import local_devices, make_cpu_devices
+from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.topology import Topology
 from tpudata.devices.spmd.mesh import AXIS, make_mesh, replicated
 from tpudata.devices.spmd.variables import DeviceVariables
@@ -52,7 +59,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     flags = parser.parse_args()
     make_cpu_devices(max(flags.devices))
-    print(f"{'devices':>7} {'arrays':>6} {'loop':>5} {'engine, ms a step':>18} {'JAX':>8} {'ratio':>6} {'range':>14}")
+    print(
+        "                    |      CPU, ms a step      |     clock, ms a step     | CPU, engine of JAX |    first call, s"
+    )
+    print(
+        "devices arrays loop | engine    alike     bare | engine    alike     bare |    alike      bare | engine  alike  bare"
+    )
     for devices in flags.devices:
         for arrays in flags.arrays:
             for loop in (1, flags.loop):
@@ -60,25 +72,39 @@ def main() -> None:
 
 
 def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int) -> None:
-    sides = _engine(devices, arrays, loop), _jax(devices, arrays, loop)
+    ways = (
+        lambda: _engine(devices, arrays, loop),
+        lambda: _jax(devices, arrays, loop, is_alike=True),
+        lambda: _jax(devices, arrays, loop, is_alike=False),
+    )
+    sides, firsts = zip(*map(_begin, ways), strict=True)
     for side in sides:
         for _ in range(3):
             side()
-    times = [[_time(side, calls) / loop * 1e3 for side in sides] for _ in range(rounds)]
-    ours, theirs = (statistics.median(values) for values in zip(*times, strict=True))
-    ratios = sorted(mine / other for mine, other in times)
-    spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-    print(
-        f"{devices:>7} {arrays:>6} {loop:>5} {ours:>18.3f} {theirs:>8.3f} {statistics.median(ratios):>6.2f} {spread:>14}",
-        flush=True,
+    times = [[_time(side, calls) for side in sides] for _ in range(rounds)]
+    cpu, clock = (
+        [1e3 / loop * statistics.median(row[side][kind] for row in times) for side in range(3)] for kind in (0, 1)
     )
+    ratios = [statistics.median(row[0][0] / row[side][0] for row in times) for side in (1, 2)]
+    numbers = " | ".join(" ".join(f"{value:8.3f}" for value in values) for values in (cpu, clock))
+    first = " ".join(f"{seconds:6.1f}" for seconds in firsts)
+    print(f"{devices:>7} {arrays:>6} {loop:>4} | {numbers} | {ratios[0]:8.2f}  {ratios[1]:8.2f} | {first}", flush=True)
 
 
-def _time(side: Callable[[], Any], calls: int) -> float:
-    begin = time.thread_time()
+def _begin(make: Callable[[], Callable[[], Any]]) -> tuple[Callable[[], Any], float]:
+    """Return a side, and the CPU seconds of building it and of its first call."""
+    begin = time.process_time()
+    side = make()
+    side()
+    return side, time.process_time() - begin
+
+
+def _time(side: Callable[[], Any], calls: int) -> tuple[float, float]:
+    """Return the CPU seconds of the main thread, and the seconds by the clock, of a call."""
+    cpu, clock = time.thread_time(), time.perf_counter()
     for _ in range(calls):
         side()
-    return (time.thread_time() - begin) / calls
+    return (time.thread_time() - cpu) / calls, (time.perf_counter() - clock) / calls
 
 
 def _engine(devices: int, arrays: int, loop: int) -> Callable[[], Any]:
@@ -100,38 +126,57 @@ def _engine(devices: int, arrays: int, loop: int) -> Callable[[], Any]:
     variables: dict[str, Any] = {}
     store = VariableStore(variables, DeviceVariables(mesh, variables), topology.peers)
     step = DeviceTrainStep(traced, topology, store, broadcast=False)
-    dataset = tf.data.Dataset.from_tensors(tf.ones([_SIZE])).repeat()
-    feed = StackFeed(dataset, mesh, devices, loop, endless=True, peers=topology.peers)
-    iteration = feed.iterate()
+    iteration = _feed(mesh, devices, loop).iterate()
     return lambda: step.run(iteration, LoopRequest(loop, is_step=loop == 1))
 
 
-def _jax(devices: int, arrays: int, loop: int) -> Callable[[], Any]:
+def _feed(mesh: Any, devices: int, loop: int) -> StackFeed:
+    dataset = tf.data.Dataset.from_tensors(tf.ones([_SIZE])).repeat()
+    return StackFeed(dataset, mesh, devices, loop, endless=True, peers=Peers())
+
+
+def _jax(devices: int, arrays: int, loop: int, *, is_alike: bool) -> Callable[[], Any]:
     mesh = make_mesh(local_devices(devices))
     everywhere, rows = PartitionSpec(), PartitionSpec(None, AXIS)
 
     def steps(values: Any, stack: Any, count: Any) -> Any:
-        def body(number: Any, carry: Any) -> Any:
-            values, losses = carry
-            loss = jax.lax.pmean(stack[number].mean(), AXIS)
-            return [value - 0.1 * loss for value in values], losses.at[number].set(loss)
+        def body(carry: Any) -> Any:
+            number, _, values, losses = carry
+            mean = jax.lax.pmean(stack[number].mean(), AXIS)
+            values = [value - 0.1 * mean for value in values]
+            loss = jax.lax.pmean(mean, AXIS) if is_alike else mean
+            goes_on = ~jax.numpy.isnan(loss) if is_alike else True
+            return number + 1, goes_on, values, losses.at[number].set(loss)
 
-        return jax.lax.fori_loop(0, count, body, (values, jax.numpy.zeros(loop)))
+        begin = jax.numpy.int32(0), True, values, jax.numpy.zeros(loop)
+        done, _, values, losses = jax.lax.while_loop(lambda carry: (carry[0] < count) & carry[1], body, begin)
+        if not is_alike or loop == 1:  # The engine checks arrays at the ends of loops.
+            return values, (losses, done)
+        return values, (losses, done, jax.numpy.stack([jax.numpy.isfinite(value).all() for value in values]))
 
     mapped = jax.shard_map(
         steps, mesh=mesh, in_specs=(everywhere, rows, everywhere), out_specs=(everywhere, everywhere), check_vma=False
     )
     compiled = jax.jit(mapped, donate_argnums=0)
-    sharding = jax.sharding.NamedSharding(mesh, rows)
-    stack = jax.device_put(np.ones([loop, devices, _SIZE], np.float32), sharding)
+    iteration = _feed(mesh, devices, loop).iterate()
     state = [replicated(mesh, np.zeros(_SIZE, np.float32)) for _ in range(arrays)]
+    count = replicated(mesh, np.int32(loop))
+    stack = _stack(iteration, loop)
 
     def run() -> None:
-        nonlocal state
-        state, losses = jax.block_until_ready(compiled(state, stack, np.int32(loop)))
-        np.asarray(losses)
+        nonlocal state, stack
+        if is_alike:
+            stack = _stack(iteration, loop)
+        state, results = compiled(state, stack, count)
+        results[0].block_until_ready()
+        jax.tree.map(np.asarray, results if is_alike else results[0])
 
     return run
+
+
+def _stack(iteration: Any, loop: int) -> Any:
+    (stack,) = iteration.take(loop).arrays
+    return stack
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.estimator.programs import v1
@@ -73,11 +74,10 @@ def test_a_loop_runs_the_asked_steps_of_a_stack() -> None:
     assert (loop.layout.read, loop.layout.own) == (("factor",), ("own",))
     assert loop.layout.differing == {"differs", "flag"}
     values, output = loop(ROWS, 1, 3)
-    assert output.done == 3
     assert output.goes_on
     # The mean of the replicas' losses; zeros after the last step.
     assert output.losses.tolist() == [*(2 * ROWS[1:4].mean(1)), 0, 0]
-    assert output.steps.tolist() == [11, 12, 13, 0, 0]
+    assert output.steps.tolist() == [11, 12, 13, -1, -1]
     assert output.fetched[0].tolist() == [[replica, 7] for replica in range(REPLICAS)]
     assert output.each[0][:3].tolist() == (-ROWS[1:4]).tolist()
     assert output.finite.tolist() == [True, True]
@@ -91,7 +91,7 @@ def test_a_loss_of_nan_on_any_replica_ends_a_loop() -> None:
     rows = ROWS.copy()
     rows[2, 3] = np.nan
     values, output = Loop()(rows, 0, 5)
-    assert output.done == 3
+    assert output.steps.tolist() == [11, 12, 13, -1, -1]
     assert not output.goes_on
     assert values["global_step"] == 13
     assert np.isnan(output.losses[2])
@@ -101,7 +101,7 @@ def test_a_loss_of_nan_on_any_replica_ends_a_loop() -> None:
 
 def test_a_loop_after_one_that_has_ended_changes_nothing() -> None:
     values, output = Loop()(ROWS, 0, 5, goes_on=False)
-    assert output.done == 0
+    assert output.steps.tolist() == [-1] * CAPACITY
     assert not output.goes_on
     assert values["global_step"] == 10
     assert values["own"].tolist() == [1.0] * REPLICAS
@@ -130,3 +130,20 @@ def test_a_call_returns_the_results_of_all_replicas() -> None:
     assert np.asarray(results[0]).tolist() == [0, 3, 6, 9]
     assert np.asarray(results[1]).tolist() == [6] * REPLICAS
     assert float(written[0]) == 6
+
+
+@pytest.mark.parametrize("replicas", [1, REPLICAS])
+def test_only_several_replicas_exchange_values_that_differ(replicas: int) -> None:
+    total = tf.Variable(0.0)
+
+    def function(replica: Any, row: Any) -> list[Any]:
+        del replica
+        total.assign(row)
+        return []
+
+    mesh = make_mesh(jax.devices()[:replicas])
+    program = lower(function, [NUMBER, SCALAR], {"total": total})
+    run = compile_call(program, Layout.of(program, (), {"total"}), mesh)
+    arguments = ((replicated(mesh, np.float32(0)),), (), (), (ROWS[1:2, :replicas],), ())
+    assert ("all_reduce" in jax.jit(run).lower(*arguments).as_text()) == (replicas > 1)
+    assert float(run(*arguments)[0][0]) == ROWS[1, 0]

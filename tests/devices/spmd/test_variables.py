@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpudata.devices.spmd.mesh import make_mesh, replicated, split
+from tpudata.devices.spmd.mesh import AXIS, make_mesh, replicated, split
 from tpudata.devices.spmd.programs import Layout
 from tpudata.devices.spmd.variables import DeviceState, DeviceVariables, ReplicaVariables
 
@@ -96,3 +96,28 @@ def test_a_state_runs_programs_on_its_three_groups(variables: dict[str, Any]) ->
     assert value(variables["a"]) == [2, 4]
     assert value(own["own"]) == 1 + REPLICAS
     assert state.own_names == {"own"}
+
+
+def test_a_state_waits_for_all_devices_of_cpus(variables: dict[str, Any]) -> None:
+    shared = DeviceVariables(MESH, variables)
+
+    def multiply(a: Any) -> Any:
+        """Return early values and, on the last device, one that takes a while."""
+        steps = jax.numpy.where(jax.lax.axis_index(AXIS) == REPLICAS - 1, 500, 0)
+        matrix = jax.lax.fori_loop(
+            0, steps, lambda _, matrix: jax.numpy.tanh(matrix @ matrix), jax.numpy.ones([200, 200])
+        )
+        return a + 1, matrix
+
+    everywhere, rows = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(AXIS)
+    mapped = jax.shard_map(multiply, mesh=MESH, in_specs=everywhere, out_specs=(everywhere, rows), check_vma=False)
+    compiled = jax.jit(mapped)
+
+    def program(written: Any, read: Any, owned: Any) -> Any:
+        del read, owned
+        return [written[0]], [], compiled(written[0])
+
+    state = DeviceState(shared, variables, {})
+    for _ in range(2):  # The first call compiles.
+        ((early, late),) = state.run(Layout(("a",), (), (), frozenset()), program)
+        assert all(shard.data.is_ready() for array in (early, late) for shard in array.addressable_shards)

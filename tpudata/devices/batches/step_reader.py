@@ -1,6 +1,6 @@
-"""Reading of whole steps from a dataset, in one call of TensorFlow for many: Python between elements would take 0.2 ms for each.
+"""Reading of whole steps from a dataset, in one call of TensorFlow for many: Python between elements takes 0.05 ms for each.
 
-The elements pass through a queue for each replica. If one cannot be read, the steps before it are still in the queues.
+In a call for many, the elements pass through a queue for each replica: if one cannot be read, the steps before it are still there.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class StepReader:
         self._endless = endless
         self._specs = [spec for spec in tf.nest.flatten(dataset.element_spec) if isinstance(spec, tf.TensorSpec)]
         # Traced once, by the first read: TensorFlow would warn of functions that many short runs trace anew.
-        self._read_function = _Traced(self._read_one if capacity == 1 else self._read_many)
+        self._read_function = _Traced(self._read_many)
         self._drain_function = _Traced(self._drain)
 
     def open_pass(self) -> "Pass":
@@ -88,6 +88,8 @@ class StepReader:
         """Return the steps up to the first that cannot be read, and its error."""
         handles = [queue.queue_ref for queue in opened.queues]
         try:
+            if not handles:
+                return self._read_one(iterator), None
             return self._steps(
                 *self._read_function(iterator, handles, opened.stop.queue_ref, tf.constant(wanted))
             ), None
@@ -108,12 +110,11 @@ class StepReader:
         filled[: len(array)] = array
         return filled
 
-    def _read_one(self, iterator: Any, handles: Any, stop: Any, wanted: Any) -> Any:
-        """Return one step, whose tensors are not copied, and whether it is real."""
-        del handles, stop, wanted
+    def _read_one(self, iterator: Any) -> Steps:
+        """Return one step, whose tensors are not copied. A call of a function would take 0.3 ms longer."""
         elements = [self._next(iterator) for _ in range(self._replicas)]
-        tensors = [[tf.expand_dims(part, 0) for part in parts] for parts, _ in elements]
-        return tensors, tf.cast(_all([real for _, real in elements]), tf.int32)
+        columns = [[np.asarray(part)[np.newaxis] for part in parts] for parts, _ in elements]
+        return Steps(int(all(real for _, real in elements)), columns)
 
     def _read_many(self, iterator: Any, handles: Any, stop: Any, wanted: Any) -> Any:
         """Return some steps, stacked, and their number."""
@@ -139,7 +140,7 @@ class StepReader:
     def _next(self, iterator: Any) -> tuple[list[Any], Any]:
         """Return the tensors of the next element, and whether it is real."""
         element = iterator.get_next()
-        element, real = (element, tf.constant(True)) if self._endless else element
+        element, real = (element, True) if self._endless else element
         return [part for part in tf.nest.flatten(element) if part is not None], real
 
     def _drain(self, handles: Any) -> Any:

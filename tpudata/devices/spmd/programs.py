@@ -51,16 +51,14 @@ class LoopOutput(NamedTuple):
 
     Attributes:
         goes_on: scalar bool, whether no loss was NaN.
-        done: scalar int32, number of steps that were done.
         losses: float32 [capacity], mean loss of all replicas in each step.
-        steps: int64 [capacity], global step after each step.
-        finite: bool [checked], whether all values of each checked variable are finite.
+        steps: int64 [capacity], global step after each step; -1 for those that were not done.
+        finite: bool [checked], whether all values of each checked variable are finite; None if none is checked.
         fetched: values [replicas, ...] of the last step.
         each: values [capacity, replicas, ...] of each step.
     """
 
     goes_on: Any
-    done: Any
     losses: Any
     steps: Any
     finite: Any
@@ -128,25 +126,24 @@ def compile_loop(
             written,
             tuple(item[0] for item in own),
             jnp.zeros([capacity], jnp.float32),
-            jnp.zeros([capacity], jnp.int64),
+            jnp.full([capacity], -1, jnp.int64),
             tuple(jnp.zeros(item.shape, item.dtype) for item in results[:num_fetched]),
             tuple(jnp.zeros((capacity, *item.shape), item.dtype) for item in results[num_fetched:]),
         )
-        done, goes_on, written, own, losses, steps, fetched, each = lax.while_loop(wanted, body, begin)
+        _, goes_on, written, own, losses, steps, fetched, each = lax.while_loop(wanted, body, begin)
         by_name = dict(zip((*layout.written, *layout.own), (*written, *own), strict=True))
         finite = [jnp.isfinite(by_name[name]).all() if name in by_name else jnp.asarray(True) for name in checked]
         output = LoopOutput(
             goes_on,
-            done,
             losses,
             steps,
-            jnp.stack(finite) if finite else jnp.ones([0], bool),
+            jnp.stack(finite) if finite else None,
             tuple(item[jnp.newaxis] for item in fetched),
             tuple(item[:, jnp.newaxis] for item in each),
         )
         return written, tuple(item[jnp.newaxis] for item in own), output
 
-    outputs = LoopOutput(_ALL, _ALL, _ALL, _ALL, _ALL, _EACH, _STACKED)
+    outputs = LoopOutput(_ALL, _ALL, _ALL, _ALL, _EACH, _STACKED)
     return _on_mesh(
         run, mesh, (_ALL, _ALL, _EACH, _ALL, _ALL, _ALL, _STACKED, _ALL), (_ALL, _EACH, outputs), donated=(0, 2)
     )
@@ -207,6 +204,8 @@ def _step(
 
 def _first_replicas(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the first replica's values, by one exchange for each dtype."""
+    if lax.axis_size(AXIS) == 1:
+        return dict(values)
     found: dict[str, Any] = {}
     for dtype in dict.fromkeys(value.dtype for value in values.values()):
         names = [name for name, value in values.items() if value.dtype == dtype]

@@ -1,5 +1,6 @@
 """Training on several devices: loops of steps that run as one program."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from tpudata.estimator.steps.train_step import LoopRequest, LoopResult, TrainSte
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _NUMBER = tf.TensorSpec([], tf.int32)
+# Single steps from a stack have as many places as it has steps.
+_NUMBERS = 1024
 
 
 class DeviceTrainStep(TrainStep):
@@ -29,6 +32,8 @@ class DeviceTrainStep(TrainStep):
         self._state = device_state(self, store)
         # On the devices as the result of a loop is, or the first loop after another would be compiled anew.
         self._goes_on = replicated(self._state.mesh, True)
+        # Few numbers come again and again; jax would place a NumPy scalar on all devices in each call.
+        self._number = functools.lru_cache(_NUMBERS)(lambda number: replicated(self._state.mesh, np.int32(number)))
         self._are_finite = jax.jit(lambda arrays: jax.numpy.stack([jax.numpy.isfinite(item).all() for item in arrays]))
 
     def run(self, iteration: StackIteration, request: LoopRequest) -> LoopResult:
@@ -52,33 +57,29 @@ class DeviceTrainStep(TrainStep):
         self, layout: Layout, loop: Callable[..., Any], portion: Portion, goes_on: Any, given: tuple[Any, ...]
     ) -> LoopOutput:
         """Start the steps of a portion; on CPUs, wait for them."""
-        first, count = np.int32(portion.start), np.int32(portion.count)
+        first, count = self._number(portion.start), self._number(portion.count)
         stacks = tuple(portion.arrays)
         output: LoopOutput
         (output,) = self._state.run(layout, lambda *arrays: loop(*arrays, goes_on, first, count, stacks, given))
         return output
 
     def _result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
-        counts = [int(np.asarray(output.done)) for output in outputs]
-        done = [(output, count) for output, count in zip(outputs, counts, strict=True) if count]
+        fields = [np.asarray(output.steps) for output in outputs]
+        done = [(output, field[field >= 0]) for output, field in zip(outputs, fields, strict=True) if field[0] >= 0]
         if not done:
             none = np.zeros(0, np.int64), np.zeros(0, np.float32)
             return LoopResult(self.global_step, has_data, *none, np.ones(len(self.checked), bool), {})
-        losses, steps = (
-            np.concatenate([np.asarray(getattr(output, field))[:count] for output, count in done])
-            for field in ("losses", "steps")
-        )
         last = done[-1][0]
         if self._host_call is not None:
-            for output, count in done:
-                self._run_host_call(output, count)
+            for output, steps in done:
+                self._run_host_call(output, len(steps))
         fetched = [self.replicas.joined(local_parts(item)) for item in last.fetched]
         return LoopResult(
-            int(steps[-1]),
+            int(done[-1][1][-1]),
             has_data,
-            steps,
-            losses,
-            np.asarray(last.finite),
+            np.concatenate([steps for _, steps in done]),
+            np.concatenate([np.asarray(output.losses)[: len(steps)] for output, steps in done]),
+            np.ones(0, bool) if last.finite is None else last.finite,
             dict(zip(self.fetches.names, fetched, strict=True)),
         )
 
