@@ -378,7 +378,14 @@ def test_rejects_calls_after_the_block() -> None:
 
 
 def test_rejects_names_of_other_machines() -> None:
-    with pytest.raises(tpudata.TpudataError, match="gcloud compute tpus tpu-vm ssh"), tpudata.tpu_system("my-tpu"):
+    message = r"^tpu_system\(name=...\): programs run on the machine of their TPU .* tpu-vm ssh my-tpu --worker=all"
+    with pytest.raises(tpudata.TpudataError, match=message), tpudata.tpu_system("my-tpu"):
+        pass
+
+
+def test_rejects_processes_that_are_not_fully_described() -> None:
+    message = r"^tpu_system\(process_id=...\): got None \(expected a whole number from 0\)"
+    with pytest.raises(tpudata.UsageError, match=message), tpudata.tpu_system(num_replicas=1, num_processes=2):
         pass
 
 
