@@ -258,6 +258,19 @@ def test_a_caller_may_write_to_whole_arguments_after_a_call() -> None:
             assert float(total) == len(rows)
 
 
+def test_a_variable_of_the_first_call_takes_the_first_devices_value(system: TPUSystem) -> None:
+    made: list[Any] = []
+
+    def step(rows: Any) -> None:
+        if not made:
+            made.append(tf.Variable(1.0, aggregation=tf.VariableAggregation.SUM))
+        made[0].assign_add(rows[0])
+
+    system.run(step, np.arange(4, dtype=np.float32) + 2)
+    system.sync()
+    assert float(made[0]) == 3
+
+
 def test_layers_of_keras_run_on_devices(system: TPUSystem) -> None:
     layer = tf.keras.layers.Dense(2)
     layer.build((None, 3))

@@ -26,18 +26,20 @@ _BY_EACH = ("tensorflow.python.training.moving_averages", "tensorflow.python.dis
 
 
 @contextlib.contextmanager
-def replica_context(num_replicas: int, replica: Any) -> Iterator[None]:
+def replica_context(num_replicas: int, replica: Any, *, reduces_assignments: bool = True) -> Iterator[None]:
     """Trace code inside the context as that of one of several replicas; with one replica, nothing is entered.
 
     Args:
         num_replicas: number of replicas.
         replica: int32 scalar of the traced graph, the number of the replica that runs.
+        reduces_assignments: whether what replicas assign to variables that are made inside is reduced as their aggregation says.
     """
     if num_replicas == 1:
         yield
         return
     context = _ReplicaContext(_ReplicaStrategy(num_replicas, replica), replica)
-    with context, tpu_shard_context(num_replicas), tf.variable_creator_scope(_make_variable):
+    variables = tf.variable_creator_scope(_make_variable) if reduces_assignments else contextlib.nullcontext()
+    with context, tpu_shard_context(num_replicas), variables:
         yield
 
 

@@ -49,7 +49,7 @@ class TracedFunction:
 
         def trace(replica: Any, number: Any, *tensors: Any) -> list[Any]:
             del number  # Draws depend on it, in the graph as it is compiled.
-            with replica_context(num_replicas, replica):
+            with replica_context(num_replicas, replica, reduces_assignments=False):
                 values, found = jax.tree.flatten(converted(*jax.tree.unflatten(structure, tensors)))
                 structures.append(found)
                 return [tf.convert_to_tensor(value) for value in values]
