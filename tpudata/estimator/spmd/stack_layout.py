@@ -70,7 +70,7 @@ def device_specs(element_spec: Any) -> list[Any]:
         ValueError: devices do not take a tensor, because of its kind, dtype or shape.
     """
     for path, spec in leaves(split_element(element_spec)):
-        if isinstance(spec, tf.NoneTensorSpec):
+        if spec.is_compatible_with(None):  # TensorFlow 2.20 has no tf.NoneTensorSpec.
             continue
         if not isinstance(spec, tf.TensorSpec):
             raise ValueError(
