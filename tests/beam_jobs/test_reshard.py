@@ -337,7 +337,7 @@ def test_dry_run_overwrite_and_resume(images: Path, tmp_path: Path, capsys: pyte
     assert_whole(out)
 
 
-def test_what_is_not_allowed(pictures: Path, images: Path, tmp_path: Path) -> None:
+def test_rejects_inputs_and_options_that_do_not_go_together(pictures: Path, images: Path, tmp_path: Path) -> None:
     files = write_files(tmp_path / "in", {"a": [{"x": [1]}]})
     out = tmp_path / "out"
     link, parent = tmp_path / "link", tmp_path / "parent"
