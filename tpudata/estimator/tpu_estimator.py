@@ -45,8 +45,8 @@ class TPUEstimator(BaseEstimator):
     rows, and their number there. Both get a `params["context"]` with `num_replicas` and `num_hosts`, and for input_fn
     `current_host` and `current_input_fn_deployment()`. Shapes must be static. With the optimizer in a CrossShardOptimizer, and a
     loss that is a mean over rows, N replicas train as one does. A variable to which replicas assign different values has the first
-    replica's, also if it has another aggregation. Batch normalization sees only its replica's rows, and its moving averages are
-    those of the first replica.
+    replica's, or with the aggregation MEAN or SUM their mean or sum. Batch normalization sees only its replica's rows, and its
+    moving averages are those of the first replica.
 
     In a TF_CONFIG cluster, the chief and the workers train one model: each makes the estimator, which waits for the others, and
     calls `train`; its input_fn is called for its share of the rows. Only the chief writes to model_dir. Evaluation, prediction and

@@ -117,7 +117,7 @@ from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.topology import cluster_topology
 import jax
 {before}
-task = ClusterTask.from_numbers("127.0.0.1:{port}", {count}, 0)
+task = ClusterTask.from_numbers("RunConfig", "127.0.0.1:{port}", {count}, 0)
 topology = cluster_topology(task, None, 1)
 {after}
 """
@@ -126,8 +126,8 @@ topology = cluster_topology(task, None, 1)
 def test_rejects_a_program_whose_jax_has_started() -> None:
     code = JOIN.format(before="jax.devices()", after="", port=free_ports(1)[0], count=2)
     error = run("-c", code).stderr
-    assert "UsageError: RunConfig(num_processes=...): jax has started before this process joined" in error
-    assert "Make the estimator before the first use of jax" in error
+    assert "UsageError: num_processes=...: jax has started before this process joined" in error
+    assert "Make the estimator, or call tpu_system, before the first use of jax" in error
 
 
 def test_a_process_joins_once() -> None:
@@ -137,9 +137,7 @@ cluster_topology(task, 2)
 """
     code = JOIN.format(before="", after=after, port=free_ports(1)[0], count=1)
     error = run("-c", code).stderr
-    assert (
-        "UsageError: RunConfig(num_processes=...): this process is process 0, with 2 devices, and has joined" in error
-    )
+    assert "UsageError: num_processes=...: this process is process 0, with 2 devices, and has joined" in error
 
 
 def test_a_lonely_process_ends_at_the_limit() -> None:

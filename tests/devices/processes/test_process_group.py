@@ -28,13 +28,11 @@ def test_the_first_worker_stands_for_a_chief() -> None:
 
 
 def test_processes_have_numbers_without_addresses() -> None:
-    found = ClusterTask.from_numbers("a:1", 3, 2)
+    found = ClusterTask.from_numbers("RunConfig", "a:1", 3, 2)
     assert (found.is_chief, found.task_type, found.task_id) == (False, "worker", 1)
     assert (found.num_workers, found.global_id, found.num_parameter_servers) == (3, 2, 0)
-    assert group_of(found) == ProcessGroup(
-        "RunConfig(num_processes=...)", "a:1", ("process 0 (a:1)", "process 1", "process 2"), 2
-    )
-    first = ClusterTask.from_numbers("a:1", 3, 0)
+    assert group_of(found) == ProcessGroup("num_processes=...", "a:1", ("process 0 (a:1)", "process 1", "process 2"), 2)
+    first = ClusterTask.from_numbers("RunConfig", "a:1", 3, 0)
     assert (first.is_chief, first.task_type, first.task_id, group_of(first).index) == (True, "chief", 0, 0)
 
 
@@ -46,8 +44,8 @@ def test_processes_have_numbers_without_addresses() -> None:
         (config("evaluator"), False),
         (config("worker", 0, {"worker": ["a:1"]}), False),
         (config("worker", 0, {"worker": ["a:1"], "ps": ["b:2"]}), True),
-        (ClusterTask.from_numbers("a:1", 1, 0), False),
-        (ClusterTask.from_numbers("a:1", 2, 0), True),
+        (ClusterTask.from_numbers("RunConfig", "a:1", 1, 0), False),
+        (ClusterTask.from_numbers("RunConfig", "a:1", 2, 0), True),
     ],
 )
 def test_one_process_is_no_cluster(found: ClusterTask, expected: bool) -> None:

@@ -237,6 +237,27 @@ def test_the_state_of_a_seed_generator_follows_the_calls(system: TPUSystem) -> N
     assert np.asarray(seed.state).tolist() == [3, 2]
 
 
+def test_a_caller_may_write_to_whole_arguments_after_a_call() -> None:
+    """The function returns nothing, so the call does not wait for it."""
+    total = tf.Variable(0.0)
+    # At a multiple of 64 bytes, where the device can take the array as it is.
+    memory = np.zeros(1 << 16, np.float32)
+    rows = memory[-memory.ctypes.data % 64 // 4 :][: 1 << 15]
+
+    def add(matrix: Any, rows: Any) -> None:
+        for _ in range(30):
+            matrix = tf.tanh(matrix @ matrix)
+        total.assign(tf.reduce_sum(rows) + 0 * tf.reduce_sum(matrix))
+
+    with tpudata.tpu_system(num_replicas=1) as system:
+        for _ in range(3):  # The first call compiles.
+            rows[:] = 1
+            system.run(add, np.eye(600, dtype=np.float32), rows, split=False)
+            rows[:] = 0
+            system.sync()
+            assert float(total) == len(rows)
+
+
 def test_layers_of_keras_run_on_devices(system: TPUSystem) -> None:
     layer = tf.keras.layers.Dense(2)
     layer.build((None, 3))
@@ -357,7 +378,14 @@ def test_rejects_calls_after_the_block() -> None:
 
 
 def test_rejects_names_of_other_machines() -> None:
-    with pytest.raises(tpudata.TpudataError, match="gcloud compute tpus tpu-vm ssh"), tpudata.tpu_system("my-tpu"):
+    message = r"^tpu_system\(name=...\): programs run on the machine of their TPU .* tpu-vm ssh my-tpu --worker=all"
+    with pytest.raises(tpudata.TpudataError, match=message), tpudata.tpu_system("my-tpu"):
+        pass
+
+
+def test_rejects_processes_that_are_not_fully_described() -> None:
+    message = r"^tpu_system\(process_id=...\): got None \(expected a whole number from 0\)"
+    with pytest.raises(tpudata.UsageError, match=message), tpudata.tpu_system(num_replicas=1, num_processes=2):
         pass
 
 

@@ -291,6 +291,20 @@ def test_evaluation_and_prediction_hooks(replicas: int, tmp_path: Path) -> None:
     assert estimator.evaluate(whole, hooks=[Stop()])["loss"] == pytest.approx(expected[0], rel=1e-4)
 
 
+def test_evaluation_and_prediction_hooks_fetch_strings_with_zeros_at_their_end(tmp_path: Path) -> None:
+    def with_text(features: Any, labels: Any, mode: str) -> Any:
+        spec = model_fn(features, labels, mode, {})
+        tf.strings.join([tf.as_string(tf.math.count_nonzero(features["x"])), b"\0\0"], name="text")
+        return spec
+
+    estimator = make_estimator(tmp_path, with_text)
+    of_evaluation, of_prediction = Recorder("text:0"), Recorder("text:0")
+    estimator.evaluate(finite_input_fn(8), hooks=[of_evaluation])
+    list(estimator.predict(finite_input_fn(8), hooks=[of_prediction]))
+    for recorder in (of_evaluation, of_prediction):
+        assert np.asarray(recorder.results[0], object).item() == b"24\0\0"
+
+
 @pytest.mark.parametrize(
     ("hooks", "error", "message"),
     [

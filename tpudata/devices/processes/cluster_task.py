@@ -34,18 +34,24 @@ class ClusterTask:
     num_processes: int = 1
 
     @classmethod
-    def find(cls, address: Any, num_processes: Any, process_id: Any) -> "ClusterTask":
-        """Return the task that three numbers describe, or TF_CONFIG if all are None.
+    def find(cls, owner: str, address: Any, num_processes: Any, process_id: Any) -> "ClusterTask":
+        """Return the task that three arguments of `owner` describe, or TF_CONFIG if all are None.
 
         Raises:
             ClusterConfigError: they do not describe a task.
         """
         numbers = (address, num_processes, process_id)
-        return cls.from_environment() if numbers == (None, None, None) else cls.from_numbers(*numbers)
+        return cls.from_environment() if numbers == (None, None, None) else cls.from_numbers(owner, *numbers)
 
     @classmethod
-    def from_numbers(cls, address: Any, num_processes: Any, process_id: Any) -> "ClusterTask":
+    def from_numbers(cls, owner: str, address: Any, num_processes: Any, process_id: Any) -> "ClusterTask":
         """Return the task of a process among several that meet at the address of the first: the chief, or a worker.
+
+        Args:
+            owner: name of the class or function with these arguments, for messages.
+            address: HOST:PORT of the first process.
+            num_processes: number of processes.
+            process_id: number of this process.
 
         Raises:
             ClusterConfigError: the address is not HOST:PORT, or a number is not allowed.
@@ -53,17 +59,17 @@ class ClusterTask:
         for name, number, least in (("num_processes", num_processes, 1), ("process_id", process_id, 0)):
             if isinstance(number, bool) or not isinstance(number, int) or number < least:
                 raise ClusterConfigError(
-                    f"RunConfig({name}=...): got {_short(number)} (expected a whole number from {least}). Pass "
+                    f"{owner}({name}=...): got {_short(number)} (expected a whole number from {least}). Pass "
                     "coordinator_address, num_processes and process_id together."
                 )
         if not isinstance(address, str) or not _is_address(address):
             raise ClusterConfigError(
-                f"RunConfig(coordinator_address=...): got {_short(address)} (expected HOST:PORT of the process 0, the port up to "
+                f"{owner}(coordinator_address=...): got {_short(address)} (expected HOST:PORT of the process 0, the port up to "
                 "65535). Pass coordinator_address, num_processes and process_id together."
             )
         if process_id >= num_processes:
             raise ClusterConfigError(
-                f"RunConfig(process_id={process_id}): got {process_id} of {counted(num_processes, 'process', 'processes')} "
+                f"{owner}(process_id={process_id}): got {process_id} of {counted(num_processes, 'process', 'processes')} "
                 f"(expected 0 to {num_processes - 1}). Pass each process another number."
             )
         kind = "worker" if process_id else "chief"

@@ -30,7 +30,10 @@ from tpudata.devices.processes.process_group import ProcessGroup
 from tpudata.devices.processes.rendezvous import meet, split_address
 from tpudata.errors import UsageError
 
-_STARTED = "{}: jax has started before this process joined the cluster. Make the estimator before the first use of jax."
+_STARTED = (
+    "{}: jax has started before this process joined the cluster. Make the estimator, or call tpu_system, before the first use of "
+    "jax."
+)
 # All processes run when jax begins to join them.
 _JOIN_SECONDS = 120
 _HEARTBEAT_SECONDS = 30
@@ -86,7 +89,7 @@ def join(group: ProcessGroup, wanted: int | None, limit: float) -> JoinedProcess
             raise UsageError(_STARTED.format(group.origin))
         if jax.distributed.is_initialized():
             raise UsageError(
-                f"{group.origin}: the program has called jax.distributed.initialize(), which the estimator calls. Remove the call."
+                f"{group.origin}: the program has called jax.distributed.initialize(), which tpudata calls. Remove the call."
             )
         peers = ClusterPeers(group, meet(group, limit))
         try:

@@ -63,7 +63,7 @@ def group_of(task: ClusterTask) -> ProcessGroup:
     if task.coordinator_address is not None:
         names = [f"process {number}" for number in range(task.num_workers)]
         names[0] += f" ({task.coordinator_address})"
-        return ProcessGroup("RunConfig(num_processes=...)", task.coordinator_address, tuple(names), index)
+        return ProcessGroup("num_processes=...", task.coordinator_address, tuple(names), index)
     tasks = [(job, number, address) for job in _JOBS for number, address in enumerate(jobs.get(job, ()))]
     names = [f"{job} {number} ({address})" for job, number, address in tasks]
     return ProcessGroup("TF_CONFIG", tasks[0][2].removeprefix("grpc://"), tuple(names), index)

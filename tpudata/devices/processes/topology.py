@@ -131,7 +131,7 @@ def require_own_tpu(names: Mapping[str, str | None], tpu_name: str | None = None
     """Check that names are of this machine's TPU: no name, "local", or that of the environment variable TPU_NAME.
 
     Args:
-        names: names by argument of RunConfig.
+        names: names by the argument that has them, such as "RunConfig(master=...)".
         tpu_name: name of the TPU for the message, or None if it is unknown.
 
     Raises:
@@ -142,7 +142,7 @@ def require_own_tpu(names: Mapping[str, str | None], tpu_name: str | None = None
         if (name or "") in (*_LOCAL, own) and "://" not in (name or ""):
             continue
         raise TPUConnectionError(
-            f"RunConfig({argument}=...): programs run on the machine of their TPU (got {name!r}, expected 'local' or nothing). "
+            f"{argument}: programs run on the machine of their TPU (got {name!r}, expected 'local' or nothing). "
             f"Omit it, and start the program there: gcloud compute tpus tpu-vm ssh {tpu_name or own or 'NAME'} --worker=all "
             "--command='...'"
         )

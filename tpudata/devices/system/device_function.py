@@ -80,8 +80,9 @@ class DeviceFunction:
             their own.
         """
         state, layout = self._state, self._layout
+        # Copies: the caller may write to its arrays while they are transferred, or used by a function without results.
         split = tuple(self._stack(tensors[place]) for place in self._order if self._splits[place])
-        whole = tuple(tensors[place] for place in self._order if not self._splits[place])
+        whole = tuple(np.array(tensors[place]) for place in self._order if not self._splits[place])
         written, _, results = self._call(
             state.arrays(layout.written), state.arrays(layout.read), (), split, (*whole, np.int64(number))
         )
@@ -94,7 +95,6 @@ class DeviceFunction:
         mesh = self._state.mesh
         own = local_devices(mesh)
         first = list(mesh.devices.flat).index(own[0])
-        # A copy: the caller may write to its rows while they are transferred.
         parts = np.array(rows).reshape(1, len(own), -1, *rows.shape[1:])
         shape = (1, mesh.size, *parts.shape[2:])
         sharding = NamedSharding(mesh, PartitionSpec(None, AXIS))

@@ -54,9 +54,9 @@ def tpu_system(
         UsageError: `num_replicas` devices cannot be made.
     """
     require_positive_int(_WHAT, "num_replicas", num_replicas, or_none=True)
-    task = ClusterTask.find(coordinator_address, num_processes, process_id)
+    task = ClusterTask.find(_WHAT, coordinator_address, num_processes, process_id)
     if num_replicas is None:
-        require_own_tpu({"master": name})
+        require_own_tpu({f"{_WHAT}(name=...)": name}, name)
         topology = tpu_topology(tpu_group(task))
     elif task.num_workers > 1:
         topology = cluster_topology(task, num_replicas)

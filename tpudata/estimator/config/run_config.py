@@ -155,7 +155,7 @@ class RunConfig:
     def _found_task(self) -> ClusterTask:
         numbers = (self.coordinator_address, self.num_processes, self.process_id)
         if self.tf_config is None:
-            return ClusterTask.find(*numbers)
+            return ClusterTask.find("RunConfig", *numbers)
         if numbers != (None, None, None):
             raise ValueError(
                 "RunConfig(tf_config=..., coordinator_address=..., num_processes=..., process_id=...): both describe the "

@@ -30,9 +30,10 @@ def tpu_topology(config: RunConfig) -> Topology:
         UsageError: an option is not supported on a pod, or jax has already started there.
     """
     if config.cluster is not None:
-        require_own_tpu({"cluster": config.cluster.master()}, config.tpu_name)
+        require_own_tpu({"RunConfig(cluster=...)": config.cluster.master()}, config.tpu_name)
     else:
-        require_own_tpu({"master": config.master, "tpu_name": config.tpu_name}, config.tpu_name)
+        names = {"RunConfig(master=...)": config.master, "RunConfig(tpu_name=...)": config.tpu_name}
+        require_own_tpu(names, config.tpu_name)
     group = topology.tpu_group(task_of(config))
     if group is not None:
         _require_separate_rows(config)

@@ -4,6 +4,7 @@ import abc
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from tpudata.devices.processes.topology import Topology
@@ -71,7 +72,8 @@ class PlainCalls:
             return finish([[tensor] for tensor in replay(batch, handles_of(self._variables))])
 
         call = batch_function(compute, specs)
-        return BatchCall(replay.writes, lambda *batch: [[tensor.numpy()] for (tensor,) in call(*batch)])
+        # Not `numpy()`, which returns a scalar string as bytes: an array of these lacks the zeros at their end.
+        return BatchCall(replay.writes, lambda *batch: [[np.asarray(tensor)] for (tensor,) in call(*batch)])
 
     def rows(self, feature: Any) -> list[Any]:
         """Return a feature of a batch as a NumPy array."""
