@@ -16,14 +16,18 @@ from typing import Any
 _MODULE = "keras.src.backend.common.global_state"
 # The counts of names, and the generator of random ops without a seed, a variable that must not outlive its graph.
 _ATTRIBUTES = ("object_name_uids", "global_seed_generator")
-
-
 _TF_KERAS_MODULE = "tf_keras.src.backend"
+_SEED = "seed_generator_state"
+
+
+def has_seed_name(name: str) -> bool:
+    """Return whether a variable's name is that of a random state of Keras 3."""
+    return name.rpartition("/")[2].startswith(_SEED)
 
 
 def is_keras_seed(name: str, dtype: Any) -> bool:
     """Return whether a variable with this name and dtype is a random state of Keras 3."""
-    return name.rpartition("/")[2].startswith("seed_generator_state") and bool(dtype.is_integer)
+    return has_seed_name(name) and bool(dtype.is_integer)
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ class DeviceTrainStep(TrainStep):
     def _dispatch(
         self, layout: Layout, loop: Callable[..., Any], portion: Portion, goes_on: Any, given: tuple[Any, ...]
     ) -> LoopOutput:
-        """Start the steps of a portion; on CPUs, wait for them."""
+        """Start the steps of a portion; on several CPU devices, wait for them."""
         first, count = self._number(portion.start), self._number(portion.count)
         stacks = tuple(portion.arrays)
         output: LoopOutput
@@ -103,7 +103,7 @@ class DeviceTrainStep(TrainStep):
         Single steps check no variables, which would take as long as a step; the host does now and then, by `finite`.
         """
         checked = () if is_step else self.checked
-        found: tuple[Layout, Callable[..., Any]] = self._built(
+        found: tuple[Layout, Callable[..., Any]] = self._find_loop(
             (capacity, fed, is_step), lambda: self._compile(capacity, fed, checked)
         )
         return found

@@ -69,7 +69,7 @@ class PlainTrainStep(TrainStep):
         # A comparison of specs at each loop would cost time.
         if self._newest is None or self._newest[0] != asked:
             key = iteration.spec, iteration.is_endless, is_step, fed
-            self._newest = asked, self._built(key, lambda: self._compile(iteration, is_step, fed))
+            self._newest = asked, self._find_loop(key, lambda: self._compile(iteration, is_step, fed))
         return self._newest[1]
 
     def _compile(self, iteration: Iteration, is_step: bool, fed: tuple[str, ...]) -> Callable[..., Any]:

@@ -144,7 +144,7 @@ class TrainStep(Step, abc.ABC):
             request: the request.
         """
 
-    def _built(self, key: Any, build: Callable[[], Any]) -> Any:
+    def _find_loop(self, key: Any, build: Callable[[], Any]) -> Any:
         """Return the loop for a key and the fetched tensors, which have the same names in every trace; build it if it is new."""
         if self._loops_give != self.fetches.values:
             self._loops, self._loops_give = {}, self.fetches.values

@@ -20,13 +20,13 @@ from tpudata.devices.graphs.draws.nodes import (
     needs_inputs,
     rewrite_node,
 )
+from tpudata.devices.graphs.keras_state import has_seed_name
 from tpudata.devices.graphs.library import called_functions, functions_with, rename_functions
 from tpudata.devices.graphs.traced_code import traced_code
 
 _POSITION, _REPLICA = "tpudata_position", "tpudata_replica"
 _TYPES = {_POSITION: tf.int64.as_datatype_enum, _REPLICA: tf.int32.as_datatype_enum}
 _IN_FUNCTION = Scope(_POSITION, _REPLICA, is_function=True)
-_KERAS_SEED = "seed_generator_state"
 _LOOPS = ("While", "StatelessWhile")
 # Types of nodes that call functions, and the attribute with the types of the functions' arguments.
 _CALLS = {
@@ -51,7 +51,9 @@ class DrawRewriter:
         self._functions = {item.signature.name: item for item in self._graph_def.library.function}
         # Names of the functions that the graph calls, and those of their arguments that are random states of Keras 3.
         self._called: set[tuple[str, frozenset[str]]] = set()
-        self._find_calls(self._graph_def.node, lambda item: _is_keras_seed(item) or _node_of(item) in keras_seeds)
+        self._find_calls(
+            self._graph_def.node, lambda item: has_seed_name(_node_of(item)) or _node_of(item) in keras_seeds
+        )
         self._names = sorted({name for name, _ in self._called})
         self._drawing = self._find_drawing()
         self._added: dict[str, Any] = {}
@@ -162,11 +164,6 @@ class DrawRewriter:
         nodes, definition = derive_position(node, scope)
         self._added[definition.signature.name] = definition
         return nodes
-
-
-def _is_keras_seed(item: str) -> bool:
-    """Return whether an input of a node of the graph is the handle of a random state of Keras 3."""
-    return _node_of(item).rpartition("/")[2].startswith(_KERAS_SEED)
 
 
 def _node_of(item: str) -> str:
