@@ -6,6 +6,7 @@ import contextlib
 import socket
 import ssl
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
@@ -30,6 +31,8 @@ class FakeGcs(Objects):
         buckets, uploads, denied, retained, requester_pays, uploads_at, needs_token: see `Objects`.
         faults: faults that requests meet.
         requests: number of requests by operation.
+        sent: bytes of the bodies of answers, by operation.
+        connections: number of connections.
         seen_authorization: the headers of this name, of every kind that came.
         seen_projects: the projects that requests named in their URL and in the header of Google's library.
         latency: seconds that every request waits before anything is done.
@@ -47,6 +50,8 @@ class FakeGcs(Objects):
         super().__init__()
         self.faults = Faults()
         self.requests: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
+        self.connections = 0
         self.seen_authorization: set[str] = set()
         self.seen_projects: set[tuple[str | None, str | None]] = set()
         self.latency = 0.0
@@ -77,6 +82,12 @@ class FakeGcs(Objects):
         ends.join()
         self._server.server_close()
         self._server.close_connections()
+
+    def counts(self) -> dict[str, Any]:
+        """Return the counters, and the CPU seconds of the process: what `python -m scripts.fake_gcs` answers to GET /counts."""
+        with self.lock:
+            found = {"requests": dict(self.requests), "sent": dict(self.sent), "connections": self.connections}
+            return {**found, "most_in_flight": self.most_in_flight, "cpu_seconds": time.process_time()}
 
     @property
     def tls(self) -> ssl.SSLContext:

@@ -164,7 +164,7 @@ class RecordReader:
             return tf.clip_by_value(size, _LEAST_BYTES, _MOST_BYTES)
         # A read that is larger than a block is one exact request. From another offset TensorFlow reads TFRecords by way of a block,
         # in which the last read must end with the range.
-        whole = tf.maximum(size, tf.where(tf.equal(after, 0), _BLOCK_BYTES + 1, 1))
+        whole = tf.maximum(size, tf.where(tf.equal(after, 0), tf.constant(_BLOCK_BYTES + 1, tf.int64), 1))
         steps = (size + _STEP_BYTES - 1) // _STEP_BYTES
         return tf.where(tf.equal(offset, 0), whole, (size + steps - 1) // steps)
 
