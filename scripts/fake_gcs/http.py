@@ -132,6 +132,8 @@ class Handler(BaseHTTPRequestHandler):
                     answer = answer._replace(headers={**answer.headers, "Retry-After": str(store.retry_after)})
             with store.lock:
                 store.sent[request.operation] += len(answer.body)
+                if request.operation == "read":
+                    store.read(request.name, answer)
             return self._send(self._as_it_comes(answer, request, fault), fault)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = _serve  # noqa: N815

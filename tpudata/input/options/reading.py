@@ -24,9 +24,9 @@ class Reading:
     Attributes:
         streams: number of pieces that are read at the same time; fewer if `memory` is too small for them.
         memory: bytes for the pieces that are being read; None for a quarter of the free memory.
-        pieces: whether files are read in pieces; None for those of an object store alone. With True a copy on a disk is read in
+        pieces: whether files are read in pieces; None for those of object stores alone. With True a copy on a disk is read in
             the same order as from an object store.
-        piece_bytes: size of a piece in bytes, which a shard's last piece may exceed by half. Smaller ones than TensorFlow's blocks
+        piece_bytes: bytes of a piece; a shard's last one may have twice as many. Pieces that are smaller than TensorFlow's blocks
             fetch many bytes twice.
         lanes: largest number of places of the permuted pieces from which a batch takes its rows. A divisor of the global batch, it
             is fewer if the split is small.

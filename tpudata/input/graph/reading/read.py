@@ -135,11 +135,10 @@ class RecordReader:
             blocks = self._bytes(file, offset, size, size).get_single_element()
             offsets = self._record_offsets(file, place, skipped + count)[skipped:]
             return tf.data.Dataset.from_tensor_slices(_unpacked(blocks, offsets))
-        after = tf.gather(self._file_bytes, file) - offset - size
         records = tf.raw_ops.TFRecordDatasetV2(
             filenames=[tf.gather(self._paths, file)],
             compression_type="",
-            buffer_size=self._buffer_bytes(offset, size, after),
+            buffer_size=self._buffer_bytes(file, offset, size),
             byte_offsets=[offset],
         )
         dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string)).skip(skipped)
@@ -149,24 +148,21 @@ class RecordReader:
         """Return a dataset of the bytes [offset, offset + size) of a file, in parts of `record_bytes`."""
         after = tf.gather(self._file_bytes, file) - offset - size
         # It reads nothing before the offset, so that a large read is as exact as from the start of a file.
-        buffer = self._buffer_bytes(tf.zeros_like(offset), size, after) if self._is_remote else None
+        buffer = self._exact_bytes(size, after) if self._is_remote else None
         return tf.data.FixedLengthRecordDataset(tf.gather(self._paths, file), record_bytes, offset, after, buffer)
 
-    def _buffer_bytes(self, offset: tf.Tensor, size: tf.Tensor, after: tf.Tensor) -> tf.Tensor:
-        """Return the bytes that are read at a time of a range of a file.
-
-        Args:
-            offset: byte at which it begins.
-            size: its bytes.
-            after: bytes of the file after it.
-        """
+    def _buffer_bytes(self, file: tf.Tensor, offset: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+        """Return the bytes that are read at a time of the TFRecords in the bytes [offset, offset + size) of a file."""
         if not self._is_remote:
             return tf.clip_by_value(size, _LEAST_BYTES, _MOST_BYTES)
-        # A read that is larger than a block is one exact request. From another offset TensorFlow reads TFRecords by way of a block,
-        # in which the last read must end with the range.
-        whole = tf.maximum(size, tf.where(tf.equal(after, 0), tf.constant(_BLOCK_BYTES + 1, tf.int64), 1))
+        # Before an offset, TensorFlow reads a byte, and by it a block, in which the last read must end with the range.
         steps = (size + _STEP_BYTES - 1) // _STEP_BYTES
-        return tf.where(tf.equal(offset, 0), whole, (size + steps - 1) // steps)
+        exact = self._exact_bytes(size, tf.gather(self._file_bytes, file) - size)
+        return tf.where(tf.equal(offset, 0), exact, (size + steps - 1) // steps)
+
+    def _exact_bytes(self, size: tf.Tensor, after: tf.Tensor) -> tf.Tensor:
+        """Return the size of a read that is one request for a range, if it is larger than a block, or `after` it are no bytes."""
+        return tf.where(tf.equal(after, 0), tf.maximum(size, _BLOCK_BYTES + 1), size)
 
     def _record_offsets(self, file: tf.Tensor, place: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         """Return the offsets in the unpacked block of its first `count` records, and their end: int64 [count + 1].
