@@ -87,8 +87,8 @@ def test_training_reads_each_byte_of_an_epoch_on_one_host(served: FakeGcs, child
         sizes.append(sent)
         # A piece is one request, and two where it begins inside of a shard.
         assert requests < 2.5 * sent / (1 << 20)
-    # What is read ahead at the end is in both, a piece more or less for each stream.
-    assert abs((sizes[1] - sizes[0]) / shard_bytes(served) - 4) < 0.3
+    # What is read ahead at the end is in both, a piece more or less for each stream of each host.
+    assert abs((sizes[1] - sizes[0]) / shard_bytes(served) - 4) < 0.15 * (1 + hosts)
 
 
 def test_a_start_in_the_middle_reads_no_more_than_the_first_one(served: FakeGcs, child: Child) -> None:
@@ -104,7 +104,7 @@ def test_a_store_that_rejects_requests_is_asked_less(served: FakeGcs, child: Chi
     expected = child("feed_hosts", "gs://data/set", False, 1, None)
     served.reads.clear()
     # Each of 4 streams is rejected 4 times.
-    served.faults.add(Fault("429", "read", passing=8, count=16))
+    served.faults.add(Fault("429", "read", "*.tfrecord", passing=8, count=16))
     assert child("feed_hosts", "gs://data/set", False, 1, None) == expected
     rejected = [read.seconds for read in served.reads if read.code == 429]
     assert len(rejected) == 16

@@ -38,8 +38,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
 def numbers(batches: Any) -> npt.NDArray[np.int64]:
     """Return the numbers of the records of batches, [batches, rows]."""
     found: npt.NDArray[np.int64] = np.stack([batch["x"] for batch in batches]).astype(np.int64)
-    high, low = np.moveaxis(found, -1, 0)
-    return high * 256 + low
+    joined: npt.NDArray[np.int64] = found[..., 0] * 256 + found[..., 1]
+    return joined
 
 
 def host_rows(input_fn: Any, steps: int, hosts: int, start: int = 0) -> npt.NDArray[np.int64]:
