@@ -2,8 +2,9 @@
 
     python scripts/bench/_read_gcs.py PIPELINE STREAMS WINDOW MEGABYTES COUNTS_URL
 
-It makes batches of 64, and asks COUNTS_URL for the store's counters before and after. A pipeline without an end is measured in its
-steady state: MEGABYTES of records come before, and as many again are measured. WINDOW is that of a shuffle, in records.
+It makes batches of 64, and asks COUNTS_URL for the store's counters before and after; graphs are made before the clock starts. A
+pipeline without an end is measured in its steady state: MEGABYTES of records come before, and as many again are measured. WINDOW is
+that of a shuffle, in records.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def main() -> None:
         "training": lambda: ours(training=True, shuffle=window),
     }
     is_one_pass = name in ("plain, one pass", "evaluation")
+    dataset = pipelines[name]()
     before, begin, cpu = counts(url), time.perf_counter(), time.process_time()
-    batches = iter(pipelines[name]())
+    batches = iter(dataset)
     size = BATCH * _record_bytes(next(batches))
     first = time.perf_counter() - begin
     done, limit = (size, 1 << 62) if is_one_pass else (0, megabytes * 10**6)

@@ -169,6 +169,14 @@ class PiecePlan(ReadPlan):
         most = int(_MOST_WASTE * float(sizes.sum()) / cost) + 1 if cost else batch_size
         return divisor(batch_size, min(most, self.reading.lanes))
 
+    def fetched(self, batch_size: int, hosts: int) -> float:
+        """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
+        lanes, each = self.lanes(batch_size), batch_size // hosts
+        stride = batch_size // lanes
+        read = sum(-(-(host + 1) * each // stride) - host * each // stride for host in range(hosts)) / lanes
+        sizes = self.pieces.ends - self.pieces.begins
+        return read * (1 + (lanes - 1) * self.pieces.cut_bytes(self.reading.piece_bytes) / float(sizes.sum()))
+
     @property
     def default_window(self) -> tuple[int, int, int]:
         """The default window."""
