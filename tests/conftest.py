@@ -11,8 +11,12 @@ from hypothesis import settings
 
 from tests.helpers.kinds import kinds_of
 
-# Tests ask whether XLA can compile a step; making its machine code fast would take a fifth of the time.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# Tests ask whether XLA compiles a step and what it computes. Machine code that is fast, of several threads or of MLIR's emitters
+# takes three times as long to make. TensorFlow and jax both read this.
+_XLA_FLAGS = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
+os.environ.setdefault("XLA_FLAGS", _XLA_FLAGS)
 
 # Before jax is imported: it has as many CPU devices as a test asks for at most, and looks for no others.
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")

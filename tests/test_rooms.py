@@ -16,7 +16,7 @@ ROOMS = (
     "errors",
     "checked_json",
     "_tensorflow",
-    "_gcs_blocks",
+    "_gcs_billing",
     "console",
     "storage",
     "format",

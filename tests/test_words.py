@@ -57,7 +57,7 @@ raise ValueError(f"{mend} was refused")  # Left out.
     ]
 
 
-def test_what_is_said_of_flags(check: Callable[[str, str], list[str]]) -> None:
+def test_flags_are_used_or_passed(check: Callable[[str, str], list[str]]) -> None:
     program = 'raise ValueError("no labels: say"\n " --unlabelled")\n'
     assert check("program.py", program) == ["program.py:1: 'say --unlabelled': write use --x, pass --x"]
 

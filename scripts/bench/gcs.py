@@ -1,11 +1,13 @@
 """Speed of reading and converting gs:// if every request takes time, next to plain ways.
 
     python scripts/bench/gcs.py [CASE ...] [--latency MS] [--bandwidth MB] [--objects N] [--kilobytes KB] [--megabytes MB]
+                                [--streams N] [--block MB] [--rounds N]
 
 Cases, by default both:
 
     convert   many small objects to shards by `tpudata convert images`, next to reading them one by one with Google's client
-    read      records of 16 shards through make_input_fn, next to tf.data.TFRecordDataset on TensorFlow's own client for gs://
+    read      records of 110 kB in 16 shards through make_input_fn, next to tf.data.TFRecordDataset with as many streams, without
+              and with a shuffle of the same window; in one pass, and in the steady state. `fetched` is bytes for each one used
 
 The store is the one of the tests, in a separate process on loopback, in which every request waits for --latency and every answer is
 sent at --bandwidth. This measures how requests overlap, not the speed of Google's store. All times are by the clock, in one run;
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import os
 import re
 import resource
@@ -32,7 +35,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 SHARDS = 16
-RECORD_BYTES = 20_000
+RECORD_BYTES = 110_000
+PIPELINES = ("plain, one pass", "evaluation", "plain", "in order", "plain, shuffled", "training")
 # One after the other, some of the objects show how long all of them take.
 ONE_BY_ONE = 60
 
@@ -49,7 +53,10 @@ def main() -> None:
     )
     parser.add_argument("--objects", type=int, default=8000, help="small ones (default %(default)s)")
     parser.add_argument("--kilobytes", type=int, default=10, help="of each small one (default %(default)s)")
-    parser.add_argument("--megabytes", type=int, default=192, help="in the shards (default %(default)s)")
+    parser.add_argument("--megabytes", type=int, default=1200, help="in the shards (default %(default)s)")
+    parser.add_argument("--streams", type=int, default=16, help="files or pieces read at a time (default %(default)s)")
+    parser.add_argument("--block", type=int, metavar="MB", help="TensorFlow's block (default: its own, 64)")
+    parser.add_argument("--rounds", type=int, default=1, help="of the case read (default %(default)s)")
     flags = parser.parse_args()
     for case in flags.cases or CASES:
         if case not in CASES:
@@ -100,44 +107,35 @@ def cpu_seconds() -> float:
 
 
 def read(folder: Path, flags: argparse.Namespace) -> None:
-    """MB per second of records, of one pass."""
+    """MB per second of records, and what they cost, each pipeline in a separate process."""
     data = folder / "data"
     size = write_shards(str(data / "set"), flags.megabytes)
-    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "GCS_READ_CACHE_BLOCK_SIZE_MB": "1"}
+    window = (512 << 20) // RECORD_BYTES
+    program = [sys.executable, str(Path(__file__).with_name("_read_gcs.py"))]
     with store(data, flags):
-        # TensorFlow reads the environment when it is loaded.
-        import tensorflow as tf
-
-        import tpudata
-
-        files = tf.io.gfile.glob("gs://data/set/train-*")
-        input_fn = tpudata.make_input_fn("gs://data/set", "train", training=False)
-
-        def plain() -> tf.data.Dataset:
-            return tf.data.TFRecordDataset(files).batch(64).prefetch(2)
-
-        def interleaved() -> tf.data.Dataset:
-            return tf.data.TFRecordDataset(files, buffer_size=8 << 20, num_parallel_reads=SHARDS).batch(64).prefetch(2)
-
-        def ours() -> tf.data.Dataset:
-            return input_fn({"batch_size": 64})
-
+        block = f"blocks of {flags.block} MB" if flags.block else "TensorFlow's own blocks"
         print(
-            f"read: {SHARDS} shards, {size / 1e6:.0f} MB, {flags.latency:g} ms a request, {flags.bandwidth:g} MB/s each; MB/s"
+            f"read: {SHARDS} shards, {size / 1e6:.0f} MB, {flags.latency:g} ms a request, {flags.bandwidth:g} MB/s each,"
+            f" {flags.streams} streams, {block}; load {os.getloadavg()[0]:.1f}"
         )
-        rates = {}
-        for name, made in (
-            ("TFRecordDataset", plain),
-            ("the same, num_parallel_reads=16, 8 MiB", interleaved),
-            ("make_input_fn", ours),
-        ):
-            begin = time.perf_counter()
-            for _ in made():
-                pass
-            rates[name] = size / 1e6 / (time.perf_counter() - begin)
-        base = next(iter(rates.values()))
-        for name, value in rates.items():
-            print(f"    {name:42} {value:8.1f} {value / base:8.1f}")
+        environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
+        if flags.block:
+            environment["GCS_READ_CACHE_BLOCK_SIZE_MB"] = str(flags.block)
+        arguments = [
+            str(flags.streams),
+            str(window),
+            str(flags.megabytes),
+            f"{os.environ['STORAGE_EMULATOR_HOST']}/counts",
+        ]
+        for number in range(flags.rounds):
+            for name in PIPELINES:
+                done = subprocess.run([*program, name, *arguments], env=environment, capture_output=True, text=True)
+                if done.returncode:
+                    sys.exit(f"{name}: {done.stderr[-2000:]}")
+                found = json.loads(done.stdout.splitlines()[-1])
+                if name == PIPELINES[0] and number == 0:
+                    print("    " + " " * 16 + "".join(f"{column:>15}" for column in found))
+                print(f"    {name:16}" + "".join(f"{value:15.2f}" for value in found.values()), flush=True)
 
 
 CASES = {"convert": convert, "read": read}

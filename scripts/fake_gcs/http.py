@@ -16,7 +16,7 @@ from scripts.fake_gcs.api import route
 from scripts.fake_gcs.certificates import HOSTS
 from scripts.fake_gcs.faults import Fault
 from scripts.fake_gcs.objects import RejectedError
-from scripts.fake_gcs.requests import Answer, Request, error_answer, spoiled
+from scripts.fake_gcs.requests import Answer, Request, error_answer, json_answer, spoiled
 
 if TYPE_CHECKING:
     from scripts.fake_gcs.server import FakeGcs
@@ -77,8 +77,16 @@ class Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):
             self.connection.close()
 
+    def setup(self) -> None:
+        """Count the connection."""
+        with self._store.lock:
+            self._store.connections += 1
+        super().setup()
+
     def _serve(self) -> None:
         store = self._store
+        if self.path == "/counts":
+            return self._send(json_answer(store.counts()), None)
         with store.counted() as is_too_many:
             time.sleep(store.latency)
             request = self._request()
@@ -122,6 +130,10 @@ class Handler(BaseHTTPRequestHandler):
                 answer = error_answer(error.code, error.message)
                 if error.code in (429, 503) and store.retry_after is not None:
                     answer = answer._replace(headers={**answer.headers, "Retry-After": str(store.retry_after)})
+            with store.lock:
+                store.sent[request.operation] += len(answer.body)
+                if request.operation == "read":
+                    store.read(request.name, answer)
             return self._send(self._as_it_comes(answer, request, fault), fault)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = _serve  # noqa: N815
@@ -180,7 +192,7 @@ class Handler(BaseHTTPRequestHandler):
         if self._store.packs and is_json and all("gzip" in words for words in asks):
             headers, body = {**headers, "Content-Encoding": "gzip"}, gzip.compress(body)
         if fault is not None and fault.kind in _SPOILING and not request.spoils:
-            body = spoiled(body)
+            body = spoiled(bytes(body))
         if fault is not None and fault.kind == "short":
             body = body[: len(body) // 2]
         return Answer(answer.code, body, headers)
@@ -226,7 +238,7 @@ class Handler(BaseHTTPRequestHandler):
             seconds = max(seconds, fault.seconds)
         self._send_over(body, seconds)
 
-    def _send_over(self, body: bytes, seconds: float) -> None:
+    def _send_over(self, body: bytes | memoryview, seconds: float) -> None:
         """Send a body so that it takes this long."""
         if not seconds:
             self.wfile.write(body)

@@ -49,7 +49,7 @@ class Answer(NamedTuple):
     """A response: status code, body and headers."""
 
     code: int
-    body: bytes
+    body: bytes | memoryview
     headers: dict[str, str]
 
 

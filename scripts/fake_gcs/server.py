@@ -6,17 +6,30 @@ import contextlib
 import socket
 import ssl
 import threading
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
-from typing import Any
+from typing import Any, NamedTuple
 
 from scripts.fake_gcs.certificates import server_context
 from scripts.fake_gcs.faults import Faults
 from scripts.fake_gcs.http import Handler
 from scripts.fake_gcs.objects import Objects
+from scripts.fake_gcs.requests import Answer
 
 PAGE = 5
+# Requests that are remembered.
+_READS = 100_000
+
+
+class Read(NamedTuple):
+    """A request for bytes of an object: its answer, and when that was sent, by the monotonic clock."""
+
+    name: str
+    code: int
+    size: int
+    seconds: float
 
 
 class FakeGcs(Objects):
@@ -30,6 +43,9 @@ class FakeGcs(Objects):
         buckets, uploads, denied, retained, requester_pays, uploads_at, needs_token: see `Objects`.
         faults: faults that requests meet.
         requests: number of requests by operation.
+        sent: bytes of the bodies of answers, by operation.
+        connections: number of connections.
+        reads: the last requests for bytes of objects.
         seen_authorization: the headers of this name, of every kind that came.
         seen_projects: the projects that requests named in their URL and in the header of Google's library.
         latency: seconds that every request waits before anything is done.
@@ -47,6 +63,9 @@ class FakeGcs(Objects):
         super().__init__()
         self.faults = Faults()
         self.requests: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
+        self.connections = 0
+        self.reads: deque[Read] = deque(maxlen=_READS)
         self.seen_authorization: set[str] = set()
         self.seen_projects: set[tuple[str | None, str | None]] = set()
         self.latency = 0.0
@@ -77,6 +96,16 @@ class FakeGcs(Objects):
         ends.join()
         self._server.server_close()
         self._server.close_connections()
+
+    def read(self, name: str, answer: Answer) -> None:
+        """Remember a request for bytes of an object."""
+        self.reads.append(Read(name, answer.code, len(answer.body), time.monotonic()))
+
+    def counts(self) -> dict[str, Any]:
+        """Return the counters, and the CPU seconds of the process: what `python -m scripts.fake_gcs` answers to GET /counts."""
+        with self.lock:
+            found = {"requests": dict(self.requests), "sent": dict(self.sent), "connections": self.connections}
+            return {**found, "most_in_flight": self.most_in_flight, "cpu_seconds": time.process_time()}
 
     @property
     def tls(self) -> ssl.SSLContext:

@@ -143,7 +143,7 @@ def summaries_of_variables(folder):
         if training:
             tf.summary.scalar("kernel_sum", tf.reduce_sum(tf.trainable_variables()[0]))
             tf.summary.scalar("at_step", tf.train.get_global_step())
-            count = tf.get_variable("count", [], initializer=tf.zeros_initializer(), trainable=False)
+            count = tf.get_variable("written_times", [], initializer=tf.zeros_initializer(), trainable=False)
             tf.summary.scalar("written", count.assign_add(1.0))
         return logits
 

@@ -6,35 +6,38 @@ import bz2
 import csv
 import gzip
 import hashlib
-import io
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow  # type: ignore[import-untyped]
 import pytest
-import sentencepiece
-import tokenizers as hugging_face
 import zstandard
 from pyarrow import parquet
 
 import tpudata
 from beam_jobs.sources.text import source as text_source
-from beam_jobs.text import run
 from beam_jobs.tokenizers import SentencePieceTokenizer, dataset_tokenizer
 from scripts.fake_gcs import FakeGcs
+from tests.beam_jobs.texts import (
+    PLAY,
+    SPEECHES,
+    byte_pairs,
+    convert,
+    in_segments,
+    records,
+    sentencepiece_model,
+    texts,
+    tokens,
+)
 from tests.helpers.pictures import digests
 from tpudata.cli import main
-from tpudata.errors import BadRecordError, DatasetError, OutputError, SourceError, UsageError
+from tpudata.errors import DatasetError, OutputError, SourceError, UsageError
 from tpudata.format import open_dataset, verify
 from tpudata.storage.select import _storage
-
-PLAY = "\n\n".join(f"Citizen {n % 7}:\nSpeak, {'speak ' * (n * n % 13)}{'é三'[n % 2]} {n}!" for n in range(400)) + "\n"
-SPEECHES = PLAY.rstrip("\n").split("\n\n")
 
 
 @pytest.fixture
@@ -42,44 +45,6 @@ def play(tmp_path: Path) -> Path:
     path = tmp_path / "play.txt"
     path.write_text(PLAY)
     return path
-
-
-def convert(source: Path | str, output: Path | str, *flags: str) -> int:
-    return run(["--input", str(source), "--output", str(output), *flags])
-
-
-def records(output: Path) -> Iterator[dict[str, Any]]:
-    """The records of a dataset, rows of int32 as lists, once nothing in it is found to be wrong."""
-    assert not list(verify(str(output)))
-    dataset = open_dataset(str(output))
-    rows = {feature.name for feature in dataset.manifest.features if feature.encoding == "raw"}
-    for split in dataset.manifest.splits:
-        for example in dataset.examples(split):
-            yield {
-                name: np.frombuffer(values[0], "<i4").tolist() if name in rows else values  # type: ignore[arg-type]
-                for name, values in example.items()
-            }
-
-
-def texts(output: Path, field: str = "text") -> list[str]:
-    return [record[field][0].decode() for record in records(output)]
-
-
-def tokens(output: Path) -> list[int]:
-    return [number for record in records(output) for number in record["input_ids"]]
-
-
-def in_segments(output: Path) -> list[str]:
-    """The documents of packed bytes, without their ends."""
-    found = []
-    for record in records(output):
-        ids, segments = np.array(record["input_ids"]), np.array(record["segment_ids"])
-        for number in range(1, segments.max() + 1):
-            document = ids[segments == number]
-            assert record["positions"][int(np.argmax(segments == number))] == 0
-            assert document[-1] == 256
-            found.append(document[:-1].astype(np.uint8).tobytes().decode())
-    return found
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -171,22 +136,6 @@ def test_tokens_of_each_document(play: Path, tmp_path: Path) -> None:
     assert found == sorted(SPEECHES)
     sizes = [shard.bytes for shard in open_dataset(str(tmp_path / "out")).manifest.split("train").shards]
     assert all(abs(size - 9000) < 1350 for size in sizes)
-
-
-def sentencepiece_model(lines: list[str]) -> bytes:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=model, vocab_size=60, hard_vocab_limit=False, minloglevel=2
-    )
-    return model.getvalue()
-
-
-def byte_pairs(lines: list[str]) -> bytes:
-    tokenizer = hugging_face.Tokenizer(hugging_face.models.BPE())
-    tokenizer.pre_tokenizer = hugging_face.pre_tokenizers.ByteLevel()
-    trainer = hugging_face.trainers.BpeTrainer(vocab_size=300, special_tokens=["<eos>"], show_progress=False)
-    tokenizer.train_from_iterator(lines, trainer)
-    return tokenizer.to_str().encode()
 
 
 def rows_of(path: Path, kind: str) -> None:
@@ -312,95 +261,6 @@ def test_tokenizers_with_a_file(play: Path, tmp_path: Path, kind: str) -> None:
     ]
 
 
-def test_bad_documents(tmp_path: Path) -> None:
-    source = tmp_path / "a.jsonl"
-    rows = [json.dumps({"text": f"line {number}"}).encode() for number in range(50)]
-    rows[7], rows[30] = b'{"text": 3}', b"\xff"
-    source.write_bytes(b"\n".join(rows))
-    flags = ["--num-shards", "4", "--tokenizer", "bytes", "--sequence-length", "16"]
-    with pytest.raises(BadRecordError, match=r"a\.jsonl:\d+ in .*a\.jsonl: rejected: "):
-        convert(source, tmp_path / "out", *flags)
-    skip = ["--on-bad-record", "skip", "--max-bad-records"]
-    with pytest.raises(SourceError, match="2 of 50 inputs rejected"):
-        convert(source, tmp_path / "out", *flags, *skip, "1", "--resume")
-    convert(source, tmp_path / "out", *flags, *skip, "2", "--resume")
-    manifest = open_dataset(str(tmp_path / "out")).manifest
-    assert sum(manifest.rejected.values()) == 2
-    assert manifest.counts["documents"] == 48
-    listed = [
-        json.loads(line) for path in (tmp_path / "out/rejects").iterdir() for line in path.read_text().splitlines()
-    ]
-    offset = sum(map(len, rows[:7])) + 7
-    assert any(item["source"].startswith(f"a.jsonl:{offset} in ") for item in listed)
-    assert not list(verify(str(tmp_path / "out")))
-
-
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
-    source = tmp_path / "in"
-    source.mkdir()
-    (source / "a.txt").write_text(PLAY)
-    (source / "b.pdf").write_bytes(b"%PDF-1.5\n\0\0")
-    with pytest.raises(BadRecordError, match=r"b\.pdf: rejected: not text: byte 9 is zero"):
-        convert(source, tmp_path / "out")
-    convert(source, tmp_path / "out", "--on-bad-record=skip", "--resume")
-    assert open_dataset(str(tmp_path / "out")).manifest.rejected == {"not text": 1}
-    assert len(texts(tmp_path / "out")) == len([line for line in PLAY.split("\n") if line])
-    (source / "a.txt").unlink()
-    with pytest.raises(
-        SourceError, match=rf"in: all that is in it was rejected\. It is listed in {tmp_path}/none/rejects/"
-    ):
-        convert(source, tmp_path / "none", "--on-bad-record=skip")
-    (rejects,) = (tmp_path / "none" / "rejects").iterdir()
-    assert "b.pdf" in rejects.read_text()
-
-
-def test_damaged_files_among_good_ones_are_rejected_if_asked_for(tmp_path: Path) -> None:
-    source = tmp_path / "in"
-    source.mkdir()
-    column = pyarrow.array([b"one", b"t\xffwo", b"three"]).view(pyarrow.string())
-    parquet.write_table(pyarrow.table({"text": column}), source / "a.parquet")
-    (source / "b.txt").write_text("good\n")
-    lines = "".join(f"line {number}\n" for number in range(9000)).encode()
-    (source / "c.txt.gz").write_bytes(gzip.compress(lines)[:-9])
-    damaged = bytearray(bz2.compress(lines))
-    damaged[len(damaged) // 2] ^= 1
-    (source / "d.txt.bz2").write_bytes(damaged)
-    # Of two row groups the second one is damaged.
-    table = pyarrow.table({"text": ["four", "five"]})
-    parquet.write_table(table, source / "e.parquet", row_group_size=1, compression="none", write_page_checksum=True)
-    (source / "e.parquet").write_bytes((source / "e.parquet").read_bytes().replace(b"five", b"fife", 1))
-    (source / "f.parquet").write_bytes((source / "e.parquet").read_bytes()[:-9])
-    with pytest.raises((BadRecordError, DatasetError)):
-        convert(source, tmp_path / "fail")
-    skip = ["--on-bad-record=skip", "--max-bad-records=9"]
-    convert(source, tmp_path / "out", *skip)
-    assert set(texts(tmp_path / "out")) == {"good", "one", "three", "four"}
-    assert open_dataset(str(tmp_path / "out")).manifest.rejected == {
-        "not UTF-8": 1,
-        "the gzip stream is cut or damaged": 1,
-        "the bzip2 stream is cut or damaged": 1,
-        "the Parquet file is cut or damaged": 2,
-    }
-    listed = "".join(path.read_text() for path in (tmp_path / "out" / "rejects").iterdir())
-    assert "none of its documents is stored" in listed
-    assert "row group 1 of 1 row is not stored" in listed
-    convert(source, tmp_path / "replaced", *skip, "--invalid-utf8=replace")
-    assert set(texts(tmp_path / "replaced")) == {"good", "one", "three", "four", "t\ufffdwo"}
-
-
-def test_a_shard_of_rejected_documents_alone(tmp_path: Path) -> None:
-    source = tmp_path / "a.txt"
-    source.write_bytes(b"good\n\xff\xff\nfine\n\xfe\n")
-    convert(
-        source, tmp_path / "out", "--no-shuffle", "--num-shards", "4", "--on-bad-record=skip", "--max-bad-records=2"
-    )
-    assert texts(tmp_path / "out") == ["good", "fine"]
-    with source.open("ab") as file:
-        file.write(b"more\n")
-    convert(source, tmp_path / "out", "--no-shuffle", "--append", "--on-bad-record=skip", "--max-bad-records=2")
-    assert texts(tmp_path / "out") == ["good", "fine", "more"]
-
-
 @pytest.mark.parametrize("tokenizer", [pytest.param("", marks=pytest.mark.matrix), "chars"])
 def test_resume_ends_with_the_same_bytes(play: Path, tmp_path: Path, tokenizer: str) -> None:
     flags = ["--num-shards", "6"]
@@ -421,94 +281,6 @@ def test_resume_ends_with_the_same_bytes(play: Path, tmp_path: Path, tokenizer: 
         convert(play, tmp_path / "killed", *flags, "--form", "paragraphs", "--resume")
     convert(play, tmp_path / "killed", "--overwrite")
     assert not (tmp_path / "killed" / "vocab.json").exists()
-
-
-def test_append(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = tmp_path / "in"
-    source.mkdir()
-    (source / "a.txt").write_text(PLAY)
-    flags = ["--form", "paragraphs", "--tokenizer", "chars", "--sequence-length", "64", "--pack", "--num-shards", "3"]
-    convert(source, tmp_path / "out", *flags)
-    before = digests(tmp_path / "out")
-    capsys.readouterr()
-    convert(source, tmp_path / "out", *flags, "--append")
-    assert "nothing new" in capsys.readouterr().out
-    assert digests(tmp_path / "out") == before
-    # A file that has grown, and a new one.
-    with (source / "a.txt").open("a") as file:
-        file.write("\nspeak, eak\n")
-    (source / "b.txt").write_text("Speak, speak!\n")
-    flags[-1] = "1"
-    convert(source, tmp_path / "out", *flags, "--append")
-    assert "documents   2" in capsys.readouterr().out
-    after = digests(tmp_path / "out")
-    assert all(
-        after[name] == digest for name, digest in before.items() if name.endswith((".tfrecord", ".index", "vocab.json"))
-    )
-    manifest = open_dataset(str(tmp_path / "out")).manifest
-    assert manifest.counts["documents"] == len(SPEECHES) + 2
-    assert not list(verify(str(tmp_path / "out")))
-    (source / "c.txt").write_text("$")
-    with pytest.raises(BadRecordError, match=r"not in the vocabulary of \d+: '\$'"):
-        convert(source, tmp_path / "out", *flags, "--append")
-    (source / "a.txt").write_text(f"{PLAY[:20]}!{PLAY[21:]}")
-    (source / "c.txt").unlink()
-    with pytest.raises(OutputError, match="seed = 0, and now it is 1"):
-        convert(source, tmp_path / "out", *flags, "--append", "--seed", "1")
-    vocabulary = tmp_path / "out" / "vocab.json"
-    vocabulary.write_text('{"kind": "chars", "characters": ["a"]}')
-    with pytest.raises(SourceError, match=r"vocab\.json is another chars tokenizer than before"):
-        convert(source, tmp_path / "out", *flags, "--append")
-    vocabulary.unlink()
-    with pytest.raises(SourceError, match=r"vocab\.json: no such file"):
-        convert(source, tmp_path / "out", *flags, "--append")
-
-
-@pytest.mark.parametrize(
-    "tokenizer",
-    ["sentencepiece", "none", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("bytes", "chars", "hf"))],
-)
-def test_append_takes_what_is_not_passed_from_the_dataset(tokenizer: str, tmp_path: Path) -> None:
-    source, model = tmp_path / "in", tmp_path / "model"
-    source.mkdir()
-    lines = PLAY.splitlines()[:300]
-    rows = [json.dumps({"said": line, "note": line.upper(), "n": number}) for number, line in enumerate(lines)]
-    (source / "a.jsonl").write_text("\n".join(rows))
-    flags = ["--form=jsonl", "--field=said", "--split=test=0.5,a=0.5", "--seed=2", "--document-bytes=1MB"]
-    if tokenizer == "none":
-        flags += ["--field=n:int", "--compression=gzip"]
-    else:
-        flags += ["--sequence-length=16", "--pack", "--long-documents=cut", "--no-eos", "--int64-lists"]
-        if tokenizer in ("sentencepiece", "hf"):
-            model.write_bytes(sentencepiece_model(lines) if tokenizer == "sentencepiece" else byte_pairs(lines))
-        flags += [f"--tokenizer={tokenizer}:{model}" if model.exists() else f"--tokenizer={tokenizer}"]
-    convert(source, tmp_path / "out", *flags)
-    (source / "b.jsonl").write_text("\n".join(rows[::2]))
-    shutil.copytree(tmp_path / "out", tmp_path / "repeated")
-    convert(source, tmp_path / "repeated", *flags, "--append")
-    # The dataset has the tokenizer's file.
-    model.unlink(missing_ok=True)
-    convert(source, tmp_path / "out", "--append")
-    appended, repeated = (open_dataset(str(tmp_path / name)).manifest for name in ("out", "repeated"))
-    # An index has a digest of the tokenizer's path, too.
-    assert appended.splits == repeated.splits
-    assert (appended.options, appended.features) == (repeated.options, repeated.features)
-    assert appended.appends == 1
-    with pytest.raises(OutputError, match="fields = "):
-        convert(source, tmp_path / "out", "--append", "--field=note")
-
-
-def test_append_with_fields_in_another_order(tmp_path: Path) -> None:
-    source, out = tmp_path / "in.jsonl", tmp_path / "out"
-    rows = ['{"a": "some text", "n": 1}', '{"a": "more text", "n": 2}']
-    source.write_text(rows[0])
-    fields = ["--field=a", "--field=n:int"]
-    convert(source, out, *fields, "--tokenizer=bytes")
-    before = open_dataset(str(out)).manifest.features
-    source.write_text("\n".join(rows))
-    convert(source, out, *reversed(fields), "--append")
-    assert open_dataset(str(out)).manifest.features == before
-    assert sorted(record["n"] for record in records(out)) == [[1], [2]]
 
 
 def test_splits_by_name(tmp_path: Path) -> None:
@@ -544,45 +316,6 @@ def test_a_plan_writes_nothing(play: Path, tmp_path: Path, capsys: pytest.Captur
     assert len(list((tmp_path / "out").glob("*.tfrecord"))) == int(row.split()[2])
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--tokenizer", "byte"], "did you mean bytes"),
-        (["--eos", "x"], "--eos requires --tokenizer"),
-        (["--no-eos"], "--no-eos requires --sequence-length"),
-        (["--tokenizer=bytes", "--sequence-length=8", "--no-eos", "--eos=<eos>"], "exclude each other"),
-        (["--long-documents", "cut"], "--long-documents requires --pack"),
-        (["--int64-lists"], "--int64-lists requires --sequence-length"),
-        (["--replace-unknown"], "requires --tokenizer"),
-        (["--tokenizer=bytes", "--sequence-length=0"], "whole number of 1 or more"),
-        (["--field", "a", "--field", "b"], "have no fields"),
-        (["--document-bytes", "2GiB"], "expected 1 to 1 GiB"),
-        (["--label-offset", "1"], "unknown flag --label-offset"),
-    ],
-)
-def test_wrong_usage(play: Path, tmp_path: Path, flags: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        convert(play, tmp_path / "out", *flags)
-    assert not (tmp_path / "out").exists()
-
-
-def test_wrong_inputs(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="is not there"):
-        convert(tmp_path / "none", tmp_path / "out")
-    (tmp_path / "in").mkdir()
-    with pytest.raises(SourceError, match="no files to convert"):
-        convert(tmp_path / "in", tmp_path / "out")
-    with pytest.raises(SourceError, match="there is no folder"):
-        convert(f"{tmp_path}/no/*.txt", tmp_path / "out")
-    (tmp_path / "in" / "a.txt").write_text("\n \n")
-    with pytest.raises(SourceError, match="no files to convert, or only empty ones"):
-        convert(tmp_path / "in", tmp_path / "out")
-    (tmp_path / "in" / "a.txt").write_text('{"text": ""}\n')
-    flags = ["--form", "jsonl", "--tokenizer", "bytes", "--sequence-length", "8", "--no-eos"]
-    with pytest.raises(SourceError, match="no record in 1 input"):
-        convert(tmp_path / "in", tmp_path / "out", *flags)
-
-
 def test_the_command(play: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", "text", "--input", str(play), "--output", str(tmp_path / "out"), "--form=paragraphs"]) == 0
     assert main(["inspect", str(tmp_path / "out")]) == 0
@@ -610,3 +343,25 @@ def test_google_storage(play: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
     assert there.keys() == local.keys()
     assert {name for name in local if local[name] != there[name]} == {"out/manifest.json"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--tokenizer", "byte"], "did you mean bytes"),
+        (["--eos", "x"], "--eos requires --tokenizer"),
+        (["--no-eos"], "--no-eos requires --sequence-length"),
+        (["--tokenizer=bytes", "--sequence-length=8", "--no-eos", "--eos=<eos>"], "exclude each other"),
+        (["--long-documents", "cut"], "--long-documents requires --pack"),
+        (["--int64-lists"], "--int64-lists requires --sequence-length"),
+        (["--replace-unknown"], "requires --tokenizer"),
+        (["--tokenizer=bytes", "--sequence-length=0"], "whole number of 1 or more"),
+        (["--field", "a", "--field", "b"], "have no fields"),
+        (["--document-bytes", "2GiB"], "expected 1 to 1 GiB"),
+        (["--label-offset", "1"], "unknown flag --label-offset"),
+    ],
+)
+def test_wrong_usage(play: Path, tmp_path: Path, flags: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        convert(play, tmp_path / "out", *flags)
+    assert not (tmp_path / "out").exists()

@@ -231,7 +231,7 @@ def test_a_field_without_counterpart(path: str, value: Any, tmp_path: Path) -> N
         TPUEstimator(make_model_fn(), config=config, use_tpu=False)
 
 
-def test_what_the_functions_are_given(tmp_path: Path) -> None:
+def test_functions_get_the_mode_the_config_and_own_copies_of_params(tmp_path: Path) -> None:
     seen: dict[str, Any] = {}
     config = RunConfig(model_dir=str(tmp_path))
 

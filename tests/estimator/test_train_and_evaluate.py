@@ -208,7 +208,7 @@ def test_specs_reject(kind: Any, arguments: dict[str, Any], error: type[Exceptio
         kind(**{"input_fn": finite_input_fn(8), **arguments})
 
 
-def test_what_is_to_be_trained(tmp_path: Path) -> None:
+def test_rejects_arguments_of_other_types(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="estimator"):
         train_and_evaluate(tmp_path, TrainSpec(train_input_fn), EvalSpec(train_input_fn))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="train_spec"):

@@ -127,6 +127,25 @@ def feed(folder: str) -> str:
     return digest(b"".join(features["image"].tobytes() for features, *_ in batches))
 
 
+def feed_hosts(folder: str, training: bool, hosts: int, steps: int | None, start: int = 0) -> list[str]:
+    """Hosts feed some global batches in pieces of a MiB, one after the other; digest of each one's images."""
+    import tpudata
+
+    reading = tpudata.Reading(piece_bytes=1 << 20, streams=4, lanes=4)
+    input_fn = tpudata.make_input_fn(
+        folder, "train", training=training, seed=1, shuffle=64 if training else None, reading=reading
+    )
+    found = []
+    for host in range(hosts):
+        batches = input_fn({"batch_size": 64}, start_step=start, host_index=host, host_count=hosts)
+        rows = [
+            features["image"].tobytes()
+            for features, *_ in batches.take(-1 if steps is None else steps).as_numpy_iterator()
+        ]
+        found.append(digest(b"".join(rows)))
+    return found
+
+
 def export(model_dir: str, base: str) -> list[int]:
     """Exports the trained model, loads what was written, and asks it; shape of what it answers."""
     import tensorflow as tf
@@ -181,6 +200,7 @@ CALLS: dict[str, Callable[..., Any]] = {
         tf_records,
         beam_files,
         feed,
+        feed_hosts,
         export,
         command,
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,3 +112,13 @@ def write_undecodable(folder: str) -> str:
     records = [{"image/encoded": data, "image/class/label": number % 10} for number, data in enumerate(pictures)]
     features = [Feature("image/encoded", "bytes", "uint8", (28, 28, 1), "image"), LABEL]
     return write_dataset(folder, {"train": records}, features, layout="imagenet", shards=2, classes=10)
+
+
+def copy_with_damage(dataset: str, folder: Path) -> tuple[str, str]:
+    """Copy a dataset, and flip a bit of the first record of the second shard of `test`; return the copy and the shard."""
+    shutil.copytree(dataset, folder)
+    shard = sorted(folder.glob("test-00001*"))[0]
+    data = bytearray(shard.read_bytes())
+    data[30] ^= 1
+    shard.write_bytes(data)
+    return str(folder), str(shard)

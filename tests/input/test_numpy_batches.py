@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.helpers.datasets import Written, encode_image, write_dataset, write_undecodable
+from tests.helpers.datasets import Written, copy_with_damage, encode_image, write_dataset, write_undecodable
 from tpudata import (
     CentreCrop,
     CorruptionError,
@@ -110,14 +109,10 @@ def test_a_dataset_is_taken_as_it_is() -> None:
 def test_a_damaged_record_is_an_error_of_one_line(
     raw_digits: Written, tmp_path: Path, training: bool, cache: bool
 ) -> None:
-    path = shutil.copytree(raw_digits.path, tmp_path / "copy")
-    shard = sorted(path.glob("test-00001*"))[0]
-    data = bytearray(shard.read_bytes())
-    data[30] ^= 1
-    shard.write_bytes(data)
+    path, shard = copy_with_damage(raw_digits.path, tmp_path / "copy")
     with pytest.raises(CorruptionError) as raised:
         list(as_numpy(make_input_fn(path, "test", training=training, cache=cache), 101))
-    assert (raised.value.path, raised.value.offset) == (str(shard), 0)
+    assert (raised.value.path, raised.value.offset) == (shard, 0)
     assert str(raised.value).startswith(
         f"{shard} at byte 0: the record is damaged or cut. Run `tpudata verify DIR` to list"
     )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import tpudata
-from tpudata._gcs_blocks import set_gcs_variables
+from tpudata._gcs_billing import set_billing_header
 from tpudata._tensorflow import require_tensorflow
 from tpudata.cli._bench_text import report_text
 from tpudata.console.flags import FlagParser, positive_float, positive_int
@@ -106,7 +106,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         TpudataError: the dataset or a flag does not fit.
         MissingExtraError: TensorFlow is not installed.
     """
-    set_gcs_variables()
+    set_billing_header()
     with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata bench")
         from tpudata.input.options.tokens import Tokens

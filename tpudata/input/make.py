@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from tpudata._gcs_blocks import warn_of_large_blocks
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset.first_record import check_first_record
@@ -22,6 +21,7 @@ from tpudata.input.graph.reading.cache import plan_cache
 from tpudata.input.input_fn import Batches, InputFn
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
+from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
 from tpudata.input.options.tokens import Tokens
 from tpudata.input.text.token_names import check_token_names
@@ -48,6 +48,7 @@ def make_input_fn(
     cache: bool | str | os.PathLike[str] = False,
     weights: Literal["feature", "sample_weight"] = "feature",
     service: DataService | None = None,
+    reading: Reading | None = None,
 ) -> InputFn:
     """Make an input_fn that feeds a split of a dataset in batches of one static shape.
 
@@ -108,6 +109,8 @@ def make_input_fn(
             (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
         service: `DataService("grpc://HOST:PORT", workers=8)` has the workers of a tf.data service read, decode and batch the
             records, in the same order. They need the same paths, and `parse` and `transform` without Python functions.
+        reading: `Reading(...)`: how much is read at a time of an object store. There, shards are read whole or in pieces of 64 MiB,
+            and the default of `shuffle` is 512 MiB, and at least 2,048 records if these fit 1 GiB.
 
     Returns:
         The input_fn.
@@ -127,6 +130,7 @@ def make_input_fn(
     """
     images = _checked("images", images, Images)
     tokens = _checked("tokens", tokens, Tokens)
+    reading = _checked("reading", reading, Reading)
     options = Options(
         training=training,
         images=images,
@@ -140,6 +144,7 @@ def make_input_fn(
         batch_transform=batch_transform,
         shuffle=shuffle,
         num_epochs=num_epochs,
+        reading=reading,
     )
     if isinstance(extra_features, str):
         raise UsageError(f"extra_features={extra_features!r}: pass a sequence of names, such as ({extra_features!r},).")
@@ -151,7 +156,6 @@ def make_input_fn(
         )
     dataset, split = open_data(data, split)
     check_scheme(dataset.path)
-    warn_of_large_blocks(dataset.shard_path(dataset.manifest.split(split).shards[0]))
     if isinstance(dataset, PlainDataset):
         check_plain(cache)
     fields = fields_of(

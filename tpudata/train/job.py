@@ -7,7 +7,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tpudata._gcs_blocks import set_gcs_variables
+from tpudata._gcs_billing import set_billing_header
 from tpudata._tensorflow import require_tensorflow
 from tpudata.console.loading import uncollected_loading
 from tpudata.console.quiet import quiet_loading
@@ -94,7 +94,7 @@ def prepare(options: TrainOptions) -> Job:
     check_model_name(options.model)
     _show_progress()
     # Loaded after the checks above: TensorFlow takes seconds.
-    set_gcs_variables()
+    set_billing_header()
     with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata train")
     model = get_model(options.model)

@@ -25,7 +25,7 @@ def test_a_class_is_stored_as_its_number(label: Any) -> None:
 
 
 @pytest.mark.parametrize("label", ["eel", 2, -1, 0.5, None, [1, 2], np.zeros(2)])
-def test_what_is_no_class(label: Any) -> None:
+def test_rejects_labels_that_are_no_class(label: Any) -> None:
     with pytest.raises(BadRecordError, match="here: rejected"):
         rules(classes=("cat", "dog")).encode({"label": label}, "here")
 

@@ -157,7 +157,7 @@ def test_measured_floats_are_rounded() -> None:
         ([1, "a"], "(got bytes, int, expected one of"),
     ],
 )
-def test_what_is_not_stored(value: Any, message: str) -> None:
+def test_rejects_values_of_mixed_or_unfit_types(value: Any, message: str) -> None:
     with pytest.raises(FeatureError, match=f"Feature 'x': .*{re.escape(message)}"):
         encode_example({"x": infer("x", value)[1]})
     with pytest.raises(FeatureError, match=f"Feature 'x': .*{re.escape(message)}"):
@@ -176,7 +176,7 @@ def test_what_is_not_stored(value: Any, message: str) -> None:
         (np.array([None]), "got object"),
     ],
 )
-def test_what_no_feature_holds(value: Any, message: str) -> None:
+def test_rejects_values_that_no_feature_holds(value: Any, message: str) -> None:
     with pytest.raises(FeatureError, match=message):
         infer("x", value)
 

@@ -52,7 +52,7 @@ def test_every_flag_reaches_its_option() -> None:
         (("--layout", "raw", "--jpeg-only"), "--jpeg-only is for JPEGs"),
     ],
 )
-def test_what_is_not_allowed_is_said(flags: tuple[str, ...], message: str) -> None:
+def test_rejects_values_and_flags_that_do_not_fit(flags: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse(*flags)
 

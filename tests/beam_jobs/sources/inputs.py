@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -112,3 +113,14 @@ def converted(input: Path | str, output: Path) -> dict[str, dict[bytes, tuple[in
             assert isinstance(image, bytes)
             found[split][key] = (label, image)
     return found
+
+
+def write_list(folder: Path, text: str | bytes, images: int = 3, name: str = "list.csv") -> Path:
+    write_files(folder, {f"{number}.jpg": jpeg(number) for number in range(images)})
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def extras(path: Path, said: SourceOptions | None = None) -> list[dict[str, object]]:
+    return [json.loads(reference.extra) for reference in listed(opened(path, said))]

@@ -5,7 +5,6 @@ import io
 import itertools
 import json
 import math
-import tracemalloc
 from pathlib import Path
 from unittest import mock
 
@@ -17,11 +16,11 @@ from beam_jobs.images import convert_images
 from beam_jobs.references.labels import Labels
 from beam_jobs.run.runner import pipeline_options
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.lists import list_file as _list_file
 from beam_jobs.sources.lists import scan as _list_scan
 from beam_jobs.sources.lists.lists import Lists
 from tests.beam_jobs.sources.inputs import (
     converted,
+    extras,
     jpeg,
     listed,
     listed_and_rejected,
@@ -30,21 +29,10 @@ from tests.beam_jobs.sources.inputs import (
     summary,
     units,
     write_files,
+    write_list,
 )
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import Feature, open_dataset
-
-
-def write_list(folder: Path, text: str | bytes, images: int = 3, name: str = "list.csv") -> Path:
-    write_files(folder, {f"{number}.jpg": jpeg(number) for number in range(images)})
-    path = folder / name
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
-
-
-def extras(path: Path, said: SourceOptions | None = None) -> list[dict[str, object]]:
-    return [json.loads(reference.extra) for reference in listed(opened(path, said))]
-
 
 CELLS = st.text(st.sampled_from('ab,"\n\r;\té '), max_size=8)
 
@@ -256,116 +244,6 @@ def test_declared_missing_values_are_of_their_kind(types: dict[str, str], messag
         SourceOptions(column_types=types)
 
 
-LABELS = [
-    (["0", "1", "-1"], "line 4: label '-1' is not a whole number from 0 and .* line 2 is '0'"),
-    (["0", "1", "cat"], "line 4: label 'cat' is not a whole number from 0"),
-    (["0", "01", "2"], "line 3: label '01'"),
-    (["0.0", "1.0", "2.0"], r"line 2: label '0\.0' is not a whole number from 0\. Correct it"),
-    (["-1", "-2", "-3"], "line 2: label '-1'"),
-    (["+1", "cat", "dog"], "line 2: label '\\+1'"),
-]
-
-
-@pytest.mark.parametrize(("labels", "message"), LABELS)
-@pytest.mark.parametrize("separator", [None, "|"])
-def test_numbers_and_names_do_not_mix_as_labels(
-    tmp_path: Path, labels: list[str], message: str, separator: str | None
-) -> None:
-    path = write_list(tmp_path, "path,label\n" + "".join(f"{n}.jpg,{label}\n" for n, label in enumerate(labels)))
-    with pytest.raises(SourceError, match=message):
-        opened(path, SourceOptions(label_separator=separator))
-    # Asked for, all are names, or what is no whole number is a bad record.
-    source = opened(path, SourceOptions(label_separator=separator, label_type="str"))
-    assert source.labels == Labels(tuple(sorted(labels)))
-    source = opened(path, SourceOptions(label_separator=separator, label_type="int"))
-    found, rejected = listed_and_rejected(source)
-    assert [reference.labels for reference in found] == [(label,) for label in labels if label in ("0", "1", "2")]
-    assert all("is no whole number from 0" in (error.reason or "") for error in rejected)
-    assert source.integer_labels
-
-
-def test_numbers_may_be_names_if_asked_for(tmp_path: Path) -> None:
-    path = write_list(tmp_path, "path,label\n0.jpg,10\n1.jpg,2\n2.jpg,10\n")
-    source = opened(path, SourceOptions(label_type="str"))
-    assert (source.labels, source.integer_labels) == (Labels(("10", "2")), False)
-
-
-@pytest.mark.parametrize("label", [10_000, 999_999, 1_000_000])
-def test_one_large_label_does_not_make_a_million_classes(tmp_path: Path, label: int) -> None:
-    path = write_list(tmp_path, f"path,label\n0.jpg,0\n1.jpg,{label}\n2.jpg,1\n")
-    with pytest.raises(
-        SourceError, match=rf"list\.csv line 3: label {label} makes {label + 1:,} classes.*--label-type str"
-    ):
-        opened(path)
-    assert opened(path, SourceOptions(label_type="str")).labels == Labels(("0", "1", str(label)))
-    path.write_text("path,label\n0.jpg,0\n1.jpg,9999\n2.jpg,1\n")
-    assert len((opened(path).labels or Labels(())).names) == 10_000
-
-
-def test_whole_numbers_are_labels_themselves(tmp_path: Path) -> None:
-    path = write_list(tmp_path, "file,class\n0.jpg,4\n1.jpg,1\n2.jpg,10\n")
-    source = opened(path)
-    assert source.integer_labels
-    assert source.labels == Labels(tuple(str(number) for number in range(11)))
-    names = tmp_path / "names.txt"
-    names.write_text("".join(f"class {number}\n" for number in range(11)))
-    named = opened(path, SourceOptions(labels_file=str(names)))
-    assert not named.integer_labels
-    assert [reference.labels for reference in listed(named)] == [("class 4",), ("class 1",), ("class 10",)]
-    path.write_text("file,class\n0.jpg,20240131\n")
-    with pytest.raises(SourceError, match=r"line 2.*label is more than 1,000,000, .*: 20240131"):
-        listed(opened(path))
-
-
-def test_several_labels(tmp_path: Path) -> None:
-    path = write_list(tmp_path, "path,labels\n0.jpg,cat|dog\n1.jpg,\n2.jpg, dog \n")
-    source = opened(path, SourceOptions(label_separator="|"))
-    assert source.several_labels
-    assert source.labels == Labels(("cat", "dog"))
-    assert [reference.labels for reference in listed(source)] == [("cat", "dog"), (), ("dog",)]
-    # Without the flag a cell is one class, and an empty one is rejected.
-    with pytest.raises(SourceError, match="line 3: rejected"):
-        listed(opened(path))
-
-
-def test_jsonl(tmp_path: Path) -> None:
-    rows = [
-        {"path": "0.jpg", "label": "cat", "split": "train", "n": 1, "s": "7", "f": 1},
-        {"path": "1.jpg", "label": ["dog", "cat"], "split": "test", "n": True, "f": 0.5},
-        {"path": "2.jpg", "label": [], "split": "train", "n": 0.25, "s": None, "f": 2},
-    ]
-    path = write_list(tmp_path, "\n\n".join(map(json.dumps, rows)), name="list.jsonl")
-    source = opened(path)
-    assert summary(source) == {
-        "0.jpg": ("train", ("cat",), jpeg(0)),
-        "1.jpg": ("test", ("dog", "cat"), jpeg(1)),
-        "2.jpg": ("train", (), jpeg(2)),
-    }
-    assert source.several_labels
-    assert [(feature.name, feature.kind) for feature in source.extra] == [
-        ("f", "float"),
-        ("n", "float"),
-        ("s", "bytes"),
-    ]
-    assert extras(path)[:2] == [{"f": 1.0, "n": 1.0, "s": "7"}, {"f": 0.5, "n": 1.0, "s": ""}]
-
-
-@settings(max_examples=50)
-@given(texts=st.lists(st.text(), min_size=1, max_size=10), block=st.integers(1, 80), ascii_only=st.booleans())
-def test_every_jsonl_row_comes_once_whatever_the_blocks(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[str], block: int, ascii_only: bool
-) -> None:
-    folder = tmp_path_factory.mktemp("jsonl")
-    (folder / "1.jpg").write_bytes(b"x")
-    rows = [
-        json.dumps({"path": "./" * number + "1.jpg", "class": "c", "t": text}, ensure_ascii=ascii_only)
-        for number, text in enumerate(texts)
-    ]
-    (folder / "list").write_text("\n".join(rows), encoding="utf-8", newline="")
-    with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
-        assert [row["t"] for row in extras(folder / "list")] == texts
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -451,16 +329,6 @@ def test_rows_that_are_rejected_and_may_be_skipped(tmp_path: Path, text: str, li
     assert [error.source for error in rejected] == [f"{path} line {line}"]
 
 
-def test_a_labels_file_fixes_names_and_order(tmp_path: Path) -> None:
-    path = write_list(tmp_path, "path,label\n0.jpg,dog\n1.jpg,cat\n2.jpg,cow\n")
-    names = tmp_path / "names.txt"
-    names.write_bytes(b"\xef\xbb\xbfdog\r\ncat\r\n")
-    source = opened(path, SourceOptions(labels_file=str(names)))
-    assert source.labels == Labels(("dog", "cat"))
-    with pytest.raises(SourceError, match=r"list\.csv line 4: rejected: unknown label: 'cow'; --labels .* has 2 names"):
-        listed(source)
-
-
 def test_columns_may_be_named(tmp_path: Path) -> None:
     path = write_list(tmp_path, "where;what;label;part\n0.jpg;cat;5;test\n")
     said = SourceOptions(path_column="where", label_column="what", split_column="part")
@@ -525,57 +393,6 @@ def test_several_labels_and_further_columns_are_converted(tmp_path: Path) -> Non
         b"1.jpg": [[], [], [4], [b"b"]],
         b"2.jpg": [[1], [b"dog"], [-1], [b""]],
     }
-
-
-@settings(max_examples=50)
-@given(
-    texts=st.lists(st.text(), min_size=1, max_size=10),
-    block=st.integers(1, 80),
-    indent=st.sampled_from([None, 0, 2]),
-)
-def test_every_element_of_an_array_comes_once_whatever_the_blocks(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[str], block: int, indent: int | None
-) -> None:
-    folder = tmp_path_factory.mktemp("array")
-    (folder / "1.jpg").write_bytes(b"x")
-    rows = [{"path": "./" * number + "1.jpg", "class": "c", "t": text} for number, text in enumerate(texts)]
-    (folder / "list").write_text(json.dumps(rows, indent=indent), encoding="utf-8", newline="")
-    with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
-        assert [row["t"] for row in extras(folder / "list")] == texts
-
-
-def test_a_row_of_an_array_is_named_by_its_line(tmp_path: Path) -> None:
-    rows = [{"path": f"{number}.jpg", "label": "c"} for number in range(3)]
-    path = write_list(tmp_path, json.dumps([*rows, {"path": "9.jpg", "label": "c"}], indent=1), name="list.json")
-    for block in (1, 1 << 20):
-        with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
-            _, (error,) = listed_and_rejected(opened(path))
-        assert error.source == f"{path} line 17"
-
-
-@pytest.mark.parametrize("piece", [1, 7, 1 << 16])
-@pytest.mark.parametrize("block", [1, 1 << 20])
-def test_a_comma_on_a_line_after_its_element_moves_no_line(tmp_path: Path, piece: int, block: int) -> None:
-    text = '[\n{"path": "7.jpg"},\n{"path":\n"8.jpg"}\n\n,\n{"path": "9.jpg"}\n\n]\n'
-    path = write_list(tmp_path, text, name="list.json")
-    said = SourceOptions(unlabelled=True)
-    with mock.patch.object(_list_file, "_PIECE_BYTES", piece), mock.patch.object(_list_scan, "BLOCK_BYTES", block):
-        with _list_file.list_file(str(path), said).opened() as (_, rows):
-            assert [row.line for row in rows] == [2, 4, 7]
-        _, errors = listed_and_rejected(opened(path, said))
-    assert [error.source for error in errors] == [f"{path} line {line}" for line in (2, 4, 7)]
-
-
-def test_the_columns_of_an_array_in_one_line_are_found_in_its_first_element(tmp_path: Path) -> None:
-    rows = [{"path": f"{number}.jpg", "note": "x" * 50_000} for number in range(200)]
-    path = write_list(tmp_path, json.dumps(rows), images=0, name="list.json")
-    tracemalloc.start()
-    try:
-        assert _list_file.first_columns(_list_file.list_file(str(path), SourceOptions())) == ("path", "note")
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < path.stat().st_size / 4
 
 
 def test_a_list_that_is_cut_between_two_rows_during_a_run_is_an_error(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_by_name_and_content(tmp_path: Path) -> None:
         (TextForm("lines", "zstd"), False),
     ],
 )
-def test_what_is_read_in_ranges(form: TextForm, ranges: bool) -> None:
+def test_forms_of_a_record_a_line_are_read_in_ranges(form: TextForm, ranges: bool) -> None:
     assert form.has_ranges is ranges
 
 

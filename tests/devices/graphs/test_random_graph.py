@@ -56,7 +56,7 @@ def test_they_are_those_of_a_session() -> None:
     assert not np.array_equal(expected[0]["uniform"], expected[1]["uniform"])
 
 
-def test_what_is_not_replaced() -> None:
+def test_unseeded_draws_and_draws_in_loops_are_not_replaced() -> None:
     with tf.Graph().as_default() as graph:
         step = v1.placeholder(tf.int64, [], name="step")
         v1.random_uniform([2])  # without a seed, every run draws anew

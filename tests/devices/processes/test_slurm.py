@@ -66,7 +66,7 @@ def test_lists_of_nodes(nodes: str, hosts: list[str], monkeypatch: pytest.Monkey
     assert [*cluster["chief"], *cluster.get("worker", [])] == [f"{host}:1" for host in hosts]
 
 
-def test_what_is_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_a_job_that_srun_did_not_place_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"^Slurm: SLURM_PROCID is not set .* Start the program with srun"):
         cluster_from_slurm()
     in_step(monkeypatch, 1, "a,b", "2(x2)", 4, NODEID="1")

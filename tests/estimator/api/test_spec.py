@@ -17,7 +17,7 @@ def test_mode_names() -> None:
 
 
 @BOTH
-def test_what_a_mode_needs(spec: Spec) -> None:
+def test_rejects_a_spec_without_what_its_mode_needs(spec: Spec) -> None:
     with pytest.raises(ValueError, match="no loss"):
         spec(ModeKeys.TRAIN, train_op=tf.no_op())
     with pytest.raises(ValueError, match="no train_op"):
@@ -94,7 +94,7 @@ SPARSE = tf.sparse.from_dense([[1.0]])
         (lambda: TPUEstimatorSpec(ModeKeys.EVAL, loss=LOSS, evaluation_hooks=HOOK), r"evaluation_hooks=.*into a list"),
     ],
 )
-def test_what_is_no_tensor_operation_or_list(spec: Callable[[], Any], message: str) -> None:
+def test_rejects_values_of_other_types(spec: Callable[[], Any], message: str) -> None:
     with pytest.raises(TypeError, match=message) as caught:
         spec()
     assert isinstance(caught.value, ModelFnError)

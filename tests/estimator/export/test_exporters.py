@@ -145,6 +145,6 @@ def test_what_may_go_by_position_means_what_it_meant_in_the_original() -> None:
         (lambda: BestExporter("a", receiver_fn, compare_fn=None), "compare_fn"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_rejected(make: Any, message: str) -> None:
+def test_rejects_bad_arguments_of_exporters(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()

@@ -349,7 +349,7 @@ def test_training_goes_on_after_an_export(tmp_path: Path) -> None:
     np.testing.assert_array_equal(estimator.get_variable_value("linear/w"), other.get_variable_value("linear/w"))
 
 
-def test_what_is_rejected(model_dir: Path, tmp_path: Path) -> None:
+def test_rejects_missing_checkpoints_and_bad_receivers(model_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no checkpoint.*Train first"):
         make_estimator(tmp_path / "empty").export_saved_model(str(tmp_path / "export"), raw)
     estimator = make_estimator(model_dir)

@@ -53,6 +53,6 @@ def test_single_tensors_get_names() -> None:
         (lambda: export.TensorServingInputReceiver({"a": X}, X), "got dict.*ServingInputReceiver"),
     ],
 )
-def test_what_is_rejected(make: Any, message: str) -> None:
+def test_rejects_bad_receivers(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()

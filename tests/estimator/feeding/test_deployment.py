@@ -232,7 +232,7 @@ def tpu_estimator(folder: Path, model_fn: Any = None, **arguments: Any) -> TPUEs
 
 
 @pytest.mark.usefixtures("pretend_tpu")
-def test_what_holds_on_a_tpu(tmp_path: Path) -> None:
+def test_a_tpu_needs_limits_its_number_of_shards_and_batch_sizes(tmp_path: Path) -> None:
     """The cores are CPU devices here; all else is as on a TPU."""
     seen: list[Any] = []
 

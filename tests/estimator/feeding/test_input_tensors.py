@@ -155,7 +155,7 @@ def test_the_run_s_seed_decides_what_they_draw(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [7, "text", [], None, lambda: None])
-def test_what_is_neither(wrong: Any, tmp_path: Path) -> None:
+def test_rejects_input_that_is_neither_a_dataset_nor_tensors(wrong: Any, tmp_path: Path) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         assert params
         return wrong

@@ -58,7 +58,7 @@ def test_feeds_placeholders_with_a_default(replicas: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_what_hooks_fetch_takes_what_is_fed(replicas: int, tmp_path: Path) -> None:
+def test_fetched_values_are_computed_from_fed_ones(replicas: int, tmp_path: Path) -> None:
     seen = []
 
     class Twice(v1.train.SessionRunHook):  # type: ignore[misc]

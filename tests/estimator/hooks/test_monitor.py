@@ -27,7 +27,7 @@ def test_training_hooks_see_every_step_in_order(replicas: int, tmp_path: Path) -
 
 
 @REPLICAS
-def test_what_is_fetched_of_a_step(replicas: int, tmp_path: Path) -> None:
+def test_fetches_the_values_of_each_step_by_name_and_tensor(replicas: int, tmp_path: Path) -> None:
     losses, weights = trajectory(5)
     named = Recorder({"loss": "the_loss:0", "deep": [("outputs:0", "rate:0")], "op": "outputs"})
     state = Recorder(["global_step:0", "linear/w:0"])
@@ -314,12 +314,14 @@ def test_evaluation_and_prediction_hooks_fetch_strings_with_zeros_at_their_end(t
     ],
 )
 @pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
-def test_what_is_no_hook(call: str, hooks: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
+def test_rejects_hooks_that_are_none(
+    call: str, hooks: Any, error: type[Exception], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(error, match=message):
         list(getattr(build(tmp_path), call)(train_input_fn, hooks=hooks))
 
 
-def test_what_is_rejected(tmp_path: Path) -> None:
+def test_rejects_run_options_and_bad_training_hooks(tmp_path: Path) -> None:
     class Traced(v1.train.SessionRunHook):  # type: ignore[misc]
         def before_run(self, run_context: Any) -> Any:
             options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)

@@ -63,7 +63,7 @@ def test_a_listener_stops_training(tmp_path: Path) -> None:
     assert estimator.get_variable_value("global_step") == 4
 
 
-def test_what_is_no_listener(tmp_path: Path) -> None:
+def test_rejects_listeners_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="CheckpointSaverListener instances"):
         make_estimator(tmp_path).train(train_input_fn, steps=1, saving_listeners=[object()])
     with pytest.raises(TypeError, match="CheckpointSaverListener instances"):

@@ -220,7 +220,9 @@ def wider(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         ),
     ],
 )
-def test_what_does_not_fit(settings: Any, error: Any, message: str, before: Any, tmp_path: Path) -> None:
+def test_rejects_variables_that_do_not_fit(
+    settings: Any, error: Any, message: str, before: Any, tmp_path: Path
+) -> None:
     folder, _ = before
     with pytest.raises(error, match=message):
         estimator(tmp_path, WarmStartSettings(str(folder), **settings), wider).train(train_input_fn, steps=1)

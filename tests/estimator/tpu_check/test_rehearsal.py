@@ -309,7 +309,7 @@ def test_what_is_slow_is_not_rejected(tmp_path: Path, caplog: pytest.LogCaptureF
         (lambda f, _: {**f, "ragged": tf.RaggedTensor.from_tensor(f["x"])}, "input_fn", "RaggedTensorSpec"),
     ],
 )
-def test_what_input_fn_gives(change: Any, where: str, what: str, tmp_path: Path) -> None:
+def test_finds_features_that_a_tpu_rejects(change: Any, where: str, what: str, tmp_path: Path) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         return train_input_fn(params).map(lambda f, y: (change(f, params["batch_size"]), y))
 
@@ -383,7 +383,7 @@ def test_input_modes(mode: InputPipelineConfig, tmp_path: Path) -> None:
         assert rows == [16 if mode is InputPipelineConfig.BROADCAST else 2]
 
 
-def test_what_was_made_outside(tmp_path: Path) -> None:
+def test_finds_variables_made_outside_model_fn(tmp_path: Path) -> None:
     variable = tf.Variable(2.0)
     layer = tf_keras.layers.Dense(3)
     layer(np.zeros([1, 3], np.float32))

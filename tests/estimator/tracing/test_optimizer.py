@@ -48,7 +48,7 @@ def test_on_one_device_it_changes_nothing(tmp_path: Path) -> None:
             np.testing.assert_array_equal(values[key], value, err_msg=key)
 
 
-def test_what_it_rejects() -> None:
+def test_rejects_other_objects_and_reductions() -> None:
     with pytest.raises(TypeError, match="or an optimizer of tf_keras or Keras 3, got float"):
         CrossShardOptimizer(0.1)
     with pytest.raises(ValueError, match="reduction"):

@@ -72,7 +72,7 @@ def test_values_that_are_not_packed() -> None:
     assert example[found["b"].begin : found["b"].end] == struct.pack("<f", 1.5)
 
 
-def test_what_has_no_places() -> None:
+def test_several_values_and_damaged_examples_have_no_places() -> None:
     several = encode_example({"a": [b"x", b"y"]})
     once = encode_example({"a": b"x"})
     for data in (several, once + once, encode_example({"a": []}), once[:-1], b"\xff", b"\x0b", b"\x08\x01"):

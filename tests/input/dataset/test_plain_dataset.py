@@ -310,7 +310,9 @@ def test_files_without_records(tmp_path: Path) -> None:
         ("lines", {"weights": "sample_weight"}, "needs labels"),
     ],
 )
-def test_what_files_cannot_be_asked(tmp_path: Path, kind: str, options: dict[str, Any], message: str) -> None:
+def test_rejects_options_that_need_a_manifest_or_labels(
+    tmp_path: Path, kind: str, options: dict[str, Any], message: str
+) -> None:
     files = written(tmp_path, kind)
     with pytest.raises(UsageError, match=message):
         make_input_fn(files, **{"training": False, **grouped(options)})

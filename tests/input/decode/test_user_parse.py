@@ -184,7 +184,7 @@ def test_rows_that_are_lost_are_an_error(raw_digits: Written) -> None:
         ({"dtype": "float32"}, "dtype=float32"),
     ],
 )
-def test_what_does_not_go_with_it(raw_digits: Written, options: dict[str, Any], message: str) -> None:
+def test_rejects_options_that_parse_decides(raw_digits: Written, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_input_fn(raw_digits.path, "test", **{"training": True, "parse": parse, **grouped(options)})
 

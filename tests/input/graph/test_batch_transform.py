@@ -74,7 +74,7 @@ def test_weights_keep_their_place(raw_digits: Written) -> None:
             input_fn({"batch_size": 8})
 
 
-def test_what_it_must_not_return(raw_digits: Written) -> None:
+def test_rejects_results_that_are_no_batch(raw_digits: Written) -> None:
     wrong: list[tuple[Any, type, str]] = [
         (lambda _, __: None, UsageError, "batch_transform returned None"),
         (lambda features, labels: [features, labels], UsageError, "batch_transform returned a list"),

@@ -246,7 +246,7 @@ def test_a_cache_for_crops_is_none_for_whole_images(tmp_path: Path, digits: Writ
         ),
     ],
 )
-def test_what_is_rejected(digits: Written, options: dict[str, Any], message: str) -> None:
+def test_rejects_options_that_do_not_fit(digits: Written, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_input_fn(digits.path, "train", **{"training": True, **grouped(options)})
 

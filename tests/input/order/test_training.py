@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpudata.input.order.chunks import Chunks
-from tpudata.input.order.training import TrainingOrder, lane_count
+from tpudata.input.order.streams import StreamOrder
+from tpudata.input.order.training import TrainingOrder, divisor
 
 
 def taken(
@@ -20,7 +21,12 @@ def taken(
     Ranges are read, or the numbers of records that are in memory, and rows picked.
     """
     slots, block = order.slots(first, last), start // order.steps_per_block
-    records = order.numbers(slots, block) if by_number else order.ranges(slots, block).map(tf.range)
+    if isinstance(order, StreamOrder):
+        streams = [order.stream(tf.constant(slot, tf.int64), block).map(tf.range).rebatch(order.run) for slot in slots]
+        choice = tf.data.Dataset.range(len(slots)).repeat()
+        records = tf.data.Dataset.choose_from_datasets(streams, choice)
+    else:
+        records = order.numbers(slots, block) if by_number else order.ranges(slots, block).map(tf.range)
     rows = tf.data.Dataset.range(block, 1 << 62).map(lambda number: order.rows(slots, number))
     pairs = tf.data.Dataset.zip((records.rebatch(len(slots) * order.turns), rows))
     blocks = pairs.map(tf.gather).as_numpy_iterator()
@@ -33,7 +39,7 @@ def taken(
     return np.array(found[skipped : skipped + steps])
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_it_is_an_order_of_the_stream(data: st.DataObject) -> None:
     # A step costs a millisecond here, and a batch of one record makes as many steps as there are records.
@@ -41,7 +47,12 @@ def test_it_is_an_order_of_the_stream(data: st.DataObject) -> None:
     chunks = Chunks.of(shards, data.draw(st.integers(1, 8), "records of a chunk"))
     batch_size = data.draw(st.sampled_from([1, 2, 4, 6, 8, 12, 32, 64, 100]), "batch size")
     window = data.draw(st.integers(1, sum(shards)), "window")
-    order = TrainingOrder.of(chunks, batch_size, window, data.draw(st.integers(0, 2**32 - 1), "seed"))
+    seed = data.draw(st.integers(0, 2**32 - 1), "seed")
+    order = TrainingOrder.of(chunks, batch_size, window, seed)
+    if data.draw(st.booleans(), "in streams"):
+        lanes = data.draw(st.sampled_from([n for n in range(1, batch_size + 1) if batch_size % n == 0]), "lanes")
+        most_run = data.draw(st.integers(1, 8), "records of a run")
+        order = StreamOrder.in_lanes(chunks, batch_size, window, seed, lanes=lanes, most_run=most_run)
     steps = -(-2 * sum(shards) // batch_size) + 2
     batches = taken(order, steps, 0, batch_size)
     stream = np.empty(batches.size, np.int64)
@@ -92,7 +103,7 @@ def test_memory_is_a_window_or_a_chunk_of_each_lane() -> None:
 
 
 def test_lanes_divide_the_batch() -> None:
-    assert [lane_count(size) for size in (1, 7, 24, 32, 37, 96, 1000)] == [1, 7, 24, 32, 1, 32, 25]
+    assert [divisor(size, 32) for size in (1, 7, 24, 32, 37, 96, 1000)] == [1, 7, 24, 32, 1, 32, 25]
 
 
 def test_hosts_read_the_lanes_of_their_rows_alone() -> None:

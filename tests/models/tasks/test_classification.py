@@ -87,7 +87,7 @@ def test_top_5_is_that_of_tensorflow_and_nan_is_wrong() -> None:
     assert not found[~finite].any()
 
 
-def test_what_does_not_fit() -> None:
+def test_rejects_labels_and_logits_that_do_not_fit() -> None:
     logits = tf.zeros([2, CLASSES])
     with pytest.raises(UsageError, match="a_classifier: mode 'eval' needs labels"):
         classification_spec({}, None, ModeKeys.EVAL, logits, Params())

@@ -115,7 +115,7 @@ def test_a_learning_rate_under_both_names_is_rejected() -> None:
         (f"[{', '.join(['1000'] * 1000)}]", "must be a mapping, such as `model: mnist_cnn`, got [1000"),
     ],
 )
-def test_what_is_wrong_in_a_file(parse: Any, text: str, message: str) -> None:
+def test_a_wrong_file_is_one_short_line(parse: Any, text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse(text, *REQUIRED)
     assert message in str(caught.value)

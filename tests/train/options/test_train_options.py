@@ -198,7 +198,7 @@ def test_options_check_themselves(name: str) -> None:
         TrainOptions(model="m", data="d", model_dir="x", **{name: 0})  # type: ignore[arg-type]
 
 
-def test_what_a_mode_does() -> None:
+def test_modes_train_or_evaluate_or_both() -> None:
     def does(mode: str) -> tuple[bool, bool]:
         options = TrainOptions(model="m", data="d", model_dir="x", mode=mode)
         return options.trains, options.evaluates
@@ -211,7 +211,7 @@ def test_what_a_mode_does() -> None:
     ]
 
 
-def test_what_is_fed_has_flags() -> None:
+def test_crops_augmentation_and_mixing_have_flags() -> None:
     options = parse_options([*REQUIRED, "--crop=32", "--augment", "--mix=cutmix"])
     assert (options.crop, options.augment, options.mix) == (32, True, "cutmix")
 

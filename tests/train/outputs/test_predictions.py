@@ -115,7 +115,7 @@ def test_csv_keeps_its_own_columns(digits_dataset: Path, tmp_path: Path) -> None
     )
 
 
-def test_what_is_neither_number_nor_text(digits_dataset: Path, tmp_path: Path) -> None:
+def test_rejects_predictions_that_are_neither_number_nor_text(digits_dataset: Path, tmp_path: Path) -> None:
     dataset = open_dataset(str(digits_dataset))
     with pytest.raises(UsageError, match=r"The prediction 'wave' cannot be written \(got complex64"):
         write_predictions(str(tmp_path / "p"), [{"wave": np.complex64(1j)}] * 90, dataset, "validation", None)

@@ -167,7 +167,7 @@ def check_for_devices(element_spec: Any) -> None:
         ValueError: they do not take one, because of its kind, dtype or shape.
     """
     for path, spec in leaves(split_element(element_spec)):
-        if isinstance(spec, tf.NoneTensorSpec):
+        if spec.is_compatible_with(None):  # TensorFlow 2.20 has no tf.NoneTensorSpec.
             continue
         if not isinstance(spec, tf.TensorSpec):
             raise ValueError(

@@ -13,6 +13,7 @@ import numpy as np
 
 from tpudata.errors import UsageError
 from tpudata.input.options.images import Images
+from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
 from tpudata.input.text.sequence import Sequences
 
@@ -39,6 +40,7 @@ class Options:
     batch_transform: Callable[..., Any] | None = None
     shuffle: bool | int | None = None
     num_epochs: int | None = None
+    reading: Reading = dataclasses.field(default_factory=Reading)
 
     def __post_init__(self) -> None:
         if not isinstance(self.training, bool):

@@ -26,7 +26,7 @@ from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.draws import BLOCK_DRAWS, DRAW_BITS, EPOCH_DRAWS, draw
 
 # 32 lanes mix well and divide evenly among hosts.
-_MAX_LANES = 32
+MOST_LANES = 32
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,17 +52,13 @@ class TrainingOrder:
     @classmethod
     def of(cls, chunks: Chunks, batch_size: int, window: int, seed: int) -> TrainingOrder:
         """Return the order with a shuffle window of about `window` records over all lanes."""
-        lanes = lane_count(batch_size)
+        lanes = divisor(batch_size, MOST_LANES)
         stride = batch_size // lanes
+        turns = window_turns(window, lanes, stride)
         longest = int((chunks.stops - chunks.starts).max())
-        turns = max(1, window // lanes)
-        if turns >= stride:
-            turns -= turns % stride
-        else:
-            turns = max(divisor for divisor in range(1, turns + 1) if stride % divisor == 0)
         # A block of less than a chunk would read each chunk several times.
         least = max(turns, stride, longest)
-        multiple = turns * (stride // turns if turns < stride else 1)
+        multiple = max(turns, stride)
         return cls(chunks, batch_size, lanes, -(-least // multiple) * multiple, turns, seed)
 
     @property
@@ -99,29 +95,14 @@ class TrainingOrder:
 
     def _spans(self, slots: range, block: int) -> tf.data.Dataset:
         """Return the ranges of a block in one epoch after the other: a dataset of (firsts, lasts), int64 [n] each."""
-        counts = tf.constant(self.chunks.stops - self.chunks.starts)
-        starts = tf.constant(self.chunks.starts)
         numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
         per_block = self.turns * self.lanes
 
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            order = tf.argsort(draw([len(self.chunks.starts)], self.seed, epoch, EPOCH_DRAWS), stable=True)
-            ends = tf.cumsum(tf.gather(counts, order))
-            begins = ends - tf.gather(counts, order)
-            firsts = tf.gather(starts, order)
+            chunks = self._permuted(epoch)
 
             def of_block(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                turn, begin, end = self._turns(epoch, number, numbers)
-                lane = tf.math.floormod(numbers - epoch * self.records, self.lanes)
-                place = lane * (self.records // self.lanes) + tf.minimum(lane, self.records % self.lanes)
-                place += begin - turn
-                stop = place + (end - begin)
-                chunk = count_up_to(ends, place)
-                splits, found = _ranges(chunk, tf.where(end > begin, count_up_to(ends, stop - 1) + 1, chunk))
-                slot = count_up_to(splits, tf.range(tf.size(found, tf.int64))) - 1
-                first = tf.gather(firsts, found) + tf.maximum(tf.gather(place, slot) - tf.gather(begins, found), 0)
-                last = tf.gather(firsts, found) + tf.minimum(tf.gather(stop, slot), tf.gather(ends, found))
-                return first, last - tf.gather(begins, found)
+                return self._spans_of(chunks, epoch, numbers, *self._turns(epoch, number, numbers))
 
             low = tf.maximum(epoch * self.records // per_block, block)
             return tf.data.Dataset.range(low, ((epoch + 1) * self.records - 1) // per_block + 1).map(
@@ -129,6 +110,44 @@ class TrainingOrder:
             )
 
         return tf.data.Dataset.range(block * per_block // self.records, tf.int64.max).flat_map(as_written(of_epoch))
+
+    def _permuted(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return an epoch's chunks in its order: the places at which each begins and ends, and its first record, int64 [chunks]."""
+        counts = tf.constant(self.chunks.stops - self.chunks.starts)
+        order = tf.argsort(draw([len(self.chunks.starts)], self.seed, epoch, EPOCH_DRAWS), stable=True)
+        ends = tf.cumsum(tf.gather(counts, order))
+        return ends - tf.gather(counts, order), ends, tf.gather(tf.constant(self.chunks.starts), order)
+
+    def _spans_of(
+        self,
+        chunks: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
+        epoch: tf.Tensor,
+        slots: tf.Tensor,
+        turn: tf.Tensor,
+        begin: tf.Tensor,
+        end: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the ranges of records of some turns of slots in an epoch: (firsts, lasts), int64 [n] each.
+
+        Args:
+            chunks: the epoch's chunks, permuted.
+            epoch: number of the epoch.
+            slots: the slots, int64 [m].
+            turn: first turn of each slot in the epoch, int64 [m].
+            begin: first turn that is wanted, int64 [m].
+            end: the turn after the last one, int64 [m].
+        """
+        begins, ends, firsts = chunks
+        lane = tf.math.floormod(slots - epoch * self.records, self.lanes)
+        place = lane * (self.records // self.lanes) + tf.minimum(lane, self.records % self.lanes)
+        place += begin - turn
+        stop = place + (end - begin)
+        chunk = count_up_to(ends, place)
+        splits, found = _ranges(chunk, tf.where(end > begin, count_up_to(ends, stop - 1) + 1, chunk))
+        slot = count_up_to(splits, tf.range(tf.size(found, tf.int64))) - 1
+        first = tf.gather(firsts, found) + tf.maximum(tf.gather(place, slot) - tf.gather(begins, found), 0)
+        last = tf.gather(firsts, found) + tf.minimum(tf.gather(stop, slot), tf.gather(ends, found))
+        return first, last - tf.gather(begins, found)
 
     def rows(self, slots: range, block: tf.Tensor) -> tf.Tensor:
         """Return which of a block's records, as `ranges` has them, stands in each row: int64 [steps, slots * stride]."""
@@ -147,6 +166,18 @@ class TrainingOrder:
         )
         first = tf.gather_nd(begins, where)
         stored = tf.gather_nd(before, where) + turns - first
+        return self._mixed(slots, block, first, stored)
+
+    def _mixed(self, slots: range, block: tf.Tensor, first: tf.Tensor, stored: tf.Tensor) -> tf.Tensor:
+        """Return which of a block's records stands in each row, permuted within windows: int64 [steps, slots * stride].
+
+        Args:
+            slots: the slots.
+            block: number of the block.
+            first: of each slot and turn, the first turn of the block that is of the same epoch: int64 [slots, turns].
+            stored: place of its record in the block, int64 [slots, turns].
+        """
+        turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
         window = tf.maximum(first, turns // self.window * self.window) - block * self.turns
         draws = draw([self.lanes, self.turns], self.seed, block, BLOCK_DRAWS)[slots.start : slots.stop]
         keys = tf.bitwise.left_shift(window, tf.constant(DRAW_BITS, tf.int64)) + draws
@@ -181,6 +212,12 @@ def _ranges(firsts: tf.Tensor, lasts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return found.rt_nested_splits, found.rt_dense_values
 
 
-def lane_count(batch_size: int) -> int:
-    """Return the largest divisor of the batch size that is at most 32."""
-    return max(count for count in range(1, min(batch_size, _MAX_LANES) + 1) if batch_size % count == 0)
+def window_turns(window: int, lanes: int, stride: int) -> int:
+    """Return the turns of a window of about `window` records: a multiple or a divisor of the rows of a slot."""
+    turns = max(1, window // lanes)
+    return turns - turns % stride if turns >= stride else divisor(stride, turns)
+
+
+def divisor(number: int, most: int) -> int:
+    """Return the largest divisor of a number that is at most `most`."""
+    return max(count for count in range(1, min(number, most) + 1) if number % count == 0)

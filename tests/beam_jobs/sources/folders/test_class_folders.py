@@ -52,7 +52,7 @@ def test_labels_files_that_are_rejected(tmp_path: Path, data: bytes, message: st
         opened(tmp_path / "in", SourceOptions(labels_file=f"{tmp_path}/names.txt"))
 
 
-def test_what_is_no_input(tmp_path: Path) -> None:
+def test_rejects_inputs_without_class_folders(tmp_path: Path) -> None:
     write_files(tmp_path, {"a/0.jpg": jpeg(0), "empty.csv": b"", "binary": b"\x01\0\x02" * 9})
     (tmp_path / "empty").mkdir()
     for name, message in (

@@ -98,7 +98,7 @@ def test_one_part_alone(tmp_path: Path, part: str) -> None:
     assert source.labels == Labels(SYNSETS)
 
 
-def test_what_does_not_fit(tmp_path: Path) -> None:
+def test_rejects_splits_and_unknown_synsets(tmp_path: Path) -> None:
     root = folders(tmp_path)
     with pytest.raises(UsageError, match=r"--split: .* is ImageNet"):
         opened(root, split="train=0.5,test=0.5")

@@ -108,7 +108,7 @@ def test_what_parse_returns_is_filtered(tmp_path: Path) -> None:
     assert [features["text"].tolist() for features in as_numpy(lines, 1)] == [[b"7"]]
 
 
-def test_what_is_no_choice(raw_digits: Written) -> None:
+def test_rejects_filters_that_return_no_choice(raw_digits: Written) -> None:
     for choose, message in (
         (lambda features: features["label"], r"filter returned int64 of shape \(\) \(expected one bool\)"),
         (lambda features: features["label"] == [1, 2], r"filter returned bool of shape \(2,\)"),

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tpudata.input.dataset_ops import as_written
-from tpudata.input.graph.reading.stored_records import StoredRecords
+from tpudata.input.graph.reading.stored_records import Load, StoredRecords
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.evaluation import EvaluationOrder
 from tpudata.input.order.seeds import record_seeds
 from tpudata.input.order.sequential import SequentialOrder
+from tpudata.input.order.streams import StreamOrder
 from tpudata.input.order.training import TrainingOrder
 
 
@@ -32,6 +34,7 @@ class OrderedRecords:
         is_decoded: whether records are decoded as they are read.
         whole: an endless dataset of one element, all records, if they are in memory.
         seed: seed of the run if anything is drawn for each record, otherwise None.
+        reads: number of ranges that are read at the same time; None for as many as pay.
     """
 
     stored: StoredRecords
@@ -40,6 +43,7 @@ class OrderedRecords:
     is_decoded: bool
     whole: tf.data.Dataset | None = None
     seed: int | None = None
+    reads: int | None = None
 
     def shuffled(self, order: TrainingOrder, seeks: Integers) -> tf.data.Dataset:
         """Return an endless dataset of (records, extras), shuffled.
@@ -53,9 +57,10 @@ class OrderedRecords:
         first_block, begin = divmod(self.start_step, order.steps_per_block)
         per_step = rows.count // rows.batch_size
         offset = slots.start * order.stride
-        if whole is None:
-            load = self.stored.load(seeks, is_decoded=self.is_decoded)
-            read = self.stored.read(order.ranges(slots, first_block), load)
+        if isinstance(order, StreamOrder):
+            read = self._streams(order, slots, first_block, self._load(seeks))
+        elif whole is None:
+            read = self._read(order.ranges(slots, first_block), self._load(seeks))
         else:
             read = order.numbers(slots, first_block)
         blocks = [
@@ -81,11 +86,27 @@ class OrderedRecords:
         # The next block is read while batches are made of this one.
         return tf.data.Dataset.zip(tuple(blocks)).prefetch(1).flat_map(as_written(batches))
 
+    def _streams(self, order: StreamOrder, slots: range, block: int, load: Load) -> tf.data.Dataset:
+        """Return the records of slots from a block on, in runs: of each slot the next one in turn."""
+        ahead = 1 if self.reads is None else -(-self.reads // len(slots))
+
+        def of_slot(slot: tf.Tensor) -> tf.data.Dataset:
+            read = self.stored.read(order.stream(slot, block), load, ahead)
+            return read.rebatch(order.run, drop_remainder=True)
+
+        return tf.data.Dataset.range(slots.start, slots.stop).interleave(
+            as_written(of_slot),
+            cycle_length=len(slots),
+            block_length=1,
+            num_parallel_calls=len(slots),
+            deterministic=True,
+        )
+
     def repeated(self, order: SequentialOrder) -> tf.data.Dataset:
         """Return an endless dataset of (records, extras) in the order of the dataset."""
         load = self._load(order.chunks.starts)
         ranges = order.ranges(self.start_step, self.rows.first, self.rows.last)
-        found = self._from_memory(self.stored.read(ranges, load).rebatch(self.rows.batch_size, drop_remainder=True))
+        found = self._from_memory(self._read(ranges, load).rebatch(self.rows.batch_size, drop_remainder=True))
         seed = self.seed
         if seed is None:
             return found.map(as_written(lambda records: (records, {})))
@@ -98,17 +119,28 @@ class OrderedRecords:
     def evaluated(self, order: EvaluationOrder) -> tf.data.Dataset:
         """Return a dataset of records, one pass in order; the last batch is padded with the last record."""
         firsts, lasts = order.ranges(self.start_step, self.rows.first, self.rows.last)
-        load = self._load(firsts)
-        dataset = self.stored.read(tf.data.Dataset.from_tensor_slices((firsts, lasts)), load)
+        # The last record is read once more as padding.
+        load = self._load(np.append(firsts, order.records - 1))
+        dataset = self._read(tf.data.Dataset.from_tensor_slices((firsts, lasts)), load)
         padding = max(0, order.steps - self.start_step) * self.rows.count - int((lasts - firsts).sum())
         if padding:
             last = tf.data.Dataset.from_tensors((np.int64(order.records - 1), np.int64(order.records)))
             repeated = as_written(
                 lambda found: tf.nest.map_structure(lambda column: tf.repeat(column, padding, axis=0), found)
             )
-            padded = self.stored.read(last, load).map(repeated)
+            padded = self._read(last, load).map(repeated)
             dataset = dataset.concatenate(padded) if len(firsts) else padded
         return self._from_memory(dataset.rebatch(self.rows.batch_size, drop_remainder=True))
+
+    def of_global_batches(self, read: Callable[[OrderedRecords], tf.data.Dataset]) -> tf.data.Dataset:
+        """Return what `read` returns for all rows of each batch, of which only the host's are kept."""
+        rows = self.rows
+        every = dataclasses.replace(self, rows=Rows(rows.total, rows.total, 0, rows.total))
+        own = as_written(
+            lambda *found: tf.nest.map_structure(lambda column: column[rows.first : rows.last], _one(found))
+        )
+        dataset = read(every).map(own)
+        return dataset if rows.count == rows.batch_size else dataset.rebatch(rows.batch_size, drop_remainder=True)
 
     def weights(self, order: EvaluationOrder) -> tf.data.Dataset:
         """Return a dataset of the extras of evaluation's batches: `weights`, and `seed` if anything is drawn."""
@@ -121,7 +153,10 @@ class OrderedRecords:
         count = max(0, order.steps - self.start_step) * (self.rows.count // self.rows.batch_size)
         return tf.data.Dataset.range(count).map(as_written(extras))
 
-    def _load(self, cuts: Integers) -> Any:
+    def _read(self, ranges: tf.data.Dataset, load: Load) -> tf.data.Dataset:
+        return self.stored.read(ranges, load, self.reads)
+
+    def _load(self, cuts: Integers) -> Load:
         """Return a function that reads ranges of records, or that makes their numbers if they are in memory."""
         return _numbers if self.whole is not None else self.stored.load(cuts, is_decoded=self.is_decoded)
 
@@ -151,6 +186,11 @@ class OrderedRecords:
 def _numbers(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
     """Return the numbers of records in place of the records."""
     return tf.range(first, last)
+
+
+def _one(element: tuple[Any, ...]) -> Any:
+    """Return what a function of a dataset's element gets in several arguments as one structure."""
+    return element[0] if len(element) == 1 else element
 
 
 def _gathered(columns: Any, places: tf.Tensor) -> Any:

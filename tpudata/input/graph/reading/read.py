@@ -21,6 +21,10 @@ from tpudata.storage import storage_for
 
 # Least and most bytes of one request to a file.
 _LEAST_BYTES, _MOST_BYTES = 64 << 10, 8 << 20
+# TensorFlow's client for an object store fetches a block, 64 MiB by default, for each read that is not larger than one.
+_BLOCK_BYTES = 64 << 20
+# Reads of this size fill blocks of 4 MiB or more.
+_STEP_BYTES = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +68,12 @@ class RecordReader:
         segments: places of the records.
         kind: format of the files.
         has_gaps: whether records in quarantine lie between segments. Without gaps, a range is one run of bytes of one file.
+        is_remote: whether the files are on an object store.
     """
 
-    def __init__(self, segments: Segments, kind: FileKind, *, has_gaps: bool) -> None:
+    def __init__(self, segments: Segments, kind: FileKind, *, has_gaps: bool, is_remote: bool = False) -> None:
         self._kind = kind
+        self._is_remote = is_remote
         self._has_gaps = has_gaps
         self._paths = tf.constant(segments.paths)
         self._file_bytes = tf.constant(segments.file_bytes)
@@ -132,7 +138,7 @@ class RecordReader:
         records = tf.raw_ops.TFRecordDatasetV2(
             filenames=[tf.gather(self._paths, file)],
             compression_type="",
-            buffer_size=tf.clip_by_value(size, _LEAST_BYTES, _MOST_BYTES),
+            buffer_size=self._buffer_bytes(file, offset, size),
             byte_offsets=[offset],
         )
         dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string)).skip(skipped)
@@ -141,7 +147,22 @@ class RecordReader:
     def _bytes(self, file: tf.Tensor, offset: tf.Tensor, size: tf.Tensor, record_bytes: Any) -> tf.data.Dataset:
         """Return a dataset of the bytes [offset, offset + size) of a file, in parts of `record_bytes`."""
         after = tf.gather(self._file_bytes, file) - offset - size
-        return tf.data.FixedLengthRecordDataset(tf.gather(self._paths, file), record_bytes, offset, after)
+        # It reads nothing before the offset, so that a large read is as exact as from the start of a file.
+        buffer = self._exact_bytes(size, after) if self._is_remote else None
+        return tf.data.FixedLengthRecordDataset(tf.gather(self._paths, file), record_bytes, offset, after, buffer)
+
+    def _buffer_bytes(self, file: tf.Tensor, offset: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+        """Return the bytes that are read at a time of the TFRecords in the bytes [offset, offset + size) of a file."""
+        if not self._is_remote:
+            return tf.clip_by_value(size, _LEAST_BYTES, _MOST_BYTES)
+        # Before an offset, TensorFlow reads a byte, and by it a block, in which the last read must end with the range.
+        steps = (size + _STEP_BYTES - 1) // _STEP_BYTES
+        exact = self._exact_bytes(size, tf.gather(self._file_bytes, file) - size)
+        return tf.where(tf.equal(offset, 0), exact, (size + steps - 1) // steps)
+
+    def _exact_bytes(self, size: tf.Tensor, after: tf.Tensor) -> tf.Tensor:
+        """Return the size of a read that is one request for a range, if it is larger than a block, or `after` it are no bytes."""
+        return tf.where(tf.equal(after, 0), tf.maximum(size, _BLOCK_BYTES + 1), size)
 
     def _record_offsets(self, file: tf.Tensor, place: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         """Return the offsets in the unpacked block of its first `count` records, and their end: int64 [count + 1].

@@ -9,6 +9,7 @@ import numpy as np
 from tpudata.format import Dataset, Split
 from tpudata.input.graph.reading.record_sizes import RecordSizes
 from tpudata.input.order.chunks import Chunks, Integers, chunk_records
+from tpudata.input.order.training import MOST_LANES, divisor
 from tpudata.input.text.sequence import TOKEN_ROWS
 
 # Bytes of a read, up to twice that: opening a file costs as much as reading a quarter of it, and larger reads mix less.
@@ -24,7 +25,7 @@ _MOST_SEEKS = 1 << 17
 # A chunk of more bytes is cut into reads of the usual size. Chance makes none of photographs: the largest of ImageNet has 15 MB.
 _MOST_CHUNK_BYTES = 32 << 20
 # Without a shuffle, each host reads a run of records a step, in this many parts.
-_PIECES_PER_HOST = 4
+_PARTS_PER_HOST = 4
 # The default window of the shuffle, in bytes of stored records, and its least length in records, if they take no more than so many
 # bytes.
 _WINDOW_BYTES = 96 << 20
@@ -86,15 +87,24 @@ class ReadPlan:
         """Chunks for a shuffle."""
         return self._chunks_of(self._length(_LARGE_READS if self.are_token_rows else 1, _LEAST_CHUNKS))
 
-    def pieces(self, rows: int) -> Chunks:
+    def chunks_of_host(self, rows: int) -> Chunks:
         """Return chunks for a host that reads a run of `rows` records a step, at most a quarter of which is useless."""
-        return self._chunks_of(max(1, rows // _PIECES_PER_HOST, self.block_records or 1))
+        return self._chunks_of(max(1, rows // _PARTS_PER_HOST, self.block_records or 1))
 
     def seeks(self, chunks: Chunks) -> Integers:
         """Return the numbers of records at which reading can begin without reading those before them, int64 [n]."""
         count, size = self.split.records, self.record_bytes
         length = chunk_records(count, size, max(_SEEK_BYTES, -(-count // _MOST_SEEKS) * size))
         return np.union1d(chunks.starts, self._chunks_of(max(length, self.block_records or 1)).starts)
+
+    def lanes(self, batch_size: int) -> int:
+        """Return the number of places of the permuted chunks from which a batch takes its rows."""
+        return divisor(batch_size, MOST_LANES)
+
+    @property
+    def default_window(self) -> tuple[int, int, int]:
+        """The default window in bytes; its least records, and the bytes that these may take."""
+        return _WINDOW_BYTES, _WINDOW_RECORDS, _MOST_WINDOW_BYTES
 
     def window(self, shuffle_buffer: int | None, kept_bytes: int) -> int:
         """Return the number of records that are mixed.
@@ -105,8 +115,8 @@ class ReadPlan:
         """
         if shuffle_buffer is None:
             size = max(self.record_bytes, kept_bytes)
-            least = max(1, min(_WINDOW_RECORDS, _MOST_WINDOW_BYTES // size))
-            shuffle_buffer = max(least, _WINDOW_BYTES // size)
+            window_bytes, records, most_bytes = self.default_window
+            shuffle_buffer = max(1, min(records, most_bytes // size), window_bytes // size)
         # A part of the records has its share of the window.
         return -(-shuffle_buffer * self.count // self.split.records)
 
@@ -118,7 +128,10 @@ class ReadPlan:
 
     def _chunks_of(self, length: int) -> Chunks:
         """Return the records in chunks of a number of stored ones."""
-        chunks = self._cut(Chunks.of([shard.records for shard in self.split.shards], length))
+        return self._kept(self._cut(Chunks.of([shard.records for shard in self.split.shards], length)))
+
+    def _kept(self, chunks: Chunks) -> Chunks:
+        """Return the part of chunks that `ids` has."""
         if self.ids is None:
             return chunks
         starts, stops = np.searchsorted(self.ids, chunks.starts), np.searchsorted(self.ids, chunks.stops)

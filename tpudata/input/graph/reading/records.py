@@ -10,23 +10,27 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import PARALLEL, as_written, numpy_elements
 from tpudata.input.graph.reading.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
 from tpudata.input.graph.reading.ordered_records import OrderedRecords
-from tpudata.input.graph.reading.read_plan import ReadPlan
+from tpudata.input.graph.reading.piece_plan import PiecePlan, plan_reading
 from tpudata.input.graph.reading.stored_records import StoredRecords
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.evaluation import EvaluationOrder
 from tpudata.input.order.sequential import SequentialOrder
+from tpudata.input.order.streams import StreamOrder
 from tpudata.input.order.training import TrainingOrder
 
 # Records are decoded as they are read if that takes at most this many times their stored bytes in the shuffle's window.
 _MOST_GROWTH = 1.25
+# Records of a stream are passed on in runs of about so many bytes: parts of a window, of which some wait for each other.
+_RUN_BYTES = 1 << 20
 
 Order: TypeAlias = TrainingOrder | SequentialOrder | EvaluationOrder
 
@@ -48,7 +52,7 @@ class Records:
     def __init__(self, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> None:
         # The dataset, or the cache's files, which have the same records in the same shards.
         self._stored = StoredRecords(dataset, split, fields)
-        self._plan = ReadPlan.of(dataset, split)
+        self._plan = plan_reading(dataset, split, options.reading)
         self._fields = fields
         self._options = options
         self._cache = cache
@@ -86,7 +90,11 @@ class Records:
             return SequentialOrder(self._plan.chunks, total)
         window = min(self._window, self.count)
         chunks = Chunks.of([self.count], 1) if window == self.count else self._plan.mixed_chunks
-        return TrainingOrder.of(chunks, total, window, operator.index(self._options.seed))
+        seed = operator.index(self._options.seed)
+        if not isinstance(self._plan, PiecePlan) or window == self.count:
+            return TrainingOrder.of(chunks, total, window, seed)
+        most_run = _RUN_BYTES // self._plan.record_bytes
+        return StreamOrder.in_lanes(chunks, total, window, seed, lanes=self._plan.lanes(total), most_run=most_run)
 
     @property
     def fields(self) -> Fields:
@@ -102,7 +110,7 @@ class Records:
         """Return all records as they are stored, string [batch_size], in order; the last batch is padded with the last record."""
         rows = Rows(batch_size, batch_size, 0, batch_size)
         order = EvaluationOrder(self._plan.chunks, batch_size)
-        return OrderedRecords(self._stored, rows, 0, is_decoded=False).evaluated(order)
+        return OrderedRecords(self._stored, rows, 0, is_decoded=False, reads=self._reads).evaluated(order)
 
     def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.
@@ -114,16 +122,25 @@ class Records:
             return self._cached_in_files().batches(order, rows, start_step)
         is_decoded = self._decodes_early or self._cache is not None
         seed = operator.index(self._options.seed) if self._options.draws else None
-        ordered = OrderedRecords(self._stored, rows, start_step, is_decoded, self._whole(), seed)
+        ordered = OrderedRecords(self._stored, rows, start_step, is_decoded, self._whole(), seed, self._reads)
+        if isinstance(order, StreamOrder) and ordered.whole is None:
+            self._check_memory(len(order.slots(rows.first, rows.last)))
         if isinstance(order, TrainingOrder):
             seeks = order.chunks.starts if self._stored.has_gaps else self._plan.seeks(order.chunks)
             dataset = ordered.shuffled(order, seeks)
         elif isinstance(order, SequentialOrder):
-            # A host of several begins at another record every epoch.
-            pieces = order.chunks if rows.count == rows.total else self._plan.pieces(rows.count)
-            dataset = ordered.repeated(SequentialOrder(pieces, order.batch_size))
+            if self._reads_all(rows):
+                dataset = ordered.of_global_batches(lambda every: every.repeated(order))
+            else:
+                # A host of several begins at another record every epoch.
+                chunks = order.chunks if rows.count == rows.total else self._plan.chunks_of_host(rows.count)
+                dataset = ordered.repeated(SequentialOrder(chunks, order.batch_size))
         else:
-            dataset = tf.data.Dataset.zip((ordered.evaluated(order), ordered.weights(order)))
+            is_part = self._reads_all(rows)
+            found = (
+                ordered.of_global_batches(lambda every: every.evaluated(order)) if is_part else ordered.evaluated(order)
+            )
+            dataset = tf.data.Dataset.zip((found, ordered.weights(order)))
         if is_decoded:
             return dataset
         decoded = as_written(lambda stored, extras: (self._stored.decode(stored), extras))
@@ -139,7 +156,7 @@ class Records:
         chunks = self._plan.chunks
         read = self._stored.load(chunks.starts, is_decoded=False)
         ranges = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops))
-        return self._stored.read(ranges, lambda first, last: tf.size(read(first, last)))
+        return self._stored.read(ranges, lambda first, last: tf.size(read(first, last)), self._reads)
 
     def _whole(self) -> tf.data.Dataset | None:
         """Return an endless dataset of one element, all records, if they are kept in memory."""
@@ -152,7 +169,7 @@ class Records:
         rows = Rows(self.count, self.count, 0, self.count)
         is_decoded = self._decodes_early or self._cache is not None
         order = EvaluationOrder(self._plan.chunks, self.count)
-        whole = OrderedRecords(self._stored, rows, 0, is_decoded).evaluated(order).cache()
+        whole = OrderedRecords(self._stored, rows, 0, is_decoded, reads=self._reads).evaluated(order).cache()
         if device is not None:
             self._kept[device] = whole
         return whole
@@ -180,9 +197,20 @@ class Records:
 
         def make() -> tf.data.Dataset:
             dataset = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops))
-            return self._stored.read(dataset, self._stored.load(chunks.starts, is_decoded=True))
+            return self._stored.read(dataset, self._stored.load(chunks.starts, is_decoded=True), self._reads)
 
         return numpy_elements(make)
+
+    @property
+    def _reads(self) -> int | None:
+        """Number of pieces that are read at the same time; None without pieces."""
+        return self._plan.reads(free_memory()) if isinstance(self._plan, PiecePlan) else None
+
+    def _reads_all(self, rows: Rows) -> bool:
+        """Whether a host reads pieces that have the rows of all hosts: its rows of a batch are less than a piece."""
+        if not isinstance(self._plan, PiecePlan) or rows.count == rows.total or self._whole() is not None:
+            return False
+        return rows.count * self._plan.record_bytes < self._plan.reading.piece_bytes
 
     @functools.cached_property
     def _decodes_early(self) -> bool:
@@ -207,6 +235,19 @@ class Records:
     def window_bytes(self) -> int:
         """Approximate size of the records in the shuffle window, in bytes."""
         return min(self._window, self.count) * self._kept_bytes
+
+    def _check_memory(self, slots: int) -> None:
+        """Check that the pieces and the windows of so many streams fit the free memory."""
+        free = free_memory()
+        if not isinstance(self._plan, PiecePlan) or self._options.service is not None or free is None:
+            return
+        size = slots * self._plan.piece_memory + 2 * self.window_bytes
+        if size > free:
+            raise UsageError(
+                f"shuffle={self._options.shuffle}: {counted(slots, 'stream')} of large pieces and two windows take"
+                f" {size / 1e9:.3g} GB, more than the free memory of {free / 1e9:.3g} GB. Pass a smaller number, or fewer streams:"
+                f" reading=tpudata.Reading(lanes={max(1, slots // 4)})."
+            )
 
     def _check_window(self) -> None:
         if self._options.shuffle_buffer is None or self._cache is not None or self._window < self.count:

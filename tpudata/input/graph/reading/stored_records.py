@@ -64,6 +64,10 @@ class StoredRecords:
             return name_of_split(dataset.path, split)
         return name_of_files([dataset.shard_path(shard) for shard in dataset.manifest.split(split).shards])
 
+    @property
+    def _is_remote(self) -> bool:
+        return is_remote(self._dataset.shard_path(self._dataset.manifest.split(self._split).shards[0]))
+
     def place(self, record: int) -> str:
         """Return the file and the offset of a record, for messages."""
         record = record if self._ids is None else int(self._ids[record])
@@ -77,10 +81,10 @@ class StoredRecords:
         shards = self._dataset.manifest.split(self._split).shards
         return any(len(self._dataset.kept_runs(shard)) > 1 for shard in shards)
 
-    def read(self, ranges: tf.data.Dataset, load: Load) -> tf.data.Dataset:
-        """Return a dataset of the loaded ranges of records, several at the same time."""
-        first = self._dataset.shard_path(self._dataset.manifest.split(self._split).shards[0])
-        reads = _REMOTE_READS if is_remote(first) else tf.data.AUTOTUNE
+    def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
+        """Return a dataset of the loaded ranges of records, `reads` of them at the same time; None for as many as pay."""
+        if reads is None:
+            reads = _REMOTE_READS if self._is_remote else tf.data.AUTOTUNE
         return ranges.map(as_written(load), num_parallel_calls=reads, deterministic=True, name=self.name)
 
     def load(self, cuts: Integers, *, is_decoded: bool) -> Load:
@@ -96,7 +100,8 @@ class StoredRecords:
             with tf.init_scope():
                 self._segments = cuts.tobytes(), segments_of(self._dataset, self._split, cuts)
         segments = self._segments[1]
-        reader = RecordReader(segments, file_kind(self._dataset, self._split), has_gaps=segments.have_gaps)
+        kind = file_kind(self._dataset, self._split)
+        reader = RecordReader(segments, kind, has_gaps=segments.have_gaps, is_remote=self._is_remote)
         ids = None if self._ids is None else tf.constant(self._ids)
 
         def load(first: tf.Tensor, last: tf.Tensor) -> Any:

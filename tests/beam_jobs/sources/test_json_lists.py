@@ -1,0 +1,111 @@
+"""Lists of JSON lines and JSON arrays."""
+
+import json
+import tracemalloc
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_jobs.sources import SourceOptions
+from beam_jobs.sources.lists import list_file as _list_file
+from beam_jobs.sources.lists import scan as _list_scan
+from tests.beam_jobs.sources.inputs import (
+    extras,
+    jpeg,
+    listed_and_rejected,
+    opened,
+    summary,
+    write_list,
+)
+
+
+def test_jsonl(tmp_path: Path) -> None:
+    rows = [
+        {"path": "0.jpg", "label": "cat", "split": "train", "n": 1, "s": "7", "f": 1},
+        {"path": "1.jpg", "label": ["dog", "cat"], "split": "test", "n": True, "f": 0.5},
+        {"path": "2.jpg", "label": [], "split": "train", "n": 0.25, "s": None, "f": 2},
+    ]
+    path = write_list(tmp_path, "\n\n".join(map(json.dumps, rows)), name="list.jsonl")
+    source = opened(path)
+    assert summary(source) == {
+        "0.jpg": ("train", ("cat",), jpeg(0)),
+        "1.jpg": ("test", ("dog", "cat"), jpeg(1)),
+        "2.jpg": ("train", (), jpeg(2)),
+    }
+    assert source.several_labels
+    assert [(feature.name, feature.kind) for feature in source.extra] == [
+        ("f", "float"),
+        ("n", "float"),
+        ("s", "bytes"),
+    ]
+    assert extras(path)[:2] == [{"f": 1.0, "n": 1.0, "s": "7"}, {"f": 0.5, "n": 1.0, "s": ""}]
+
+
+@settings(max_examples=50)
+@given(texts=st.lists(st.text(), min_size=1, max_size=10), block=st.integers(1, 80), ascii_only=st.booleans())
+def test_every_jsonl_row_comes_once_whatever_the_blocks(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], block: int, ascii_only: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("jsonl")
+    (folder / "1.jpg").write_bytes(b"x")
+    rows = [
+        json.dumps({"path": "./" * number + "1.jpg", "class": "c", "t": text}, ensure_ascii=ascii_only)
+        for number, text in enumerate(texts)
+    ]
+    (folder / "list").write_text("\n".join(rows), encoding="utf-8", newline="")
+    with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
+        assert [row["t"] for row in extras(folder / "list")] == texts
+
+
+@settings(max_examples=50)
+@given(
+    texts=st.lists(st.text(), min_size=1, max_size=10),
+    block=st.integers(1, 80),
+    indent=st.sampled_from([None, 0, 2]),
+)
+def test_every_element_of_an_array_comes_once_whatever_the_blocks(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], block: int, indent: int | None
+) -> None:
+    folder = tmp_path_factory.mktemp("array")
+    (folder / "1.jpg").write_bytes(b"x")
+    rows = [{"path": "./" * number + "1.jpg", "class": "c", "t": text} for number, text in enumerate(texts)]
+    (folder / "list").write_text(json.dumps(rows, indent=indent), encoding="utf-8", newline="")
+    with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
+        assert [row["t"] for row in extras(folder / "list")] == texts
+
+
+def test_a_row_of_an_array_is_named_by_its_line(tmp_path: Path) -> None:
+    rows = [{"path": f"{number}.jpg", "label": "c"} for number in range(3)]
+    path = write_list(tmp_path, json.dumps([*rows, {"path": "9.jpg", "label": "c"}], indent=1), name="list.json")
+    for block in (1, 1 << 20):
+        with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
+            _, (error,) = listed_and_rejected(opened(path))
+        assert error.source == f"{path} line 17"
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 16])
+@pytest.mark.parametrize("block", [1, 1 << 20])
+def test_a_comma_on_a_line_after_its_element_moves_no_line(tmp_path: Path, piece: int, block: int) -> None:
+    text = '[\n{"path": "7.jpg"},\n{"path":\n"8.jpg"}\n\n,\n{"path": "9.jpg"}\n\n]\n'
+    path = write_list(tmp_path, text, name="list.json")
+    said = SourceOptions(unlabelled=True)
+    with mock.patch.object(_list_file, "_PIECE_BYTES", piece), mock.patch.object(_list_scan, "BLOCK_BYTES", block):
+        with _list_file.list_file(str(path), said).opened() as (_, rows):
+            assert [row.line for row in rows] == [2, 4, 7]
+        _, errors = listed_and_rejected(opened(path, said))
+    assert [error.source for error in errors] == [f"{path} line {line}" for line in (2, 4, 7)]
+
+
+def test_the_columns_of_an_array_in_one_line_are_found_in_its_first_element(tmp_path: Path) -> None:
+    rows = [{"path": f"{number}.jpg", "note": "x" * 50_000} for number in range(200)]
+    path = write_list(tmp_path, json.dumps(rows), images=0, name="list.json")
+    tracemalloc.start()
+    try:
+        assert _list_file.first_columns(_list_file.list_file(str(path), SourceOptions())) == ("path", "note")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < path.stat().st_size / 4

@@ -1,0 +1,117 @@
+"""Pieces of shards: where they are cut, what cuts fetch twice, and how many lanes that allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.input.graph.reading.test_read_plan import planned
+from tpudata import Reading
+from tpudata.format import open_dataset
+from tpudata.input.graph.reading.piece_plan import PiecePlan, plan_reading
+from tpudata.input.order.streams import StreamOrder
+
+MEBIBYTE = 1 << 20
+BLOCK = 64 * MEBIBYTE
+
+
+def piece_plan(folder: Path, shards: Sequence[npt.NDArray[np.int64]], **options: int) -> PiecePlan:
+    """Return the plan in pieces for shards of records of these sizes, whose files are never read."""
+    planned(folder, shards)
+    plan = plan_reading(open_dataset(str(folder)), "train", Reading(pieces=True, **options))
+    assert isinstance(plan, PiecePlan)
+    return plan
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_pieces_cover_their_shards(tmp_path: Path, data: st.DataObject) -> None:
+    sizes = st.lists(st.integers(17, 5000), min_size=1, max_size=60).map(np.array)
+    shards = data.draw(st.lists(sizes, min_size=1, max_size=4), "sizes of the records of shards")
+    piece_bytes = data.draw(st.integers(100, 20_000), "bytes of a piece")
+    pieces = piece_plan(tmp_path, shards, piece_bytes=piece_bytes).pieces
+    assert pieces.starts[0] == 0
+    assert pieces.stops[-1] == sum(map(len, shards))
+    np.testing.assert_array_equal(pieces.starts[1:], pieces.stops[:-1])
+    ends = np.cumsum([len(shard) for shard in shards])
+    for start, stop, begin, end, size in zip(
+        pieces.starts, pieces.stops, pieces.begins, pieces.ends, pieces.file_bytes, strict=True
+    ):
+        shard = int(np.searchsorted(ends, start, "right"))
+        offsets = np.append(0, np.cumsum(shards[shard]))
+        first = int(start - ends[shard] + len(shards[shard]))
+        assert stop <= ends[shard]
+        assert (begin, end, size) == (offsets[first], offsets[first + stop - start], offsets[-1])
+        # One that does not end with its shard fits a block; so does no longer one, unless it is one record.
+        assert end == size or end - begin < piece_bytes or stop - start == 1
+        assert end - begin <= 2 * piece_bytes or stop - start == 1
+        if end < size:
+            assert end - begin + shards[shard][first + stop - start] > piece_bytes - 64
+
+
+def fetched(plan: PiecePlan, order: StreamOrder, epochs: int) -> float:
+    """Return the bytes that TensorFlow's client requests for each byte of some epochs."""
+    pieces, bytes_before = plan.pieces, plan.sizes.before
+    total = 0.0
+    for slot in order.slots(0, order.batch_size):
+        taken = 0
+        for first, last in order.stream(np.int64(slot), 0).as_numpy_iterator():
+            piece = int(np.searchsorted(pieces.starts, first, "right")) - 1
+            begin, end = bytes_before(np.array([first, last]))
+            file_end = begin - bytes_before(pieces.starts[piece : piece + 1])[0]
+            left = pieces.file_bytes[piece] - pieces.begins[piece] - file_end
+            size = end - begin
+            is_exact = pieces.begins[piece] + file_end == 0 and size > BLOCK
+            total += size if is_exact else min(left, -(-size // BLOCK) * BLOCK)
+            taken += last - first
+            if taken >= epochs * plan.count // order.lanes:
+                break
+    return total / (epochs * float(plan.sizes.ends[-1]))
+
+
+@pytest.mark.parametrize(
+    ("shards", "shard_bytes", "lanes"),
+    [
+        (16, 75 * 10**6, 2),
+        (60, 100 * 10**6, 8),
+        (1340, 107 * 10**6, 32),
+        (8, 1 << 30, 4),
+        pytest.param(400, 20 * 10**6, 16, marks=pytest.mark.matrix),
+    ],
+)
+def test_lanes_are_as_many_as_cost_three_percent(tmp_path: Path, shards: int, shard_bytes: int, lanes: int) -> None:
+    random = np.random.default_rng(0)
+    counts = shard_bytes // 110_000 + random.integers(-20, 20, shards)
+    plan = piece_plan(tmp_path, [np.full(count, 110_000) for count in counts])
+    assert plan.lanes(1024) == lanes
+    assert plan.lanes(1) == 1
+    order = StreamOrder.in_lanes(plan.mixed_chunks, 1024, 4881, 7, lanes=plan.lanes(1024), most_run=9)
+    assert 1 <= fetched(plan, order, 2) <= 1.05
+    assert plan.fetched(1024, 1) <= 1.031
+    # A host of each lane, and two that share it.
+    assert plan.fetched(1024, lanes) == plan.fetched(1024, 1)
+    assert plan.fetched(1024, 2 * lanes) == 2 * plan.fetched(1024, 1)
+
+
+def test_the_default_window_is_half_a_gibibyte_or_2048_records(tmp_path: Path) -> None:
+    plan = piece_plan(tmp_path, [np.full(9000, 110_000)])
+    assert plan.window(None, plan.record_bytes) == (512 * MEBIBYTE) // 110_000
+    plan = piece_plan(tmp_path, [np.full(9000, 400_000)])
+    assert plan.window(None, plan.record_bytes) == 2048
+    plan = piece_plan(tmp_path, [np.full(900, 4 * MEBIBYTE)])
+    assert plan.window(None, plan.record_bytes) == 256
+
+
+def test_reads_at_the_same_time_fit_the_memory(tmp_path: Path) -> None:
+    plan = piece_plan(tmp_path, [np.full(900, 110_000)] * 4)
+    assert plan.reads(None) == 32
+    # A quarter of it, for pieces of 99 MB that are in memory twice.
+    assert plan.reads(8 * 10**9) == 10
+    assert plan.reads(1) == 1
+    assert piece_plan(tmp_path, [np.full(900, 110_000)] * 4, memory=10**9, streams=4).reads(1) == 4

@@ -1,0 +1,27 @@
+"""The project that pays for what TensorFlow's client for gs:// requests."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tpudata._gcs_billing import set_billing_header
+
+
+def test_commands_pass_the_project_that_pays_to_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    header = "GCS_ADDITIONAL_REQUEST_HEADER"
+    # An entry that is deleted at the end, whatever it was.
+    monkeypatch.setenv(header, "")
+    monkeypatch.delenv(header)
+    monkeypatch.delenv("TPUDATA_GCS_BILLING_PROJECT", raising=False)
+    # A project for quota alone would bill it, and need a role, for every bucket.
+    monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "quota")
+    set_billing_header()
+    assert header not in os.environ
+    monkeypatch.setenv("TPUDATA_GCS_BILLING_PROJECT", "mine")
+    set_billing_header()
+    assert os.environ[header] == "x-goog-user-project: mine"
+    monkeypatch.setenv(header, "a: b")
+    set_billing_header()
+    assert os.environ[header] == "a: b"

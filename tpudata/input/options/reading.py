@@ -1,0 +1,66 @@
+"""How the files of a split are read."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import Any
+
+from tpudata.errors import UsageError
+
+_MEBIBYTE = 1 << 20
+# Pieces that are being read take a quarter of the free memory at most.
+_FREE_SHARE = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How the files of a split are read: by default an object store in large pieces, a disk in small chunks.
+
+    Every request of TensorFlow's client for `gs://` fetches a block, 64 MB unless it is configured, and costs a connection. So a
+    split is read there in whole shards, or in such blocks of larger shards: each is one request or a few, and nothing is fetched
+    twice. `streams` and `memory` change no batch; the other attributes change the order of training.
+
+    Attributes:
+        streams: number of pieces that are read at the same time; fewer if `memory` is too small for them.
+        memory: bytes for the pieces that are being read; None for a quarter of the free memory.
+        pieces: whether files are read in pieces; None for those of object stores alone. With True a copy on a disk is read in
+            the same order as from an object store.
+        piece_bytes: bytes of a piece; a shard's last one may have twice as many. Pieces that are smaller than TensorFlow's blocks
+            fetch many bytes twice.
+        lanes: largest number of places of the permuted pieces from which a batch takes its rows. A divisor of the global batch, it
+            is fewer if the split is small.
+
+    Raises:
+        UsageError: an attribute is out of range or of another type.
+    """
+
+    streams: int = 32
+    memory: int | None = None
+    pieces: bool | None = None
+    piece_bytes: int = 64 * _MEBIBYTE
+    lanes: int = 32
+
+    def __post_init__(self) -> None:
+        for name in ("streams", "piece_bytes", "lanes"):
+            if not _is_count(getattr(self, name)):
+                raise UsageError(f"Reading: {name} is {getattr(self, name)!r}, expected an integer of 1 or more.")
+        if self.memory is not None and not _is_count(self.memory):
+            raise UsageError(f"Reading: memory is {self.memory!r}, expected a number of bytes, or None.")
+        if self.pieces is not None and not isinstance(self.pieces, bool):
+            raise UsageError(f"Reading: pieces is {self.pieces!r}, expected True, False or None.")
+
+    def reads(self, piece_memory: int, free: int | None) -> int:
+        """Return the number of pieces that are read at the same time.
+
+        Args:
+            piece_memory: bytes of memory that a piece takes while it is read.
+            free: free memory in bytes; None if unknown.
+        """
+        memory = free // _FREE_SHARE if self.memory is None and free is not None else self.memory
+        most = self.streams if memory is None else min(self.streams, memory // max(1, piece_memory))
+        return max(1, operator.index(most))
+
+
+def _is_count(value: Any) -> bool:
+    return not isinstance(value, bool) and hasattr(value, "__index__") and operator.index(value) >= 1
