@@ -28,7 +28,8 @@ def check_tpu_compatibility(
 
     With `tpu`, the step is traced for all devices of that slice, and libtpu, the TPU's own compiler, compiles a loop of steps
     for them in a child process, on any Linux machine with the [tpu] extra. The result then has `costs`: for each mode a StepCost
-    with the memory, the operations and the least time of a step, and the records a second that feeding must deliver.
+    with the memory, the operations and the least time of a step, and the records a second that feeding must deliver. Without the
+    extra, a finding that is not rejected says so.
 
     Args:
         estimator: a TPUEstimator, or an Estimator.
@@ -43,8 +44,7 @@ def check_tpu_compatibility(
     Raises:
         TypeError: estimator has the wrong type.
         ValueError: a mode is unknown.
-        UsageError: there is no such slice or effort, the slice has not TPUConfig's num_shards devices, or this machine has no
-            libtpu.
+        UsageError: there is no such slice or effort, or the slice has not TPUConfig's num_shards devices.
     """
     if not isinstance(estimator, BaseEstimator):
         raise TypeError(f"check_tpu_compatibility: estimator must be a TPUEstimator, got {type(estimator).__name__}.")

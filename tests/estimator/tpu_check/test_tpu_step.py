@@ -1,6 +1,5 @@
 """Steps of models, compiled by the TPU's own compiler."""
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from tpudata.estimator import (
     TPUEstimatorSpec,
     check_tpu_compatibility,
 )
+from tpudata.estimator.tpu_check import rehearsal
 from tpudata.models import get_model
 
 v1 = tf.compat.v1
@@ -138,13 +138,15 @@ def test_a_step_that_does_not_fit_names_its_largest_tensors(tmp_path: Path) -> N
     assert f"(60000, 60000) float32 of 13.41 GiB at {__file__}:" in finding.what
 
 
-def test_a_named_tpu_needs_its_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "libtpu" else find(name))
-    estimator = make_estimator(tmp_path)
-    with pytest.raises(UsageError, match="A rehearsal for v5e-8 needs"):
-        check_tpu_compatibility(estimator, {ModeKeys.TRAIN: train_input_fn}, tpu="v5e-8")
-    assert check_tpu_compatibility(estimator, {ModeKeys.TRAIN: train_input_fn}) == []
+def test_without_libtpu_the_rehearsal_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "missing_compiler", lambda: "libtpu not installed. Run: pip install it")
+    estimator = make_estimator(tmp_path, model_of(lambda x: tf.strings.to_number(tf.as_string(x))))
+    found = check_tpu_compatibility(estimator, {ModeKeys.TRAIN: train_input_fn}, tpu="v5e-8")
+    rejected, unchecked = found
+    assert "AsString" in rejected.what
+    assert not unchecked.is_rejected
+    assert unchecked.where == "tpu='v5e-8'"
+    assert unchecked.what == "the step is not compiled for it: libtpu not installed. Run: pip install it"
 
 
 def test_rejects_other_slices_and_numbers_of_devices(tmp_path: Path) -> None:

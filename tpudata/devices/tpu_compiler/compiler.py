@@ -6,7 +6,6 @@ import importlib.util
 import json
 import logging
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from tpudata.console.tables import counted
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
-from tpudata.errors import MissingExtraError, TpudataError, UsageError
+from tpudata.errors import TpudataError, UsageError
+from tpudata.installation import install_command
 
 if TYPE_CHECKING:
     from tpudata.devices.tpu_compiler.device_loop import DeviceLoop  # It imports jax.
@@ -28,7 +28,6 @@ EFFORTS = {"quick": "O0", "full": "UNKNOWN"}
 # ResNet-50 takes half a minute at the quick effort, and many minutes at the full one.
 _TIME_LIMITS = {"quick": 900, "full": 7200}
 _NO_MEMORY = "RESOURCE_EXHAUSTED"
-_LIBTPU_MACHINE = "Linux x86_64"
 # For a machine without a TPU: nothing is asked of Google's metadata server, and several processes may load libtpu at once.
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -99,27 +98,18 @@ class CompiledLoop:
         return self.arguments + self.outputs + self.temporaries + self.code
 
 
-def require_compiler(tpu: TPUSlice) -> None:
-    """Check that this machine can compile for a TPU.
-
-    Args:
-        tpu: the slice to compile for, for the message.
-
-    Raises:
-        MissingExtraError: jax or libtpu is not installed.
-        UsageError: libtpu does not exist for this machine, or jax has another version than those that were run.
-    """
-    machine = f"{platform.system()} {platform.machine()}"
-    if machine != _LIBTPU_MACHINE:
-        raise UsageError(
-            f"A rehearsal for {tpu.name} needs libtpu, the TPU's compiler (got {machine}, expected {_LIBTPU_MACHINE}, for which it "
-            "exists). Rehearse there, or without a named TPU."
-        )
-    if any(importlib.util.find_spec(name) is None for name in ("jax", "libtpu")):
-        raise MissingExtraError(f"A rehearsal for {tpu.name}", "tpu")
+def missing_compiler() -> str | None:
+    """Return the reason why nothing can be compiled for a TPU on this machine, with the fix; None if it can."""
+    missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"{' and '.join(missing)} not installed. Run: {install_command('tpu')}"
     from tpudata.devices.spmd.stablehlo import require_version
 
-    require_version()
+    try:
+        require_version()
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: float | None = None) -> CompiledLoop:

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnError
 from tpudata.devices.processes.topology import Topology
-from tpudata.devices.tpu_compiler.compiler import require_compiler
+from tpudata.devices.tpu_compiler.compiler import missing_compiler
 from tpudata.devices.tpu_compiler.step_cost import StepCost
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.errors import UsageError
@@ -48,8 +48,6 @@ def rehearse(
     runtime: Runtime, input_fns: Mapping[str, Any], tpu: TPUSlice | None = None, effort: str = "quick"
 ) -> Rehearsal:
     """Rehearse the modes of `input_fns`; see `check_tpu_compatibility`."""
-    if tpu is not None:
-        require_compiler(tpu)
     cores = _count_cores(runtime, tpu)
     findings: list[Finding] = []
     metrics: tuple[str, ...] = ()
@@ -137,8 +135,12 @@ class _Rehearsal:
 
     def _compile(self, traced: TracedModel, graph: Graph, lacking: set[Any]) -> None:
         """Compile the step by XLA on this machine or, for a slice, by the TPU's compiler."""
+        missing = "" if self._tpu is None else missing_compiler()
+        if missing:
+            what = f"the step is not compiled for it: {missing.rstrip('.')}"
+            self._find(f"tpu={self._tpu.name!r}" if self._tpu else "", what, is_rejected=False)
         parts = StepParts(traced, graph)
-        if self._tpu is None:
+        if self._tpu is None or missing:
             compile_step(parts, lacking, self._find, "optimized_hlo")
             return
         part = compile_step(parts, lacking, self._find, "stablehlo")
