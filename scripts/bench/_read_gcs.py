@@ -70,6 +70,7 @@ def main() -> None:
         "first batch s": first,
         "fetched": (after["sent"]["read"] - before["sent"].get("read", 0)) / done,
         "requests": after["requests"]["read"] - before["requests"].get("read", 0),
+        "in flight": after["most_in_flight"],
         "store CPU s/GB": (after["cpu_seconds"] - before["cpu_seconds"]) / done * 1e9,
         "peak GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
     }

@@ -56,7 +56,7 @@ class FakeGcs(Objects):
         capacity: requests at the same time that are answered, None for any number; more get 429.
         retry_after: seconds of the header Retry-After of answers 429 and 503, None for none.
         ended: set when the store ends.
-        in_flight, most_in_flight: requests at the same time, now and ever.
+        in_flight, most_in_flight: requests at the same time, now and at most.
     """
 
     def __init__(self, page: int = PAGE, port: int = 0) -> None:
@@ -102,10 +102,14 @@ class FakeGcs(Objects):
         self.reads.append(Read(name, answer.code, len(answer.body), time.monotonic()))
 
     def counts(self) -> dict[str, Any]:
-        """Return the counters, and the CPU seconds of the process: what `python -m scripts.fake_gcs` answers to GET /counts."""
+        """Return the counters, and the CPU seconds of the process: the answer to GET /counts.
+
+        `most_in_flight` counts from the call before.
+        """
         with self.lock:
             found = {"requests": dict(self.requests), "sent": dict(self.sent), "connections": self.connections}
-            return {**found, "most_in_flight": self.most_in_flight, "cpu_seconds": time.process_time()}
+            most, self.most_in_flight = self.most_in_flight, self.in_flight
+            return {**found, "most_in_flight": most, "cpu_seconds": time.process_time()}
 
     @property
     def tls(self) -> ssl.SSLContext:
