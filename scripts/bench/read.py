@@ -56,7 +56,7 @@ from tpudata.format import (
 from tpudata.format.example.value_positions import value_places
 from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.streams import StreamOrder
-from tpudata.input.order.training import TrainingOrder, divisor
+from tpudata.input.order.training import TrainingOrder, largest_divisor
 
 BATCH = 1024
 PIXELS = 28 * 28
@@ -140,7 +140,7 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         sides = [(name, order)]
         if (large := max(2048, PIECES_WINDOW // size)) < records:
             # As from an object store: shards of 100 MB, a cut of which fetches 22.5 MB twice, in lanes that cost 3 %.
-            lanes = divisor(BATCH, min(32, 1 + round(0.03 * records * size / 22.5e6)))
+            lanes = largest_divisor(BATCH, min(32, 1 + round(0.03 * records * size / 22.5e6)))
             pieces = Chunks.of([records], 10**8 // size)
             streams = StreamOrder.in_lanes(pieces, BATCH, large, 1, lanes=lanes, most_run=10**6 // size)
             sides.append((f"  in pieces, {lanes} lanes", streams))

@@ -39,7 +39,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], l
 
 
 @pytest.fixture
-def served(store: FakeGcs, files: tuple[dict[str, bytes], list[bytes]]) -> FakeGcs:
+def filled_store(store: FakeGcs, files: tuple[dict[str, bytes], list[bytes]]) -> FakeGcs:
     """The store with the dataset in gs://data/set."""
     for name, data in files[0].items():
         store.put("data", f"set/{name}", data)
@@ -60,11 +60,11 @@ def shard_reads(store: FakeGcs) -> tuple[int, int]:
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_evaluation_reads_each_byte_once_a_host(
-    served: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]], hosts: int
+    filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]], hosts: int
 ) -> None:
-    shard_reads(served)
+    shard_reads(filled_store)
     found = child("feed_hosts", "gs://data/set", False, hosts, None)
-    requests, sent = shard_reads(served)
+    requests, sent = shard_reads(filled_store)
     images = [*files[1], *[files[1][-1]] * (-RECORDS % BATCH)]
     rows = BATCH // hosts
     expected = [
@@ -72,41 +72,41 @@ def test_evaluation_reads_each_byte_once_a_host(
         for host in range(hosts)
     ]
     assert found == expected
-    assert sent <= 1.05 * hosts * shard_bytes(served)
+    assert sent <= 1.05 * hosts * shard_bytes(filled_store)
     # One request a shard, and two for the record that pads the last batch.
     assert requests <= hosts * (SHARDS + 4)
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
-def test_training_reads_each_byte_of_an_epoch_on_one_host(served: FakeGcs, child: Child, hosts: int) -> None:
+def test_training_reads_each_byte_of_an_epoch_on_one_host(filled_store: FakeGcs, child: Child, hosts: int) -> None:
     sizes = []
     for epochs in (1, 5):
-        shard_reads(served)
+        shard_reads(filled_store)
         child("feed_hosts", "gs://data/set", True, hosts, epochs * RECORDS // BATCH)
-        requests, sent = shard_reads(served)
+        requests, sent = shard_reads(filled_store)
         sizes.append(sent)
         # A piece is one request, and two where it begins inside of a shard.
         assert requests < 2.5 * sent / (1 << 20)
     # What is read ahead at the end is in both, a piece more or less for each stream of each host.
-    assert abs((sizes[1] - sizes[0]) / shard_bytes(served) - 4) < 0.15 * (1 + hosts)
+    assert abs((sizes[1] - sizes[0]) / shard_bytes(filled_store) - 4) < 0.15 * (1 + hosts)
 
 
-def test_a_start_in_the_middle_reads_no_more_than_the_first_one(served: FakeGcs, child: Child) -> None:
+def test_a_start_in_the_middle_reads_no_more_than_the_first_one(filled_store: FakeGcs, child: Child) -> None:
     sizes = []
     for start in (0, 50_000):
-        shard_reads(served)
+        shard_reads(filled_store)
         child("feed_hosts", "gs://data/set", True, 1, 1, start)
-        sizes.append(shard_reads(served)[1])
+        sizes.append(shard_reads(filled_store)[1])
     assert sizes[1] <= 1.5 * sizes[0]
 
 
-def test_a_store_that_rejects_requests_is_asked_less(served: FakeGcs, child: Child) -> None:
+def test_a_store_that_rejects_requests_is_asked_less(filled_store: FakeGcs, child: Child) -> None:
     expected = child("feed_hosts", "gs://data/set", False, 1, None)
-    served.reads.clear()
+    filled_store.reads.clear()
     # Each of 4 streams is rejected 4 times.
-    served.faults.add(Fault("429", "read", "*.tfrecord", passing=8, count=16))
+    filled_store.faults.add(Fault("429", "read", "*.tfrecord", passing=8, count=16))
     assert child("feed_hosts", "gs://data/set", False, 1, None) == expected
-    rejected = [read.seconds for read in served.reads if read.code == 429]
+    rejected = [read.seconds for read in filled_store.reads if read.code == 429]
     assert len(rejected) == 16
     # TensorFlow waits longer after each answer of this kind.
     assert rejected[15] - rejected[11] > 1.5 * (rejected[7] - rejected[3])

@@ -81,6 +81,19 @@ def test_hosts_feed_the_batches_of_one(dataset: str, epochs: npt.NDArray[np.int6
     np.testing.assert_array_equal(host_rows(input_fn, 20, hosts, start=55), epochs[55:75])
 
 
+@pytest.mark.parametrize(("hosts", "warnings"), [(4, 0), (16, 1)])
+def test_a_warning_reports_what_hosts_that_share_lanes_fetch(
+    dataset: str, caplog: pytest.LogCaptureFixture, hosts: int, warnings: int
+) -> None:
+    input_fn = make_input_fn(dataset, "train", training=True, seed=4, shuffle=96, reading=READING)
+    input_fn({"batch_size": BATCH}, host_index=0, host_count=hosts)
+    found = [record.getMessage() for record in caplog.records if record.name == "tpudata"]
+    assert len(found) == warnings
+    for text in found:
+        assert text.startswith(f"{dataset} (train): 16 hosts together fetch 4.")
+        assert "it has 4 streams" in text
+
+
 @pytest.mark.parametrize(
     "reading",
     [

@@ -90,7 +90,7 @@ def test_transform_that_returns_nothing_is_rejected(raw_digits: Written) -> None
         input_fn({"batch_size": 5})
 
 
-def test_what_transform_returns_is_rejected_in_one_line(raw_digits: Written) -> None:
+def test_a_bad_result_of_transform_is_rejected_in_one_line(raw_digits: Written) -> None:
     for wrong, message in (
         (lambda _, __: None, "transform returned None. End it with `return features, labels`."),
         (

@@ -48,8 +48,8 @@ def bytes_text(size: int) -> str:
     return f"{value:.2f} {_UNITS[unit]}" if value < 10 else f"{value:.1f} {_UNITS[unit]}"
 
 
-def size_text(size: float) -> str:
-    """Return a size in GiB, MiB or KiB."""
+def memory_text(size: float) -> str:
+    """Return a size of memory in binary units, in which that of devices is stated: 15.8 GiB, 37.5 MiB, 0.5 KiB."""
     if size >= 2**30:
         return f"{size / 2**30:.2f} GiB"
     return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.streams import StreamOrder
-from tpudata.input.order.training import TrainingOrder, divisor
+from tpudata.input.order.training import TrainingOrder, largest_divisor
 
 
 def taken(
@@ -103,7 +103,7 @@ def test_memory_is_a_window_or_a_chunk_of_each_lane() -> None:
 
 
 def test_lanes_divide_the_batch() -> None:
-    assert [divisor(size, 32) for size in (1, 7, 24, 32, 37, 96, 1000)] == [1, 7, 24, 32, 1, 32, 25]
+    assert [largest_divisor(size, 32) for size in (1, 7, 24, 32, 37, 96, 1000)] == [1, 7, 24, 32, 1, 32, 25]
 
 
 def test_hosts_read_the_lanes_of_their_rows_alone() -> None:

@@ -13,13 +13,10 @@ from tensorflow.python.tpu.tpu_function import tpu_shard_context
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import gather_replicas, sum_replicas
-from tpudata.devices.graphs.keras_effects import called_by_keras_metric
+from tpudata.devices.graphs.reduced_variables import make_variable, reduction_of
 from tpudata.devices.graphs.traced_code import traced_code
 
 _ReduceOp = tf.distribute.ReduceOp
-# What replicas assign to a variable is reduced if its aggregation says so, as by tf.distribute.
-_REDUCTIONS = {tf.VariableAggregation.MEAN: _ReduceOp.MEAN, tf.VariableAggregation.SUM: _ReduceOp.SUM}
-_ASSIGNMENTS = ("assign", "assign_add", "assign_sub")
 # Modules of functions for all replicas at once that each replica calls for itself. tf.train.ExponentialMovingAverage averages
 # values over replicas by one of the first; a Keras optimizer that was made outside updates variables by one of the second.
 _BY_EACH = ("tensorflow.python.training.moving_averages", "tensorflow.python.distribute.distribute_lib")
@@ -38,7 +35,7 @@ def replica_context(num_replicas: int, replica: Any, *, reduces_assignments: boo
         yield
         return
     context = _ReplicaContext(_ReplicaStrategy(num_replicas, replica), replica)
-    variables = tf.variable_creator_scope(_make_variable) if reduces_assignments else contextlib.nullcontext()
+    variables = tf.variable_creator_scope(make_variable) if reduces_assignments else contextlib.nullcontext()
     with context, tpu_shard_context(num_replicas), variables:
         yield
 
@@ -75,7 +72,7 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
 
     def merge_call(self, merge_fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         """Call `merge_fn` with the strategy and this replica's arguments, outside of the replica's context."""
-        if getattr(merge_fn, "__module__", None) in _BY_EACH and not (args and _reduction_of(args[0])):
+        if getattr(merge_fn, "__module__", None) in _BY_EACH and not (args and reduction_of(args[0])):
             # As in the original, which had no strategy.
             with as_single_replica():
                 return tf.distribute.get_replica_context().merge_call(merge_fn, args, kwargs)
@@ -205,46 +202,6 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
     def _gather_to_implementation(self, value: Any, destinations: Any, axis: int, options: Any) -> Any:
         del destinations, options
         return gather_replicas(value, axis, self._replica, self._count)
-
-
-def _make_variable(create: Callable[..., Any], **kwargs: Any) -> Any:
-    """Make a variable whose assignments by replicas are reduced as its aggregation says."""
-    variable = create(**kwargs)
-    reduction = _reduction_of(variable)
-    # A metric of Keras counts the rows of its replica, and its counts are added up when they are read.
-    if reduction is not None and not called_by_keras_metric():
-        for name in _ASSIGNMENTS:
-            setattr(variable, name, _reducing(variable, getattr(variable, name), reduction))
-    return variable
-
-
-def _reduction_of(variable: Any) -> Any:
-    """Return how assignments to a variable are reduced, a `tf.distribute.ReduceOp`, or None.
-
-    Variables that are synchronized when they are read (batch norm's moving averages) keep each replica's values.
-    """
-    if getattr(variable, "synchronization", None) is tf.VariableSynchronization.ON_READ:
-        return None
-    aggregation = getattr(variable, "aggregation", None)
-    # v1 code has a separate enumeration.
-    return None if aggregation is None else _REDUCTIONS.get(tf.VariableAggregation(aggregation.value))
-
-
-def _reducing(variable: Any, assign: Callable[..., Any], reduction: Any) -> Callable[..., Any]:
-    """Return a method of a variable that assigns the reduced values of the replicas."""
-
-    def assign_reduced(value: Any, *args: Any, **kwargs: Any) -> Any:
-        context = tf.distribute.get_replica_context()
-        if not isinstance(context, _ReplicaContext):  # The value is the same on all replicas.
-            return assign(value, *args, **kwargs)
-        if reduction is _ReduceOp.MEAN and variable.dtype.is_integer:
-            raise ModelFnValueError(
-                f"{traced_code()}: replicas assign to {variable.name!r}, whose aggregation is MEAN (got {variable.dtype.name}, "
-                "expected floats, as a mean of integers is not exact). Make it float32, or use the aggregation SUM."
-            )
-        return assign(context.all_reduce(reduction, tf.convert_to_tensor(value, variable.dtype)), *args, **kwargs)
-
-    return assign_reduced
 
 
 def _reduce(reduce_op: Any, value: Any, count: int) -> Any:

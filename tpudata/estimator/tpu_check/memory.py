@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.console.tables import size_text
+from tpudata.console.tables import memory_text
 from tpudata.devices.tpu_compiler.step_cost import StepCost
 from tpudata.devices.tpu_compiler.topologies import CHIPS, GIB, TPUSlice
 from tpudata.estimator.api.findings import Find
@@ -34,15 +34,15 @@ def check_memory(graph: Graph, specs: Any, tpu: TPUSlice | None, find: Find) -> 
     initial = [graph.blueprint.graph.get_tensor_by_name(info.initial) for info in graph.blueprint.variables]
     batch = [item for item in tf.nest.flatten(specs) if item is not None]
     certain = sum(map(byte_size, (*initial, *batch)))
-    text = f"its variables and its part of the batch take {size_text(certain)}"
+    text = f"its variables and its part of the batch take {memory_text(certain)}"
     _log.info("Memory of a device: %s.", text)
     if tpu is not None:
         if certain > tpu.chip.device_hbm:
-            find("memory of a device", f"{text}, and one of {tpu.name} has {size_text(tpu.chip.device_hbm)}", LESS)
+            find("memory of a device", f"{text}, and one of {tpu.name} has {memory_text(tpu.chip.device_hbm)}", LESS)
         return
     chips = sorted(CHIPS.values(), key=lambda chip: chip.device_hbm)
     small = [chip.name for chip in chips if chip.device_hbm < certain]
-    larger = [f"{chip.name} has {size_text(chip.device_hbm)}" for chip in chips if chip.device_hbm >= certain]
+    larger = [f"{chip.name} has {memory_text(chip.device_hbm)}" for chip in chips if chip.device_hbm >= certain]
     if certain > _COMMON:
         has = f"; a device of {', '.join(larger)}" if larger else ""
         find("memory of a device", f"{text}, and a TPU {', '.join(small)} has less{has}", LESS)
@@ -53,8 +53,8 @@ def check_next_batches(cost: StepCost, find: Find) -> None:
     total, device = cost.compiled.hbm + cost.next_batches, cost.tpu.chip.device_hbm
     if total > device:
         what = (
-            f"a loop of steps takes {size_text(cost.compiled.hbm)} and the batches of the next one "
-            f"{size_text(cost.next_batches)}, and a device of {cost.tpu.name} has {size_text(device)}"
+            f"a loop of steps takes {memory_text(cost.compiled.hbm)} and the batches of the next one "
+            f"{memory_text(cost.next_batches)}, and a device of {cost.tpu.name} has {memory_text(device)}"
         )
         find("memory of a device", what, LESS, is_rejected=False)
 
@@ -65,7 +65,7 @@ def describe_largest(graph: Graph, most: int = 3) -> str:
     largest = sorted(tensors.values(), key=byte_size, reverse=True)[:most]
     largest = [item for item in largest if byte_size(item) * 10 >= byte_size(largest[0])]
     return ", ".join(
-        f"{item.shape} {item.dtype.name} of {size_text(byte_size(item))} at {place_of(item.op)}" for item in largest
+        f"{item.shape} {item.dtype.name} of {memory_text(byte_size(item))} at {place_of(item.op)}" for item in largest
     )
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import Any
 
-from tpudata.console.tables import size_text
+from tpudata.console.tables import memory_text
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.tpu_compiler.compiler import CompiledLoop, CompilerError, Fault, compile_for
 from tpudata.devices.tpu_compiler.device_loop import DeviceLoop, export_loop
@@ -99,7 +99,7 @@ class TPUCompilation:
         if sizes is None:
             what = f"{_first_line(error)}"
         else:
-            needed, available = map(size_text, sizes)
+            needed, available = map(memory_text, sizes)
             what = f"a loop of steps needs {needed}, and a device of {self.tpu.name} has {available} for programs"
         find("memory of a device", f"{what}; the largest tensors are {describe_largest(parts.graph)}", LESS)
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.order.chunks import Chunks
-from tpudata.input.order.training import TrainingOrder, divisor, window_turns
+from tpudata.input.order.training import TrainingOrder, largest_divisor, window_turns
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class StreamOrder(TrainingOrder):
         stride = batch_size // lanes
         window = window_turns(window, lanes, stride)
         turns = max(window, stride)
-        return cls(chunks, batch_size, lanes, turns, window, seed, divisor(turns, max(1, most_run)))
+        return cls(chunks, batch_size, lanes, turns, window, seed, largest_divisor(turns, max(1, most_run)))
 
     def stream(self, slot: tf.Tensor, block: int) -> tf.data.Dataset:
         """Return what a slot reads from a block on: an endless dataset of [first, last) of records, int64 each."""
@@ -51,7 +51,7 @@ class StreamOrder(TrainingOrder):
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             first, after = self._first_turn(epoch, slots), self._first_turn(epoch + 1, slots)
             low = tf.maximum(first, begin)
-            spans = self._spans_of(self._permuted(epoch), epoch, slots, first, low, tf.maximum(low, after))
+            spans = self._spans_of(self._permute_chunks(epoch), epoch, slots, first, low, tf.maximum(low, after))
             return tf.data.Dataset.from_tensor_slices(spans)
 
         epochs = tf.data.Dataset.range((begin * self.lanes + slot) // self.records, tf.int64.max)
@@ -65,7 +65,7 @@ class StreamOrder(TrainingOrder):
         epoch = (numbers + turns * self.lanes) // self.records
         first = tf.maximum(self._first_turn(epoch, numbers), block * self.turns)
         of_slot = (numbers - slots.start) * self.run + turn % self.run
-        return self._mixed(slots, block, first, turn // self.run * (len(slots) * self.run) + of_slot)
+        return self._mix_rows(slots, block, first, turn // self.run * (len(slots) * self.run) + of_slot)
 
     def _first_turn(self, epoch: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
         """Return the first turn of slots that is of an epoch."""

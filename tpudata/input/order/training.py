@@ -52,7 +52,7 @@ class TrainingOrder:
     @classmethod
     def of(cls, chunks: Chunks, batch_size: int, window: int, seed: int) -> TrainingOrder:
         """Return the order with a shuffle window of about `window` records over all lanes."""
-        lanes = divisor(batch_size, MOST_LANES)
+        lanes = largest_divisor(batch_size, MOST_LANES)
         stride = batch_size // lanes
         turns = window_turns(window, lanes, stride)
         longest = int((chunks.stops - chunks.starts).max())
@@ -99,7 +99,7 @@ class TrainingOrder:
         per_block = self.turns * self.lanes
 
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            chunks = self._permuted(epoch)
+            chunks = self._permute_chunks(epoch)
 
             def of_block(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 return self._spans_of(chunks, epoch, numbers, *self._turns(epoch, number, numbers))
@@ -111,7 +111,7 @@ class TrainingOrder:
 
         return tf.data.Dataset.range(block * per_block // self.records, tf.int64.max).flat_map(as_written(of_epoch))
 
-    def _permuted(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _permute_chunks(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return an epoch's chunks in its order: the places at which each begins and ends, and its first record, int64 [chunks]."""
         counts = tf.constant(self.chunks.stops - self.chunks.starts)
         order = tf.argsort(draw([len(self.chunks.starts)], self.seed, epoch, EPOCH_DRAWS), stable=True)
@@ -166,9 +166,9 @@ class TrainingOrder:
         )
         first = tf.gather_nd(begins, where)
         stored = tf.gather_nd(before, where) + turns - first
-        return self._mixed(slots, block, first, stored)
+        return self._mix_rows(slots, block, first, stored)
 
-    def _mixed(self, slots: range, block: tf.Tensor, first: tf.Tensor, stored: tf.Tensor) -> tf.Tensor:
+    def _mix_rows(self, slots: range, block: tf.Tensor, first: tf.Tensor, stored: tf.Tensor) -> tf.Tensor:
         """Return which of a block's records stands in each row, permuted within windows: int64 [steps, slots * stride].
 
         Args:
@@ -215,9 +215,9 @@ def _ranges(firsts: tf.Tensor, lasts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def window_turns(window: int, lanes: int, stride: int) -> int:
     """Return the turns of a window of about `window` records: a multiple or a divisor of the rows of a slot."""
     turns = max(1, window // lanes)
-    return turns - turns % stride if turns >= stride else divisor(stride, turns)
+    return turns - turns % stride if turns >= stride else largest_divisor(stride, turns)
 
 
-def divisor(number: int, most: int) -> int:
+def largest_divisor(number: int, most: int) -> int:
     """Return the largest divisor of a number that is at most `most`."""
     return max(count for count in range(1, min(number, most) + 1) if number % count == 0)

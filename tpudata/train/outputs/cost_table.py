@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Sequence
 
-from tpudata.console.tables import count_text, counted, size_text, table
+from tpudata.console.tables import count_text, counted, memory_text, table
 from tpudata.devices.tpu_compiler.step_cost import FeedingRate, StepCost
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _ROWS: Sequence[tuple[str, Callable[[StepCost], str]]] = (
     ("records a step", lambda cost: count_text(cost.batch_size)),
     ("steps a loop", lambda cost: count_text(cost.loop_steps)),
-    ("HBM: variables and batches", lambda cost: size_text(cost.compiled.arguments)),
-    ("HBM: temporaries", lambda cost: size_text(cost.compiled.temporaries)),
-    ("HBM: results and program", lambda cost: size_text(cost.compiled.outputs + cost.compiled.code)),
-    ("HBM: next batches", lambda cost: size_text(cost.next_batches)),
+    ("HBM: variables and batches", lambda cost: memory_text(cost.compiled.arguments)),
+    ("HBM: temporaries", lambda cost: memory_text(cost.compiled.temporaries)),
+    ("HBM: results and program", lambda cost: memory_text(cost.compiled.outputs + cost.compiled.code)),
+    ("HBM: next batches", lambda cost: memory_text(cost.next_batches)),
     ("FLOPs", lambda cost: _short(cost.compiled.flops)),
     ("bytes read and written", lambda cost: f"{_short(cost.compiled.bytes_accessed)}B"),
     ("time at peak FLOP/s", lambda cost: _time(cost.computing_seconds)),
@@ -39,7 +39,7 @@ def cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = None) ->
     if feeding is not None:
         rows += _feeding_rows(costs, feeding)
     return (
-        f"{tpu.name}: {chips}, {hosts}; {counted(tpu.replicas, 'device')}, each with {size_text(chip.device_hbm)} HBM, "
+        f"{tpu.name}: {chips}, {hosts}; {counted(tpu.replicas, 'device')}, each with {memory_text(chip.device_hbm)} HBM, "
         f"{_short(chip.device_flops)}FLOP/s, {_short(chip.device_bandwidth)}B/s\n"
         f"compiled by {first.compiled.compiler}, {first.effort} effort\n{table(rows, right=range(1, len(rows[0])))}"
     )

@@ -161,11 +161,11 @@ def test_every_loss_is_written_without_shorter_loops(
     sizes = []
     run = kind.run
 
-    def noted(step: Any, iteration: Any, request: Any) -> Any:
+    def note(step: Any, iteration: Any, request: Any) -> Any:
         sizes.append(request.limit)
         return run(step, iteration, request)
 
-    monkeypatch.setattr(kind, "run", noted)
+    monkeypatch.setattr(kind, "run", note)
     tpu_config = {"num_replicas": replicas}
     settings: dict[str, Any] = {"save_summary_steps": 1, "log_step_count_steps": None}
     estimator = make_estimator(tmp_path, iterations=20, tpu_config=tpu_config, **settings)

@@ -55,7 +55,7 @@ def test_pieces_cover_their_shards(tmp_path: Path, data: st.DataObject) -> None:
             assert end - begin + shards[shard][first + stop - start] > piece_bytes - 64
 
 
-def fetched(plan: PiecePlan, order: StreamOrder, epochs: int) -> float:
+def simulate_fetches(plan: PiecePlan, order: StreamOrder, epochs: int) -> float:
     """Return the bytes that TensorFlow's client requests for each byte of some epochs."""
     pieces, bytes_before = plan.pieces, plan.sizes.before
     total = 0.0
@@ -92,11 +92,11 @@ def test_lanes_are_as_many_as_cost_three_percent(tmp_path: Path, shards: int, sh
     assert plan.lanes(1024) == lanes
     assert plan.lanes(1) == 1
     order = StreamOrder.in_lanes(plan.mixed_chunks, 1024, 4881, 7, lanes=plan.lanes(1024), most_run=9)
-    assert 1 <= fetched(plan, order, 2) <= 1.05
-    assert plan.fetched(1024, 1) <= 1.031
+    assert 1 <= simulate_fetches(plan, order, 2) <= 1.05
+    assert plan.fetch_ratio(1024, 1) <= 1.031
     # A host of each lane, and two that share it.
-    assert plan.fetched(1024, lanes) == plan.fetched(1024, 1)
-    assert plan.fetched(1024, 2 * lanes) == 2 * plan.fetched(1024, 1)
+    assert plan.fetch_ratio(1024, lanes) == plan.fetch_ratio(1024, 1)
+    assert plan.fetch_ratio(1024, 2 * lanes) == 2 * plan.fetch_ratio(1024, 1)
 
 
 def test_the_default_window_is_half_a_gibibyte_or_2048_records(tmp_path: Path) -> None:

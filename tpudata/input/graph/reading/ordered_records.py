@@ -136,10 +136,12 @@ class OrderedRecords:
         """Return what `read` returns for all rows of each batch, of which only the host's are kept."""
         rows = self.rows
         every = dataclasses.replace(self, rows=Rows(rows.total, rows.total, 0, rows.total))
-        own = as_written(
-            lambda *found: tf.nest.map_structure(lambda column: column[rows.first : rows.last], _one(found))
-        )
-        dataset = read(every).map(own)
+
+        def own(*found: Any) -> Any:
+            whole = found if len(found) > 1 else found[0]
+            return tf.nest.map_structure(lambda column: column[rows.first : rows.last], whole)
+
+        dataset = read(every).map(as_written(own))
         return dataset if rows.count == rows.batch_size else dataset.rebatch(rows.batch_size, drop_remainder=True)
 
     def weights(self, order: EvaluationOrder) -> tf.data.Dataset:
@@ -186,11 +188,6 @@ class OrderedRecords:
 def _numbers(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
     """Return the numbers of records in place of the records."""
     return tf.range(first, last)
-
-
-def _one(element: tuple[Any, ...]) -> Any:
-    """Return what a function of a dataset's element gets in several arguments as one structure."""
-    return element[0] if len(element) == 1 else element
 
 
 def _gathered(columns: Any, places: tf.Tensor) -> Any:

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from tpudata.format import Dataset, ShardIndex
+from tpudata.input.graph.reading.kept_shards import KeptShards
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.options.reading import Reading
 from tpudata.input.order.chunks import Chunks, Integers
-from tpudata.input.order.training import divisor
+from tpudata.input.order.training import largest_divisor
 from tpudata.storage import is_remote
 
-# Number of indexes that are read at the same time.
-_READERS = 32
 # Bytes of a block that are left free: TensorFlow's first read is of the byte before a piece, its last one ends a little after it.
 _SPARE_BYTES = 64
 # A shard's last piece is no larger than this many others, so that shards of the usual 100 MB, 15 % more or less, are one piece.
@@ -63,27 +61,23 @@ class Pieces:
             DatasetError: an index belongs to another shard.
             StorageError: an index cannot be read.
         """
-        shards = dataset.manifest.split(split).shards
-        runs = [dataset.kept_runs(shard) for shard in shards]
-        counts = [int((found[:, 1] - found[:, 0]).sum()) for found in runs]
+        kept = KeptShards.of(dataset, split)
 
         def of_shard(number: int) -> tuple[Integers, Integers]:
-            shard = shards[number]
+            shard = kept.shards[number]
             if shard.bytes <= _LAST_PIECE * piece_bytes:
                 return np.zeros(1, np.int64), np.zeros(1, np.int64)
-            return _cut(dataset.index(shard), runs[number], piece_bytes)
+            return _cut(dataset.index(shard), kept.runs[number], piece_bytes)
 
         # A shard without kept records has no piece.
-        kept = [number for number, count in enumerate(counts) if count]
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-index") as pool:
-            parts = list(pool.map(of_shard, kept))
-        before = np.cumsum(counts) - counts
-        starts = np.concatenate([first + before[number] for number, (first, _) in zip(kept, parts, strict=True)])
-        sizes = [shards[number].bytes for number in kept]
+        parts = kept.map(of_shard)
+        numbers = kept.numbers.tolist()
+        starts = np.concatenate([first + kept.begins[n] for n, (first, _) in zip(numbers, parts, strict=True)])
+        sizes = [kept.shards[n].bytes for n in numbers]
         ends = [np.append(begin[1:], size) for (_, begin), size in zip(parts, sizes, strict=True)]
         return cls(
             starts,
-            np.append(starts[1:], sum(counts)),
+            np.append(starts[1:], kept.ends[-1]),
             np.concatenate([begin for _, begin in parts]),
             np.concatenate(ends),
             np.repeat(sizes, [len(first) for first, _ in parts]),
@@ -155,7 +149,7 @@ class PiecePlan(ReadPlan):
     @property
     def chunks(self) -> Chunks:
         """Pieces for reading in order."""
-        return self._kept(Chunks(self.pieces.starts, self.pieces.stops))
+        return self._select(Chunks(self.pieces.starts, self.pieces.stops))
 
     @property
     def mixed_chunks(self) -> Chunks:
@@ -167,9 +161,9 @@ class PiecePlan(ReadPlan):
         sizes = self.pieces.ends - self.pieces.begins
         cost = self.pieces.cut_bytes(self.reading.piece_bytes)
         most = int(_MOST_WASTE * float(sizes.sum()) / cost) + 1 if cost else batch_size
-        return divisor(batch_size, min(most, self.reading.lanes))
+        return largest_divisor(batch_size, min(most, self.reading.lanes))
 
-    def fetched(self, batch_size: int, hosts: int) -> float:
+    def fetch_ratio(self, batch_size: int, hosts: int) -> float:
         """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
         lanes, each = self.lanes(batch_size), batch_size // hosts
         stride = batch_size // lanes

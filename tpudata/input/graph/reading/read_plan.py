@@ -9,7 +9,7 @@ import numpy as np
 from tpudata.format import Dataset, Split
 from tpudata.input.graph.reading.record_sizes import RecordSizes
 from tpudata.input.order.chunks import Chunks, Integers, chunk_records
-from tpudata.input.order.training import MOST_LANES, divisor
+from tpudata.input.order.training import MOST_LANES, largest_divisor
 from tpudata.input.text.sequence import TOKEN_ROWS
 
 # Bytes of a read, up to twice that: opening a file costs as much as reading a quarter of it, and larger reads mix less.
@@ -99,7 +99,7 @@ class ReadPlan:
 
     def lanes(self, batch_size: int) -> int:
         """Return the number of places of the permuted chunks from which a batch takes its rows."""
-        return divisor(batch_size, MOST_LANES)
+        return largest_divisor(batch_size, MOST_LANES)
 
     @property
     def default_window(self) -> tuple[int, int, int]:
@@ -128,9 +128,9 @@ class ReadPlan:
 
     def _chunks_of(self, length: int) -> Chunks:
         """Return the records in chunks of a number of stored ones."""
-        return self._kept(self._cut(Chunks.of([shard.records for shard in self.split.shards], length)))
+        return self._select(self._cut(Chunks.of([shard.records for shard in self.split.shards], length)))
 
-    def _kept(self, chunks: Chunks) -> Chunks:
+    def _select(self, chunks: Chunks) -> Chunks:
         """Return the part of chunks that `ids` has."""
         if self.ids is None:
             return chunks

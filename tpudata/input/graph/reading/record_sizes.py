@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
 
 from tpudata.format import Dataset
+from tpudata.input.graph.reading.kept_shards import KeptShards
 from tpudata.input.order.chunks import Integers
 
-# Number of indexes that are read at the same time.
-_READERS = 32
 # The records of a smaller shard count as equal: the manifest has their mean, and a window differs by less than two such shards.
 # A thousand indexes take 1.6 s on gs://.
 _EVEN_SHARD_BYTES = 1 << 28
@@ -41,29 +39,25 @@ class RecordSizes:
             DatasetError: an index belongs to another shard.
             StorageError: an index cannot be read.
         """
-        shards = dataset.manifest.split(split).shards
-        runs = [dataset.kept_runs(shard) for shard in shards]
-        stops = np.cumsum([int((found[:, 1] - found[:, 0]).sum()) for found in runs])
-        step = -(-int(stops[-1]) // _MOST_PLACES)
+        kept = KeptShards.of(dataset, split)
+        step = -(-int(kept.ends[-1]) // _MOST_PLACES)
 
         def of_shard(number: int) -> tuple[Integers, Integers, int]:
-            shard, count = shards[number], int(stops[number] - (stops[number - 1] if number else 0))
+            shard, begin = kept.shards[number], int(kept.begins[number])
             if dataset.manifest.compression is None and shard.bytes <= _EVEN_SHARD_BYTES:
-                return stops[number : number + 1] - count, np.zeros(1, np.int64), shard.bytes * count // shard.records
+                count = int(kept.ends[number]) - begin
+                return np.array([begin]), np.zeros(1, np.int64), shard.bytes * count // shard.records
             offsets = dataset.index(shard).offsets.astype(np.int64)
-            sizes = np.concatenate([np.diff(offsets[first : last + 1]) for first, last in runs[number].tolist()])
+            sizes = np.concatenate([np.diff(offsets[first : last + 1]) for first, last in kept.runs[number].tolist()])
             before = np.append(0, np.cumsum(sizes))
-            begin = int(stops[number]) - len(sizes)
             places = np.arange(-begin % step, len(sizes), step)
             return places + begin, before[places], int(before[-1])
 
-        kept = [number for number, found in enumerate(runs) if len(found)]
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-index") as pool:
-            parts = list(pool.map(of_shard, kept))
+        parts = kept.map(of_shard)
         totals = np.cumsum([0, *(total for _, _, total in parts)])
         ends = [before + total for (_, before, _), total in zip(parts, totals[:-1], strict=True)]
         return cls(
-            np.append(np.concatenate([places for places, _, _ in parts]), stops[-1]),
+            np.append(np.concatenate([places for places, _, _ in parts]), kept.ends[-1]),
             np.append(np.concatenate(ends), totals[-1]),
         )
 

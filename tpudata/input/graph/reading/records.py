@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import logging
 import operator
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -32,6 +33,11 @@ _MOST_GROWTH = 1.25
 # Records of a stream are passed on in runs of about so many bytes: parts of a window, of which some wait for each other.
 _RUN_BYTES = 1 << 20
 
+# A warning reports hosts that together fetch more than so many bytes for each byte of the split.
+_MUCH_FETCHED = 1.5
+
+_log = logging.getLogger("tpudata")
+
 Order: TypeAlias = TrainingOrder | SequentialOrder | EvaluationOrder
 
 
@@ -53,6 +59,7 @@ class Records:
         # The dataset, or the cache's files, which have the same records in the same shards.
         self._stored = StoredRecords(dataset, split, fields)
         self._plan = plan_reading(dataset, split, options.reading)
+        self._source = dataset.path, split
         self._fields = fields
         self._options = options
         self._cache = cache
@@ -123,28 +130,33 @@ class Records:
         is_decoded = self._decodes_early or self._cache is not None
         seed = operator.index(self._options.seed) if self._options.draws else None
         ordered = OrderedRecords(self._stored, rows, start_step, is_decoded, self._whole(), seed, self._reads)
-        if isinstance(order, StreamOrder) and ordered.whole is None:
-            self._check_memory(len(order.slots(rows.first, rows.last)))
         if isinstance(order, TrainingOrder):
+            if isinstance(order, StreamOrder) and ordered.whole is None:
+                self._check_streams(order, rows)
             seeks = order.chunks.starts if self._stored.has_gaps else self._plan.seeks(order.chunks)
             dataset = ordered.shuffled(order, seeks)
-        elif isinstance(order, SequentialOrder):
-            if self._reads_all(rows):
-                dataset = ordered.of_global_batches(lambda every: every.repeated(order))
-            else:
-                # A host of several begins at another record every epoch.
-                chunks = order.chunks if rows.count == rows.total else self._plan.chunks_of_host(rows.count)
-                dataset = ordered.repeated(SequentialOrder(chunks, order.batch_size))
+        elif isinstance(order, EvaluationOrder):
+            dataset = tf.data.Dataset.zip((self._in_order(ordered, order), ordered.weights(order)))
         else:
-            is_part = self._reads_all(rows)
-            found = (
-                ordered.of_global_batches(lambda every: every.evaluated(order)) if is_part else ordered.evaluated(order)
-            )
-            dataset = tf.data.Dataset.zip((found, ordered.weights(order)))
+            dataset = self._in_order(ordered, order)
         if is_decoded:
             return dataset
         decoded = as_written(lambda stored, extras: (self._stored.decode(stored), extras))
         return dataset.map(decoded, **PARALLEL, name=self._stored.name)
+
+    def _in_order(self, ordered: OrderedRecords, order: SequentialOrder | EvaluationOrder) -> tf.data.Dataset:
+        """Return the host's rows in the dataset's order: one pass of evaluation, or training's endless (records, extras)."""
+        rows = ordered.rows
+
+        def read(records: OrderedRecords) -> tf.data.Dataset:
+            return records.evaluated(order) if isinstance(order, EvaluationOrder) else records.repeated(order)
+
+        if self._reads_all(rows):
+            return ordered.of_global_batches(read)
+        if isinstance(order, SequentialOrder) and rows.count < rows.total:
+            # A host of several begins at another record every epoch.
+            order = SequentialOrder(self._plan.chunks_of_host(rows.count), order.batch_size)
+        return read(ordered)
 
     @property
     def is_held(self) -> bool:
@@ -236,13 +248,23 @@ class Records:
         """Approximate size of the records in the shuffle window, in bytes."""
         return min(self._window, self.count) * self._kept_bytes
 
-    def _check_memory(self, slots: int) -> None:
-        """Check that the pieces and the windows of so many streams fit the free memory."""
-        free = free_memory()
-        if not isinstance(self._plan, PiecePlan) or self._options.service is not None or free is None:
-            return
+    def _check_streams(self, order: StreamOrder, rows: Rows) -> None:
+        """Check that a host's streams of pieces and its windows fit the free memory; warn if hosts read the same pieces."""
+        assert isinstance(self._plan, PiecePlan)
+        ratio = self._plan.fetch_ratio(rows.total, rows.total // rows.count)
+        if ratio > _MUCH_FETCHED:
+            _log.warning(
+                "%s (%s): %d hosts together fetch %.1f bytes for each byte of the split, since it has %s for them. Smaller shards "
+                "give more (tpudata reshard --shard-size); with cache=PATH each host fetches it once, and not in each epoch.",
+                *self._source,
+                rows.total // rows.count,
+                ratio,
+                counted(order.lanes, "stream"),
+            )
+        free, slots = free_memory(), len(order.slots(rows.first, rows.last))
         size = slots * self._plan.piece_memory + 2 * self.window_bytes
-        if size > free:
+        # The workers of a tf.data service have separate memory.
+        if self._options.service is None and free is not None and size > free:
             raise UsageError(
                 f"shuffle={self._options.shuffle}: {counted(slots, 'stream')} of large pieces and two windows take"
                 f" {size / 1e9:.3g} GB, more than the free memory of {free / 1e9:.3g} GB. Pass a smaller number, or fewer streams:"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from tpudata.format import Dataset, ShardIndex
+from tpudata.input.graph.reading.kept_shards import KeptShards
 from tpudata.input.order.chunks import Integers
-
-# Number of indexes that are read at the same time.
-_READERS = 32
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,33 +52,27 @@ def segments_of(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
         DatasetError: an index belongs to another shard.
         StorageError: an index cannot be read.
     """
-    shards = dataset.manifest.split(split).shards
-    runs = [dataset.kept_runs(shard) for shard in shards]
-    counts = np.array([int((found[:, 1] - found[:, 0]).sum()) for found in runs], np.int64)
-    ends = np.cumsum(counts)
-    begins = ends - counts
+    kept = KeptShards.of(dataset, split)
     all_cuts = np.unique(np.fromiter(cuts, np.int64))
 
     def of_shard(number: int) -> tuple[Integers, ...]:
-        here = all_cuts[slice(*np.searchsorted(all_cuts, [begins[number], ends[number]]))] - begins[number]
-        return _cut(dataset.index(shards[number]), runs[number], here)
+        begin, end = kept.begins[number], kept.ends[number]
+        here = all_cuts[slice(*np.searchsorted(all_cuts, [begin, end]))] - begin
+        return _cut(dataset.index(kept.shards[number]), kept.runs[number], here)
 
-    # A shard without kept records has no segment.
-    numbers = np.flatnonzero(counts)
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-index") as pool:
-        parts = list(pool.map(of_shard, numbers))
+    parts = kept.map(of_shard)
     firsts, offsets, sizes, skips, places = (np.concatenate(column) for column in zip(*parts, strict=True))
-    files = np.repeat(numbers, [len(part[0]) for part in parts])
+    files = np.repeat(kept.numbers, [len(part[0]) for part in parts])
     return Segments(
-        tuple(dataset.shard_path(shard) for shard in shards),
-        np.array([dataset.quarantine.of(shard).bytes for shard in shards], np.int64),
-        np.append(firsts + begins[files], ends[-1]),
+        tuple(dataset.shard_path(shard) for shard in kept.shards),
+        np.array([dataset.quarantine.of(shard).bytes for shard in kept.shards], np.int64),
+        np.append(firsts + kept.begins[files], kept.ends[-1]),
         files,
         offsets,
         sizes,
         skips,
         places,
-        any(len(found) > 1 for found in runs),
+        any(len(found) > 1 for found in kept.runs),
     )
 
 

@@ -1,0 +1,56 @@
+"""Variables whose assignments by replicas are reduced as their aggregation says, as by tf.distribute."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.devices.errors import ModelFnValueError
+from tpudata.devices.graphs.keras_effects import called_by_keras_metric
+from tpudata.devices.graphs.traced_code import traced_code
+
+_REDUCTIONS = {
+    tf.VariableAggregation.MEAN: tf.distribute.ReduceOp.MEAN,
+    tf.VariableAggregation.SUM: tf.distribute.ReduceOp.SUM,
+}
+_ASSIGNMENTS = ("assign", "assign_add", "assign_sub")
+
+
+def make_variable(create: Callable[..., Any], **kwargs: Any) -> Any:
+    """Make a variable whose assignments by replicas are reduced as its aggregation says."""
+    variable = create(**kwargs)
+    reduction = reduction_of(variable)
+    # A metric of Keras counts the rows of its replica, and its counts are added up when they are read.
+    if reduction is not None and not called_by_keras_metric():
+        for name in _ASSIGNMENTS:
+            setattr(variable, name, _reduce_assignments(variable, getattr(variable, name), reduction))
+    return variable
+
+
+def reduction_of(variable: Any) -> Any:
+    """Return how assignments to a variable are reduced, a `tf.distribute.ReduceOp`, or None.
+
+    Variables that are synchronized when they are read (batch norm's moving averages) keep each replica's values.
+    """
+    if getattr(variable, "synchronization", None) is tf.VariableSynchronization.ON_READ:
+        return None
+    aggregation = getattr(variable, "aggregation", None)
+    # v1 code has a separate enumeration.
+    return None if aggregation is None else _REDUCTIONS.get(tf.VariableAggregation(aggregation.value))
+
+
+def _reduce_assignments(variable: Any, assign: Callable[..., Any], reduction: Any) -> Callable[..., Any]:
+    """Return a method of a variable that assigns the reduced values of the replicas."""
+
+    def assign_reduced(value: Any, *args: Any, **kwargs: Any) -> Any:
+        context = tf.distribute.get_replica_context()
+        if context is None or context.num_replicas_in_sync == 1:  # The value is the same on all replicas.
+            return assign(value, *args, **kwargs)
+        if reduction is tf.distribute.ReduceOp.MEAN and variable.dtype.is_integer:
+            raise ModelFnValueError(
+                f"{traced_code()}: replicas assign to {variable.name!r}, whose aggregation is MEAN (got {variable.dtype.name}, "
+                "expected floats, as a mean of integers is not exact). Make it float32, or use the aggregation SUM."
+            )
+        return assign(context.all_reduce(reduction, tf.convert_to_tensor(value, variable.dtype)), *args, **kwargs)
+
+    return assign_reduced

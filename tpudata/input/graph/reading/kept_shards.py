@@ -1,0 +1,53 @@
+"""The shards of a split with their kept records, and work on many of them at the same time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+
+from tpudata.format import Dataset, Shard
+from tpudata.input.order.chunks import Integers
+
+_Result = TypeVar("_Result")
+# Number of indexes that are read at the same time.
+_READERS = 32
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KeptShards:
+    """The shards of a split; records in quarantine are omitted, and have no numbers.
+
+    Attributes:
+        shards: all shards.
+        runs: for each shard the runs of kept records, [first, last) in it, int64 [runs, 2].
+        begins: number of the first kept record of each shard, int64 [shards].
+        ends: number of the record after its last one, int64 [shards].
+    """
+
+    shards: tuple[Shard, ...]
+    runs: tuple[Integers, ...]
+    begins: Integers
+    ends: Integers
+
+    @classmethod
+    def of(cls, dataset: Dataset, split: str) -> KeptShards:
+        """Return the shards of a split."""
+        shards = dataset.manifest.split(split).shards
+        runs = tuple(dataset.kept_runs(shard) for shard in shards)
+        counts = np.array([int((found[:, 1] - found[:, 0]).sum()) for found in runs], np.int64)
+        ends = np.cumsum(counts)
+        return cls(shards, runs, ends - counts, ends)
+
+    @property
+    def numbers(self) -> Integers:
+        """Numbers of the shards that have kept records, int64 [n]."""
+        return np.flatnonzero(self.ends > self.begins)
+
+    def map(self, function: Callable[[int], _Result]) -> list[_Result]:
+        """Return a function's results for each of `numbers`, many at the same time: it may read an index."""
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-index") as pool:
+            return list(pool.map(function, self.numbers.tolist()))
