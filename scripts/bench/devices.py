@@ -149,7 +149,8 @@ def _jax(devices: int, arrays: int, loop: int, *, is_alike: bool) -> Callable[[]
             return number + 1, goes_on, values, losses.at[number].set(loss)
 
         begin = jax.numpy.int32(0), True, values, jax.numpy.zeros(loop)
-        done, _, values, losses = jax.lax.while_loop(lambda carry: (carry[0] < count) & carry[1], body, begin)
+        end = body(begin) if loop == 1 else jax.lax.while_loop(lambda carry: (carry[0] < count) & carry[1], body, begin)
+        done, _, values, losses = end
         if not is_alike or loop == 1:  # The engine checks arrays at the ends of loops.
             return values, (losses, done)
         return values, (losses, done, jax.numpy.stack([jax.numpy.isfinite(value).all() for value in values]))

@@ -37,15 +37,15 @@ def program_of(variables: dict[str, Any]) -> ReplicaProgram:
 
 
 class Loop:
-    """A loop of up to five steps on four devices."""
+    """A loop of up to five steps on four devices, or a single step."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int | None = CAPACITY) -> None:
         initial = {"global_step": 10, "factor": 2.0, "differs": 0.5, "flag": False, "own": 1.0}
         dtypes = {"global_step": tf.int64, "flag": tf.bool}
         variables = {name: tf.Variable(value, dtype=dtypes.get(name, tf.float32)) for name, value in initial.items()}
         program = program_of(variables)
         self.layout = Layout.of(program, {"own"}, {"differs", "flag", "own", "elsewhere"})
-        self._compiled = compile_loop(program, self.layout, MESH, CAPACITY, ["differs", "factor"], 1)
+        self._compiled = compile_loop(program, self.layout, MESH, capacity, ["differs", "factor"], 1)
         self._variables = variables
 
     def __call__(self, rows: Any, first: int, count: int, goes_on: bool = True) -> tuple[dict[str, Any], LoopOutput]:
@@ -58,8 +58,7 @@ class Loop:
                 tuple(replicated(MESH, of[name]) for name in self.layout.read),
                 tuple(split(MESH, [of[name]] * REPLICAS) for name in self.layout.own),
                 np.asarray(goes_on),
-                np.int32(first),
-                np.int32(count),
+                np.asarray([first, count], np.int32),
                 (jax.device_put(rows, sharding),),
                 (),
             )
@@ -75,9 +74,9 @@ def test_a_loop_runs_the_asked_steps_of_a_stack() -> None:
     assert loop.layout.differing == {"differs", "flag"}
     values, output = loop(ROWS, 1, 3)
     assert output.goes_on
-    # The mean of the replicas' losses; zeros after the last step.
-    assert output.losses.tolist() == [*(2 * ROWS[1:4].mean(1)), 0, 0]
-    assert output.steps.tolist() == [11, 12, 13, -1, -1]
+    steps, losses = output.done()
+    assert steps.tolist() == [11, 12, 13]
+    assert losses.tolist() == [*(2 * ROWS[1:4].mean(1))]  # The mean of the replicas' losses.
     assert output.fetched[0].tolist() == [[replica, 7] for replica in range(REPLICAS)]
     assert output.each[0][:3].tolist() == (-ROWS[1:4]).tolist()
     assert output.finite.tolist() == [True, True]
@@ -87,21 +86,37 @@ def test_a_loop_runs_the_asked_steps_of_a_stack() -> None:
     assert values["own"].tolist() == ROWS[3].tolist()  # Each replica's.
 
 
+def test_a_single_step_equals_that_of_a_loop() -> None:
+    values, output = Loop(capacity=None)(ROWS, 2, 1)
+    looped, expected = Loop()(ROWS, 2, 1)
+    assert {name: value.tolist() for name, value in values.items()} == {
+        name: value.tolist() for name, value in looped.items()
+    }
+    assert (
+        [row.tolist() for row in output.done()]
+        == [row.tolist() for row in expected.done()]
+        == [[11], [2 * ROWS[2].mean()]]
+    )
+    assert output.each[0].tolist() == expected.each[0][:1].tolist()
+    assert output.fetched[0].tolist() == expected.fetched[0].tolist()
+
+
 def test_a_loss_of_nan_on_any_replica_ends_a_loop() -> None:
     rows = ROWS.copy()
     rows[2, 3] = np.nan
     values, output = Loop()(rows, 0, 5)
-    assert output.steps.tolist() == [11, 12, 13, -1, -1]
+    steps, losses = output.done()
+    assert steps.tolist() == [11, 12, 13]
     assert not output.goes_on
     assert values["global_step"] == 13
-    assert np.isnan(output.losses[2])
+    assert np.isnan(losses[2])
     rows[2] = np.inf
     assert Loop()(rows, 0, 3)[1].finite.tolist() == [False, True]
 
 
 def test_a_loop_after_one_that_has_ended_changes_nothing() -> None:
     values, output = Loop()(ROWS, 0, 5, goes_on=False)
-    assert output.steps.tolist() == [-1] * CAPACITY
+    assert not output.done()[0].size
     assert not output.goes_on
     assert values["global_step"] == 10
     assert values["own"].tolist() == [1.0] * REPLICAS

@@ -66,7 +66,7 @@ def export_loop(
     else:
         steps = max(1, min(iterations, STACK_BYTES // max(1, size)))
         function = compile_loop(program, layout, mesh, steps, checked, num_fetched=0)
-        scalars = [((), np.dtype(dtype), _ALL) for dtype in (bool, np.int32, np.int32)]
+        scalars = [((), np.dtype(bool), _ALL), ((2,), np.dtype(np.int32), _ALL)]
     shapes = dict(zip(program.variables, program.exported.in_avals[len(program.inputs) :], strict=True))
     written, read, own = (
         [((*replica, *shapes[name].shape), shapes[name].dtype, spec) for name in names]

@@ -21,7 +21,8 @@ from tpudata.estimator.tracing.traced_model import TracedModel
 
 _NUMBER = tf.TensorSpec([], tf.int32)
 # Single steps from a stack have as many places as it has steps.
-_NUMBERS = 1024
+_PORTIONS = 1024
+_UNCHECKED = np.ones(0, bool)
 
 
 class DeviceTrainStep(TrainStep):
@@ -32,8 +33,10 @@ class DeviceTrainStep(TrainStep):
         self._state = device_state(self, store)
         # On the devices as the result of a loop is, or the first loop after another would be compiled anew.
         self._goes_on = replicated(self._state.mesh, True)
-        # Few numbers come again and again; jax would place a NumPy scalar on all devices in each call.
-        self._number = functools.lru_cache(_NUMBERS)(lambda number: replicated(self._state.mesh, np.int32(number)))
+        # Few portions come again and again; jax would place a NumPy array on all devices in each call.
+        self._place = functools.lru_cache(_PORTIONS)(
+            lambda first, count: replicated(self._state.mesh, np.asarray([first, count], np.int32))
+        )
         self._are_finite = jax.jit(lambda arrays: jax.numpy.stack([jax.numpy.isfinite(item).all() for item in arrays]))
 
     def run(self, iteration: StackIteration, request: LoopRequest) -> LoopResult:
@@ -57,29 +60,29 @@ class DeviceTrainStep(TrainStep):
         self, layout: Layout, loop: Callable[..., Any], portion: Portion, goes_on: Any, given: tuple[Any, ...]
     ) -> LoopOutput:
         """Start the steps of a portion; on several CPU devices, wait for them."""
-        first, count = self._number(portion.start), self._number(portion.count)
-        stacks = tuple(portion.arrays)
+        place, stacks = self._place(portion.start, portion.count), tuple(portion.arrays)
         output: LoopOutput
-        (output,) = self._state.run(layout, lambda *arrays: loop(*arrays, goes_on, first, count, stacks, given))
+        (output,) = self._state.run(layout, lambda *arrays: loop(*arrays, goes_on, place, stacks, given))
         return output
 
     def _result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
-        fields = [np.asarray(output.steps) for output in outputs]
-        done = [(output, field[field >= 0]) for output, field in zip(outputs, fields, strict=True) if field[0] >= 0]
+        reports = [(output, *output.done()) for output in outputs]
+        done = [report for report in reports if len(report[1])]
         if not done:
             none = np.zeros(0, np.int64), np.zeros(0, np.float32)
             return LoopResult(self.global_step, has_data, *none, np.ones(len(self.checked), bool), {})
-        last = done[-1][0]
         if self._host_call is not None:
-            for output, steps in done:
-                self._run_host_call(output, len(steps))
+            for output, numbers, _ in done:
+                self._run_host_call(output, len(numbers))
+        last = done[-1][0]
         fetched = [self.replicas.joined(local_parts(item)) for item in last.fetched]
+        _, steps, losses = zip(*done, strict=True)
         return LoopResult(
-            int(done[-1][1][-1]),
+            int(steps[-1][-1]),
             has_data,
-            np.concatenate([steps for _, steps in done]),
-            np.concatenate([np.asarray(output.losses)[: len(steps)] for output, steps in done]),
-            np.ones(0, bool) if last.finite is None else last.finite,
+            _joined(steps),
+            _joined(losses),
+            _UNCHECKED if last.finite is None else last.finite,
             dict(zip(self.fetches.names, fetched, strict=True)),
         )
 
@@ -98,18 +101,18 @@ class DeviceTrainStep(TrainStep):
             return np.asarray(first_copy(self._are_finite(self._state.shared.arrays(self.checked))))
 
     def _compiled(self, capacity: int, fed: tuple[str, ...], is_step: bool) -> tuple[Layout, Callable[..., Any]]:
-        """Return the loop of up to `capacity` steps, and the layout of its variables.
+        """Return the loop of up to `capacity` steps, or the single step from such stacks, and the layout of its variables.
 
         Single steps check no variables, which would take as long as a step; the host does now and then, by `finite`.
         """
-        checked = () if is_step else self.checked
+        checked, steps = ((), None) if is_step else (self.checked, capacity)
         found: tuple[Layout, Callable[..., Any]] = self._find_loop(
-            (capacity, fed, is_step), lambda: self._compile(capacity, fed, checked)
+            (capacity, fed, is_step), lambda: self._compile(steps, fed, checked)
         )
         return found
 
     def _compile(
-        self, capacity: int, fed: tuple[str, ...], checked: Sequence[str]
+        self, capacity: int | None, fed: tuple[str, ...], checked: Sequence[str]
     ) -> tuple[Layout, Callable[..., Any]]:
         step = ReplicaStep(self._traced, self.fetches, self.replicas, fed)
         structure = Structure(self._traced.specs)
@@ -127,3 +130,7 @@ class DeviceTrainStep(TrainStep):
         program, layout = lower_step(self._traced, function, specs, self._by_name, own, step.writes)
         fetched = len(self.fetches.names)
         return layout, compile_loop(program, layout, self._state.mesh, capacity, checked, fetched)
+
+
+def _joined(rows: Sequence[Any]) -> Any:
+    return rows[0] if len(rows) == 1 else np.concatenate(rows)
