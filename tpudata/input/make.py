@@ -18,6 +18,7 @@ from tpudata.input.graph.pipelines.bucket_pipeline import BucketPipeline
 from tpudata.input.graph.pipelines.filtered_pipeline import FilteredPipeline
 from tpudata.input.graph.pipelines.pipeline import Pipeline, SplitPipeline
 from tpudata.input.graph.reading.cache import plan_cache
+from tpudata.input.graph.reading.piece_plan import is_read_in_pieces
 from tpudata.input.input_fn import Batches, InputFn
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
@@ -104,7 +105,8 @@ def make_input_fn(
         cache: keeps decoded records, before `transform` and all random steps; with `crop`, images stay encoded. True for memory,
             "auto" for memory if they take at most a quarter of what is free, or the path of a local folder. In memory, they
             are decoded at the first batch; into a folder, by the first call of input_fn. All datasets of this
-            input_fn share them.
+            input_fn share them. Of an object store, a folder keeps the records as they are stored, and is filled while they are
+            read: each host keeps what it reads in every epoch, and its processes share the folder.
         weights: place of the weights of evaluation: "feature" in `features["weights"]`; "sample_weight" yields
             (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
         service: `DataService("grpc://HOST:PORT", workers=8)` has the workers of a tf.data service read, decode and batch the
@@ -179,7 +181,13 @@ def make_input_fn(
         raise UsageError(
             f"cache={cache!r}: with buckets, only the records of the shuffle window are cached. Omit one of them."
         )
-    plan = plan_cache(cache if tokens.buckets is None else False, dataset, split, fields)
+    plan = plan_cache(
+        cache if tokens.buckets is None else False,
+        dataset,
+        split,
+        fields,
+        is_read_in_pieces=is_read_in_pieces(dataset, split, reading),
+    )
     if isinstance(dataset, PlainDataset) and isinstance(dataset.files, TFRecordFiles) and parse is None:
         check_first_record(dataset, fields)
     whole = Pipeline(dataset, split, fields, options, plan)

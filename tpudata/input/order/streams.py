@@ -2,16 +2,24 @@
 
 It is the order of `training`, with pieces of shards as chunks. A piece has more records than a slot has in a block, so that blocks
 share pieces: a slot's ranges run on from block to block and from epoch to epoch.
+
+Each slot has its part of the pieces, neighbouring ones, which an epoch permutes among themselves. So a host reads its own part of
+the split in every epoch, and can keep it. A lane is an exact share of the records, and a part is not: it ends inside of the last
+piece of its part or the first one of the next. If only the first records of that piece were in the lane, they would cost a whole
+block of TensorFlow's client; it takes the last ones instead, and the next lane begins with the first ones.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 
+import numpy as np
 import tensorflow as tf
 
-from tpudata.input.dataset_ops import as_written
-from tpudata.input.order.chunks import Chunks
+from tpudata.input.dataset_ops import as_written, count_up_to
+from tpudata.input.order.chunks import Chunks, Integers
+from tpudata.input.order.draws import DRAW_BITS
 from tpudata.input.order.training import TrainingOrder, largest_divisor, window_turns
 
 
@@ -24,6 +32,13 @@ class StreamOrder(TrainingOrder):
     """
 
     run: int = 1
+
+    @functools.cached_property
+    def parts(self) -> Integers:
+        """The slot whose part of the split each piece belongs to, int64 [chunks], ascending."""
+        middles = (self.chunks.starts + self.chunks.stops) // 2
+        parts: Integers = np.minimum(middles * self.lanes // self.records, self.lanes - 1)
+        return parts
 
     @classmethod
     def in_lanes(
@@ -66,6 +81,28 @@ class StreamOrder(TrainingOrder):
         first = tf.maximum(self._first_turn(epoch, numbers), block * self.turns)
         of_slot = (numbers - slots.start) * self.run + turn % self.run
         return self._mix_rows(slots, block, first, turn // self.run * (len(slots) * self.run) + of_slot)
+
+    def _chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
+        lane = tf.math.floormod(tf.constant(self.parts) - epoch * self.records, self.lanes)
+        return tf.bitwise.left_shift(lane, tf.constant(DRAW_BITS, tf.int64)) + super()._chunk_keys(epoch)
+
+    def _permute_chunks(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        begins, ends, firsts = super()._permute_chunks(epoch)
+        if self.lanes == 1:
+            return begins, ends, firsts
+        lane = np.arange(1, self.lanes)
+        bounds = tf.constant(lane * (self.records // self.lanes) + np.minimum(lane, self.records % self.lanes))
+        # The first bound inside of each chunk, counted from its begin.
+        before = count_up_to(bounds, begins)
+        head = tf.gather(bounds, tf.minimum(before, self.lanes - 2)) - begins
+        sizes = ends - begins
+        is_turned = tf.equal(count_up_to(bounds, ends - 1) - before, 1) & (2 * head < sizes)
+        places = tf.sort(tf.concat([begins, bounds], 0))
+        chunk = count_up_to(ends, places)
+        offset, size = places - tf.gather(begins, chunk), tf.gather(sizes, chunk)
+        turned = tf.math.floormod(offset - tf.gather(head, chunk), size)
+        offset = tf.where(tf.gather(is_turned, chunk), turned, offset)
+        return places, tf.concat([places[1:], ends[-1:]], 0), tf.gather(firsts, chunk) + offset
 
     def _first_turn(self, epoch: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
         """Return the first turn of slots that is of an epoch."""

@@ -114,9 +114,13 @@ class TrainingOrder:
     def _permute_chunks(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return an epoch's chunks in its order: the places at which each begins and ends, and its first record, int64 [chunks]."""
         counts = tf.constant(self.chunks.stops - self.chunks.starts)
-        order = tf.argsort(draw([len(self.chunks.starts)], self.seed, epoch, EPOCH_DRAWS), stable=True)
+        order = tf.argsort(self._chunk_keys(epoch), stable=True)
         ends = tf.cumsum(tf.gather(counts, order))
         return ends - tf.gather(counts, order), ends, tf.gather(tf.constant(self.chunks.starts), order)
+
+    def _chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
+        """Return the numbers by which an epoch sorts the chunks, int64 [chunks]."""
+        return draw([len(self.chunks.starts)], self.seed, epoch, EPOCH_DRAWS)
 
     def _spans_of(
         self,

@@ -44,17 +44,20 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 @dataclasses.dataclass(frozen=True)
 class CachePlan:
-    """Place of decoded records.
+    """Place of decoded records, or of stored ones.
 
-    In a folder they are a dataset, `folder/name`: the same records in the same number of shards, each an Example of raw bytes.
+    In a folder they are a dataset, `folder/name`: the same records in the same number of shards, each an Example of raw bytes; or,
+    of an object store, pieces as they are stored, see PieceCache.
 
     Attributes:
         folder: None for memory, otherwise the folder of caches.
         name: name of the dataset there, a digest of the records, so that no cache serves other records.
+        has_pieces: whether a folder keeps stored records in pieces.
     """
 
     folder: str | None
     name: str
+    has_pieces: bool = False
 
     @property
     def path(self) -> str:
@@ -135,7 +138,12 @@ def _encoded(part: Mapping[str, npt.NDArray[Any]], fields: Fields) -> Iterator[b
 
 
 def plan_cache(
-    cache: bool | str | os.PathLike[str], dataset: Dataset, split_name: str, fields: Fields
+    cache: bool | str | os.PathLike[str],
+    dataset: Dataset,
+    split_name: str,
+    fields: Fields,
+    *,
+    is_read_in_pieces: bool = False,
 ) -> CachePlan | None:
     """Decide whether and where to keep the decoded records of a split.
 
@@ -145,6 +153,7 @@ def plan_cache(
         dataset: the dataset.
         split_name: the split's name.
         fields: fields that are read of each record.
+        is_read_in_pieces: whether the split is read in pieces, which a folder then keeps.
 
     Returns:
         The plan, or None for no cache.
@@ -181,6 +190,8 @@ def plan_cache(
     existing = next(path for path in (Path(cache).absolute(), *Path(cache).absolute().parents) if path.exists())
     if not existing.is_dir():
         raise UsageError(f"cache={cache!r}: {existing} is not a folder. Pass a local folder.")
+    if is_read_in_pieces:
+        return CachePlan(cache, f"{split_name}-{_digest(dataset, split)}", has_pieces=True)
     plan = CachePlan(cache, name)
     if plan.load() is None:
         free = shutil.disk_usage(existing).free
@@ -213,11 +224,11 @@ def free_memory() -> int | None:
     return min(found, default=None)
 
 
-def _digest(dataset: Dataset, split: Split, fields: Fields) -> str:
-    """Return a digest of the records' bytes and of the decoded fields."""
+def _digest(dataset: Dataset, split: Split, fields: Fields | None = None) -> str:
+    """Return a digest of the records' bytes, and of the decoded fields if there are any."""
     skipped = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
     records = [(shard.name, shard.records, shard.crc32c, skipped.get(shard.name)) for shard in split.shards]
-    decoded = [(field.feature, field.shape, field.cuts) for field in fields.all]
+    decoded = [] if fields is None else [(field.feature, field.shape, field.cuts) for field in fields.all]
     return hashlib.sha256(repr((records, decoded)).encode()).hexdigest()[:16]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.input.dataset_ops import as_written
+from tpudata.input.graph.reading.piece_cache import PieceCache
 from tpudata.input.graph.reading.stored_records import Load, StoredRecords
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
@@ -35,6 +36,7 @@ class OrderedRecords:
         whole: an endless dataset of one element, all records, if they are in memory.
         seed: seed of the run if anything is drawn for each record, otherwise None.
         reads: number of ranges that are read at the same time; None for as many as pay.
+        cache: pieces on a local disk, if any are kept there.
     """
 
     stored: StoredRecords
@@ -44,6 +46,7 @@ class OrderedRecords:
     whole: tf.data.Dataset | None = None
     seed: int | None = None
     reads: int | None = None
+    cache: PieceCache | None = None
 
     def shuffled(self, order: TrainingOrder, seeks: Integers) -> tf.data.Dataset:
         """Return an endless dataset of (records, extras), shuffled.
@@ -160,7 +163,9 @@ class OrderedRecords:
 
     def _load(self, cuts: Integers) -> Load:
         """Return a function that reads ranges of records, or that makes their numbers if they are in memory."""
-        return _numbers if self.whole is not None else self.stored.load(cuts, is_decoded=self.is_decoded)
+        if self.whole is not None:
+            return _numbers
+        return self.stored.load(cuts, is_decoded=self.is_decoded, cache=self.cache)
 
     def _from_memory(self, found: tf.data.Dataset) -> tf.data.Dataset:
         """Return the records of a dataset of their numbers, if they are in memory."""

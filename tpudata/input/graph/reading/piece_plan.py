@@ -89,13 +89,13 @@ class Pieces:
         return int((self.ends - self.begins).mean())
 
     def cut_bytes(self, block: int) -> float:
-        """Return the mean number of bytes that are fetched twice if a piece is read in two parts.
+        """Return the mean number of bytes that are fetched twice if a piece is read in two parts, the larger one first.
 
         Args:
             block: bytes that a read fetches at least, as far as its file has them.
         """
         sizes = (self.ends - self.begins)[:, np.newaxis]
-        head = sizes * (np.arange(_CUTS) + 0.5) / _CUTS
+        head = sizes * (1 + (np.arange(_CUTS) + 0.5) / _CUTS) / 2
         rest = (self.file_bytes - self.begins)[:, np.newaxis]
         blocks = np.minimum(np.ceil(head / block) * block, rest)
         # A read from the start of a file may be larger than a block.
@@ -171,6 +171,11 @@ class PiecePlan(ReadPlan):
         sizes = self.pieces.ends - self.pieces.begins
         return read * (1 + (lanes - 1) * self.pieces.cut_bytes(self.reading.piece_bytes) / float(sizes.sum()))
 
+    def pieces_of(self, records: Integers) -> Integers:
+        """Return the numbers of the pieces that have records, by their numbers, int64 [n]."""
+        stored = records if self.ids is None else self.ids[records]
+        return np.searchsorted(self.pieces.starts, stored, "right") - 1
+
     @property
     def default_window(self) -> tuple[int, int, int]:
         """The default window."""
@@ -186,11 +191,16 @@ class PiecePlan(ReadPlan):
         return self.reading.reads(self.piece_memory, free)
 
 
-def plan_reading(dataset: Dataset, split: str, reading: Reading) -> ReadPlan:
-    """Return the plan for all records of a split, in pieces if it is on an object store or the options ask for them."""
-    plan = ReadPlan.of(dataset, split)
+def is_read_in_pieces(dataset: Dataset, split: str, reading: Reading) -> bool:
+    """Return whether a split is read in pieces: it is on an object store, or the options ask for them."""
     first = dataset.shard_path(dataset.manifest.split(split).shards[0])
-    if not (is_remote(first) if reading.pieces is None else reading.pieces):
+    return is_remote(first) if reading.pieces is None else reading.pieces
+
+
+def plan_reading(dataset: Dataset, split: str, reading: Reading) -> ReadPlan:
+    """Return the plan for all records of a split."""
+    plan = ReadPlan.of(dataset, split)
+    if not is_read_in_pieces(dataset, split, reading):
         return plan
     pieces = Pieces.of(dataset, split, operator.index(reading.piece_bytes))
     values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}

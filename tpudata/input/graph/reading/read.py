@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +19,9 @@ from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TextLineF
 from tpudata.input.dataset_ops import checked, count_up_to
 from tpudata.input.graph.reading.segments import Segments
 from tpudata.storage import storage_for
+
+# Returns the records [first, last) as stored: string [n].
+ReadRange: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], tf.Tensor]"
 
 # Least and most bytes of one request to a file.
 _LEAST_BYTES, _MOST_BYTES = 64 << 10, 8 << 20

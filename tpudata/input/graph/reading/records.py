@@ -9,6 +9,7 @@ import operator
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from tpudata.console.tables import counted
@@ -18,6 +19,7 @@ from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import PARALLEL, as_written, numpy_elements
 from tpudata.input.graph.reading.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
 from tpudata.input.graph.reading.ordered_records import OrderedRecords
+from tpudata.input.graph.reading.piece_cache import PieceCache
 from tpudata.input.graph.reading.piece_plan import PiecePlan, plan_reading
 from tpudata.input.graph.reading.stored_records import StoredRecords
 from tpudata.input.options.hosts import Rows
@@ -49,7 +51,7 @@ class Records:
         split: name of the split.
         fields: fields that are read of each record.
         options: options of feeding.
-        cache: place of decoded records, or None.
+        cache: place of decoded records or of pieces, or None.
 
     Raises:
         UsageError: a shuffle of all records, which do not fit the memory.
@@ -125,11 +127,12 @@ class Records:
         Columns are tensors [n, *field.shape] by the full names of features; extras are `seed`, int32 [n, 2], if anything is drawn,
         and in evaluation `weights`, float32 [n], 0 for padding.
         """
-        if self._cache is not None and self._cache.folder is not None:
+        if self._decoded is not None and self._decoded.folder is not None:
             return self._cached_in_files().batches(order, rows, start_step)
-        is_decoded = self._decodes_early or self._cache is not None
+        is_decoded = self._decodes_early or self._decoded is not None
         seed = operator.index(self._options.seed) if self._options.draws else None
-        ordered = OrderedRecords(self._stored, rows, start_step, is_decoded, self._whole(), seed, self._reads)
+        whole, cache = self._whole(), self._piece_cache(order, rows)
+        ordered = OrderedRecords(self._stored, rows, start_step, is_decoded, whole, seed, self._reads, cache)
         if isinstance(order, TrainingOrder):
             if isinstance(order, StreamOrder) and ordered.whole is None:
                 self._check_streams(order, rows)
@@ -172,16 +175,19 @@ class Records:
 
     def _whole(self) -> tf.data.Dataset | None:
         """Return an endless dataset of one element, all records, if they are kept in memory."""
-        if self._cache is None and not self.is_held:
+        if self._decoded is None and not self.is_held:
             return None
         # Eager tensors cannot be used in a graph.
         device = tf.zeros([]).device if tf.executing_eagerly() else None
         if device in self._kept:
             return self._kept[device]
         rows = Rows(self.count, self.count, 0, self.count)
-        is_decoded = self._decodes_early or self._cache is not None
+        is_decoded = self._decodes_early or self._decoded is not None
         order = EvaluationOrder(self._plan.chunks, self.count)
-        whole = OrderedRecords(self._stored, rows, 0, is_decoded, reads=self._reads).evaluated(order).cache()
+        cache = self._piece_cache(order, rows)
+        whole = (
+            OrderedRecords(self._stored, rows, 0, is_decoded, reads=self._reads, cache=cache).evaluated(order).cache()
+        )
         if device is not None:
             self._kept[device] = whole
         return whole
@@ -214,14 +220,37 @@ class Records:
         return numpy_elements(make)
 
     @property
+    def _decoded(self) -> CachePlan | None:
+        """Place of decoded records."""
+        return None if self._cache is None or self._cache.has_pieces else self._cache
+
+    def _piece_cache(self, order: Order, rows: Rows) -> PieceCache | None:
+        """Return the pieces on a local disk, of which those are kept that a host reads in every epoch."""
+        if self._cache is None or not self._cache.has_pieces:
+            return None
+        assert isinstance(self._plan, PiecePlan)
+        assert self._cache.folder is not None
+        starts = self._plan.chunks.starts
+        if isinstance(order, StreamOrder):
+            starts = starts[np.isin(order.parts, order.slots(rows.first, rows.last))]
+        cache = PieceCache.of(self._cache.folder, self._cache.name, self._plan.pieces, self._plan.sizes)
+        cache = cache.keep(self._plan.pieces_of(starts))
+        # The workers of a tf.data service have separate disks.
+        if self._options.service is None:
+            cache.prepare()
+        return cache
+
+    @property
     def _reads(self) -> int | None:
         """Number of pieces that are read at the same time; None without pieces."""
         return self._plan.reads(free_memory()) if isinstance(self._plan, PiecePlan) else None
 
     def _reads_all(self, rows: Rows) -> bool:
-        """Whether a host reads pieces that have the rows of all hosts: its rows of a batch are less than a piece."""
+        """Whether a host reads pieces that have the rows of all hosts, as its rows of a batch are less than a piece."""
         if not isinstance(self._plan, PiecePlan) or rows.count == rows.total or self._whole() is not None:
             return False
+        if self._cache is not None and self._cache.has_pieces:
+            return True  # Those that are kept are whole.
         return rows.count * self._plan.record_bytes < self._plan.reading.piece_bytes
 
     @functools.cached_property
@@ -272,7 +301,7 @@ class Records:
             )
 
     def _check_window(self) -> None:
-        if self._options.shuffle_buffer is None or self._cache is not None or self._window < self.count:
+        if self._options.shuffle_buffer is None or self._decoded is not None or self._window < self.count:
             return
         free, size = free_memory(), self._kept_bytes * self.count
         if free is not None and size > MEMORY_SHARE * free:

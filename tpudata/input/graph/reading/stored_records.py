@@ -20,7 +20,8 @@ from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.fixed_examples import FixedExamples
 from tpudata.input.decode.fixed_records import parse_all, parse_fixed
 from tpudata.input.decode.parse import parse_batch, parse_stored
-from tpudata.input.graph.reading.read import RecordReader, file_kind
+from tpudata.input.graph.reading.piece_cache import PieceCache
+from tpudata.input.graph.reading.read import ReadRange, RecordReader, file_kind
 from tpudata.input.graph.reading.segments import Segments, segments_of
 from tpudata.input.order.chunks import Integers
 from tpudata.storage import is_remote
@@ -87,12 +88,13 @@ class StoredRecords:
             reads = _REMOTE_READS if self._is_remote else tf.data.AUTOTUNE
         return ranges.map(as_written(load), num_parallel_calls=reads, deterministic=True, name=self.name)
 
-    def load(self, cuts: Integers, *, is_decoded: bool) -> Load:
+    def load(self, cuts: Integers, *, is_decoded: bool, cache: PieceCache | None = None) -> Load:
         """Return a function that reads ranges of records, most of which begin at one of `cuts`.
 
         Args:
             cuts: numbers of records, int64 [n].
             is_decoded: whether records are decoded, or returned as stored: string [n].
+            cache: pieces on a local disk, in one of which each range is; None to read the split's files alone.
         """
         cuts = cuts if self._ids is None else self._ids[cuts]
         if self._segments is None or self._segments[0] != cuts.tobytes():
@@ -102,14 +104,17 @@ class StoredRecords:
         segments = self._segments[1]
         kind = file_kind(self._dataset, self._split)
         reader = RecordReader(segments, kind, has_gaps=segments.have_gaps, is_remote=self._is_remote)
+        read: ReadRange = reader.read
+        if cache is not None:
+            read = cache.reads(read)
         ids = None if self._ids is None else tf.constant(self._ids)
 
         def load(first: tf.Tensor, last: tf.Tensor) -> Any:
             if ids is None:
-                stored = reader.read(first, last)
+                stored = read(first, last)
             else:
                 wanted = ids[first:last]
-                stored = tf.gather(reader.read(wanted[0], wanted[-1] + 1), wanted - wanted[0])
+                stored = tf.gather(read(wanted[0], wanted[-1] + 1), wanted - wanted[0])
             return self.decode(stored) if is_decoded else stored
 
         return load
