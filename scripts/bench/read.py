@@ -139,8 +139,8 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         order = TrainingOrder.of(Chunks.of([records // 8] * 8, chunk), BATCH, window, 1)
         sides = [(name, order)]
         if (large := max(2048, PIECES_WINDOW // size)) < records:
-            # As from an object store: shards of 100 MB, a cut of which fetches 22.5 MB twice, in lanes that cost 3 %.
-            lanes = largest_divisor(BATCH, min(32, 1 + round(0.03 * records * size / 22.5e6)))
+            # As from an object store: shards of 100 MB, a cut of which fetches 2.9 MB twice, in lanes that cost 3 %.
+            lanes = largest_divisor(BATCH, min(32, 1 + round(0.03 * records * size / 2.9e6)))
             pieces = Chunks.of([records], 10**8 // size)
             streams = StreamOrder.in_lanes(pieces, BATCH, large, 1, lanes=lanes, most_run=10**6 // size)
             sides.append((f"  in pieces, {lanes} lanes", streams))

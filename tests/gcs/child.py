@@ -127,16 +127,27 @@ def feed(folder: str) -> str:
     return digest(b"".join(features["image"].tobytes() for features, *_ in batches))
 
 
-def feed_hosts(folder: str, training: bool, hosts: int, steps: int | None, start: int = 0) -> list[str]:
-    """Hosts feed some global batches in pieces of a MiB, one after the other; digest of each one's images."""
+def feed_hosts(
+    folder: str, training: bool, hosts: int, steps: int | None, start: int = 0, cache: str | None = None
+) -> list[str]:
+    """Hosts feed some global batches in pieces of a MiB, one after the other; digest of each one's images.
+
+    A cache has a folder for each host.
+    """
     import tpudata
 
     reading = tpudata.Reading(piece_bytes=1 << 20, streams=4, lanes=4)
-    input_fn = tpudata.make_input_fn(
-        folder, "train", training=training, seed=1, shuffle=64 if training else None, reading=reading
-    )
     found = []
     for host in range(hosts):
+        input_fn = tpudata.make_input_fn(
+            folder,
+            "train",
+            training=training,
+            seed=1,
+            shuffle=64 if training else None,
+            reading=reading,
+            cache=False if cache is None else f"{cache}/{host}",
+        )
         batches = input_fn({"batch_size": 64}, start_step=start, host_index=host, host_count=hosts)
         rows = [
             features["image"].tobytes()

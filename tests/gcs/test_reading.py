@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,6 +90,22 @@ def test_training_reads_each_byte_of_an_epoch_on_one_host(filled_store: FakeGcs,
         assert requests < 2.5 * sent / (1 << 20)
     # What is read ahead at the end is in both, a piece more or less for each stream of each host.
     assert abs((sizes[1] - sizes[0]) / shard_bytes(filled_store) - 4) < 0.15 * (1 + hosts)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_cache_is_filled_by_the_first_epoch_and_read_from_then_on(
+    filled_store: FakeGcs, child: Child, tmp_path: Path, hosts: int
+) -> None:
+    steps = 4 * RECORDS // BATCH
+    expected = child("feed_hosts", "gs://data/set", True, hosts, steps)
+    shard_reads(filled_store)
+    assert child("feed_hosts", "gs://data/set", True, hosts, steps, 0, str(tmp_path)) == expected
+    sent = shard_reads(filled_store)[1]
+    # All hosts together fetch the split once; more are ends of lanes, which are in pieces of other hosts.
+    assert sent <= (1.05 if hosts == 1 else 1.3) * shard_bytes(filled_store)
+    assert child("feed_hosts", "gs://data/set", True, hosts, steps, 0, str(tmp_path)) == expected
+    # Without hosts, the first record alone, whose layout all others have.
+    assert shard_reads(filled_store)[1] <= (0.001 if hosts == 1 else 0.3) * shard_bytes(filled_store)
 
 
 def test_a_start_in_the_middle_reads_no_more_than_the_first_one(filled_store: FakeGcs, child: Child) -> None:
