@@ -12,7 +12,8 @@ from PIL import Image
 
 from beam_jobs.image_records.codecs.header import read_header
 from beam_jobs.image_records.codecs.image_format import image_format
-from beam_jobs.image_records.codecs.pixels import is_lossless
+from beam_jobs.image_records.codecs.pillow_files import load_image, open_image
+from beam_jobs.image_records.codecs.pixels import check_decodes, is_lossless
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.rules import StoredImage, stored_image
 from tests.beam_jobs.images import encode, exif, picture
@@ -177,3 +178,41 @@ def test_a_tiff_of_one_tile_beyond_the_limit_of_pixels_is_rejected() -> None:
     data = b"II*\0" + struct.pack("<I", 16) + b"\0" * 8 + struct.pack("<H", len(tags)) + entries + b"\0" * 4
     with pytest.raises(ValueError, match="a TIFF with tiles of too many pixels: 30000 x 30000 pixels"):
         stored(data)
+
+
+def verdict(check: Any) -> str:
+    try:
+        check()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        ("RGB", {}),
+        ("RGB", {"progressive": True}),
+        ("RGB", {"subsampling": "4:4:4", "restart_marker_blocks": 3}),
+        ("L", {"optimize": True}),
+        ("CMYK", {"progressive": True}),
+    ],
+)
+def test_a_check_finds_what_decoding_in_full_finds(mode: str, options: dict[str, Any]) -> None:
+    random = np.random.default_rng(7)
+    noise = random.integers(0, 256, (90, 130, 3), np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(noise).convert(mode).save(out, "JPEG", **options)
+    whole, found = out.getvalue(), []
+    for number in range(60):
+        data, place = bytearray(whole), int(random.integers(len(whole)))
+        if number % 3 == 0:
+            del data[max(place, 300) :]
+        elif number % 3 == 1:
+            data[place] ^= 1 << int(random.integers(8))
+        else:
+            data[place : place + 12] = bytes(12)
+        broken = bytes(data)
+        found.append(verdict(lambda broken=broken: check_decodes(broken, "JPEG")))
+        assert found[-1] == verdict(lambda broken=broken: load_image(open_image(broken, "JPEG"), "JPEG"))
+    assert 15 < sum(map(bool, found)) < 60
