@@ -10,8 +10,10 @@ import numpy as np
 
 from tpudata.errors import CorruptionError, FeatureError, UsageError
 from tpudata.format import open_dataset
+from tpudata.source.chunk import Record
 from tpudata.source.example_decoder import ExampleDecoder
-from tpudata.source.shard_records import Record, ShardRecords
+from tpudata.source.record_stream import stream_records
+from tpudata.source.shard_records import ShardRecords
 
 
 class RecordSource:
@@ -46,6 +48,7 @@ class RecordSource:
         *,
         decode: Literal["numpy"] | Callable[[bytes], Any] | None = "numpy",
         features: Sequence[str] | None = None,
+        read_ahead: int = 256 << 20,
     ) -> None:
         folder = os.fspath(data) if isinstance(data, (str, os.PathLike)) else None
         if not isinstance(folder, str) or not folder:
@@ -58,7 +61,10 @@ class RecordSource:
             raise UsageError('features: only decode="numpy" selects features. Omit one of the two arguments.')
         if isinstance(features, str):
             raise UsageError(f"features={features!r}: expected a sequence of names. Pass [{features!r}].")
+        if isinstance(read_ahead, bool) or not isinstance(read_ahead, int) or read_ahead < 1:
+            raise UsageError(f"read_ahead={read_ahead!r}: expected a number of bytes, 1 or more. Omit it for 256 MiB.")
         dataset = open_dataset(folder)
+        self._read_ahead = read_ahead
         self._split = split
         self._folder = folder
         self._records = ShardRecords(dataset, split)
@@ -78,8 +84,7 @@ class RecordSource:
             FeatureError: the record does not have what the manifest says.
             StorageError: the shard or its index cannot be read.
         """
-        (record,) = self._records.read([self._number(number)])
-        return self._decoded(record)
+        return self._decoded(self._records.read_one(self._number(number)))
 
     def __getitems__(self, numbers: Iterable[int]) -> list[Any]:
         """Return several records, in the order of `numbers`; raises what `source[i]` raises."""
@@ -87,10 +92,9 @@ class RecordSource:
         return [self._decoded(record) for record in self._records.read(wanted)]
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield all records in order."""
-        step = 64
-        for first in range(0, len(self), step):
-            yield from self.__getitems__(range(first, min(first + step, len(self))))
+        """Yield all records in order, at the rate of a stream: chunks of 8 MiB are read ahead."""
+        for record in stream_records(self._records, self._read_ahead):
+            yield self._decoded(record)
 
     def __repr__(self) -> str:
         # Grain compares this between a checkpoint and the run that restores it.
