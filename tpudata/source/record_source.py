@@ -14,6 +14,7 @@ from tpudata.source.chunk import Record
 from tpudata.source.example_decoder import ExampleDecoder
 from tpudata.source.record_stream import stream_records
 from tpudata.source.shard_records import ShardRecords
+from tpudata.source.shuffled_records import ShuffledRecords
 
 
 class RecordSource:
@@ -95,6 +96,49 @@ class RecordSource:
         """Yield all records in order, at the rate of a stream: chunks of 8 MiB are read ahead."""
         for record in stream_records(self._records, self._read_ahead):
             yield self._decoded(record)
+
+    def shuffle(
+        self,
+        seed: int = 0,
+        *,
+        epochs: int = 1,
+        host_index: int = 0,
+        host_count: int = 1,
+        workers: int = 1,
+        batch_size: int = 1,
+        window_bytes: int = 256 << 20,
+    ) -> ShuffledRecords:
+        """Return the records in a shuffled order that is read at the rate of a stream, as a sequence of its own.
+
+        Shards are cut into chunks of 8 MiB. Every epoch permutes the chunks over the whole split, and the records within windows of
+        neighbouring chunks in that order. The order depends on the arguments alone, on any machine. Pass the result to PyTorch's
+        DataLoader without `shuffle=True`, or to `grain.MapDataset.source` without `.shuffle()`.
+
+        Args:
+            seed: seed of the order, 0 or more.
+            epochs: number of epochs, one after the other. A position in them is a step: `range(k, len(shuffled))` as PyTorch's
+                sampler begins at position k.
+            host_index: number of this host, from 0.
+            host_count: number of hosts that share each epoch: every record goes to one of them, and their numbers of records differ
+                by one at most.
+            workers: number of a loader's worker processes. Each then reads its own chunks; otherwise each would read all of them.
+            batch_size: with `workers`, the neighbouring records that a loader gives to one of them, its batch size.
+            window_bytes: bytes in the files of a window of records that are permuted together.
+
+        Raises:
+            UsageError: an argument is of another type or out of range.
+        """
+        return ShuffledRecords(
+            self._records,
+            self._decoded,
+            seed=seed,
+            epochs=epochs,
+            host_index=host_index,
+            host_count=host_count,
+            workers=workers,
+            batch_size=batch_size,
+            window_bytes=window_bytes,
+        )
 
     def __repr__(self) -> str:
         # Grain compares this between a checkpoint and the run that restores it.
