@@ -145,8 +145,8 @@ def cut_by_bytes(index: ShardIndex, first: int, last: int, most: int) -> Iterato
     step = 1 if index.compression is None else index.block_records
     while first < last:
         limit = np.uint64(int(index.offsets[first]) + most)
-        stop = (int(np.searchsorted(index.offsets, limit, "right")) - 1) // step * step
-        stop = min(max(stop, (first // step + 1) * step), last)
+        stop = int(np.searchsorted(index.offsets, limit, "right")) - 1
+        stop = last if stop >= last else min(max(stop // step * step, (first // step + 1) * step), last)
         yield first, stop
         first = stop
 

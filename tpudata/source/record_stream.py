@@ -15,6 +15,8 @@ from tpudata.source.shard_records import ShardRecords
 
 # Indexes that are read ahead, so that chunks do not wait for them: as many shards of a few MB are read at the same time.
 _INDEXES_AHEAD = 32
+# Chunks in memory at least.
+_LEAST_CHUNKS = 4
 
 
 class _Read(NamedTuple):
@@ -44,7 +46,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
         StorageError: a file cannot be read.
     """
     readers, owner, number = Readers(), os.getpid(), first
-    chunks = _chunks(records, readers, first, min(CHUNK_BYTES, read_ahead))
+    chunks = _chunks(records, readers, first, min(CHUNK_BYTES, max(1, read_ahead // _LEAST_CHUNKS)))
     waiting: deque[_Read] = deque()
     used, following = 0, next(chunks, None)
     try:

@@ -13,15 +13,15 @@ import numpy as np
 
 from tpudata.errors import UsageError
 from tpudata.format.shards.index import BLOCK_RECORDS
-from tpudata.source.chunk import CHUNK_BYTES, LoadedChunk, Record
+from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record
 from tpudata.source.chunk_order import ChunkOrder, ChunkTable, Window, WindowKey
 from tpudata.source.readers import Readers
 from tpudata.source.shard_records import ShardRecords
 
 # Chunks of a window at least: its requests in flight.
 _LEAST_CHUNKS = 32
-# Windows that are read again before a warning: a loop that is begun anew does it once.
-_MOST_RETURNS = 16
+# Records of a window that was dropped which are read alone before it is read again, with a warning: threads may be late.
+_MOST_LATE = 64
 _log = logging.getLogger("tpudata")
 
 
@@ -63,16 +63,17 @@ class ShuffledRecords:
             )
         self._records = records
         self._decode = decode
-        chunk_bytes = min(CHUNK_BYTES, max(1, window_bytes // _LEAST_CHUNKS))
+        table = _table(records, min(CHUNK_BYTES, max(1, window_bytes // _LEAST_CHUNKS)))
+        chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.counts)
         self._order = ChunkOrder(
-            _table(records, chunk_bytes),
+            table,
             seed=seed,
             epochs=epochs,
             host_index=host_index,
             host_count=host_count,
             lanes=workers,
             rows=batch_size,
-            window_chunks=max(1, window_bytes // chunk_bytes),
+            window_chunks=max(1, round(window_bytes / chunk_bytes)),
         )
         if not self._order.epoch_records:
             raise UsageError(
@@ -124,7 +125,8 @@ class ShuffledRecords:
         self._lock = threading.Lock()
         self._readers = Readers()
         self._lanes: dict[int, _Lane] = {}
-        self._returns = 0
+        self._late = 0
+        self._is_warned = False
 
     def _record(self, position: int) -> Record:
         if self._owner != os.getpid():
@@ -132,10 +134,11 @@ class ShuffledRecords:
             self._start()
         key, place = self._order.locate(position)
         with self._lock:
-            window = self._window(key)
-            loaded = window.loaded[int(window.order.chunk_of[place])]
+            window = None if self._is_late(key, place) else self._window(key)
+        if window is None:
+            return self._read_alone(key, place)
         try:
-            chunk: LoadedChunk = loaded.result()
+            chunk = window.loaded[int(window.order.chunk_of[place])].result()
         except BaseException:
             # The next call tries again.
             with self._lock:
@@ -152,7 +155,6 @@ class ShuffledRecords:
         """Return a window of a lane, and see that the next one is being read; the lock is held."""
         lane = self._lanes.setdefault(key.lane, {})
         if key not in lane:
-            self._count_return(is_return=bool(lane) and key < next(iter(lane)))
             lane.clear()
             lane[key] = self._load(key)
         if key == next(reversed(lane)):
@@ -164,17 +166,31 @@ class ShuffledRecords:
                 lane[following] = self._load(following)
         return lane[key]
 
-    def _load(self, key: WindowKey) -> _LoadingWindow:
-        return _LoadingWindow(self._order.window(key), self._readers, self._records)
-
-    def _count_return(self, *, is_return: bool) -> None:
-        self._returns += is_return
-        if is_return and self._returns == _MOST_RETURNS:
+    def _is_late(self, key: WindowKey, place: int) -> bool:
+        """Return whether a record is of a window that was dropped, and to be read alone; the lock is held."""
+        lane = self._lanes.get(key.lane)
+        # A loop that is begun anew begins with a window.
+        if not lane or key >= next(iter(lane)) or place == 0:
+            return False
+        self._late += 1
+        if self._late % (_MOST_LATE + 1):
+            return True
+        if not self._is_warned:
+            self._is_warned = True
             _log.warning(
                 "%r: windows are read again and again, since positions are not read in order. Read fewer of them at the same"
                 " time, or pass a larger window_bytes.",
                 self,
             )
+        return False
+
+    def _read_alone(self, key: WindowKey, place: int) -> Record:
+        window = self._order.window(key)
+        chunk, record = window.chunks[window.chunk_of[place]], int(window.record_of[place])
+        return self._records.load(Chunk(chunk.shard, chunk.first + record, chunk.first + record + 1)).record(0)
+
+    def _load(self, key: WindowKey) -> _LoadingWindow:
+        return _LoadingWindow(self._order.window(key), self._readers, self._records)
 
 
 class _LoadingWindow:
