@@ -141,8 +141,9 @@ def _record_bytes(batch: Any) -> int:
     if isinstance(batch, list):
         return len(batch[0])
     features = batch[0] if isinstance(batch, tuple) else batch
-    values = next(features[name] for name in ("record", "image") if name in features)
-    record = np.asarray(values[0])
+    if isinstance(features, dict):
+        features = next(features[name] for name in ("record", "image") if name in features)
+    record = np.asarray(features[0])
     return len(record.item()) if record.dtype == object else record.nbytes
 
 

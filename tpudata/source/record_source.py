@@ -15,14 +15,23 @@ from tpudata.source.example_decoder import ExampleDecoder
 from tpudata.source.record_stream import stream_records
 from tpudata.source.shard_records import ShardRecords
 from tpudata.source.shuffled_records import ShuffledRecords
+from tpudata.storage import is_remote
+
+# 32 requests of 8 MiB; a disk reads ahead by itself, and more memory costs more CPU than it saves.
+_REMOTE_READ_AHEAD, _DISK_READ_AHEAD = 256 << 20, 8 << 20
 
 
 class RecordSource:
     """Random access to the records of a split.
 
-    `source[i]` reads one record with one request, `source.__getitems__([i, ...])` several at once: neighbours with one request, and
-    on an object store up to 32 requests at a time. PyTorch's DataLoader calls `__getitems__` for each batch. Every record is
-    checked against its checksums. The order is the dataset's; shuffling belongs to the consumer's sampler.
+    On an object store the ways to read differ by far in their cost:
+
+    - `for record in source` streams: requests of 8 MiB, several at a time;
+    - `source.shuffle(...)` is a sequence in shuffled order that costs as little;
+    - `source[i]` reads one record with one request, `source.__getitems__([i, ...])` several at once: neighbours, and near ones,
+      with one request of up to 8 MiB, and up to 64 requests at a time. PyTorch's DataLoader calls it for each batch.
+
+    Every record is checked against its checksums. The order is the dataset's.
 
     A source can be pickled, shared between threads, and used in forked processes. It holds no open files. The indexes of shards
     are read when first needed; at most 256 MiB of them, and for compressed shards 64 MiB of unpacked blocks, stay in memory.
@@ -34,6 +43,8 @@ class RecordSource:
             serialized record as bytes; a function gives what it returns for these bytes. To be pickled, it must be importable.
         features: with `"numpy"`, the names to decode, as `ExampleDecoder` takes them; None decodes what a model is
             fed and the label.
+        read_ahead: bytes of records that iteration holds in memory at most, unpacked and those in flight included, in
+            chunks of up to 8 MiB. None is 256 MiB on an object store, 32 requests in flight, and 8 MiB on a disk.
 
     Raises:
         UsageError: an argument is of another type or value.
@@ -49,7 +60,7 @@ class RecordSource:
         *,
         decode: Literal["numpy"] | Callable[[bytes], Any] | None = "numpy",
         features: Sequence[str] | None = None,
-        read_ahead: int = 256 << 20,
+        read_ahead: int | None = None,
     ) -> None:
         folder = os.fspath(data) if isinstance(data, (str, os.PathLike)) else None
         if not isinstance(folder, str) or not folder:
@@ -62,10 +73,15 @@ class RecordSource:
             raise UsageError('features: only decode="numpy" selects features. Omit one of the two arguments.')
         if isinstance(features, str):
             raise UsageError(f"features={features!r}: expected a sequence of names. Pass [{features!r}].")
-        if isinstance(read_ahead, bool) or not isinstance(read_ahead, int) or read_ahead < 1:
-            raise UsageError(f"read_ahead={read_ahead!r}: expected a number of bytes, 1 or more. Omit it for 256 MiB.")
+        if read_ahead is not None and (
+            isinstance(read_ahead, bool) or not isinstance(read_ahead, int) or read_ahead < 1
+        ):
+            raise UsageError(
+                f"read_ahead={read_ahead!r}: expected a number of bytes, 1 or more. Omit it for the default."
+            )
         dataset = open_dataset(folder)
-        self._read_ahead = read_ahead
+        default = _REMOTE_READ_AHEAD if is_remote(folder) else _DISK_READ_AHEAD
+        self._read_ahead = default if read_ahead is None else read_ahead
         self._split = split
         self._folder = folder
         self._records = ShardRecords(dataset, split)
@@ -93,7 +109,7 @@ class RecordSource:
         return [self._decoded(record) for record in self._records.read(wanted)]
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield all records in order, at the rate of a stream: chunks of 8 MiB are read ahead."""
+        """Yield all records in order, in chunks that threads read ahead; raises what `source[i]` raises."""
         for record in stream_records(self._records, self._read_ahead):
             yield self._decoded(record)
 
