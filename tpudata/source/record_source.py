@@ -124,7 +124,7 @@ class RecordSource:
         batch_size: int = 1,
         window_bytes: int = 256 << 20,
     ) -> ShuffledRecords:
-        """Return the records in a shuffled order that is read at the rate of a stream, as a sequence of its own.
+        """Return the records in a shuffled order that is read at the rate of a stream, as a sequence.
 
         Shards are cut into chunks of 8 MiB. Every epoch permutes the chunks over the whole split, and the records within windows of
         neighbouring chunks in that order. The order depends on the arguments alone, on any machine. Pass the result to PyTorch's
