@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +33,12 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
         _storage.cache_clear()
         store.bucket("data")
         yield store
+        # What is in flight would be tried again for minutes, next to other tests.
+        store.faults.clear()
+        gc.collect()
+        for thread in threading.enumerate():
+            if thread.name.startswith("tpudata-source"):
+                thread.join(10)
         _storage.cache_clear()
 
 
