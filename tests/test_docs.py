@@ -20,9 +20,9 @@ from tpudata.format import encode_example
 # Blocks that are parts of programs, with names of the reader's: they are only parsed. By document, their numbers.
 PARTS = {
     "docs/feed/files.md": (3,),
-    "docs/feed/jax.md": (2,),
+    "docs/feed/jax.md": (2, 3),
     "docs/feed/many_hosts.md": (0, 1, 2),
-    "docs/feed/pytorch.md": (0, 1),
+    "docs/feed/pytorch.md": (0, 1, 2),
     "docs/dataset/other_readers.md": (0, 1),
     "docs/train/tpu.md": (0,),
     "docs/train/command.md": (0,),

@@ -9,48 +9,32 @@ that of a shuffle, in records.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
 import sys
 import time
 import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+import numpy as np
 
 BATCH = 64
 FOLDER = "gs://data/set"
+RECORD_BYTES = 110_000
+ONE_PASS = ("plain, one pass", "evaluation", "source, one pass")
 
 
 def main() -> None:
     """Measure the pipeline that is named by the arguments."""
     name, streams, window, megabytes, url = sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]
-    import tensorflow as tf
-
-    import tpudata
-
-    files = sorted(tf.io.gfile.glob(f"{FOLDER}/train-*"))
-    parse: dict[str, Any] = {"parse": lambda records: {"record": records}, "reading": tpudata.Reading(streams=streams)}
-
-    def plain(buffer: int, epochs: int | None = None) -> tf.data.Dataset:
-        repeated = tf.data.Dataset.from_tensor_slices(files).repeat(epochs)
-        records = tf.data.TFRecordDataset(repeated, buffer_size=8 << 20, num_parallel_reads=streams)
-        return (records.shuffle(buffer) if buffer else records).batch(BATCH).prefetch(2)
-
-    def ours(**options: Any) -> tf.data.Dataset:
-        return tpudata.make_input_fn(FOLDER, "train", seed=1, **options, **parse)({"batch_size": BATCH})
-
-    pipelines = {
-        "plain, one pass": lambda: plain(0, 1),
-        "evaluation": lambda: ours(training=False),
-        "plain": lambda: plain(0),
-        "in order": lambda: ours(training=True, shuffle=False),
-        "plain, shuffled": lambda: plain(window),
-        "training": lambda: ours(training=True, shuffle=window),
-    }
-    is_one_pass = name in ("plain, one pass", "evaluation")
-    dataset = pipelines[name]()
+    is_one_pass = name in ONE_PASS
+    make = (source_batches if name.startswith("source") else graph_batches)(name, streams, window)
     before, begin, cpu = counts(url), time.perf_counter(), time.process_time()
-    batches = iter(dataset)
+    batches = iter(make())
     size = BATCH * _record_bytes(next(batches))
     first = time.perf_counter() - begin
     done, limit = (size, 1 << 62) if is_one_pass else (0, megabytes * 10**6)
@@ -79,10 +63,88 @@ def main() -> None:
     os._exit(0)
 
 
+def graph_batches(name: str, streams: int, window: int) -> Callable[[], Iterable[Any]]:
+    """Return a function that begins a pipeline of TensorFlow's; its graph is made already."""
+    import tensorflow as tf
+
+    import tpudata
+
+    files = sorted(tf.io.gfile.glob(f"{FOLDER}/train-*"))
+    reading: dict[str, Any] = {"seed": 1, "reading": tpudata.Reading(streams=streams)}
+    parse: dict[str, Any] = {"parse": lambda records: {"record": records}}
+
+    def plain(buffer: int, epochs: int | None = None) -> tf.data.Dataset:
+        repeated = tf.data.Dataset.from_tensor_slices(files).repeat(epochs)
+        records = tf.data.TFRecordDataset(repeated, buffer_size=8 << 20, num_parallel_reads=streams)
+        return (records.shuffle(buffer) if buffer else records).batch(BATCH).prefetch(2)
+
+    def ours(**options: Any) -> Any:
+        return tpudata.make_input_fn(FOLDER, "train", **options, **reading)
+
+    params = {"batch_size": BATCH}
+    pipelines: dict[str, Callable[[], Any]] = {
+        "plain, one pass": lambda: plain(0, 1),
+        "evaluation": lambda: ours(training=False, **parse)(params),
+        "plain": lambda: plain(0),
+        "in order": lambda: ours(training=True, shuffle=False, **parse)(params),
+        "plain, shuffled": lambda: plain(window),
+        "training": lambda: ours(training=True, shuffle=window, **parse)(params),
+        "training, arrays": lambda: ours(training=True, shuffle=window)(params),
+        "as_numpy": lambda: tpudata.as_numpy(ours(training=True, shuffle=window), BATCH),
+        "as_jax": lambda: tpudata.as_jax(ours(training=True, shuffle=window), BATCH),
+    }
+    made = pipelines[name]()
+    return lambda: made
+
+
+def source_batches(name: str, streams: int, window: int) -> Callable[[], Iterable[Any]]:
+    """Return a function that begins a loop over a RecordSource, whose manifest is read already."""
+    import tpudata
+
+    source = tpudata.RecordSource(FOLDER, "train", decode=None, read_ahead=streams * (8 << 20))
+    shuffled = source.shuffle(1, epochs=100, window_bytes=window * RECORD_BYTES)
+
+    def by_grain() -> Iterable[Any]:
+        import grain.python as grain
+
+        options = grain.ReadOptions(num_threads=16, prefetch_buffer_size=128)
+        return batched(grain.MapDataset.source(shuffled).to_iter_dataset(options))
+
+    def at_random() -> Iterator[Any]:
+        random = np.random.default_rng(0)
+        while True:
+            yield source.__getitems__(random.integers(0, len(source), BATCH))
+
+    def one_by_one() -> Iterator[Any]:
+        random = np.random.default_rng(0)
+        with ThreadPoolExecutor(64) as pool:
+            while True:
+                yield list(pool.map(source.__getitem__, random.integers(0, len(source), BATCH)))
+
+    return {
+        "source, one pass": lambda: batched(source),
+        "source, shuffled": lambda: batched(shuffled),
+        "source, grain": by_grain,
+        "source, batches": at_random,
+        "source, 64 threads": one_by_one,
+    }[name]
+
+
+def batched(records: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yield lists of BATCH records."""
+    rest = iter(records)
+    while batch := list(itertools.islice(rest, BATCH)):
+        yield batch
+
+
 def _record_bytes(batch: Any) -> int:
+    if isinstance(batch, list):
+        return len(batch[0])
     features = batch[0] if isinstance(batch, tuple) else batch
-    values = features["record"] if isinstance(features, dict) else features
-    return len(values[0].numpy())
+    if isinstance(features, dict):
+        features = next(features[name] for name in ("record", "image") if name in features)
+    record = np.asarray(features[0])
+    return len(record.item()) if record.dtype == object else record.nbytes
 
 
 def counts(url: str) -> dict[str, Any]:

@@ -3,11 +3,13 @@
     python scripts/bench/gcs.py [CASE ...] [--latency MS] [--bandwidth MB] [--objects N] [--kilobytes KB] [--megabytes MB]
                                 [--streams N] [--block MB] [--rounds N]
 
-Cases, by default both:
+Cases, by default all:
 
     convert   many small objects to shards by `tpudata convert images`, next to reading them one by one with Google's client
     read      records of 110 kB in 16 shards through make_input_fn, next to tf.data.TFRecordDataset with as many streams, without
               and with a shuffle of the same window; in one pass, and in the steady state. `fetched` is bytes for each one used
+    source    the same records through RecordSource, in order, shuffled, and at random, and as arrays of numpy and JAX, next to the
+              same pipelines
 
 The store is the one of the tests, in a separate process on loopback, in which every request waits for --latency and every answer is
 sent at --bandwidth. This measures how requests overlap, not the speed of Google's store. All times are by the clock, in one run;
@@ -27,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +38,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 SHARDS = 16
 RECORD_BYTES = 110_000
-PIPELINES = ("plain, one pass", "evaluation", "plain", "in order", "plain, shuffled", "training")
+PIPELINES = {
+    "read": ("plain, one pass", "evaluation", "plain", "in order", "plain, shuffled", "training"),
+    "source": (
+        *("plain, one pass", "source, one pass", "plain, shuffled", "source, shuffled", "source, grain"),
+        *("source, batches", "source, 64 threads", "training, arrays", "as_numpy", "as_jax"),
+    ),
+}
 # One after the other, some of the objects show how long all of them take.
 ONE_BY_ONE = 60
 
@@ -44,7 +52,7 @@ ONE_BY_ONE = 60
 def main() -> None:
     """Start the store, and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="out of convert, read")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="out of convert, read, source")
     parser.add_argument(
         "--latency", type=float, default=50.0, metavar="MS", help="of each request (default %(default)g)"
     )
@@ -56,13 +64,16 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=1200, help="in the shards (default %(default)s)")
     parser.add_argument("--streams", type=int, default=16, help="files or pieces read at a time (default %(default)s)")
     parser.add_argument("--block", type=int, metavar="MB", help="TensorFlow's block (default: its own, 64)")
-    parser.add_argument("--rounds", type=int, default=1, help="of the case read (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=1, help="of the cases read and source (default %(default)s)")
     flags = parser.parse_args()
     for case in flags.cases or CASES:
         if case not in CASES:
             parser.error(f"no case {case!r}; there are {', '.join(CASES)}")
         with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as folder:
-            CASES[case](Path(folder), flags)
+            if case == "convert":
+                convert(Path(folder), flags)
+            else:
+                read(Path(folder), flags, PIPELINES[case])
 
 
 def convert(folder: Path, flags: argparse.Namespace) -> None:
@@ -106,7 +117,7 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def read(folder: Path, flags: argparse.Namespace) -> None:
+def read(folder: Path, flags: argparse.Namespace, pipelines: Sequence[str]) -> None:
     """MB per second of records, and what they cost, each pipeline in a separate process."""
     data = folder / "data"
     size = write_shards(str(data / "set"), flags.megabytes)
@@ -119,26 +130,28 @@ def read(folder: Path, flags: argparse.Namespace) -> None:
             f" {flags.streams} streams, {block}; load {os.getloadavg()[0]:.1f}"
         )
         environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
+        # Our client takes the way of TensorFlow's, by HTTPS.
+        url = environment.pop("STORAGE_EMULATOR_HOST")
         if flags.block:
             environment["GCS_READ_CACHE_BLOCK_SIZE_MB"] = str(flags.block)
         arguments = [
             str(flags.streams),
             str(window),
             str(flags.megabytes),
-            f"{os.environ['STORAGE_EMULATOR_HOST']}/counts",
+            f"{url}/counts",
         ]
         for number in range(flags.rounds):
-            for name in PIPELINES:
+            for name in pipelines:
                 done = subprocess.run([*program, name, *arguments], env=environment, capture_output=True, text=True)
                 if done.returncode:
                     sys.exit(f"{name}: {done.stderr[-2000:]}")
                 found = json.loads(done.stdout.splitlines()[-1])
-                if name == PIPELINES[0] and number == 0:
-                    print("    " + " " * 16 + "".join(f"{column:>15}" for column in found))
-                print(f"    {name:16}" + "".join(f"{value:15.2f}" for value in found.values()), flush=True)
+                if name == pipelines[0] and number == 0:
+                    print("    " + " " * 18 + "".join(f"{column:>15}" for column in found))
+                print(f"    {name:18}" + "".join(f"{value:15.2f}" for value in found.values()), flush=True)
 
 
-CASES = {"convert": convert, "read": read}
+CASES = ("convert", *PIPELINES)
 
 
 @contextlib.contextmanager

@@ -57,6 +57,7 @@ from tpudata.format.example.value_positions import value_places
 from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.streams import StreamOrder
 from tpudata.input.order.training import TrainingOrder, largest_divisor
+from tpudata.source.chunk_order import ChunkOrder, ChunkTable, WindowKey
 
 BATCH = 1024
 PIXELS = 28 * 28
@@ -144,9 +145,11 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
             pieces = Chunks.of([records], 10**8 // size)
             streams = StreamOrder.in_lanes(pieces, BATCH, large, 1, lanes=lanes, most_run=10**6 // size)
             sides.append((f"  in pieces, {lanes} lanes", streams))
-        permutation = ("  true permutation", np.random.default_rng(0).permutation(records))
-        for label, ids in (*((label, _ids(side, records // BATCH)) for label, side in sides), permutation):
-            distance = np.abs(ids - np.arange(records)) / records
+        found_ids = [(label, _ids(side, records // BATCH)) for label, side in sides]
+        found_ids.append(("  RecordSource.shuffle", _source_ids(records, size)))
+        found_ids.append(("  true permutation", np.random.default_rng(0).permutation(records)))
+        for label, ids in found_ids:
+            distance = np.abs(ids - np.arange(len(ids))) / records
             found = np.mean([len(np.unique(batch)) for batch in (ids // (records // classes)).reshape(-1, BATCH)])
             quartiles = " ".join(f"{value:6.3f}" for value in np.quantile(distance, (0.25, 0.5, 0.75)))
             print(f"    {label:49} {distance.mean():6.3f} {quartiles} {found:8.1f}")
@@ -165,6 +168,21 @@ def _ids(order: TrainingOrder, steps: int) -> Any:
         lambda block, records: tf.gather(records, order.rows(slots, block))
     )
     return np.concatenate(list(blocks.unbatch().take(steps).as_numpy_iterator()))
+
+
+def _source_ids(records: int, size: int) -> Any:
+    """Return the numbers of the records of an epoch of `RecordSource.shuffle`, up to a whole batch."""
+    chunks = max(32, records * size >> 23)
+    cuts = records * np.arange(chunks + 1) // chunks
+    table = ChunkTable(np.zeros(chunks, np.int64), cuts[:-1], np.diff(cuts))
+    options = {"seed": 1, "epochs": 1, "host_index": 0, "host_count": 1, "lanes": 1, "rows": 1, "window_chunks": 32}
+    order, parts = ChunkOrder(table, **options), []
+    key: WindowKey | None = WindowKey(0, 0, 0)
+    while key is not None:
+        window = order.window(key)
+        parts.append(np.array([chunk.first for chunk in window.chunks])[window.chunk_of] + window.record_of)
+        key = order.following(key)
+    return np.concatenate(parts)[: records // BATCH * BATCH]
 
 
 def tokens(folder: Path, rounds: int) -> None:

@@ -7,7 +7,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from tests.helpers.datasets import LABEL, Written, write_dataset, write_images
 from tpudata import CorruptionError, DatasetError, FeatureError, RecordSource, StorageError, UsageError, open_dataset
 from tpudata.cli import main
 from tpudata.format import Feature, decode_example, read_records
-from tpudata.storage.select import _storage
 
 
 def serialized(folder: str) -> list[bytes]:
@@ -181,18 +179,6 @@ def test_an_image_that_does_not_decode_names_file_and_offset(tmp_path: Path) -> 
     with pytest.raises(CorruptionError, match="does not decode") as caught:
         source[0]
     assert (caught.value.path, caught.value.offset) == (str(tmp_path / "train-00000-of-00001.tfrecord"), 0)
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    """A store that gs:// paths lead to."""
-    with FakeGcs() as store:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
-        # The client of the test before knows another server.
-        _storage.cache_clear()
-        store.bucket("data")
-        yield store
-        _storage.cache_clear()
 
 
 def put_numbers(store: FakeGcs, folder: Path, compression: str | None = None) -> None:

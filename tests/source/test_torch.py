@@ -53,5 +53,15 @@ def test_processes_of_a_job_share_an_epoch(digits: str) -> None:
     assert sorted(seen) == list(range(60))
 
 
+def test_workers_read_a_shuffled_source(digits: str) -> None:
+    shuffled = RecordSource(digits, "train").shuffle(seed=1, epochs=2, workers=2, batch_size=8, window_bytes=500)
+    loader = torch.utils.data.DataLoader(shuffled, batch_size=8, num_workers=2)
+    values = torch.cat([batch["image"][:, 0, 0, 0] for batch in loader]).tolist()
+    assert values == [int(record["image"][0, 0, 0]) for record in shuffled]
+    assert sorted(values) == sorted([*range(60)] * 2)
+    rest = torch.utils.data.DataLoader(shuffled, batch_size=8, sampler=range(40, len(shuffled)), num_workers=2)
+    assert torch.cat([batch["image"][:, 0, 0, 0] for batch in rest]).tolist() == values[40:]
+
+
 def test_paths_are_taken(digits: str) -> None:
     assert len(RecordSource(Path(digits), "train")) == 60

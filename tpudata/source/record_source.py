@@ -10,16 +10,28 @@ import numpy as np
 
 from tpudata.errors import CorruptionError, FeatureError, UsageError
 from tpudata.format import open_dataset
+from tpudata.source.chunk import Record
 from tpudata.source.example_decoder import ExampleDecoder
-from tpudata.source.shard_records import Record, ShardRecords
+from tpudata.source.record_stream import stream_records
+from tpudata.source.shard_records import ShardRecords
+from tpudata.source.shuffled_records import ShuffledRecords
+from tpudata.storage import is_remote
+
+# 32 requests of 8 MiB; a disk reads ahead by itself, and more memory costs more CPU than it saves.
+_REMOTE_READ_AHEAD, _DISK_READ_AHEAD = 256 << 20, 8 << 20
 
 
 class RecordSource:
     """Random access to the records of a split.
 
-    `source[i]` reads one record with one request, `source.__getitems__([i, ...])` several at once: neighbours with one request, and
-    on an object store up to 32 requests at a time. PyTorch's DataLoader calls `__getitems__` for each batch. Every record is
-    checked against its checksums. The order is the dataset's; shuffling belongs to the consumer's sampler.
+    On an object store the ways to read differ by far in their cost:
+
+    - `for record in source` streams: requests of 8 MiB, several at a time;
+    - `source.shuffle(...)` is a sequence in shuffled order that costs as little;
+    - `source[i]` reads one record with one request, `source.__getitems__([i, ...])` several at once: neighbours, and near ones,
+      with one request of up to 8 MiB, and up to 64 requests at a time. PyTorch's DataLoader calls it for each batch.
+
+    Every record is checked against its checksums. The order is the dataset's.
 
     A source can be pickled, shared between threads, and used in forked processes. It holds no open files. The indexes of shards
     are read when first needed; at most 256 MiB of them, and for compressed shards 64 MiB of unpacked blocks, stay in memory.
@@ -31,6 +43,8 @@ class RecordSource:
             serialized record as bytes; a function gives what it returns for these bytes. To be pickled, it must be importable.
         features: with `"numpy"`, the names to decode, as `ExampleDecoder` takes them; None decodes what a model is
             fed and the label.
+        read_ahead: bytes of records that iteration holds in memory at most, unpacked and those in flight included, in
+            chunks of up to 8 MiB. None is 256 MiB on an object store, 32 requests in flight, and 8 MiB on a disk.
 
     Raises:
         UsageError: an argument is of another type or value.
@@ -46,6 +60,7 @@ class RecordSource:
         *,
         decode: Literal["numpy"] | Callable[[bytes], Any] | None = "numpy",
         features: Sequence[str] | None = None,
+        read_ahead: int | None = None,
     ) -> None:
         folder = os.fspath(data) if isinstance(data, (str, os.PathLike)) else None
         if not isinstance(folder, str) or not folder:
@@ -58,7 +73,15 @@ class RecordSource:
             raise UsageError('features: only decode="numpy" selects features. Omit one of the two arguments.')
         if isinstance(features, str):
             raise UsageError(f"features={features!r}: expected a sequence of names. Pass [{features!r}].")
+        if read_ahead is not None and (
+            isinstance(read_ahead, bool) or not isinstance(read_ahead, int) or read_ahead < 1
+        ):
+            raise UsageError(
+                f"read_ahead={read_ahead!r}: expected a number of bytes, 1 or more. Omit it for the default."
+            )
         dataset = open_dataset(folder)
+        default = _REMOTE_READ_AHEAD if is_remote(folder) else _DISK_READ_AHEAD
+        self._read_ahead = default if read_ahead is None else read_ahead
         self._split = split
         self._folder = folder
         self._records = ShardRecords(dataset, split)
@@ -78,8 +101,7 @@ class RecordSource:
             FeatureError: the record does not have what the manifest says.
             StorageError: the shard or its index cannot be read.
         """
-        (record,) = self._records.read([self._number(number)])
-        return self._decoded(record)
+        return self._decoded(self._records.read_one(self._number(number)))
 
     def __getitems__(self, numbers: Iterable[int]) -> list[Any]:
         """Return several records, in the order of `numbers`; raises what `source[i]` raises."""
@@ -87,10 +109,52 @@ class RecordSource:
         return [self._decoded(record) for record in self._records.read(wanted)]
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield all records in order."""
-        step = 64
-        for first in range(0, len(self), step):
-            yield from self.__getitems__(range(first, min(first + step, len(self))))
+        """Yield all records in order, in chunks that threads read ahead; raises what `source[i]` raises."""
+        for record in stream_records(self._records, self._read_ahead):
+            yield self._decoded(record)
+
+    def shuffle(
+        self,
+        seed: int = 0,
+        *,
+        epochs: int = 1,
+        host_index: int = 0,
+        host_count: int = 1,
+        workers: int = 1,
+        batch_size: int = 1,
+        window_bytes: int = 256 << 20,
+    ) -> ShuffledRecords:
+        """Return the records in a shuffled order that is read at the rate of a stream, as a sequence.
+
+        Shards are cut into chunks of 8 MiB. Every epoch permutes the chunks over the whole split, and the records within windows of
+        neighbouring chunks in that order. The order depends on the arguments alone, on any machine. Pass the result to PyTorch's
+        DataLoader without `shuffle=True`, or to `grain.MapDataset.source` without `.shuffle()`.
+
+        Args:
+            seed: seed of the order, 0 or more.
+            epochs: number of epochs, one after the other. A position in them is a step: `range(k, len(shuffled))` as PyTorch's
+                sampler begins at position k.
+            host_index: number of this host, from 0.
+            host_count: number of hosts that share each epoch: every record goes to one of them, and their numbers of records differ
+                by one at most.
+            workers: number of a loader's worker processes. Each then reads its own chunks; otherwise each would read all of them.
+            batch_size: with `workers`, the neighbouring records that a loader gives to one of them, its batch size.
+            window_bytes: bytes in the files of a window of records that are permuted together.
+
+        Raises:
+            UsageError: an argument is of another type or out of range.
+        """
+        return ShuffledRecords(
+            self._records,
+            self._decoded,
+            seed=seed,
+            epochs=epochs,
+            host_index=host_index,
+            host_count=host_count,
+            workers=workers,
+            batch_size=batch_size,
+            window_bytes=window_bytes,
+        )
 
     def __repr__(self) -> str:
         # Grain compares this between a checkpoint and the run that restores it.

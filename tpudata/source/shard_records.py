@@ -5,39 +5,25 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tpudata.errors import CorruptionError
 from tpudata.format import Dataset, ShardIndex
-from tpudata.format.shards.indexed_records import checked_data, read_block
+from tpudata.format.shards.indexed_records import checked_data, read_blocks
 from tpudata.source.byte_cache import ByteCache
+from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record, load_chunk
+from tpudata.source.readers import Readers
 from tpudata.storage import is_remote, storage_for
 
+Integers: TypeAlias = "npt.NDArray[np.int64]"
 _INDEX_CACHE_BYTES = 256 << 20
 _BLOCK_CACHE_BYTES = 64 << 20
-# Requests under way at once on an object store, where each takes some 50 ms.
-_REMOTE_READERS = 32
-# A gap up to this size is read with its neighbours, which is cheaper than a second request; a disk does not need this.
-_REMOTE_GAP = 64 << 10
-_LARGEST_REQUEST = 8 << 20
-
-
-class Record(NamedTuple):
-    """One serialized record and its place.
-
-    Attributes:
-        data: the record.
-        path: the shard.
-        offset: byte offset of its frame in the shard, before compression.
-    """
-
-    data: bytes
-    path: str
-    offset: int
+# A gap up to this size is read with its neighbours: its bytes cost less time and CPU than a request does. A disk needs no such gap.
+_REMOTE_GAP = 256 << 10
 
 
 class _Span(NamedTuple):
@@ -61,6 +47,10 @@ class ShardRecords:
         dataset: the dataset.
         split: name of the split.
 
+    Attributes:
+        shards: shards that have records.
+        runs: for each of them the runs of its records that are not in quarantine, [first, last), int64 [runs, 2].
+
     Raises:
         DatasetError: there is no such split, or it has no records.
     """
@@ -69,14 +59,14 @@ class ShardRecords:
         self._dataset = dataset
         self._split = split
         kept = {shard.name: shard.records for shard in dataset.kept(split).shards}
-        self._shards = [shard for shard in dataset.manifest.split(split).shards if shard.name in kept]
-        self._ends = list(itertools.accumulate(kept.values()))
-        self._kept = {
-            n: dataset.kept_runs(shard) for n, shard in enumerate(self._shards) if kept[shard.name] < shard.records
-        }
-        self._paths = [dataset.shard_path(shard) for shard in self._shards]
+        self.shards = [shard for shard in dataset.manifest.split(split).shards if shard.name in kept]
+        self.runs = [dataset.kept_runs(shard) for shard in self.shards]
+        self._ends = list(itertools.accumulate(kept[shard.name] for shard in self.shards))
+        self._paths = [dataset.shard_path(shard) for shard in self.shards]
+        self._is_remote = is_remote(self._paths[0])
         self._indexes: ByteCache[int, ShardIndex] = ByteCache(_INDEX_CACHE_BYTES)
         self._blocks: ByteCache[tuple[int, int], bytes] = ByteCache(_BLOCK_CACHE_BYTES)
+        self._readers = Readers()
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -89,6 +79,39 @@ class ShardRecords:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["dataset"], state["split"])  # type: ignore[misc]
 
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the shards are compressed."""
+        return self._dataset.manifest.compression is not None
+
+    def index(self, shard: int) -> ShardIndex:
+        """Return the index of a shard, by its number; it is read when first needed.
+
+        Raises:
+            CorruptionError: it is damaged.
+            DatasetError: it belongs to another shard.
+            StorageError: it cannot be read.
+        """
+        return self._indexes.get(shard, lambda: self._dataset.index(self.shards[shard]), _index_bytes)
+
+    def load(self, chunk: Chunk) -> LoadedChunk:
+        """Read a chunk; raises what `index` and `load_chunk` raise."""
+        return load_chunk(self._paths[chunk.shard], self.index(chunk.shard), chunk)
+
+    def locate(self, number: int) -> tuple[int, int]:
+        """Return the shard of a record, and its number in the shard."""
+        shard = bisect.bisect_right(self._ends, number)
+        runs = self.runs[shard]
+        record = number - (self._ends[shard - 1] if shard else 0)
+        if len(runs) > 1 or runs[0, 0]:
+            record = int(_in_shard(runs, np.array([record]))[0])
+        return shard, record
+
+    def read_one(self, number: int) -> Record:
+        """Return one record; raises what `read` raises."""
+        shard, record = self.locate(number)
+        return self._read_span(_Span(shard, [record], [0]))[0]
+
     def read(self, numbers: Sequence[int]) -> list[Record]:
         """Return records, in the order of `numbers`, each at least 0 and below `len`.
 
@@ -97,62 +120,64 @@ class ShardRecords:
             StorageError: a file cannot be read.
         """
         result: list[Record | None] = [None] * len(numbers)
-        for span, records in self._read_spans(self._spans(numbers)):
+        spans = list(self._spans(numbers))
+        for span, records in zip(spans, self._read_spans(spans), strict=True):
             for place, record in zip(span.places, records, strict=True):
                 result[place] = record
         return [record for record in result if record is not None]
 
-    def _read_spans(self, spans: list[_Span]) -> list[tuple[_Span, list[Record]]]:
-        if len(spans) == 1 or not is_remote(self._paths[0]):
-            return [(span, self._read_span(span)) for span in spans]
-        with ThreadPoolExecutor(min(_REMOTE_READERS, len(spans)), thread_name_prefix="tpudata-source") as pool:
-            return list(zip(spans, pool.map(self._read_span, spans), strict=True))
+    def _read_spans(self, spans: list[_Span]) -> list[list[Record]]:
+        if len(spans) == 1 or not self._is_remote:
+            return [self._read_span(span) for span in spans]
+        reads = [self._readers.submit(self._read_span, span) for span in spans]
+        try:
+            return [read.result() for read in reads]
+        finally:
+            for read in reads:
+                read.cancel()
 
-    def _spans(self, numbers: Sequence[int]) -> list[_Span]:
+    def _spans(self, numbers: Sequence[int]) -> Iterator[_Span]:
         """Group records so that each group is read with one request."""
-        spans: list[_Span] = []
-        gap = _REMOTE_GAP if is_remote(self._paths[0]) else 0
-        begin = end = 0
-        for place in sorted(range(len(numbers)), key=numbers.__getitem__):
-            number = numbers[place]
-            shard = bisect.bisect_right(self._ends, number)
-            record = number - (self._ends[shard - 1] if shard else 0)
-            if shard in self._kept:
-                runs = self._kept[shard]
-                begins = np.cumsum(runs[:, 1] - runs[:, 0]) - (runs[:, 1] - runs[:, 0])
-                run = int(np.searchsorted(begins, record, "right")) - 1
-                record += int(runs[run, 0] - begins[run])
-            start, stop = self._request(self._index(shard), record)
-            joins = spans and spans[-1].shard == shard and start - end <= gap and stop - begin <= _LARGEST_REQUEST
-            if not joins:
-                spans.append(_Span(shard, [], []))
-                begin = start
-            end = stop
-            spans[-1].records.append(record)
-            spans[-1].places.append(place)
-        return spans
+        wanted = np.asarray(numbers, np.int64)
+        order = np.argsort(wanted, kind="stable")
+        wanted = wanted[order]
+        shards = np.searchsorted(self._ends, wanted, "right")
+        for shard in np.unique(shards).tolist():
+            first, last = np.searchsorted(shards, (shard, shard + 1)).tolist()
+            local = wanted[first:last] - (self._ends[shard - 1] if shard else 0)
+            records = _in_shard(self.runs[shard], local).tolist()
+            places = order[first:last].tolist()
+            cuts = [0, *self._cuts(self.index(shard), np.array(records)), len(records)]
+            for begin, end in itertools.pairwise(cuts):
+                yield _Span(shard, records[begin:end], places[begin:end])
 
-    @staticmethod
-    def _request(index: ShardIndex, record: int) -> tuple[int, int]:
-        """Return the range [start, stop) in the shard's file that is read for a record."""
-        if index.compression is None:
-            return int(index.offsets[record]), int(index.offsets[record + 1])
-        return index.file_range(record // index.block_records)
-
-    def _index(self, shard: int) -> ShardIndex:
-        return self._indexes.get(shard, lambda: self._dataset.index(self._shards[shard]), _index_bytes)
+    def _cuts(self, index: ShardIndex, records: Integers) -> list[int]:
+        """Return the places at which ascending records of a shard are cut, so that one request reads each part."""
+        if index.compression is not None:
+            # Each block is read and kept by itself.
+            return [int(cut) for cut in np.flatnonzero(np.diff(records // index.block_records)) + 1]
+        starts = index.offsets[records].astype(np.int64)
+        stops = index.offsets[records + 1].astype(np.int64)
+        gaps, ends = (starts[1:] - stops[:-1]).tolist(), stops.tolist()
+        most = _REMOTE_GAP if self._is_remote else 0
+        cuts, begin = [], int(starts[0])
+        for place, gap in enumerate(gaps, 1):
+            if gap > most or ends[place] - begin > CHUNK_BYTES:
+                cuts.append(place)
+                begin = int(starts[place])
+        return cuts
 
     def _read_span(self, span: _Span) -> list[Record]:
         try:
             return self._checked(span)
         except CorruptionError:
-            if not is_remote(self._paths[span.shard]):
+            if not self._is_remote:
                 raise
             # Ranges of an object have no checksum: intact bytes may be damaged in transit. Nothing damaged is in the cache.
             return self._checked(span)
 
     def _checked(self, span: _Span) -> list[Record]:
-        index, path = self._index(span.shard), self._paths[span.shard]
+        index, path = self.index(span.shard), self._paths[span.shard]
         frames = self._frames(span, index, path) if index.compression is None else self._unpacked(span, index, path)
         return [
             Record(checked_data(frame, path, int(index.offsets[record])), path, int(index.offsets[record]))
@@ -171,11 +196,20 @@ class ShardRecords:
         frames = []
         for record in span.records:
             block = record // index.block_records
-            read = functools.partial(read_block, path, index, block, is_checked=True)
+            read = functools.partial(read_blocks, path, index, block, block + 1, is_checked=True)
             data = self._blocks.get((span.shard, block), read, len)
             first = index.block_range(block)[0]
             frames.append(data[int(index.offsets[record]) - first : int(index.offsets[record + 1]) - first])
         return frames
+
+
+def _in_shard(runs: Integers, records: Integers) -> Integers:
+    """Return the numbers in a shard of records that are counted without those in quarantine."""
+    lengths = runs[:, 1] - runs[:, 0]
+    ends = np.cumsum(lengths)
+    run = np.searchsorted(ends, records, "right")
+    found: Integers = records - (ends - lengths)[run] + runs[run, 0]
+    return found
 
 
 def _index_bytes(index: ShardIndex) -> int:

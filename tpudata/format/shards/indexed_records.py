@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import TypeAlias
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
 
 from tpudata.errors import CorruptionError
 from tpudata.format.shards.index import ShardIndex
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, UNPACKED, masked_crc32c
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, LENGTH_BYTES, UNPACKED, masked
 from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
 from tpudata.storage import storage_for
 
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
+# The checksum takes an array without a copy.
+Bytes: TypeAlias = "bytes | npt.NDArray[np.uint8]"
 
 
 def read_indexed(path: str, index: ShardIndex, first: int, last: int) -> Iterator[tuple[int, bytes]]:
@@ -34,32 +41,38 @@ def read_indexed(path: str, index: ShardIndex, first: int, last: int) -> Iterato
                 raise CorruptionError(path, begin + len(data), f"the file ends inside a record (expected {end} bytes)")
         else:
             block = first // index.block_records
-            data = read_block(path, index, block)[begin - index.block_range(block)[0] :]
+            data = read_blocks(path, index, block, block + 1)[begin - index.block_range(block)[0] :]
         for record in range(first, stop):
             offset = int(offsets[record])
             yield offset, checked_data(data[offset - begin : int(offsets[record + 1]) - begin], path, offset)
         first = stop
 
 
-def read_block(path: str, index: ShardIndex, block: int, *, is_checked: bool = False) -> bytes:
-    """Read and unpack one block of a compressed shard.
+def read_blocks(path: str, index: ShardIndex, first: int, last: int, *, is_checked: bool = False) -> bytes:
+    """Read blocks of a compressed shard in one request, and unpack them.
 
     Args:
         path: path of the shard.
         index: index of the shard.
-        block: number of the block, from 0.
+        first: number of the first block.
+        last: number of the block after the last one.
         is_checked: as for `Storage.read_range`.
 
     Raises:
-        CorruptionError: the block does not unpack.
+        CorruptionError: a block does not unpack.
         StorageError: the file cannot be read.
     """
-    (start, stop), (first, last) = index.file_range(block), index.block_range(block)
+    start, stop = index.file_range(first)[0], index.file_range(last - 1)[1]
     packed = storage_for(path).read_range(path, start, stop - start, is_checked=is_checked)
-    try:
-        return unpack_blocks(packed, last - first)
-    except ValueError as error:
-        raise CorruptionError(path, first, f"the block of the record does not unpack: {error}{UNPACKED}") from None
+    blocks = []
+    for block in range(first, last):
+        (begin, end), (offset, next_offset) = index.file_range(block), index.block_range(block)
+        try:
+            blocks.append(unpack_blocks(packed[begin - start : end - start], next_offset - offset))
+        except ValueError as error:
+            reason = f"the block of the record does not unpack: {error}{UNPACKED}"
+            raise CorruptionError(path, offset, reason) from None
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
 
 def checked_data(frame: bytes, path: str, offset: int) -> bytes:
@@ -68,10 +81,23 @@ def checked_data(frame: bytes, path: str, offset: int) -> bytes:
     Raises:
         CorruptionError: they differ.
     """
-    length, length_crc = _HEADER.unpack_from(frame)
-    if masked_crc32c(frame[:8]) != length_crc or length != len(frame) - HEADER_BYTES - FOOTER_BYTES:
-        raise CorruptionError(path, offset, "the length of a record does not match its checksum or the index")
     data = frame[HEADER_BYTES:-FOOTER_BYTES]
-    if masked_crc32c(data) != _FOOTER.unpack_from(frame, len(frame) - FOOTER_BYTES)[0]:
-        raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not match")
+    damage = find_damage(frame, data)
+    if damage:
+        raise CorruptionError(path, offset, damage)
     return data
+
+
+def find_damage(frame: Bytes, data: Bytes) -> str | None:
+    """Return what is wrong with a record, or None.
+
+    Args:
+        frame: the record's bytes in the shard.
+        data: the part of them that is the record.
+    """
+    length, length_crc = _HEADER.unpack(bytes(frame[:HEADER_BYTES]))
+    if masked(google_crc32c.value(frame[:LENGTH_BYTES])) != length_crc or length != len(data):
+        return "the length of a record does not match its checksum or the index"
+    if masked(google_crc32c.value(data)) != _FOOTER.unpack(bytes(frame[-FOOTER_BYTES:]))[0]:
+        return f"the checksum of a record of {length} bytes does not match"
+    return None

@@ -1,0 +1,201 @@
+"""Order of a shuffled reading: chunks are permuted over the split, and records within windows of chunks.
+
+The records of an epoch stand in a line, chunk after chunk in the order of that epoch. Each host takes a part of the line, and its
+worker processes take parts of that, the lanes. Windows of neighbouring chunks of a lane are permuted. So a host, and each of its
+workers, reads its own chunks, window after window, and the records of a window in random order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tpudata.source.chunk import Chunk
+
+Integers: TypeAlias = "npt.NDArray[np.int64]"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ChunkTable:
+    """Chunks of a split.
+
+    Attributes:
+        shards: shard of each chunk, int64 [chunks].
+        firsts: number of its first record in the shard, int64 [chunks].
+        counts: number of its records, int64 [chunks].
+    """
+
+    shards: Integers
+    firsts: Integers
+    counts: Integers
+
+
+class WindowKey(NamedTuple):
+    """A window's name.
+
+    Attributes:
+        epoch: epoch, from 0.
+        lane: lane of the host.
+        number: number in the lane's windows of this epoch.
+    """
+
+    epoch: int
+    lane: int
+    number: int
+
+
+class Window(NamedTuple):
+    """Records that are permuted together.
+
+    Attributes:
+        chunks: their chunks, cut to the lane.
+        chunk_of: place in `chunks` of each record, in the permuted order, int32 [records].
+        record_of: number of each record in its chunk, int32 [records].
+    """
+
+    chunks: list[Chunk]
+    chunk_of: npt.NDArray[np.int32]
+    record_of: npt.NDArray[np.int32]
+
+
+class _Part(NamedTuple):
+    """A lane's part of an epoch.
+
+    Attributes:
+        order: numbers of the chunks in the line, int64 [chunks].
+        ends: place in the line after each of them, int64 [chunks].
+        begin: place in the line at which the part begins.
+        end: place after it.
+        first: place in `order` of the first chunk that has records of it.
+        last: place after the last one.
+        windows: number of its windows.
+    """
+
+    order: Integers
+    ends: Integers
+    begin: int
+    end: int
+    first: int
+    last: int
+    windows: int
+
+    def window_of(self, place: int) -> int:
+        """Return the window of a place in the line."""
+        chunk = int(np.searchsorted(self.ends, place, "right")) - self.first
+        return ((chunk + 1) * self.windows - 1) // (self.last - self.first)
+
+    def cut(self, window: int) -> int:
+        """Return the place in `order` at which a window begins."""
+        return self.first + (self.last - self.first) * window // self.windows
+
+    def place(self, cut: int) -> int:
+        """Return the place in the line at which a chunk begins, within the part."""
+        before = int(self.ends[cut - 1]) if cut else 0
+        return min(max(before, self.begin), self.end)
+
+
+class ChunkOrder:
+    """The order of the records that one host takes in all epochs.
+
+    Args:
+        table: chunks of the split.
+        seed: seed of all permutations.
+        epochs: number of epochs.
+        host_index: this host.
+        host_count: number of hosts.
+        lanes: worker processes of a host that each take their own part.
+        rows: neighbouring positions of one lane; after them come as many of the next one.
+        window_chunks: chunks of a window at most.
+
+    Attributes:
+        epoch_records: number of records that the host takes in an epoch.
+    """
+
+    def __init__(
+        self,
+        table: ChunkTable,
+        *,
+        seed: int,
+        epochs: int,
+        host_index: int,
+        host_count: int,
+        lanes: int,
+        rows: int,
+        window_chunks: int,
+    ) -> None:
+        self._table = table
+        self._seed = seed
+        self._epochs = epochs
+        self._lanes, self._rows = lanes, rows
+        self._window_chunks = window_chunks
+        total = int(table.counts.sum())
+        self._begin = total * host_index // host_count
+        self.epoch_records = total * (host_index + 1) // host_count - self._begin
+        self._line = functools.lru_cache(2)(self._new_line)
+        self._part = functools.lru_cache(64)(self._new_part)
+
+    def locate(self, position: int) -> tuple[WindowKey, int]:
+        """Return the window of a position, counted from the start of all epochs, and the place in the window."""
+        epoch = position // self.epoch_records
+        lane = position // self._rows % self._lanes
+        part = self._part(epoch, lane)
+        place = part.begin + self._before(lane, position) - self._before(lane, epoch * self.epoch_records)
+        number = part.window_of(place)
+        return WindowKey(epoch, lane, number), place - part.place(part.cut(number))
+
+    def window(self, key: WindowKey) -> Window:
+        """Return a window."""
+        part = self._part(key.epoch, key.lane)
+        first, last = part.cut(key.number), part.cut(key.number + 1)
+        bounds = np.array([part.place(cut) for cut in range(first, last + 1)])
+        chunks = []
+        for cut in range(first, last):
+            chunk = int(part.order[cut])
+            start = int(part.ends[cut]) - int(self._table.counts[chunk])
+            record = int(self._table.firsts[chunk]) - start
+            begin, end = part.place(cut), part.place(cut + 1)
+            chunks.append(Chunk(int(self._table.shards[chunk]), record + begin, record + end))
+        places = bounds[0] + self._permutation(int(bounds[-1] - bounds[0]), key.epoch, int(bounds[0]) + 1)
+        chunk_of = np.searchsorted(bounds, places, "right") - 1
+        return Window(chunks, chunk_of.astype(np.int32), (places - bounds[chunk_of]).astype(np.int32))
+
+    def following(self, key: WindowKey) -> WindowKey | None:
+        """Return the window after another one of its lane, or None."""
+        if key.number + 1 < self._part(key.epoch, key.lane).windows:
+            return key._replace(number=key.number + 1)
+        for epoch in range(key.epoch + 1, self._epochs):
+            if self._part(epoch, key.lane).windows:
+                return WindowKey(epoch, key.lane, 0)
+        return None
+
+    def _before(self, lane: int, position: int) -> int:
+        """Return the number of a lane's positions before one."""
+        rounds, rest = divmod(position, self._rows * self._lanes)
+        return rounds * self._rows + min(max(rest - lane * self._rows, 0), self._rows)
+
+    def _new_part(self, epoch: int, lane: int) -> _Part:
+        order, ends = self._line(epoch)
+        start = epoch * self.epoch_records
+        sizes = [self._before(n, start + self.epoch_records) - self._before(n, start) for n in range(lane + 1)]
+        begin = self._begin + sum(sizes[:-1])
+        end = begin + sizes[-1]
+        if begin == end:
+            return _Part(order, ends, begin, end, 0, 0, 0)
+        first = int(np.searchsorted(ends, begin, "right"))
+        last = int(np.searchsorted(ends, end, "left")) + 1
+        return _Part(order, ends, begin, end, first, last, -(-(last - first) // self._window_chunks))
+
+    def _new_line(self, epoch: int) -> tuple[Integers, Integers]:
+        order = self._permutation(len(self._table.counts), epoch, 0)
+        return order, np.cumsum(self._table.counts[order])
+
+    def _permutation(self, count: int, epoch: int, place: int) -> Integers:
+        """Return a permutation that the seed, an epoch and a place determine."""
+        # The numbers of a bit generator stay the same in all versions of numpy, those of its distributions need not.
+        entropy = np.random.SeedSequence([operator.index(self._seed), epoch, place])
+        return np.argsort(np.random.Philox(entropy).random_raw(count), kind="stable")

@@ -1,0 +1,52 @@
+"""Threads that read from a store."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+# Requests in flight at most; a store that answers 429 gets fewer, by the pace of its session.
+MOST_READERS = 64
+
+
+class Readers:
+    """Threads that call functions; safe to share between threads, and to use after a fork.
+
+    Threads are started as calls need them. They end, after the calls that have begun, when this object is dropped or closed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._owner = os.getpid()
+
+    def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
+        """Call a function in a thread; calls begin in the order of submission."""
+        return self._open_pool().submit(_call, function, arguments)
+
+    def close(self) -> None:
+        """Cancel the calls that have not begun."""
+        if self._pool is not None and self._owner == os.getpid():
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _open_pool(self) -> ThreadPoolExecutor:
+        if self._owner != os.getpid():
+            # The threads stayed in the parent, and perhaps one of them held the lock.
+            self._lock, self._pool, self._owner = threading.Lock(), None, os.getpid()
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(MOST_READERS, thread_name_prefix="tpudata-source")
+                weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
+            return self._pool
+
+
+def _call(function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    if not threading.main_thread().is_alive():
+        # The interpreter waits for the threads at its end, where nobody takes the result.
+        raise RuntimeError("the program ends")
+    return function(*arguments)

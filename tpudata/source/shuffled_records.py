@@ -1,0 +1,234 @@
+"""The records of a split in shuffled order, read from a store in large chunks: for PyTorch, grain and plain loops."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from tpudata.errors import UsageError
+from tpudata.format.shards.index import BLOCK_RECORDS
+from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record
+from tpudata.source.chunk_order import ChunkOrder, ChunkTable, Window, WindowKey
+from tpudata.source.readers import Readers
+from tpudata.source.shard_records import ShardRecords
+
+# Chunks of a window at least: its requests in flight.
+_LEAST_CHUNKS = 32
+# Records of a window that was dropped which are read alone before it is read again, with a warning: threads may be late.
+_MOST_LATE = 64
+_log = logging.getLogger("tpudata")
+
+
+class ShuffledRecords:
+    """Records of a split in shuffled order; `RecordSource.shuffle` makes it, and says how.
+
+    `shuffled[p]` is record number p of the order: first those of the first epoch, then those of the second one, in another order.
+    Positions are to be read about in order. Then every chunk is read once an epoch, those of the next window while one is used;
+    memory holds two windows, and a third one while several threads read at the end of a window.
+
+    It can be pickled, shared between threads, and used in forked processes. Threads end when it is dropped.
+    """
+
+    def __init__(
+        self,
+        records: ShardRecords,
+        decode: Callable[[Record], Any],
+        *,
+        seed: int,
+        epochs: int,
+        host_index: int,
+        host_count: int,
+        workers: int,
+        batch_size: int,
+        window_bytes: int,
+    ) -> None:
+        self._options = {
+            "seed": _checked("seed", seed, 0),
+            "epochs": _checked("epochs", epochs, 1),
+            "host_index": _checked("host_index", host_index, 0),
+            "host_count": _checked("host_count", host_count, 1),
+            "workers": _checked("workers", workers, 1),
+            "batch_size": _checked("batch_size", batch_size, 1),
+            "window_bytes": _checked("window_bytes", window_bytes, 1),
+        }
+        if host_index >= host_count:
+            raise UsageError(
+                f"host_index={host_index}: expected less than host_count={host_count}. Pass the number of this host, from 0."
+            )
+        self._records = records
+        self._decode = decode
+        table = _table(records, min(CHUNK_BYTES, max(1, window_bytes // _LEAST_CHUNKS)))
+        chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.counts)
+        self._order = ChunkOrder(
+            table,
+            seed=seed,
+            epochs=epochs,
+            host_index=host_index,
+            host_count=host_count,
+            lanes=workers,
+            rows=batch_size,
+            window_chunks=max(1, round(window_bytes / chunk_bytes)),
+        )
+        if not self._order.epoch_records:
+            raise UsageError(
+                f"host_count={host_count}: the split has {len(records)} records, none for host {host_index}. Pass fewer hosts."
+            )
+        self._start()
+
+    def __len__(self) -> int:
+        """Return the number of records of this host, in all epochs."""
+        return self._order.epoch_records * self._options["epochs"]
+
+    def __getitem__(self, position: int) -> Any:
+        """Return the record of a position; negative ones count from the end.
+
+        Raises:
+            IndexError: there is no such position.
+            CorruptionError: the record is damaged; names file and offset.
+            FeatureError: the record does not have what the manifest says.
+            StorageError: the shard or its index cannot be read.
+        """
+        if not isinstance(position, (int, np.integer)) or isinstance(position, bool):
+            raise TypeError(f"{self!r} takes positions (got {position!r}). Use __getitems__ for several.")
+        count = len(self)
+        if not -count <= position < count:
+            raise IndexError(f"{self!r}: no position {position} (expected {-count} to {count - 1}).")
+        return self._decode(self._record(int(position) % count))
+
+    def __getitems__(self, positions: Iterable[int]) -> list[Any]:
+        """Return the records of several positions, as PyTorch's DataLoader asks for them; raises what `shuffled[p]` raises."""
+        return [self[position] for position in positions]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the records of all epochs."""
+        return (self[position] for position in range(len(self)))
+
+    def __repr__(self) -> str:
+        # Grain compares this between a checkpoint and the run that restores it.
+        options = ", ".join(f"{name}={value}" for name, value in self._options.items())
+        return f"ShuffledRecords({len(self._records)} records, {options})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"records": self._records, "decode": self._decode, **self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def _start(self) -> None:
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._readers = Readers()
+        self._lanes: dict[int, _Lane] = {}
+        self._late = 0
+        self._is_warned = False
+
+    def _record(self, position: int) -> Record:
+        if self._owner != os.getpid():
+            # The threads, and perhaps the owner of the lock, are in the parent.
+            self._start()
+        key, place = self._order.locate(position)
+        with self._lock:
+            window = None if self._is_late(key, place) else self._window(key)
+        if window is None:
+            return self._read_alone(key, place)
+        try:
+            chunk = window.loaded[int(window.order.chunk_of[place])].result()
+        except BaseException:
+            # The next call tries again.
+            with self._lock:
+                self._lanes.pop(key.lane, None)
+            raise
+        record = chunk.record(int(window.order.record_of[place]))
+        with self._lock:
+            window.left -= 1
+            if not window.left and key.lane in self._lanes:
+                self._lanes[key.lane].pop(key, None)
+        return record
+
+    def _window(self, key: WindowKey) -> _LoadingWindow:
+        """Return a window of a lane, and see that the next one is being read; the lock is held."""
+        lane = self._lanes.setdefault(key.lane, {})
+        if key not in lane:
+            lane.clear()
+            lane[key] = self._load(key)
+        if key == next(reversed(lane)):
+            # Threads may still read the window before this one.
+            for old in list(lane)[:-2]:
+                del lane[old]
+            following = self._order.following(key)
+            if following:
+                lane[following] = self._load(following)
+        return lane[key]
+
+    def _is_late(self, key: WindowKey, place: int) -> bool:
+        """Return whether a record is of a window that was dropped, and to be read alone; the lock is held."""
+        lane = self._lanes.get(key.lane)
+        # A loop that is begun anew begins with a window.
+        if not lane or key >= next(iter(lane)) or place == 0:
+            return False
+        self._late += 1
+        if self._late % (_MOST_LATE + 1):
+            return True
+        if not self._is_warned:
+            self._is_warned = True
+            _log.warning(
+                "%r: windows are read again and again, since positions are not read in order. Read fewer of them at the same"
+                " time, or pass a larger window_bytes.",
+                self,
+            )
+        return False
+
+    def _read_alone(self, key: WindowKey, place: int) -> Record:
+        window = self._order.window(key)
+        chunk, record = window.chunks[window.chunk_of[place]], int(window.record_of[place])
+        return self._records.load(Chunk(chunk.shard, chunk.first + record, chunk.first + record + 1)).record(0)
+
+    def _load(self, key: WindowKey) -> _LoadingWindow:
+        return _LoadingWindow(self._order.window(key), self._readers, self._records)
+
+
+class _LoadingWindow:
+    """A window whose chunks are being read.
+
+    Attributes:
+        order: its records.
+        loaded: its chunks.
+        left: number of records that have not been taken.
+    """
+
+    def __init__(self, order: Window, readers: Readers, records: ShardRecords) -> None:
+        self.order = order
+        self.loaded: list[Future[LoadedChunk]] = [readers.submit(records.load, chunk) for chunk in order.chunks]
+        self.left = len(order.chunk_of)
+
+
+_Lane = dict[WindowKey, _LoadingWindow]
+
+
+def _checked(name: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"{name}={value!r}: expected an integer of {least} or more. Pass one.")
+    return value
+
+
+def _table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
+    """Cut all shards into chunks of about equal bytes, without their indexes: into equal numbers of records."""
+    # Compressed shards are read from one block of records to another.
+    step = BLOCK_RECORDS if records.is_compressed else 1
+    shards, firsts, counts = [], [], []
+    for number, (shard, runs) in enumerate(zip(records.shards, records.runs, strict=True)):
+        for first, last in runs.tolist():
+            parts = max(1, round((last - first) * shard.bytes / shard.records / chunk_bytes))
+            cuts = first + (last - first) * np.arange(parts + 1) // parts
+            cuts[1:-1] = np.clip(np.round(cuts[1:-1] / step) * step, first, last)
+            cuts = np.unique(cuts)
+            shards.append(np.full(len(cuts) - 1, number))
+            firsts.append(cuts[:-1])
+            counts.append(np.diff(cuts))
+    return ChunkTable(*(np.concatenate(parts).astype(np.int64) for parts in (shards, firsts, counts)))
