@@ -6,9 +6,11 @@ A step subtracts the mean of a batch from each of N arrays of four numbers, so c
 in this process and in turn, as calls of one step and of a loop of steps:
 
 - the engine: `DeviceTrainStep` of `estimator.train` with its batches, checks and losses;
-- JAX, alike: `jax.jit` of a `shard_map` that is called with the arrays, which it donates, and with stacks of batches from the same
-  feed; it does the same checks: the mean loss of the devices ends a loop if it is NaN, and the end of a loop tests all arrays;
-- JAX, bare: the same without checks, with one stack again and again.
+- JAX, alike: `jax.jit` of a `shard_map` that is called with the arrays, which it donates, and with the same batches; it does the
+  same checks: the mean loss of the devices ends a loop if it is NaN, and the end of a loop tests all arrays;
+- JAX, bare: the same without checks, with one stack of batches again and again.
+
+The first two run twice: with the stacks that the feed's thread reads at the same time, and with one stack that is at hand.
 
 All wait for the end of a call, as CPU devices need, and fetch its losses. CPU is that of the main thread, which calls the devices
 and computes part of such small steps itself. Prints ms a step, ratios of CPU times (medians of the rounds), and the CPU seconds of
@@ -32,7 +34,7 @@ import numpy as np
 import tensorflow as tf
 from jax.sharding import PartitionSpec
 
-from tpudata.devices.batches.feeder import StackFeed
+from tpudata.devices.batches.feeder import Portion, StackFeed, StackIteration
 from tpudata.devices.processes.device_search import local_devices, make_cpu_devices
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.topology import Topology
@@ -60,21 +62,23 @@ def main() -> None:
     flags = parser.parse_args()
     make_cpu_devices(max(flags.devices))
     print(
-        "                    |      CPU, ms a step      |     clock, ms a step     | CPU, engine of JAX |    first call, s"
+        "                            |      CPU, ms a step      |     clock, ms a step     | CPU, engine of JAX |    first call, s"
     )
     print(
-        "devices arrays loop | engine    alike     bare | engine    alike     bare |    alike      bare | engine  alike  bare"
+        "devices arrays loop stacks  | engine    alike     bare | engine    alike     bare |    alike      bare |"
+        " engine  alike  bare"
     )
     for devices in flags.devices:
         for arrays in flags.arrays:
             for loop in (1, flags.loop):
-                _print_row(devices, arrays, loop, flags.steps if loop == 1 else 3, flags.rounds)
+                for is_fed in (True, False):
+                    _print_row(devices, arrays, loop, flags.steps if loop == 1 else 3, flags.rounds, is_fed=is_fed)
 
 
-def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int) -> None:
+def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int, *, is_fed: bool) -> None:
     ways = (
-        lambda: _engine(devices, arrays, loop),
-        lambda: _jax(devices, arrays, loop, is_alike=True),
+        lambda: _engine(devices, arrays, loop, is_fed=is_fed),
+        lambda: _jax(devices, arrays, loop, is_alike=True, is_fed=is_fed),
         lambda: _jax(devices, arrays, loop, is_alike=False),
     )
     sides, firsts = zip(*map(_begin, ways), strict=True)
@@ -88,7 +92,11 @@ def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int) ->
     ratios = [statistics.median(row[0][0] / row[side][0] for row in times) for side in (1, 2)]
     numbers = " | ".join(" ".join(f"{value:8.3f}" for value in values) for values in (cpu, clock))
     first = " ".join(f"{seconds:6.1f}" for seconds in firsts)
-    print(f"{devices:>7} {arrays:>6} {loop:>4} | {numbers} | {ratios[0]:8.2f}  {ratios[1]:8.2f} | {first}", flush=True)
+    stacks = "fed" if is_fed else "at hand"
+    print(
+        f"{devices:>7} {arrays:>6} {loop:>4} {stacks:7} | {numbers} | {ratios[0]:8.2f}  {ratios[1]:8.2f} | {first}",
+        flush=True,
+    )
 
 
 def _begin(make: Callable[[], Callable[[], Any]]) -> tuple[Callable[[], Any], float]:
@@ -107,7 +115,21 @@ def _time(side: Callable[[], Any], calls: int) -> tuple[float, float]:
     return (time.thread_time() - cpu) / calls, (time.perf_counter() - clock) / calls
 
 
-def _engine(devices: int, arrays: int, loop: int) -> Callable[[], Any]:
+class _AtHand:
+    """An iteration whose stack is taken again and again."""
+
+    def __init__(self, iteration: StackIteration, loop: int) -> None:
+        self.capacity = iteration.capacity
+        self._portion = iteration.take(loop)
+        iteration.close()
+
+    def take(self, most: int) -> Portion | None:
+        """Return the steps of the stack."""
+        del most
+        return self._portion
+
+
+def _engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Callable[[], Any]:
     def call_model(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         del labels
         loss = tf.distribute.get_replica_context().all_reduce("MEAN", tf.reduce_mean(features))
@@ -126,7 +148,9 @@ def _engine(devices: int, arrays: int, loop: int) -> Callable[[], Any]:
     variables: dict[str, Any] = {}
     store = VariableStore(variables, DeviceVariables(mesh, variables), topology.peers)
     step = DeviceTrainStep(traced, topology, store, broadcast=False)
-    iteration = _feed(mesh, devices, loop).iterate()
+    iteration: Any = _feed(mesh, devices, loop).iterate()
+    if not is_fed:
+        iteration = _AtHand(iteration, loop)
     return lambda: step.run(iteration, LoopRequest(loop, is_step=loop == 1))
 
 
@@ -135,7 +159,7 @@ def _feed(mesh: Any, devices: int, loop: int) -> StackFeed:
     return StackFeed(dataset, mesh, devices, loop, endless=True, peers=Peers())
 
 
-def _jax(devices: int, arrays: int, loop: int, *, is_alike: bool) -> Callable[[], Any]:
+def _jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: bool = False) -> Callable[[], Any]:
     mesh = make_mesh(local_devices(devices))
     everywhere, rows = PartitionSpec(), PartitionSpec(None, AXIS)
 
@@ -166,7 +190,7 @@ def _jax(devices: int, arrays: int, loop: int, *, is_alike: bool) -> Callable[[]
 
     def run() -> None:
         nonlocal state, stack
-        if is_alike:
+        if is_fed:
             stack = _stack(iteration, loop)
         state, results = compiled(state, stack, count)
         results[0].block_until_ready()
