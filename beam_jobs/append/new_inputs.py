@@ -19,7 +19,7 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.run.job import counter_value
 from beam_jobs.sources import Reject, Source, raise_rejection
-from beam_jobs.sources.source import Scan, ScannedSource, noting
+from beam_jobs.sources.source import Scan, ScannedSource
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 
@@ -30,7 +30,7 @@ _HELD_INPUTS, _HELD_BYTES = 1 << 15, 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
-class NewInputs:
+class NewInputs(Source):
     """The new records of a source: a Source itself.
 
     Attributes:
@@ -72,7 +72,7 @@ class NewInputs:
 
     def noting(self, note: Note) -> NewInputs:
         """Return the new records of the source that notes if it can."""
-        return dataclasses.replace(self, source=noting(self.source, note))
+        return dataclasses.replace(self, source=self.source.noting(note))
 
     def parts(self) -> Iterable[Any]:
         """Do what the source does."""
@@ -127,7 +127,7 @@ class NewInputs:
         Metrics.counter("tpudata", _KNOWN).inc(count)
 
 
-class NewScannedInputs(NewInputs):
+class NewScannedInputs(NewInputs, ScannedSource):
     """The new records of a ScannedSource: one itself."""
 
     source: ScannedSource

@@ -50,6 +50,7 @@ _OTHERS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("labels_file", "labels", lambda value: value),
     ("replace_invalid", "invalid_utf8", lambda value: "replace" if value else "fail"),
     ("end_documents", "no_eos", lambda value: not value),
+    ("source_args", "source_arg", lambda value: list(value.items())),
     ("fields", "field", lambda value: [TextField(name, kind) for name, kind in value.items()]),
 )
 _TEXT, _WHOLE = Plain((str, NULL)), Plain((int, NULL))
@@ -64,7 +65,7 @@ _SCHEMA = Keys(
         **dict.fromkeys(("layout", "check", "form", "long_documents"), TEXT),
         **dict.fromkeys(("path_column", "label_column", "split_column", "label_separator", "label_type"), _TEXT),
         **dict.fromkeys(("source", "eos", "compression", "labels_file"), _TEXT),
-        **dict.fromkeys(("column_types", "fields"), Entries(TEXT)),
+        **dict.fromkeys(("column_types", "fields", "source_args"), Entries(TEXT)),
         "seed": Plain((int,), low=-INT64_MAX),
         "split": Plain((dict, NULL)),
         "split_order": Items(TEXT),
@@ -99,8 +100,9 @@ def inherited_flags(flags: argparse.Namespace) -> dict[str, Any]:
         ) from None
     if isinstance(options.get("tokenizer"), Mapping):
         found["tokenizer"] = _tokenizer(flags.output, options["tokenizer"])
-    if getattr(flags, "field", None):
-        found.pop("field", None)  # argparse would append passed fields to the default.
+    for name in ("field", "source_arg"):
+        if getattr(flags, name, None):
+            found.pop(name, None)  # argparse would append passed ones to the default.
     return {name: value for name, value in found.items() if hasattr(flags, name)}
 
 

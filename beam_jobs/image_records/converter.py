@@ -30,10 +30,10 @@ class ImageConverter(InputConverter):
         label_offset: label of the first class.
         options: rules for checking and storing images.
         several_labels: whether a record has any number of classes, as lists, instead of exactly one.
-        extra: schema of `Reference.extra`: scalars.
+        extra: schema of `Reference.extra`: numbers and strings, and arrays of these of a static shape or of one open length.
 
     Raises:
-        UsageError: an extra feature is not a scalar, or has a name that the layout uses.
+        UsageError: an extra feature has another shape or encoding, or a name that the layout uses.
     """
 
     label_offset: int = 0
@@ -48,11 +48,11 @@ class ImageConverter(InputConverter):
                 raise UsageError(
                     f"the column {feature.name!r} has the name of a feature that is written already. Rename the column."
                 )
-            if feature.shape or feature.encoding not in (None, "utf8"):
+            if (None in feature.shape and feature.shape != (None,)) or feature.encoding not in (None, "utf8"):
                 shape, encoding = feature.shape, feature.encoding
                 raise UsageError(
-                    f"the extra feature {feature.name!r}: not a scalar (got shape {shape} and encoding {encoding}, expected () and"
-                    " none or utf8). Store it as a number or a string."
+                    f"the extra feature {feature.name!r}: of another kind (got shape {shape} and encoding {encoding}, expected a"
+                    " static shape or (None,), and none or utf8). Store it as numbers or strings."
                 )
             used.add(feature.name)
 
@@ -153,7 +153,32 @@ class ImageConverter(InputConverter):
         return {feature.name: _extra_value(feature, values.get(feature.name)) for feature in self.extra}
 
 
-def _extra_value(feature: Feature, value: Any) -> bytes | int | float:
+def _extra_value(feature: Feature, value: Any) -> bytes | int | float | list[Any]:
+    """Return the values of an extra feature as a record stores them; ValueError if they are of another kind or shape."""
+    if not feature.shape:
+        return _scalar(feature, value)
+    found = _flat(value, len(feature.shape))
+    if found is None or (None not in feature.shape and found[0] != feature.shape):
+        got = "no value" if value is None else repr(value) if found is None else f"shape {found[0]}"
+        raise ValueError(f"no {feature.dtype} of shape {feature.shape} in column {feature.name!r}: {got}")
+    return [_scalar(feature, item) for item in found[1]]
+
+
+def _flat(value: Any, axes: int) -> tuple[tuple[int, ...], list[Any]] | None:
+    """Return the shape of nested lists, and their items in order; None for what has not so many axes."""
+    if not axes:
+        return None if isinstance(value, list) else ((), [value])
+    if not isinstance(value, list):
+        return None
+    parts = [_flat(item, axes - 1) for item in value]
+    shapes = {None if part is None else part[0] for part in parts}
+    if len(shapes) > 1 or None in shapes:
+        return None
+    inner = shapes.pop() if shapes else (0,) * (axes - 1)
+    return (len(value), *(inner or ())), [item for part in parts if part is not None for item in part[1]]
+
+
+def _scalar(feature: Feature, value: Any) -> bytes | int | float:
     if feature.kind == "bytes" and isinstance(value, str):
         return key_bytes(value)
     if feature.kind == "float" and isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -61,12 +61,12 @@ class InputFacts:
 
     @classmethod
     def of(cls, source: Source, options: SourceOptions) -> InputFacts:
-        """Return what a source of images knows; those of installed packages need not have `named_splits` and `folder_classes`."""
+        """Return what a source of images knows."""
         is_ordered = options.labels_file is not None or options.label_type is not None
         return cls(
-            getattr(source, "named_splits", frozenset()),
+            source.named_splits,
             () if source.labels is None else source.labels.names,
-            bool(source.has_classes and getattr(source, "folder_classes", False)),
+            source.has_classes and source.folder_classes,
             is_ordered,
         )
 

@@ -22,11 +22,10 @@ from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.idx_file import check_shape, label_pieces, read_exactly, read_header, reject_more
 from beam_jobs.sources.names import folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import open_packed, packing
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError
-from tpudata.format import Feature
 from tpudata.storage import storage_for
 
 # Images per unit; a million images are a hundred units.
@@ -63,7 +62,7 @@ def is_idx_name(name: str) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class IdxPairs:
+class IdxPairs(Source):
     """IDX pairs: a Source whose units are runs of images, or whole pairs where they are compressed.
 
     Attributes:
@@ -79,8 +78,6 @@ class IdxPairs:
     runs: tuple[IdxUnit, ...]
     classes: Classes
     has_classes: bool = True
-    several_labels: bool = False
-    extra: tuple[Feature, ...] = ()
     named_splits: frozenset[str] = frozenset()
     note: Note = ignore_note
 

@@ -64,7 +64,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
         if source_options.source is None
         else _named(options, source_options, source_options.source)
     )
-    if source_options.label_type is not None and not getattr(source, "takes_label_type", False):
+    if source_options.label_type is not None and not source.takes_label_type:
         raise UsageError(
             "--label-type is for labels in lists and WebDataset tars and for folders of classes, and"
             f" {options.input} is none of these. Omit the flag."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_jobs.options import ConvertOptions
@@ -35,6 +35,7 @@ class SourceOptions:
         column_types: `"int"`, `"float"`, `"float32"` or `"str"` by column, in place of what the values look like; with `=VALUE`
             after it, what missing values are stored as.
         raw_tsv: whether quotes in lists separated by tabs are ordinary characters.
+        source_args: own arguments of a source of an installed package, as text by name.
 
     Raises:
         UsageError: values that do not fit each other.
@@ -50,11 +51,14 @@ class SourceOptions:
     label_type: str | None = None
     column_types: Mapping[str, str] = dataclasses.field(default_factory=dict)
     raw_tsv: bool = False
+    source_args: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("labels_file", "path_column", "label_column", "split_column", "label_separator"):
             if getattr(self, name) == "":
                 raise UsageError(f"--{_flag(name)} is empty. Pass a value, or omit the flag")
+        if self.source_args and self.source is None:
+            raise UsageError("--source-arg: the source that takes it is not named. Pass --source=NAME, too.")
         if self.label_type not in (None, *LABEL_TYPES):
             raise UsageError(f"--label-type is {self.label_type!r}; allowed are {', '.join(LABEL_TYPES)}")
         for name in ("labels_file", "label_column", "label_separator", "label_type"):
@@ -70,7 +74,9 @@ class SourceOptions:
         """Return the options for the manifest: all of them decide what the shards hold."""
         values = dataclasses.asdict(self)
         # Datasets of earlier versions have no such options.
-        return {name: value for name, value in values.items() if value or name not in ("source", "raw_tsv")}
+        return {
+            name: value for name, value in values.items() if value or name not in ("source", "raw_tsv", "source_args")
+        }
 
     @property
     def column_kinds(self) -> dict[str, ColumnKind]:
@@ -98,6 +104,14 @@ def add_source_flags(parser: FlagParser) -> None:
         metavar="NAME",
         help="read the input as folders, files, list, tar, idx, imagenet or the source of an installed package (default: by"
         " what it is)",
+    )
+    add(
+        "--source-arg",
+        type=flag_type("source argument", _parse_argument),
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument of the source of an installed package, which `tpudata help NAME` shows; may be passed several times",
     )
     add("--labels", metavar="FILE", help="class names, a line each: fixes the classes and their order")
     parser.add_switch("--unlabelled", default=False, help="the images have no classes")
@@ -143,6 +157,7 @@ def source_options(flags: argparse.Namespace) -> SourceOptions:
         label_type=flags.label_type,
         column_types=flags.column_types,
         raw_tsv=flags.raw_tsv,
+        source_args=_arguments(flags.source_arg),
     )
 
 
@@ -150,6 +165,21 @@ def reject_split_flag(options: ConvertOptions, what: str) -> None:
     """Raise UsageError if --split deals out records whose split the input says; `what` is what says it."""
     if options.split:
         raise UsageError(f"--split: {what}. Omit the flag.")
+
+
+def _arguments(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    names = [name for name, _ in pairs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--source-arg {twice}: passed twice. Pass each argument once.")
+    return dict(pairs)
+
+
+def _parse_argument(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"{text!r}: write it as NAME=VALUE")
+    return name, value
 
 
 def _flag(name: str) -> str:

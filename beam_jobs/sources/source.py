@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+import abc
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeAlias
 
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
@@ -27,32 +29,66 @@ def with_key(error: BadRecordError, key: str | None) -> BadRecordError:
     return BadRecordError(error.source, error.reason, error.offset, key)
 
 
-class Source(Protocol):
-    """An input of one form. A frozen dataclass that is pickled to the workers; making it looks at the input, reading little."""
+class Source(abc.ABC):
+    """An input of one form. A frozen dataclass that is pickled to the workers; making it looks at the input, reading little.
+
+    Every source has the three methods `parts`, `units` and `references`, and says by attributes what its records have.
+    """
 
     @property
     def has_classes(self) -> bool:
         """Whether records have class names."""
+        return False
 
     @property
     def several_labels(self) -> bool:
         """Whether a record may have any number of classes; otherwise each has one, or none without classes."""
+        return False
 
     @property
     def labels(self) -> Labels | None:
         """The classes, where they are known before listing; None where they are collected from the references."""
+        return None
 
     @property
     def integer_labels(self) -> bool:
         """Whether class names are whole numbers that are the labels themselves."""
+        return False
 
     @property
     def extra(self) -> tuple[Feature, ...]:
         """Schema of what `Reference.extra` holds; empty where it holds nothing."""
+        return ()
 
+    @property
+    def named_splits(self) -> frozenset[str]:
+        """The splits that names in the input stand for."""
+        return frozenset()
+
+    @property
+    def folder_classes(self) -> bool:
+        """Whether classes are names of folders."""
+        return False
+
+    @property
+    def takes_label_type(self) -> bool:
+        """Whether it follows --label-type."""
+        return False
+
+    def noting(self, note: Note) -> Source:
+        """Return the source that notes what a person would want to know while its `units` and `references` run, if it can.
+
+        Args:
+            note: function that gets the notes, see `beam_jobs.references.notes`.
+        """
+        del note
+        return self
+
+    @abc.abstractmethod
     def parts(self) -> Iterable[Any]:
         """Yield parts of the input, in order: folders, ranges of names, archives. One worker calls it, and holds one at a time."""
 
+    @abc.abstractmethod
     def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
         """Yield what is listed apart, in order. Called for each part, on any worker.
 
@@ -61,6 +97,7 @@ class Source(Protocol):
             ignored: gets the path of each file that is skipped by its name here.
         """
 
+    @abc.abstractmethod
     def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to each record of a unit.
 
@@ -72,12 +109,16 @@ class Source(Protocol):
         """
 
 
-@runtime_checkable
-class PackSource(Source, Protocol):
+class PackSource(Source):
     """A source that lists references by column: for records so small that an object for each would cost more than they."""
 
+    @abc.abstractmethod
     def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the records of a unit in packs of at most 4,096, the same as `references` does and in the same order."""
+
+    @abc.abstractmethod
+    def noting(self, note: Note) -> PackSource:
+        """Return the source that notes."""
 
 
 class Scan(Protocol):
@@ -100,16 +141,17 @@ class Scan(Protocol):
         """Return the rows since the last call."""
 
 
-@runtime_checkable
-class ScannedSource(Source, Protocol):
+class ScannedSource(Source):
     """A source whose schema follows from all of its input: parts are scanned before any unit is listed.
 
     Before that, `several_labels`, `labels`, `integer_labels` and `extra` are those of an input without rows.
     """
 
+    @abc.abstractmethod
     def no_facts(self) -> Any:
         """Return the facts about no part."""
 
+    @abc.abstractmethod
     def scan(self, number: int, part: Any) -> Scan:
         """Return the scan of a part. Called on any worker.
 
@@ -118,6 +160,7 @@ class ScannedSource(Source, Protocol):
             part: one of `parts()`.
         """
 
+    @abc.abstractmethod
     def scanned(self, facts: Any, parts: Iterable[Any] | None = None) -> Source:
         """Return the source with its schema.
 
@@ -126,22 +169,9 @@ class ScannedSource(Source, Protocol):
             parts: what the scans of all parts yielded, if the source is to have them.
         """
 
+    @abc.abstractmethod
     def repeated(self, repeat: Repeat, facts: Any) -> SourceError:
         """Return the error of two rows that have one key."""
-
-
-def noting(source: Source, note: Note) -> Source:
-    """Return a source that notes what a person would want to know of the input, if it can.
-
-    Such a source has a method `noting(note)`, which returns the source that notes while its `units` and `references` run.
-
-    Args:
-        source: any source.
-        note: function that gets the notes, see `beam_jobs.references.notes`.
-    """
-    # isinstance would compute all properties, such as the labels of an append, for each unit.
-    method: Callable[[Note], Source] | None = getattr(source, "noting", None)
-    return source if method is None else method(note)
 
 
 def make_reference(
@@ -155,6 +185,7 @@ def make_reference(
     labels: tuple[str, ...] = (),
     form: str = "",
     extra: str = "",
+    features: Mapping[str, Any] | None = None,
     data: bytes = b"",
 ) -> Reference:
     """Return a reference.
@@ -169,8 +200,18 @@ def make_reference(
         labels: names of its classes.
         form: how its bytes are read; empty for a file that says so itself.
         extra: a JSON object of further features, or empty.
+        features: the same as values: numbers, strings, and lists of these.
         data: the bytes, if the file has no addressable members.
     """
+    if features is not None:
+        extra = json.dumps(features, default=_plain)
     if not split:
         split = options.split.split_of(key_digest(key)) if options.split else DEFAULT_SPLIT
     return Reference(key, split, labels, path, offset, size, form, extra, data)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of NumPy as Python's."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no number, string or list of these")

@@ -1,10 +1,12 @@
 """The sources of images by name: those of this package, and those that installed packages register.
 
-Each is a function of the conversion's options and of the source's that returns a Source; docs/convert/extending.md has a recipe.
+Each is a function of the conversion's options and of the source's that returns a Source, or, of an installed package, a Source's
+class, whose fields are its arguments; docs/convert/extending.md has a recipe.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -17,6 +19,7 @@ from beam_jobs.sources.idx import IdxPairs, is_idx_name
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.options import SourceOptions
+from beam_jobs.sources.own_arguments import open_own
 from beam_jobs.sources.parquet.source import ParquetImages
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.tars.tars import Tars
@@ -37,13 +40,34 @@ def source_opener(name: str) -> OpenSource:
         UsageError: there is none.
     """
     if name in SOURCES:
-        return SOURCES[name]
-    points = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
-    if name in points:
-        opener: OpenSource = points[name].load()
-        return opener
-    names = [*SOURCES, *sorted(points)]
-    raise UsageError(f"--source is {name!r} (expected one of {', '.join(names)}){suggestion(name, names)}")
+        return functools.partial(_open_without_arguments, name)
+    opener = installed_source(name)
+    if opener is None:
+        names = [*SOURCES, *sorted(_installed())]
+        raise UsageError(f"--source is {name!r} (expected one of {', '.join(names)}){suggestion(name, names)}")
+    if isinstance(opener, type):
+        return functools.partial(open_own, name, opener)
+    return functools.partial(_open_by_function, name, opener)
+
+
+def installed_source(name: str) -> OpenSource | type[Source] | None:
+    """Return what an installed package has for a name; None if there is none."""
+    points = _installed()
+    return points[name].load() if name in points else None
+
+
+def _installed() -> dict[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+
+
+def _open_without_arguments(name: str, options: ConvertOptions, source_options: SourceOptions) -> Source:
+    return _open_by_function(name, SOURCES[name], options, source_options)
+
+
+def _open_by_function(name: str, opener: OpenSource, options: ConvertOptions, source_options: SourceOptions) -> Source:
+    if source_options.source_args:
+        raise UsageError(f"--source-arg: --source={name} takes no arguments. Omit the flag.")
+    return opener(options, source_options)
 
 
 def _files(options: ConvertOptions, source_options: SourceOptions) -> Source:

@@ -13,7 +13,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, ClassVar, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompressed_member
 from beam_jobs.options import ConvertOptions
@@ -26,12 +26,11 @@ from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.names import class_and_split, folder_split, is_path_left_behind, member_path
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import file_size
 from beam_jobs.sources.tars.members import OUTSIDE
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, CorruptionError
-from tpudata.format import Feature
 
 ZIP_MAGIC = b"PK\x03\x04"
 # Signature, then after 22 bytes the lengths of name and extra field, which the content follows (APPNOTE.TXT, 4.3.7).
@@ -55,7 +54,7 @@ class ZipUnit(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Zips:
+class Zips(Source):
     """Zip archives: a Source whose units are archives.
 
     Attributes:
@@ -71,12 +70,10 @@ class Zips:
     splits: NamedSplits
     classes: Classes
     has_classes: bool = True
-    several_labels: bool = False
-    extra: tuple[Feature, ...] = ()
 
     # Classes are names of folders, which --label-type may say to be labels themselves.
-    folder_classes: ClassVar[bool] = True
-    takes_label_type: ClassVar[bool] = True
+    folder_classes: bool = True
+    takes_label_type: bool = True
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Zips:

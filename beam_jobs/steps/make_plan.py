@@ -18,7 +18,6 @@ from beam_jobs.references.pack import packs
 from beam_jobs.references.reference import Reference
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import Source, raise_rejection
-from beam_jobs.sources.source import noting
 from beam_jobs.steps.listing.list_references import TextBytes
 from beam_jobs.steps.listing.list_units import numbered_units
 from tpudata.errors import BadRecordError, SourceError
@@ -53,7 +52,7 @@ def plan_here(
     """
     reject = _ignore_rejection if options.on_bad_record == SKIP else raise_rejection
     tally, sample, counts = Tally(), Sample(), InputCounts()
-    source = noting(source, counts.notes.add)
+    source = source.noting(counts.notes.add)
 
     def sampled(references: Iterable[Reference]) -> Iterator[Reference]:
         # What a compressed stream gives is in the references themselves, and kept for the sample alone.

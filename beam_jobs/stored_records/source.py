@@ -19,13 +19,13 @@ import numpy.typing as npt
 
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
-from beam_jobs.sources.source import Reject, raise_rejection
+from beam_jobs.sources.source import Reject, Source, raise_rejection
 from beam_jobs.stored_records.frames import framed, read_frames, read_packed_frames, unframed
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, stored_files
 from beam_jobs.stored_records.unread_records import unread_records
 from tpudata.errors import BadRecordError, CorruptionError
-from tpudata.format import Feature, Shard, read_records
+from tpudata.format import Shard, read_records
 from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, is_header, scan_frames
 from tpudata.format.tfrecord.framing import HEADER_BYTES
 from tpudata.format.tfrecord.gzip_blocks import GZIP
@@ -40,7 +40,7 @@ Runs = Sequence[tuple[int, int]]
 
 
 @dataclasses.dataclass(frozen=True)
-class StoredRecords:
+class StoredRecords(Source):
     """The records of datasets or of files, in order: a Source whose parts and units are files.
 
     Attributes:
@@ -59,9 +59,6 @@ class StoredRecords:
     splitter: Splitter
     class_names: tuple[str, ...] | None
     skips_foreign: bool = False
-    several_labels: bool = False
-    integer_labels: bool = False
-    extra: tuple[Feature, ...] = ()
 
     @property
     def has_classes(self) -> bool:

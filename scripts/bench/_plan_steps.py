@@ -26,10 +26,11 @@ from beam_jobs.references.labels import CollectLabels, Labels
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources import Reject, make_reference, raise_rejection
+from beam_jobs.sources import Source as RecordSource
 from beam_jobs.steps.listing.list_references import NAMES, SAMPLE, TALLY, ListReferences
 from beam_jobs.steps.listing.list_units import numbered_units
 from beam_jobs.steps.shards.group_by_shard import ByRun, by_shard
-from tpudata.format import Feature, Manifest, Shard, Source, Split, shard_name
+from tpudata.format import Manifest, Shard, Source, Split, shard_name
 
 OPTIONS = ConvertOptions("/data/imagenet/train", "/data/imagenet/shards")
 OVERHEAD = 230
@@ -40,7 +41,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 @dataclasses.dataclass(frozen=True)
-class MadeUpFolders:
+class MadeUpFolders(RecordSource):
     """Source of records that do not exist.
 
     Attributes:
@@ -51,10 +52,6 @@ class MadeUpFolders:
     options: ConvertOptions
     records: int
     has_classes: bool = True
-    several_labels: bool = False
-    labels: Labels | None = None
-    integer_labels: bool = False
-    extra: tuple[Feature, ...] = ()
 
     def parts(self) -> range:
         """Return the first record of each folder."""

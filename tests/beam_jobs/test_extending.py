@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.metadata
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from beam_jobs import images
+from beam_jobs.options import ConvertOptions
+from beam_jobs.references.reference import Reference
+from beam_jobs.sources import Reject, Source, make_reference, raise_rejection
 from tests.beam_jobs.images import encode, picture
-from tpudata.errors import UsageError
-from tpudata.format import open_dataset
+from tpudata import Images, RecordSource, make_input_fn
+from tpudata.cli import main
+from tpudata.errors import TpudataError, UsageError
+from tpudata.format import Feature, open_dataset
+from tpudata.storage import files_below, folder_ranges
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,7 +75,139 @@ def test_bad_records_of_another_package_are_counted(tmp_path: Path) -> None:
     (tmp_path / "in" / "stray.jpg").write_bytes(b"x")
     flags = ["--source=pets", "--on-bad-record=skip", "--max-bad-records=1"]
     assert images.run(["--input=in", "--output=out", *flags]) == 0
-    assert open_dataset("out").manifest.rejected == {"no class": 1}
+    assert open_dataset("out").manifest.rejected == {"no class and number in its name": 1}
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_source_has_its_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in (4, 5):
+        (folder / f"cat-{number}.jpg").write_bytes(encode(picture(8 + number, 9), "JPEG"))
+    flags = ["--input=in", "--output=out", "--source=pets", "--source-arg=separator=-", "--no-shuffle"]
+    assert images.run(flags) == 0
+    assert open_dataset("out").manifest.options["source_args"] == {"separator": "-"}
+    (folder / "cat-6.jpg").write_bytes(encode(picture(30, 9), "JPEG"))
+    assert images.run(["--input=in", "--output=out", "--append"]) == 0
+    source = RecordSource("out", "train", features=["image/number"])
+    assert [int(record["image/number"]) for record in source] == [4, 5, 6]
+    assert main(["help", "pets"]) == 0
+    shown = capsys.readouterr().out
+    assert "Pictures whose class is the first part of their names" in shown
+    assert "separator (str, default: '.')" in shown
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--source=pets", "--source-arg=seperator=-"],
+            r"no such argument (expected one of separator); did you mean separator",
+        ),
+        (["--source=pets", "--source-arg=separator"], "write it as NAME=VALUE"),
+        (["--source=pets", "--source-arg=separator=-", "--source-arg=separator=."], "passed twice"),
+        (["--source-arg=separator=-"], "Pass --source=NAME, too"),
+        (["--source=files", "--source-arg=separator=-"], "--source=files takes no arguments"),
+    ],
+)
+def test_rejects_wrong_arguments_of_a_source(flags: list[str], message: str, tmp_path: Path) -> None:
+    make_pets(tmp_path / "in")
+    with pytest.raises(UsageError, match=re.escape(message)):
+        images.run(["--input=in", "--output=out", *flags])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drawn(Source):
+    """Pictures with features of several shapes."""
+
+    options: ConvertOptions
+    count: int
+    scale: float = 1.0
+    is_short: bool = False
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"count is {self.count} (expected 1 or more)")
+
+    @property
+    def extra(self) -> tuple[Feature, ...]:
+        return (
+            Feature("box", "float", "float32", (4,)),
+            Feature("points", "int64", "int64", (None,)),
+            Feature("matrix", "float", "float32", (2, 2)),
+            Feature("words", "bytes", "string", (2,), encoding="utf8"),
+            Feature("text", "bytes", "string", encoding="utf8"),
+        )
+
+    def parts(self) -> list[str]:
+        return [self.options.input]
+
+    def units(self, part: str, ignored: list[str]) -> Iterator[Any]:
+        del ignored
+        return folder_ranges(part, deep=True)
+
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+        del ignored, reject
+        for number, (entry, below) in enumerate(files_below(unit, skip=lambda _: False)):
+            features = {
+                "box": np.array([0, 0.25, 0.5, self.scale], np.float32),
+                "points": list(range(number if self.is_short else number + 2)),
+                "matrix": [[1, 2], [3, 4.5]] if number < self.count else [[1, 2], [3]],
+                "words": ["a", str(self.note)],
+                "text": below,
+            }
+            yield make_reference(self.options, below, path=entry.path, size=entry.size, features=features)
+
+
+def run_drawn(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    (folder / "in").mkdir()
+    for number in range(3):
+        (folder / "in" / f"{number}.jpg").write_bytes(encode(picture(8 + number, 9), "JPEG"))
+    point = importlib.metadata.EntryPoint("drawn", f"{__name__}:Drawn", "tpudata.sources")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point] if group == "tpudata.sources" else [])
+    flags = [f"--input={folder}/in", f"--output={folder}/out", "--source=drawn", "--no-shuffle"]
+    return images.run([*flags, *(f"--source-arg={argument}" for argument in arguments)])
+
+
+def test_records_have_features_of_any_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_drawn(tmp_path, monkeypatch, "count=3", "scale=0.75", "is_short=true", "note=b") == 0
+    (shard,) = (tmp_path / "out").glob("*.tfrecord")
+    records = [tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(shard))]
+    found = [record.features.feature for record in records]
+    assert [list(one["points"].int64_list.value) for one in found] == [[], [0], [0, 1]]
+    assert list(found[0]["box"].float_list.value) == [0, 0.25, 0.5, 0.75]
+    assert list(found[0]["matrix"].float_list.value) == [1, 2, 3, 4.5]
+    assert list(found[0]["words"].bytes_list.value) == [b"a", b"b"]
+    assert [one["text"].bytes_list.value[0] for one in found] == [b"0.jpg", b"1.jpg", b"2.jpg"]
+    shapes = {feature.name: feature.shape for feature in open_dataset(str(tmp_path / "out")).manifest.features}
+    assert (shapes["box"], shapes["points"], shapes["matrix"]) == ((4,), (None,), (2, 2))
+    assert main(["verify", f"{tmp_path}/out"]) == 0
+    names = ("box", "matrix", "words")
+    input_fn = make_input_fn(
+        str(tmp_path / "out"), "train", training=False, images=Images(size=(8, 8)), extra_features=names
+    )
+    (batch,) = input_fn({"batch_size": 3}).as_numpy_iterator()
+    assert batch["matrix"].tolist() == [[[1, 2], [3, 4.5]]] * 3
+    assert batch["words"].tolist() == [[b"a", b"b"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "needs --source-arg count=VALUE"),
+        (["count=x"], "--source-arg count=x: not of its type (expected int)"),
+        (["count=3", "is_short=maybe"], "(expected true or false)"),
+        (["count=0"], "--source=drawn: count is 0 (expected 1 or more)"),
+        (["count=2"], "no float32 of shape (2, 2) in column 'matrix': [[1, 2], [3]]"),
+    ],
+)
+def test_rejects_arguments_and_values_of_another_kind(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TpudataError, match=re.escape(message)):
+        run_drawn(tmp_path, monkeypatch, *arguments)
 
 
 @pytest.mark.usefixtures("installed")

@@ -26,6 +26,7 @@ COMMANDS = {
     "train": "train, evaluate, predict with or export a model on a dataset",
     "migrate": "rewrite programs for the original TPUEstimator: names of TensorFlow 1",
     "doctor": "check versions, devices, a TPU and gs://, and rehearse a model",
+    "help": "show the flags of a command, or the arguments of a source of an installed package",
 }
 
 
@@ -59,6 +60,8 @@ def _dispatch(argv: Sequence[str]) -> int:
     if name == "--version":
         print(f"tpudata {__version__}")
         return 0
+    if name == "help" and rest[:1] and rest[0] in COMMANDS:
+        name, rest = rest[0], ["--help"]
     if name not in COMMANDS:
         what, known = ("flag", ["--help", "--version"]) if name.startswith("-") else ("command", [*COMMANDS])
         unknown = sentence(f"unknown {what} {name!r}{suggestion(name, known)}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels, check_classes, integer_labels
@@ -19,11 +19,10 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.names import is_left_behind, splits_of
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, make_reference, raise_rejection
+from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection
 from beam_jobs.values.column_kinds import INT
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import BadRecordError, SourceError
-from tpudata.format import Feature
 from tpudata.storage import Entry, Range, files_below, folder_ranges, lazy_entries
 
 # Names in which folders are looked for.
@@ -75,26 +74,24 @@ class ClassFiles(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassFolders:
+class ClassFolders(Source):
     """The class folders of an input: a Source whose parts are folders, and whose units are ranges of their files.
 
     Attributes:
         options: deal out splits and seed the order.
         tops: the folders whose subfolders are classes.
-        labels: the classes, those of empty folders too.
+        folders: the classes, those of empty folders too.
         classes: how folder names become class names.
     """
 
     options: ConvertOptions
     tops: tuple[SplitFolder, ...]
-    labels: Labels
+    folders: Labels
     classes: Classes
     has_classes: bool = True
-    several_labels: bool = False
-    extra: tuple[Feature, ...] = ()
     # Classes are names of folders, which --label-type may say to be labels themselves.
-    folder_classes: ClassVar[bool] = True
-    takes_label_type: ClassVar[bool] = True
+    folder_classes: bool = True
+    takes_label_type: bool = True
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ClassFolders:
@@ -133,6 +130,11 @@ class ClassFolders:
         if not options.append:
             check_classes(int(largest.name), len(numbers), largest.path)
         return cls(options, tops, integer_labels(numbers), classes)
+
+    @property
+    def labels(self) -> Labels:
+        """The classes."""
+        return self.folders
 
     @property
     def integer_labels(self) -> bool:

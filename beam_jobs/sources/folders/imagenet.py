@@ -24,7 +24,7 @@ from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.form import TARS
 from beam_jobs.sources.tars.tars import Tars
@@ -69,7 +69,7 @@ class ImageNetUnit(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageNet:
+class ImageNet(Source):
     """The raw files of ImageNet: a Source whose parts are tars and folders.
 
     Attributes:
@@ -86,8 +86,6 @@ class ImageNet:
     synset_file: str
     synsets: tuple[str, ...]
     has_classes: bool = True
-    several_labels: bool = False
-    integer_labels: bool = False
     extra: tuple[Feature, ...] = (Feature(_EXTRA, "bytes", "string", encoding="utf8"),)
 
     @classmethod

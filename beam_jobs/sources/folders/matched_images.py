@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
@@ -17,10 +17,9 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.names import class_and_split, folder_split, is_path_left_behind
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError
-from tpudata.format import Feature
 from tpudata.storage import Entry, Range, expand_below, files_below, folder_ranges, matches, storage_for
 
 # Matches in which split folders are looked for before the job begins.
@@ -54,7 +53,7 @@ class MatchedFiles(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class MatchedImages:
+class MatchedImages(Source):
     """The images that a pattern matches: a Source whose parts are folders, and whose units are ranges of files.
 
     Attributes:
@@ -70,12 +69,10 @@ class MatchedImages:
     pattern: tuple[str, ...]
     classes: Classes
     has_classes: bool = True
-    several_labels: bool = False
-    extra: tuple[Feature, ...] = ()
 
     # Classes are names of folders, which --label-type may say to be labels themselves.
-    folder_classes: ClassVar[bool] = True
-    takes_label_type: ClassVar[bool] = True
+    folder_classes: bool = True
+    takes_label_type: bool = True
 
     @classmethod
     def find(

@@ -33,7 +33,7 @@ from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.names import listed_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Reject, ScannedSource, make_reference, raise_rejection, with_key
 from beam_jobs.values.column_kinds import ColumnKind
 from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import Feature
@@ -57,7 +57,7 @@ class ListSchema(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Lists:
+class Lists(ScannedSource):
     """CSV or JSONL lists: a ScannedSource, which is scanned list by list and then has blocks of whole rows as units.
 
     Attributes:

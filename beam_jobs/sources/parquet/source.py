@@ -26,11 +26,10 @@ from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, s
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import Columns, find_columns
 from beam_jobs.sources.parquet.images import image_bytes, images_of
-from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import file_size
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
-from tpudata.format import Feature
 
 # Rows whose images are in memory at once, if these are not more than 64 MB.
 _BATCH_ROWS = 32
@@ -69,7 +68,7 @@ class ParquetUnit(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ParquetImages:
+class ParquetImages(Source):
     """Rows of Parquet files: a Source whose parts are files and whose units are row groups.
 
     The command reads the footer of the first file; the footers of the others are read where they are listed.
@@ -90,8 +89,6 @@ class ParquetImages:
     splits: NamedSplits
     columns: Columns
     classes: Classes
-    several_labels: bool = False
-    extra: tuple[Feature, ...] = ()
     note: Note = ignore_note
 
     def noting(self, note: Note) -> ParquetImages:

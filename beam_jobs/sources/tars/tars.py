@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
@@ -25,7 +25,7 @@ from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.names import class_and_split, folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import open_tar, packing, unpacked_name
 from beam_jobs.sources.tars.form import PAIRS, TARS, check_is_no_sample, inner_tars, tar_form
 from beam_jobs.sources.tars.members import Member
@@ -44,11 +44,10 @@ from beam_jobs.sources.tars.samples import (
 from beam_jobs.sources.tars.unit import TarUnit, tar_files
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError
-from tpudata.format import Feature
 
 
 @dataclasses.dataclass(frozen=True)
-class Tars:
+class Tars(Source):
     """Tar files of one form: a Source whose parts are tars, and whose units are the same or the tars in them.
 
     Attributes:
@@ -69,10 +68,9 @@ class Tars:
     classes: Classes
     has_classes: bool = True
     several_labels: bool = False
-    extra: tuple[Feature, ...] = ()
     note: Note = ignore_note
     # --label-type may say what labels are, or the names of folders.
-    takes_label_type: ClassVar[bool] = True
+    takes_label_type: bool = True
 
     def noting(self, note: Note) -> Tars:
         """Return the source that notes."""

@@ -23,12 +23,11 @@ from beam_jobs.references.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.sources.named_splits import NamedSplits
-from beam_jobs.sources.source import Reject, raise_rejection
+from beam_jobs.sources.source import PackSource, Reject, raise_rejection
 from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text_ranges
 from beam_jobs.text_files.document import DocumentBlock, TextPart
 from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts
 from beam_jobs.text_files.options import FILES, TextOptions
-from tpudata.format import Feature
 
 # Smaller documents are written aside: a separate read costs more than reading so much twice.
 SMALL_BYTES = 1 << 16
@@ -48,7 +47,7 @@ class TextUnit(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class TextSource:
+class TextSource(PackSource):
     """The documents of files.
 
     Attributes:
@@ -61,10 +60,6 @@ class TextSource:
     options: ConvertOptions
     text: TextOptions
     splits: NamedSplits
-    has_classes: bool = False
-    several_labels: bool = False
-    integer_labels: bool = False
-    extra: tuple[Feature, ...] = ()
     note: Note = ignore_note
 
     def noting(self, note: Note) -> TextSource:

@@ -8,7 +8,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from beam_jobs.references.notes import Notes
 from beam_jobs.references.pack import Pack, packs
 from beam_jobs.references.reference import Digests, Reference
 from beam_jobs.sources import Reject, Source
-from beam_jobs.sources.source import PackSource, noting
+from beam_jobs.sources.source import PackSource
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
@@ -96,7 +96,7 @@ class ListReferences(LimitedStep):
         first = 0
         for unit in units:
             with self._unit(unit, counts) as listing:
-                noted = cast(PackSource, noting(source, listing.notes.add))
+                noted = source.noting(listing.notes.add)
                 for listed in noted.packs(unit, listing.ignored, listing.reject):
                     begin = listing.spool.write(listed.held())
                     pack = listed.written_aside(listing.spool.path, begin)
@@ -106,7 +106,7 @@ class ListReferences(LimitedStep):
 
     def _references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
         with self._unit(unit, counts) as listing:
-            source = noting(self._source, listing.notes.add)
+            source = self._source.noting(listing.notes.add)
             for reference in source.references(unit, listing.ignored, listing.reject):
                 if not reference.data:
                     yield reference

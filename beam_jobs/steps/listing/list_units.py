@@ -11,7 +11,6 @@ from apache_beam.pvalue import TaggedOutput
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
-from beam_jobs.sources.source import noting
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.steps.listing.growing import growing
 from beam_jobs.steps.listing.scan_source import ScannedParts
@@ -88,7 +87,7 @@ class _TakeApart(LimitedStep):
     @holds_limits
     def process(self, parts: Sequence[Any] | bytes) -> Iterator[Any]:
         counts, ignored = InputCounts(), list[str]()
-        source = noting(self._source, counts.notes.add)
+        source = self._source.noting(counts.notes.add)
         if isinstance(parts, bytes):
             found: Iterable[tuple[int, Any]] = numbered_units(source, ignored)
         else:

@@ -182,8 +182,8 @@ def test_extra_names_may_not_collide() -> None:
         ImageConverter(options=RAW, extra=(Feature("label", "int64", "int64"),))
     with pytest.raises(UsageError, match="'age' has the name"):
         ImageConverter(extra=(EXTRA[0], EXTRA[0]))
-    with pytest.raises(UsageError, match=r"'box': not a scalar \(got shape"):
-        ImageConverter(extra=(Feature("box", "float", "float32", (4,)),))
+    with pytest.raises(UsageError, match=r"'boxes': of another kind \(got shape \(None, 4\)"):
+        ImageConverter(extra=(Feature("boxes", "float", "float32", (None, 4)),))
     # A name of the other layout is free.
     assert ImageConverter(extra=(Feature("label", "int64", "int64"),)).extra
 

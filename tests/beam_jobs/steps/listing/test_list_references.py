@@ -14,27 +14,21 @@ from apache_beam.pvalue import TaggedOutput
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.tally import Tally
-from beam_jobs.references.labels import Labels
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import WHOLE_FILE, Reference
-from beam_jobs.sources import Reject, raise_rejection
+from beam_jobs.sources import Reject, Source, raise_rejection
 from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from tpudata.errors import BadRecordError, StorageError
-from tpudata.format import Feature
 from tpudata.storage.local.uncached_file import UncachedFile
 
 
 @dataclasses.dataclass(frozen=True)
-class Given:
+class Given(Source):
     """A source whose units are what they list: references, ignored paths, and rejections."""
 
     given: tuple[tuple[Reference | str | BadRecordError, ...], ...]
     has_classes: bool = True
-    several_labels: bool = False
-    labels: Labels | None = None
-    integer_labels: bool = False
-    extra: tuple[Feature, ...] = ()
 
     def parts(self) -> Sequence[Any]:
         return self.given

@@ -14,9 +14,10 @@ from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.images import convert_images, image_conversion
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import build_pipeline
+from beam_jobs.references.reference import Reference
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.run.runner import new_pipeline, pipeline_options
-from beam_jobs.sources import SourceOptions
+from beam_jobs.sources import Reject, Source, SourceOptions, raise_rejection
 from beam_jobs.steps.listing import growing
 from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits
 from beam_jobs.text import convert_text
@@ -28,7 +29,7 @@ from tpudata.storage.local import listing as local_listing
 from tpudata.storage.select import _storage
 
 
-class Lengths:
+class Lengths(Source):
     """A source whose parts are numbers, and whose units are that many."""
 
     def __init__(self, *lengths: int) -> None:
@@ -42,13 +43,17 @@ class Lengths:
             ignored.append(f"{part}/skipped")
             yield f"{part}/{number}"
 
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+        del unit, ignored, reject
+        raise AssertionError
+
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_every_unit_comes_once_and_is_numbered_in_order(shuffle: bool) -> None:
     lengths = (3, 0, 700, 1, *[2] * 10)
     expected = [f"{length}/{number}" for length in lengths for number in range(length)]
     with beam.Pipeline() as pipeline:
-        found = pipeline | ListUnits(Lengths(*lengths), ConvertOptions("in", "out", shuffle=shuffle))  # type: ignore[arg-type]
+        found = pipeline | ListUnits(Lengths(*lengths), ConvertOptions("in", "out", shuffle=shuffle))
         units = found.units | beam.FlatMap(lambda some: [unit for _, unit in some])
         assert_that(units, equal_to(expected), "units")
         skipped = found[SKIPPED] | beam.Map(lambda counts: counts.ignored) | beam.CombineGlobally(sum)

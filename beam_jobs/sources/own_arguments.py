@@ -1,0 +1,112 @@
+"""Arguments of a source of an installed package, `--source-arg NAME=VALUE`: the fields of its dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from beam_jobs.options import ConvertOptions
+from beam_jobs.sources.options import SourceOptions
+from beam_jobs.sources.source import Source
+from tpudata.console.nearest import suggestion
+from tpudata.errors import UsageError
+
+# Fields that the conversion sets.
+_SET = ("options", "source_options")
+_BOOLEANS = {"true": True, "false": False}
+_PARSERS: Mapping[type, Callable[[str], Any]] = types.MappingProxyType(
+    {str: str, int: int, float: float, bool: _BOOLEANS.__getitem__}
+)
+
+
+def open_own(name: str, kind: type[Source], options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open a source of an installed package with its own arguments.
+
+    Args:
+        name: name of the source.
+        kind: its class, a dataclass with a field `options`.
+        options: options of the conversion.
+        source_options: options of the source, with the arguments as text.
+
+    Raises:
+        UsageError: an argument is unknown, missing or not of its type, or the class rejects it.
+    """
+    fields, hints = own_fields(kind), typing.get_type_hints(kind)
+    texts = source_options.source_args
+    unknown = next((given for given in texts if given not in fields), None)
+    if unknown is not None:
+        expected = f"one of {', '.join(fields)}" if fields else "none"
+        raise UsageError(
+            f"--source-arg {unknown}: --source={name} has no such argument (expected {expected})"
+            f"{suggestion(unknown, list(fields))}"
+        )
+    values = {given: _parse(given, text, hints[given], name) for given, text in texts.items()}
+    missing = [given for given, field in fields.items() if _is_required(field) and given not in values]
+    if missing:
+        raise UsageError(
+            f"--source={name} needs --source-arg {missing[0]}=VALUE. `tpudata help {name}` has all arguments."
+        )
+    given = {"options": options, "source_options": source_options}
+    taken = {field.name: given[field.name] for field in dataclasses.fields(_as_dataclass(kind)) if field.name in given}
+    try:
+        return kind(**taken, **values)
+    except ValueError as error:
+        raise UsageError(f"--source={name}: {error}") from error
+
+
+def own_fields(kind: type[Source]) -> dict[str, dataclasses.Field[Any]]:
+    """Return the fields of a source's class that are arguments, by name."""
+    fields = dataclasses.fields(_as_dataclass(kind))
+    return {
+        field.name: field
+        for field in fields
+        if field.init and field.name not in _SET and not hasattr(Source, field.name)
+    }
+
+
+def describe_source(name: str, kind: Any) -> str:
+    """Return a source's documentation with its arguments, for a terminal."""
+    lines = [f"--source={name}", "", inspect.getdoc(kind) or "It has no documentation."]
+    if isinstance(kind, type) and issubclass(kind, Source) and own_fields(kind):
+        hints = typing.get_type_hints(kind)
+        lines += ["", "Arguments, passed as --source-arg NAME=VALUE:"]
+        for field in own_fields(kind).values():
+            default = "required" if _is_required(field) else f"default: {_default(field)!r}"
+            lines.append(f"  {field.name} ({_type_name(hints[field.name])}, {default})")
+    return "\n".join(lines)
+
+
+def _as_dataclass(kind: Any) -> Any:
+    if not dataclasses.is_dataclass(kind):
+        raise UsageError(f"{kind.__module__}.{kind.__qualname__}: a source is a dataclass. Decorate its class.")
+    return kind
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _parse(name: str, text: str, hint: Any, source: str) -> Any:
+    kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType] or [hint]
+    if len(kinds) != 1 or kinds[0] not in _PARSERS:
+        raise UsageError(
+            f"--source-arg {name}: --source={source} declares it as {_type_name(hint)} (expected str, int, float or bool, or one"
+            " of these or None). Change the source."
+        )
+    try:
+        return _PARSERS[kinds[0]](text)
+    except (ValueError, KeyError):
+        expected = "true or false" if kinds[0] is bool else _type_name(kinds[0])
+        raise UsageError(f"--source-arg {name}={text}: not of its type (expected {expected})") from None
+
+
+def _type_name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint)
