@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 from scripts.fake_gcs import FakeGcs, Fault
-from tests.gcs.child import Child, digest
+from tests.gcs.child import Child, ChildError, digest
 from tests.helpers.datasets import write_dataset
 from tpudata.format import Feature
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
 
 RECORDS, PIXELS, BATCH = 4000, 10_000, 64
 SHARDS = 25
+# Of a stored record.
+RECORD_BYTES = 10_058
+# None of the first ones, which are read before the first batch.
+SHARD = "gs://data/set/train-00014-of-00025.tfrecord"
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +115,60 @@ def test_a_store_that_rejects_requests_is_asked_less(filled_store: FakeGcs, chil
     assert len(rejected) == 16
     # TensorFlow waits longer after each answer of this kind.
     assert rejected[15] - rejected[11] > 1.5 * (rejected[7] - rejected[3])
+
+
+def cut_between_records(data: bytes) -> bytes:
+    return data[: 100 * RECORD_BYTES]
+
+
+def cut_in_a_record(data: bytes) -> bytes:
+    return data[: 100 * RECORD_BYTES + 5000]
+
+
+def lengthen_a_record(data: bytes) -> bytes:
+    """Return a shard whose first record has 7 bytes more."""
+    record = data[HEADER_BYTES : RECORD_BYTES - FOOTER_BYTES] + bytes(7)
+    length = len(record).to_bytes(8, "little")
+    checksums = [masked_crc32c(part).to_bytes(4, "little") for part in (length, record)]
+    return b"".join([length, checksums[0], record, checksums[1], data[RECORD_BYTES:]])
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (
+            cut_between_records,
+            f"CorruptionError: {SHARD} at byte {100 * RECORD_BYTES}: the file has {100 * RECORD_BYTES} bytes",
+        ),
+        (cut_in_a_record, f"CorruptionError: {SHARD} at byte {100 * RECORD_BYTES}: the record is damaged or cut"),
+        (lengthen_a_record, rf"CorruptionError: {SHARD} at byte \d+: the file has {160 * RECORD_BYTES + 7} bytes"),
+        (None, f"StorageError: {SHARD} could not be read: .* 404 "),
+    ],
+    ids=["cut between records", "cut in a record", "other records", "removed"],
+)
+def test_a_shard_that_is_replaced_while_it_is_read_is_named(
+    filled_store: FakeGcs, child: Child, change: Callable[[bytes], bytes] | None, error: str, training: bool
+) -> None:
+    child("open_feed", "gs://data/set", training)
+    assert child("feed_on", 1) == 1
+    objects = filled_store.buckets["data"]
+    if change is None:
+        del objects[SHARD.removeprefix("gs://data/")]
+    else:
+        filled_store.put(
+            "data", SHARD.removeprefix("gs://data/"), change(objects[SHARD.removeprefix("gs://data/")].data)
+        )
+    with pytest.raises(ChildError, match=f"^{error}"):
+        child("feed_on", 2 * RECORDS // BATCH)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_shard_without_permission_is_named_at_once(filled_store: FakeGcs, child: Child, training: bool) -> None:
+    child("open_feed", "gs://data/set", training)
+    assert child("feed_on", 1) == 1
+    filled_store.faults.add(Fault("403", "read", SHARD.removeprefix("gs://"), count=None))
+    with pytest.raises(ChildError, match=f"^StorageError: {SHARD} could not be read: .* 403 "):
+        child("feed_on", 2 * RECORDS // BATCH)
+    # It cannot pass, so that no other try is made; a piece that is read ahead may ask once more.
+    assert 1 <= filled_store.faults.met <= 2

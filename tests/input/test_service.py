@@ -81,12 +81,12 @@ def test_batches_equal_those_of_one_process(raw_digits: Written, address: str, w
 
 @pytest.mark.parametrize("training", [True, False])
 def test_batches_of_pieces_equal_those_of_one_process(raw_digits: Written, address: str, training: bool) -> None:
-    # Records of 113 bytes: a piece has about 10 of them.
+    # Records of 117 bytes: a piece has two of them, and a batch takes its rows from four lanes.
     options: Any = {
         "training": training,
         "seed": 5,
         "shuffle": 48 if training else None,
-        "reading": Reading(pieces=True, piece_bytes=1200, lanes=8),
+        "reading": Reading(pieces=True, piece_bytes=300, lanes=8),
     }
     wanted = taken(make_input_fn(raw_digits.path, "train", **options)({"batch_size": 24}), 40)
     input_fn = make_input_fn(raw_digits.path, "train", service=DataService(address, workers=2), **options)
