@@ -150,6 +150,18 @@ def feed_hosts(folder: str, training: bool, hosts: int, steps: int | None, start
     return found
 
 
+def feed_files(pattern: str) -> str:
+    """Feed the images of TFRecord files without a manifest once, in order, in pieces of a MiB; return their digest."""
+    import tpudata
+    from tpudata.format import Feature
+
+    image = Feature("image_raw", "bytes", "uint8", (100, 100, 1), "raw")
+    files = tpudata.TFRecordFiles(pattern, features=[image])
+    reading = tpudata.Reading(piece_bytes=1 << 20, streams=4)
+    batches = tpudata.make_input_fn(files, training=False, reading=reading)({"batch_size": 64})
+    return digest(b"".join(features["image"].tobytes() for features in batches.as_numpy_iterator()))
+
+
 def open_feed(folder: str, training: bool) -> None:
     """Open a dataset in pieces of a MiB, to feed batches of one host by `feed_on`."""
     import tpudata
@@ -221,6 +233,7 @@ CALLS: dict[str, Callable[..., Any]] = {
         beam_files,
         feed,
         feed_hosts,
+        feed_files,
         open_feed,
         feed_on,
         export,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,10 @@ from tpudata.format import Feature
 from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
 
 RECORDS, PIXELS, BATCH = 4000, 10_000, 64
+FEATURES = [
+    Feature("image_raw", "bytes", "uint8", (100, 100, 1), "raw"),
+    Feature("label", "int64", "int64", num_classes=10),
+]
 SHARDS = 25
 # Of a stored record.
 RECORD_BYTES = 10_058
@@ -33,13 +38,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], l
     """40 MB in shards of 1.6 MB, as objects; and the records."""
     random = np.random.default_rng(0)
     images = [random.bytes(PIXELS) for _ in range(RECORDS)]
-    features = [
-        Feature("image_raw", "bytes", "uint8", (100, 100, 1), "raw"),
-        Feature("label", "int64", "int64", num_classes=10),
-    ]
     folder = tmp_path_factory.mktemp("set")
     records = [{"image_raw": image, "label": 0} for image in images]
-    write_dataset(str(folder), {"train": records}, features, layout="raw", shards=SHARDS, classes=10)
+    write_dataset(str(folder), {"train": records}, FEATURES, layout="raw", shards=SHARDS, classes=10)
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}, images
 
 
@@ -82,6 +83,36 @@ def test_evaluation_reads_each_byte_once_a_host(
     assert requests <= hosts * (SHARDS + 4)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_compressed_shard_is_one_request_and_one_for_its_index(
+    filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]], tmp_path: Path, training: bool
+) -> None:
+    records = [{"image_raw": image, "label": 0} for image in files[1]]
+    write_dataset(
+        str(tmp_path), {"train": records}, FEATURES, layout="raw", shards=SHARDS, classes=10, compression="gzip"
+    )
+    for path in tmp_path.rglob("*.*"):
+        filled_store.put("data", f"gz/{path.relative_to(tmp_path)}", path.read_bytes())
+    size = sum(path.stat().st_size for path in tmp_path.glob("*.tfrecord"))
+    shards, indexes = [], []
+    for epochs in (1, 5) if training else (1,):
+        filled_store.reads.clear()
+        (found,) = child("feed_hosts", "gs://data/gz", training, 1, epochs * RECORDS // BATCH + 1)
+        reads = [read for read in filled_store.reads if read.name.startswith("gz/")]
+        shards.append([read.size for read in reads if read.name.endswith(".tfrecord")])
+        indexes.append([read.size for read in reads if read.name.endswith(".index")])
+    if training:
+        # Of the 3 blocks of a shard, the one in which a lane ends is read twice, for 3 of the 25 shards.
+        assert sum(shards[1]) - sum(shards[0]) <= 4.6 * size
+    else:
+        assert found == digest(b"".join([*files[1], *[files[1][-1]] * (-RECORDS % BATCH)]))
+        # And the first block for the layout of a record, and the last one for the record that pads the last batch.
+        assert sum(shards[0]) <= 1.02 * size + 4 * 64 * RECORD_BYTES
+    # All indexes are read when the dataset is opened, and a part of one for each piece, with its size.
+    assert len(indexes[-1]) <= SHARDS + 2 * len(shards[-1])
+    assert sum(indexes[-1]) <= 0.01 * sum(shards[-1])
+
+
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_training_reads_each_byte_of_an_epoch_on_one_host(filled_store: FakeGcs, child: Child, hosts: int) -> None:
     sizes = []
@@ -94,6 +125,16 @@ def test_training_reads_each_byte_of_an_epoch_on_one_host(filled_store: FakeGcs,
         assert requests < 2.5 * sent / (1 << 20)
     # What is read ahead at the end is in both, a piece more or less for each stream of each host.
     assert abs((sizes[1] - sizes[0]) / shard_bytes(filled_store) - 4) < 0.15 * (1 + hosts)
+
+
+def test_files_without_an_index_are_read_once_more_when_they_are_opened(
+    filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]]
+) -> None:
+    shard_reads(filled_store)
+    found = child("feed_files", "gs://data/set/train-*")
+    assert found == digest(b"".join([*files[1], *[files[1][-1]] * (-RECORDS % BATCH)]))
+    sent = shard_reads(filled_store)[1]
+    assert 2 * shard_bytes(filled_store) <= sent <= 2.1 * shard_bytes(filled_store)
 
 
 def test_a_start_in_the_middle_reads_no_more_than_the_first_one(filled_store: FakeGcs, child: Child) -> None:
