@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tpudata
 from tpudata._gcs_billing import set_billing_header
 from tpudata._tensorflow import require_tensorflow
-from tpudata.cli._bench_text import report_text
+from tpudata.cli.bench.text import report_text
 from tpudata.console.flags import FlagParser, positive_float, positive_int
 from tpudata.console.input_flags import add_input_flags
 from tpudata.console.loading import uncollected_loading

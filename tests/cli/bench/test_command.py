@@ -12,8 +12,8 @@ import pytest
 
 from tests.helpers.datasets import Written, write_dataset, write_images, write_undecodable
 from tpudata.cli import main
-from tpudata.cli._bench_text import report_text
-from tpudata.cli.bench import bench_flags, measure
+from tpudata.cli.bench.command import bench_flags, measure
+from tpudata.cli.bench.text import report_text
 from tpudata.format import Feature, open_dataset
 
 
