@@ -93,8 +93,8 @@ def _needed_text(needed: dict[str, Any] | None) -> str:
         return ""
     return (
         f"\nThat is {_rate_text(needed['bytes_per_second'])} from the store: about"
-        f" {counted(needed['streams'], 'stream')}, which take {bytes_text(needed['memory_bytes'])} of memory, and"
-        f" {counted(needed['cores'], 'core')} for reading alone: --streams, reading=tpudata.Reading(streams={needed['streams']})."
+        f" {counted(needed['streams'], 'stream')} (reading=tpudata.Reading(streams={needed['streams']})), which take"
+        f" {bytes_text(needed['memory_bytes'])} of memory, and {counted(needed['cores'], 'core')} for reading alone."
     )
 
 
