@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.helpers.datasets import write_dataset
 from tpudata.errors import CorruptionError, StorageError, TpudataError
 from tpudata.format import Feature, open_dataset
-from tpudata.format.read_errors import name_of_files, name_of_split, read_error
+from tpudata.format.read_errors import OTHER_RECORDS, name_of_files, name_of_split, read_error
 
 FEATURES = [Feature("x", "bytes", "string")]
 
@@ -58,6 +58,22 @@ def test_a_cut_file_of_a_dataset(folder: Path) -> None:
     error = read_error(failing(str(shard), name_of_split(str(folder), "train")))
     assert isinstance(error, CorruptionError)
     assert (error.path, error.offset) == (str(shard), int(offsets[4]))
+
+
+@pytest.mark.parametrize("message", [OTHER_RECORDS, "A file has fewer records than its index says: it has changed"])
+def test_a_shard_that_another_replaced_is_named(folder: Path, message: str) -> None:
+    shards = sorted(folder.glob("*.tfrecord"))
+    name = name_of_split(str(folder), "train")
+    text = f"{message} [Op:IteratorGetNext] passed to {name} transformation"
+    error = read_error(text)
+    assert type(error) is TpudataError
+    assert str(error).startswith(f"{folder}: ")
+    size = shards[1].stat().st_size
+    shards[1].write_bytes(shards[2].read_bytes())
+    error = read_error(text)
+    assert isinstance(error, CorruptionError)
+    assert error.path == str(shards[1])
+    assert f"the file has {shards[2].stat().st_size} bytes, the manifest says {size}" in str(error)
 
 
 def test_a_damaged_record_of_files(folder: Path) -> None:

@@ -8,14 +8,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from tests.helpers.forked import CONTEXT
+
+# The batches that `open_feed` has opened.
+_OPENED: list[Iterator[Any]] = []
 
 
 class ChildError(Exception):
@@ -157,6 +161,34 @@ def feed_hosts(
     return found
 
 
+def feed_files(pattern: str) -> str:
+    """Feed the images of TFRecord files without a manifest once, in order, in pieces of a MiB; return their digest."""
+    import tpudata
+    from tpudata.format import Feature
+
+    image = Feature("image_raw", "bytes", "uint8", (100, 100, 1), "raw")
+    files = tpudata.TFRecordFiles(pattern, features=[image])
+    reading = tpudata.Reading(piece_bytes=1 << 20, streams=4)
+    batches = tpudata.make_input_fn(files, training=False, reading=reading)({"batch_size": 64})
+    return digest(b"".join(features["image"].tobytes() for features in batches.as_numpy_iterator()))
+
+
+def open_feed(folder: str, training: bool) -> None:
+    """Open a dataset in pieces of a MiB, to feed batches of one host by `feed_on`."""
+    import tpudata
+
+    reading = tpudata.Reading(piece_bytes=1 << 20, streams=4, lanes=4)
+    input_fn = tpudata.make_input_fn(
+        folder, "train", training=training, seed=1, shuffle=64 if training else None, reading=reading
+    )
+    _OPENED[:] = [iter(tpudata.as_numpy(input_fn, 64))]
+
+
+def feed_on(batches: int) -> int:
+    """Feed up to so many more batches of what `open_feed` has opened; return their number."""
+    return sum(1 for _ in itertools.islice(_OPENED[0], batches))
+
+
 def export(model_dir: str, base: str) -> list[int]:
     """Exports the trained model, loads what was written, and asks it; shape of what it answers."""
     import tensorflow as tf
@@ -212,6 +244,9 @@ CALLS: dict[str, Callable[..., Any]] = {
         beam_files,
         feed,
         feed_hosts,
+        feed_files,
+        open_feed,
+        feed_on,
         export,
         command,
     )

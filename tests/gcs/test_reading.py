@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from scripts.fake_gcs import FakeGcs, Fault
-from tests.gcs.child import Child, digest
+from tests.gcs.child import Child, ChildError, digest
 from tests.helpers.datasets import write_dataset
 from tpudata.format import Feature
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
 
 RECORDS, PIXELS, BATCH = 4000, 10_000, 64
+FEATURES = [
+    Feature("image_raw", "bytes", "uint8", (100, 100, 1), "raw"),
+    Feature("label", "int64", "int64", num_classes=10),
+]
 SHARDS = 25
+# Of a stored record.
+RECORD_BYTES = 10_058
+# None of the first ones, which are read before the first batch.
+SHARD = "gs://data/set/train-00014-of-00025.tfrecord"
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +38,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], l
     """40 MB in shards of 1.6 MB, as objects; and the records."""
     random = np.random.default_rng(0)
     images = [random.bytes(PIXELS) for _ in range(RECORDS)]
-    features = [
-        Feature("image_raw", "bytes", "uint8", (100, 100, 1), "raw"),
-        Feature("label", "int64", "int64", num_classes=10),
-    ]
     folder = tmp_path_factory.mktemp("set")
     records = [{"image_raw": image, "label": 0} for image in images]
-    write_dataset(str(folder), {"train": records}, features, layout="raw", shards=SHARDS, classes=10)
+    write_dataset(str(folder), {"train": records}, FEATURES, layout="raw", shards=SHARDS, classes=10)
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}, images
 
 
@@ -78,6 +83,36 @@ def test_evaluation_reads_each_byte_once_a_host(
     assert requests <= hosts * (SHARDS + 4)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_compressed_shard_is_one_request_and_one_for_its_index(
+    filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]], tmp_path: Path, training: bool
+) -> None:
+    records = [{"image_raw": image, "label": 0} for image in files[1]]
+    write_dataset(
+        str(tmp_path), {"train": records}, FEATURES, layout="raw", shards=SHARDS, classes=10, compression="gzip"
+    )
+    for path in tmp_path.rglob("*.*"):
+        filled_store.put("data", f"gz/{path.relative_to(tmp_path)}", path.read_bytes())
+    size = sum(path.stat().st_size for path in tmp_path.glob("*.tfrecord"))
+    shards, indexes = [], []
+    for epochs in (1, 5) if training else (1,):
+        filled_store.reads.clear()
+        (found,) = child("feed_hosts", "gs://data/gz", training, 1, epochs * RECORDS // BATCH + 1)
+        reads = [read for read in filled_store.reads if read.name.startswith("gz/")]
+        shards.append([read.size for read in reads if read.name.endswith(".tfrecord")])
+        indexes.append([read.size for read in reads if read.name.endswith(".index")])
+    if training:
+        # Of the 3 blocks of a shard, the one in which a lane ends is read twice, for 3 of the 25 shards.
+        assert sum(shards[1]) - sum(shards[0]) <= 4.6 * size
+    else:
+        assert found == digest(b"".join([*files[1], *[files[1][-1]] * (-RECORDS % BATCH)]))
+        # And the first block for the layout of a record, and the last one for the record that pads the last batch.
+        assert sum(shards[0]) <= 1.02 * size + 4 * 64 * RECORD_BYTES
+    # All indexes are read when the dataset is opened, and a part of one for each piece, with its size.
+    assert len(indexes[-1]) <= SHARDS + 2 * len(shards[-1])
+    assert sum(indexes[-1]) <= 0.01 * sum(shards[-1])
+
+
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_training_reads_each_byte_of_an_epoch_on_one_host(filled_store: FakeGcs, child: Child, hosts: int) -> None:
     sizes = []
@@ -108,6 +143,16 @@ def test_a_cache_is_filled_by_the_first_epoch_and_read_from_then_on(
     assert shard_reads(filled_store)[1] <= (0.001 if hosts == 1 else 0.3) * shard_bytes(filled_store)
 
 
+def test_files_without_an_index_are_read_once_more_when_they_are_opened(
+    filled_store: FakeGcs, child: Child, files: tuple[dict[str, bytes], list[bytes]]
+) -> None:
+    shard_reads(filled_store)
+    found = child("feed_files", "gs://data/set/train-*")
+    assert found == digest(b"".join([*files[1], *[files[1][-1]] * (-RECORDS % BATCH)]))
+    sent = shard_reads(filled_store)[1]
+    assert 2 * shard_bytes(filled_store) <= sent <= 2.1 * shard_bytes(filled_store)
+
+
 def test_a_start_in_the_middle_reads_no_more_than_the_first_one(filled_store: FakeGcs, child: Child) -> None:
     sizes = []
     for start in (0, 50_000):
@@ -127,3 +172,60 @@ def test_a_store_that_rejects_requests_is_asked_less(filled_store: FakeGcs, chil
     assert len(rejected) == 16
     # TensorFlow waits longer after each answer of this kind.
     assert rejected[15] - rejected[11] > 1.5 * (rejected[7] - rejected[3])
+
+
+def cut_between_records(data: bytes) -> bytes:
+    return data[: 100 * RECORD_BYTES]
+
+
+def cut_in_a_record(data: bytes) -> bytes:
+    return data[: 100 * RECORD_BYTES + 5000]
+
+
+def lengthen_a_record(data: bytes) -> bytes:
+    """Return a shard whose first record has 7 bytes more."""
+    record = data[HEADER_BYTES : RECORD_BYTES - FOOTER_BYTES] + bytes(7)
+    length = len(record).to_bytes(8, "little")
+    checksums = [masked_crc32c(part).to_bytes(4, "little") for part in (length, record)]
+    return b"".join([length, checksums[0], record, checksums[1], data[RECORD_BYTES:]])
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (
+            cut_between_records,
+            f"CorruptionError: {SHARD} at byte {100 * RECORD_BYTES}: the file has {100 * RECORD_BYTES} bytes",
+        ),
+        (cut_in_a_record, f"CorruptionError: {SHARD} at byte {100 * RECORD_BYTES}: the record is damaged or cut"),
+        (lengthen_a_record, rf"CorruptionError: {SHARD} at byte \d+: the file has {160 * RECORD_BYTES + 7} bytes"),
+        (None, f"StorageError: {SHARD} could not be read: .* 404 "),
+    ],
+    ids=["cut between records", "cut in a record", "other records", "removed"],
+)
+def test_a_shard_that_is_replaced_while_it_is_read_is_named(
+    filled_store: FakeGcs, child: Child, change: Callable[[bytes], bytes] | None, error: str, training: bool
+) -> None:
+    child("open_feed", "gs://data/set", training)
+    assert child("feed_on", 1) == 1
+    objects = filled_store.buckets["data"]
+    if change is None:
+        del objects[SHARD.removeprefix("gs://data/")]
+    else:
+        filled_store.put(
+            "data", SHARD.removeprefix("gs://data/"), change(objects[SHARD.removeprefix("gs://data/")].data)
+        )
+    with pytest.raises(ChildError, match=f"^{error}"):
+        child("feed_on", 2 * RECORDS // BATCH)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_shard_without_permission_is_named_at_once(filled_store: FakeGcs, child: Child, training: bool) -> None:
+    child("open_feed", "gs://data/set", training)
+    assert child("feed_on", 1) == 1
+    filled_store.faults.add(Fault("403", "read", SHARD.removeprefix("gs://"), count=None))
+    with pytest.raises(ChildError, match=f"^StorageError: {SHARD} could not be read: .* 403 "):
+        child("feed_on", 2 * RECORDS // BATCH)
+    # It cannot pass, so that no other try is made; a piece that is read ahead may ask once more.
+    assert 1 <= filled_store.faults.met <= 2

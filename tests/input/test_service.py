@@ -18,7 +18,7 @@ import tpudata
 from tests.helpers.datasets import Written, write_dataset
 from tests.input.clusters import Server, cluster, read_bytes
 from tests.input.test_workers import expected, finished, started
-from tpudata import DataService, MixUp, TrainCrop, UsageError, make_input_fn
+from tpudata import DataService, MixUp, Reading, TrainCrop, UsageError, make_input_fn
 from tpudata.errors import ServiceError
 from tpudata.format import Feature
 from tpudata.input.graph.pipelines.service.received import timed
@@ -77,6 +77,22 @@ def test_batches_equal_those_of_one_process(raw_digits: Written, address: str, w
         # Each pass is a new one.
         assert len(dataset) == 5
         check_same(taken(dataset), wanted)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batches_of_pieces_equal_those_of_one_process(raw_digits: Written, address: str, training: bool) -> None:
+    # Records of 117 bytes: a piece has two of them, and a batch takes its rows from four lanes.
+    options: Any = {
+        "training": training,
+        "seed": 5,
+        "shuffle": 48 if training else None,
+        "reading": Reading(pieces=True, piece_bytes=300, lanes=8),
+    }
+    wanted = taken(make_input_fn(raw_digits.path, "train", **options)({"batch_size": 24}), 40)
+    input_fn = make_input_fn(raw_digits.path, "train", service=DataService(address, workers=2), **options)
+    check_same(taken(input_fn({"batch_size": 24}), 40), wanted)
+    if training:
+        check_same(taken(input_fn({"batch_size": 24}, start_step=31), 9), wanted[31:])
 
 
 def test_the_workers_open_the_files(

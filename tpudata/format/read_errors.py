@@ -21,6 +21,7 @@ from tpudata.errors import CorruptionError, FeatureError, StorageError, TpudataE
 from tpudata.format.dataset import open_dataset
 from tpudata.format.example.decode import decode_example
 from tpudata.format.example.wire import Value
+from tpudata.format.shards.stored_shards import find_changed_shard
 from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c, read_records
 from tpudata.storage import storage_for
 from tpudata.storage.local.errors import storage_error
@@ -91,13 +92,22 @@ def read_error(text: str) -> TpudataError | None:
         if reason in _NUMBERS:
             return storage_error("read", path, OSError(_NUMBERS[reason], reason))
         return StorageError(f"{path} could not be read: {reason}. Check that it is there and may be read.")
+    reason = _reason(text, split)
+    if reason is None:
+        return None
+    changed = find_changed_shard(open_dataset(where), split) if split else None
+    return changed or TpudataError(f"{where}: {reason}")
+
+
+def _reason(text: str, split: str) -> str | None:
+    """Return how the files differ from what was expected of them, with a fix; None if the error has another cause."""
     if _UNPACKED.search(text):
-        return TpudataError(f"{where}: a compressed block does not unpack. {_fix(split)}")
+        return f"a compressed block does not unpack. {_fix(split)}"
     # TensorFlow's for a record that would begin or end beyond its block.
     if OTHER_RECORDS in text or _BEYOND.search(text):
-        return TpudataError(f"{where}: an index has other places of records than its shard. {_fix(split)}")
+        return f"an index has other places of records than its shard. {_fix(split)}"
     if _CHANGED.search(text):
-        return TpudataError(f"{where}: it has changed since it was opened. Make the input_fn again.")
+        return "it has changed since it was opened. Make the input_fn again."
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from tpudata.input.input_fn import InputFn
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
+from tpudata.input.options.reading import Reading
 from tpudata.input.options.tokens import Tokens
 
 # A stage runs for this share of the time before it is measured, while TensorFlow tunes the number of threads.
@@ -78,8 +80,11 @@ class Stages:
         training: `training` of the input_fns.
         sequences: treatment of sequences in the input_fns.
         batch_size: records in a batch.
+        reading: `reading` of the input_fns.
 
     Attributes:
+        reads: number of pieces that are read at the same time from an object store; None for a disk.
+        piece_memory: bytes of memory that a piece takes while it is read; None for a disk.
         is_held: whether training reads all records once and holds them in memory, as they fit the shuffle's window.
 
     Raises:
@@ -87,7 +92,16 @@ class Stages:
         UsageError: an option does not fit the dataset.
     """
 
-    def __init__(self, dataset: Dataset, split: str, *, training: bool, sequences: Tokens, batch_size: int) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        split: str,
+        *,
+        training: bool,
+        sequences: Tokens,
+        batch_size: int,
+        reading: Reading | None = None,
+    ) -> None:
         self._dataset = dataset
         self._batch_size = batch_size
         fields = fields_of(
@@ -99,8 +113,9 @@ class Stages:
             keep_encoded=True,
             sequences=sequences,
         )
-        options = Options(training, Images(), False, None, None, 0, "feature")
+        options = Options(training, Images(), False, None, None, 0, "feature", reading=reading or Reading())
         self._records = Records(dataset, split, fields, options, None)
+        self.reads, self.piece_memory = self._records.reads, self._records.piece_memory
         self._per_pass = None if training else self._records.count
         self.is_held = self._records.is_held
 
@@ -116,13 +131,26 @@ class Stages:
             DatasetError: records cannot be parsed or decoded.
             StorageError: a file cannot be read.
         """
-        yield _measured("read", self._taken(self._records.read_counts(), None), seconds)
+        # Pieces that are requested together come together: whole rounds of them are measured.
+        yield _measured("read", self._taken(self._records.read_counts(), None), seconds, self.reads or 1)
         rows = Rows(self._batch_size, self._batch_size, 0, self._batch_size)
         parsed = self._records.batches(self._records.order(self._batch_size), rows, 0).prefetch(tf.data.AUTOTUNE)
         yield _measured("parse", self._taken(parsed, self._batch_size), seconds)
         for name, input_fn in input_fns.items():
             batches = input_fn({"batch_size": self._batch_size})
             yield _measured(name, self._taken(batches, self._batch_size), seconds)
+
+    def measure_stream(self, seconds: float) -> Stage:
+        """Return the cost of reading one piece after the other, as each stream of an object store does.
+
+        Args:
+            seconds: duration of the measurement.
+
+        Raises:
+            CorruptionError: a record is damaged.
+            StorageError: a file cannot be read.
+        """
+        return _measured("stream", self._taken(self._records.read_counts(1), None), seconds)
 
     def _taken(self, dataset: tf.data.Dataset, rows: int | None) -> Iterator[int]:
         """Iterate over a dataset repeatedly, and yield the number of records of each element, without padding.
@@ -132,7 +160,7 @@ class Stages:
             rows: rows of each element; None if the elements are these numbers.
         """
         while True:
-            left = self._per_pass
+            left = None if rows is None else self._per_pass
             try:
                 for element in dataset:
                     taken = int(element) if rows is None else rows
@@ -147,20 +175,25 @@ class Stages:
                 raise DatasetError(f"{self._dataset.path}: no batch could be made: {message}") from error
 
 
-def _measured(name: str, parts: Iterator[int], seconds: float) -> Stage:
+def _measured(name: str, parts: Iterator[int], seconds: float, at_once: int = 1) -> Stage:
+    """Measure the iteration over numbers of records, in whole rounds of `at_once` of them."""
     # Closed at once, so that no thread of a stage runs during the next one.
     with contextlib.closing(parts):  # type: ignore[type-var]
         begin = time.perf_counter()
-        next(parts)
+        _take_round(parts, at_once)
         while time.perf_counter() - begin < _WARM_UP * seconds:
-            next(parts)
+            _take_round(parts, at_once)
         begin, cpu, all_cpu = time.perf_counter(), time.process_time(), _machine_cpu_seconds()
         # One at least, however short the time is.
-        records = next(parts)
+        records = _take_round(parts, at_once)
         while (took := time.perf_counter() - begin) < seconds:
-            records += next(parts)
+            records += _take_round(parts, at_once)
         cpu, all_cpu = time.process_time() - cpu, _machine_cpu_seconds() - all_cpu
         return Stage(name, records, took, cpu, max(0.0, all_cpu - cpu))
+
+
+def _take_round(parts: Iterator[int], at_once: int) -> int:
+    return sum(itertools.islice(parts, at_once))
 
 
 def usable_cores() -> int:

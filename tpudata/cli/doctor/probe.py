@@ -129,7 +129,8 @@ def feeding(
         _SlowError: the device would wait.
     """
     _tensorflow()
-    from tpudata.cli.bench import bench_flags, measure
+    from tpudata.cli.bench.command import measure
+    from tpudata.cli.bench.flags import bench_flags
 
     words = [folder, f"--split={split}", f"--batch-size={batch_size}", f"--seconds={_FEEDING_SECONDS}"]
     optional = {"step-time": step_time, "image-size": image_size, "crop": crop, "sequence-length": sequence_length}

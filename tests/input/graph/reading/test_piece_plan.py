@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.datasets import write_dataset
 from tests.input.graph.reading.test_read_plan import planned
 from tpudata import Reading
-from tpudata.format import open_dataset
+from tpudata.format import Feature, open_dataset
 from tpudata.input.graph.reading.piece_plan import PiecePlan, plan_reading
 from tpudata.input.order.streams import StreamOrder
 
@@ -136,3 +137,20 @@ def test_reads_at_the_same_time_fit_the_memory(tmp_path: Path) -> None:
     assert plan.reads(8 * 10**9) == 10
     assert plan.reads(1) == 1
     assert piece_plan(tmp_path, [np.full(900, 110_000)] * 4, memory=10**9, streams=4).reads(1) == 4
+
+
+@pytest.mark.parametrize(("compression", "copies"), [(None, 1), ("gzip", 2)])
+def test_a_compressed_piece_takes_its_unpacked_bytes_twice(
+    tmp_path: Path, compression: str | None, copies: int
+) -> None:
+    # It is unpacked whole, and its records are copied out of it.
+    records = [{"x": bytes(1000)} for _ in range(400)]
+    features = [Feature("x", "bytes", "uint8", (1000,), "raw")]
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="", shards=2, compression=compression)
+    dataset = open_dataset(path)
+    shards = dataset.manifest.split("train").shards
+    unpacked = sum(int(dataset.index(shard).offsets[-1]) for shard in shards) // 2
+    plan = plan_reading(dataset, "train", Reading(pieces=True))
+    assert isinstance(plan, PiecePlan)
+    assert plan.piece_memory == shards[0].bytes + copies * unpacked
+    assert plan.reads(8 * 5 * plan.piece_memory) == 10

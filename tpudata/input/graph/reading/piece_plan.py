@@ -183,8 +183,9 @@ class PiecePlan(ReadPlan):
 
     @property
     def piece_memory(self) -> int:
-        """Bytes of memory that a piece takes: as it is fetched, and as records."""
-        return self.pieces.mean_bytes + int(self.sizes.ends[-1]) // len(self.pieces.starts)
+        """Bytes of memory that a piece takes: as it is fetched, unpacked if it is compressed, and as records."""
+        copies = 1 if self.block_records is None else 2
+        return self.pieces.mean_bytes + copies * (int(self.sizes.ends[-1]) // len(self.pieces.starts))
 
     def reads(self, free: int | None) -> int:
         """Return the number of pieces that are read at the same time, given the free memory in bytes."""

@@ -119,7 +119,7 @@ class Records:
         """Return all records as they are stored, string [batch_size], in order; the last batch is padded with the last record."""
         rows = Rows(batch_size, batch_size, 0, batch_size)
         order = EvaluationOrder(self._plan.chunks, batch_size)
-        return OrderedRecords(self._stored, rows, 0, is_decoded=False, reads=self._reads).evaluated(order)
+        return OrderedRecords(self._stored, rows, 0, is_decoded=False, reads=self.reads).evaluated(order)
 
     def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.
@@ -132,7 +132,7 @@ class Records:
         is_decoded = self._decodes_early or self._decoded is not None
         seed = operator.index(self._options.seed) if self._options.draws else None
         whole, cache = self._whole(), self._piece_cache(order, rows)
-        ordered = OrderedRecords(self._stored, rows, start_step, is_decoded, whole, seed, self._reads, cache)
+        ordered = OrderedRecords(self._stored, rows, start_step, is_decoded, whole, seed, self.reads, cache)
         if isinstance(order, TrainingOrder):
             if isinstance(order, StreamOrder) and ordered.whole is None:
                 self._check_streams(order, rows)
@@ -166,12 +166,16 @@ class Records:
         """Whether training holds all records in memory, as they fit the window of the shuffle."""
         return self._options.training and self._window >= self.count
 
-    def read_counts(self) -> tf.data.Dataset:
-        """Return a dataset that reads all records in order; its elements are the numbers of records of each read."""
+    def read_counts(self, reads: int | None = None) -> tf.data.Dataset:
+        """Return an endless dataset that reads all records in order; its elements are the numbers of records of each read.
+
+        Args:
+            reads: number of reads at the same time; None for as many as feeding has.
+        """
         chunks = self._plan.chunks
         read = self._stored.load(chunks.starts, is_decoded=False)
-        ranges = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops))
-        return self._stored.read(ranges, lambda first, last: tf.size(read(first, last)), self._reads)
+        ranges = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops)).repeat()
+        return self._stored.read(ranges, lambda first, last: tf.size(read(first, last)), reads or self.reads)
 
     def _whole(self) -> tf.data.Dataset | None:
         """Return an endless dataset of one element, all records, if they are kept in memory."""
@@ -186,7 +190,7 @@ class Records:
         order = EvaluationOrder(self._plan.chunks, self.count)
         cache = self._piece_cache(order, rows)
         whole = (
-            OrderedRecords(self._stored, rows, 0, is_decoded, reads=self._reads, cache=cache).evaluated(order).cache()
+            OrderedRecords(self._stored, rows, 0, is_decoded, reads=self.reads, cache=cache).evaluated(order).cache()
         )
         if device is not None:
             self._kept[device] = whole
@@ -215,7 +219,7 @@ class Records:
 
         def make() -> tf.data.Dataset:
             dataset = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops))
-            return self._stored.read(dataset, self._stored.load(chunks.starts, is_decoded=True), self._reads)
+            return self._stored.read(dataset, self._stored.load(chunks.starts, is_decoded=True), self.reads)
 
         return numpy_elements(make)
 
@@ -241,7 +245,12 @@ class Records:
         return cache
 
     @property
-    def _reads(self) -> int | None:
+    def piece_memory(self) -> int | None:
+        """Bytes of memory that a piece takes while it is read; None without pieces."""
+        return self._plan.piece_memory if isinstance(self._plan, PiecePlan) else None
+
+    @property
+    def reads(self) -> int | None:
         """Number of pieces that are read at the same time; None without pieces."""
         return self._plan.reads(free_memory()) if isinstance(self._plan, PiecePlan) else None
 

@@ -12,24 +12,25 @@ from typing import TYPE_CHECKING, Any
 import tpudata
 from tpudata._gcs_billing import set_billing_header
 from tpudata._tensorflow import require_tensorflow
-from tpudata.cli._bench_text import report_text
-from tpudata.console.flags import FlagParser, positive_float, positive_int
-from tpudata.console.input_flags import add_input_flags
+from tpudata.cli.bench.advice import advise, has_pictures
+from tpudata.cli.bench.flags import bench_flags
+from tpudata.cli.bench.storage import StorageRates, measure_storage
+from tpudata.cli.bench.text import report_text
+from tpudata.cli.bench.tpu import compile_step
 from tpudata.console.loading import uncollected_loading
 from tpudata.console.quiet import quiet_loading
 from tpudata.format import Dataset, open_dataset
 
 if TYPE_CHECKING:
+    from tpudata.devices.tpu_compiler.step_cost import StepCost
     from tpudata.input.input_fn import InputFn
+    from tpudata.input.options.reading import Reading
     from tpudata.input.stage_costs import Stage
 
-_DTYPES = ("uint8", "float32", "bfloat16", "float16")
 # Stages that only read: they run once if all records are held in memory.
 _READING = ("read", "check")
 # Share of busy cores above which feeding is limited by the CPU; below it, by something else.
 _BUSY_SHARE = 0.75
-# Decoded images up to 64 x 64 x 3: what a record costs is not its pixels, so that smaller ones are no faster.
-_SMALL_IMAGE_BYTES = 64 * 64 * 3
 
 
 def run(argv: Sequence[str]) -> int:
@@ -42,42 +43,6 @@ def run(argv: Sequence[str]) -> int:
     else:
         print(report_text(report))
     return 0
-
-
-def bench_flags(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the flags of the command; UsageError if they are wrong."""
-    parser = FlagParser("tpudata bench", "Measures the speed of feeding a dataset, stage by stage, and its limit.")
-    parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
-    parser.add_argument("--split", default="train", metavar="NAME", help="split to feed (default: %(default)s)")
-    parser.add_argument(
-        "--batch-size", type=positive_int, required=True, metavar="N", help="records in a batch of this host"
-    )
-    parser.add_switch("--training", default=True, help="shuffled, as in training, or in order (default: true)")
-    add_input_flags(parser)
-    parser.add_argument(
-        "--dtype",
-        choices=_DTYPES,
-        default="uint8",
-        help="of images: uint8 is 0 to 255, floats are 0 to 1 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=positive_float,
-        default=5.0,
-        metavar="S",
-        help="duration of the measurement of each stage (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--step-time",
-        type=positive_float,
-        metavar="MS",
-        help="milliseconds of a step on the device: reports whether the device will wait, and for what",
-    )
-    parser.add_switch("--json", default=False, help="print one JSON object, for programs")
-    flags = parser.parse(argv)
-    if not flags.folder:
-        parser.error("DIR is empty; name the dataset's folder")
-    return flags
 
 
 def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
@@ -99,8 +64,12 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         - `waits_for`: "cores" if all are busy, and shares are of CPU time; otherwise "storage", or "threads": work that does not
           run on all cores at once.
         - `advice`: how to feed faster.
+        - `storage`: null on a disk; of an object store `StorageRates.to_json`.
         - `step`: null without a step time; otherwise `milliseconds`, `records_per_second` that it takes, `is_input_bound`,
-          `waiting` (share of the time that the device waits), and `cores` that would be enough, null if cores are not the limit.
+          `waiting` (share of the time that the device waits), `cores` that would be enough, null if cores are not the limit, and
+          `storage`, what it takes of an object store (`StorageRates.needed`) or null.
+        - `tpu`: null without a TPU; otherwise its `name`, `hosts`, `least_seconds` of a step by its `compiler`, what a host feeds
+          next to that (`FeedingRate.compare`), and `storage` as in `step`.
 
     Raises:
         TpudataError: the dataset or a flag does not fit.
@@ -112,6 +81,8 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         from tpudata.input.options.tokens import Tokens
         from tpudata.input.stage_costs import Stages, usable_cores
 
+    # Compiled before any measurement: it checks the model.
+    cost = None if flags.tpu is None else compile_step(flags)
     # Made before any measurement: they check the flags.
     input_fns = _input_fns(dataset, flags)
     split = dataset.manifest.split(flags.split)
@@ -121,8 +92,12 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         training=flags.training,
         sequences=Tokens(flags.sequence_length, truncate=flags.truncate),
         batch_size=flags.batch_size,
+        reading=_reading(flags),
     )
     stages = list(measured.measure(input_fns, flags.seconds))
+    storage = None
+    if measured.reads is not None:
+        storage = measure_storage(dataset, flags.split, measured, stages[0], flags.seconds)
     cores = usable_cores()
     repeated = [stage for stage in stages if not (measured.is_held and stage.name in _READING)]
     whole = stages[-1]
@@ -153,8 +128,10 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         ],
         "limit": limit,
         "waits_for": waits_for,
-        "advice": _advice(limit, waits_for, dataset, flags, is_held=measured.is_held),
-        "step": _step(whole, flags, is_busy=is_busy),
+        "advice": advise(limit, waits_for, dataset, flags, is_held=measured.is_held),
+        "storage": None if storage is None else storage.to_json(),
+        "step": _step(whole, flags, storage, is_busy=is_busy),
+        "tpu": None if cost is None else _tpu(whole, cost, cores, storage),
     }
 
 
@@ -174,30 +151,22 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
             images=tpudata.Images(size=flags.image_size, crop=crop, augment=augment, dtype=dtype),
             tokens=tpudata.Tokens(sequence_length=flags.sequence_length, truncate=flags.truncate),
             seed=0,
+            reading=_reading(flags),
         )
 
     whole = made(flags.dtype, RandAugment() if flags.augment else None)
-    if (_has_pictures(dataset) or crop is not None) and (flags.augment or flags.dtype != "uint8"):
+    if (has_pictures(dataset) or crop is not None) and (flags.augment or flags.dtype != "uint8"):
         return {"decode": made("uint8", None), "input_fn": whole}
     return {"input_fn": whole}
 
 
-def _image_bytes(dataset: Dataset, split: str) -> float:
-    """Return the bytes of a decoded image: by its shape, else about the mean of a split; inf if neither is known."""
-    for feature in dataset.manifest.features:
-        if feature.encoding == "image" and feature.is_static:
-            return math.prod(size or 1 for size in feature.shape)
-    found = dataset.manifest.split(split)
-    return found.decoded_bytes / found.records if found.decoded_bytes else math.inf
-
-
-def _has_pictures(dataset: Dataset) -> bool:
-    return any(feature.is_image_file for feature in dataset.manifest.features)
+def _reading(flags: argparse.Namespace) -> Reading:
+    return tpudata.Reading() if flags.streams is None else tpudata.Reading(streams=flags.streams)
 
 
 def _does(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:
     """Describe what each stage does, by its name."""
-    decoded = ["decode"] if _has_pictures(dataset) else []
+    decoded = ["decode"] if has_pictures(dataset) else []
     decoded += ["crop"] if flags.crop is not None else ["resize"] if flags.image_size is not None else []
     finished = [] if any(stage.name == "decode" for stage in stages) else decoded
     finished = [*finished, *(["augment"] if flags.augment else []), *([flags.dtype] if flags.dtype != "uint8" else [])]
@@ -220,7 +189,9 @@ def _shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, float]:
     return {name: cost / most for name, cost in added.items()}
 
 
-def _step(whole: Stage, flags: argparse.Namespace, *, is_busy: bool) -> dict[str, Any] | None:
+def _step(
+    whole: Stage, flags: argparse.Namespace, storage: StorageRates | None, *, is_busy: bool
+) -> dict[str, Any] | None:
     if flags.step_time is None:
         return None
     needed = flags.batch_size / (flags.step_time / 1000)
@@ -230,34 +201,20 @@ def _step(whole: Stage, flags: argparse.Namespace, *, is_busy: bool) -> dict[str
         "is_input_bound": whole.rate < needed,
         "waiting": max(0.0, 1 - whole.rate / needed),
         "cores": math.ceil(whole.cpu_per_record * needed) if is_busy else None,
+        "storage": None if storage is None else storage.needed(needed),
     }
 
 
-def _advice(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespace, *, is_held: bool) -> str:
-    """Return advice on the stage that is the limit."""
-    is_encoded = _has_pictures(dataset)
-    if waits_for == "storage":
-        return (
-            "The cores wait for the storage: bring the dataset nearer (a local disk, a bucket in the same region), or keep its"
-            " records in memory with cache=True."
-        )
-    if is_encoded and limit == ("decode" if flags.augment or flags.dtype != "uint8" else "input_fn"):
-        once = 'cache="auto" keeps decoded images if they fit in memory'
-        if _image_bytes(dataset, flags.split) <= _SMALL_IMAGE_BYTES:
-            once = f"{once}, and" if flags.crop is None else "Images this small need no encoding:"
-            return (
-                f"{once} convert --layout raw stores decoded ones if all have one size. More cores help in proportion."
-            )
-        smaller = "Decode fewer pixels: convert with --resize-shorter, slightly larger than the model's input."
-        if flags.crop is None:
-            smaller += f" Or decode once: {once}."
-        return f"{smaller} More cores help in proportion."
-    if limit == "input_fn" and (flags.augment or flags.dtype != "uint8"):
-        what = "Omit RandAugment or give it fewer layers" if flags.augment else "Feed uint8"
-        return f"{what}, or let the model do it on the device: --dtype uint8. More cores help in proportion."
-    if limit == "read" and dataset.manifest.compression:
-        return "Unpacking takes most: convert with --compression none. More cores help in proportion."
-    kept = "" if is_held else 'cache="auto" keeps parsed records in memory if they fit. '
-    if waits_for == "threads":
-        return f"{kept}One thread puts rows together, so more cores do not help; more hosts do, and larger batches."
-    return f"{kept}More cores help, and so do more hosts."
+def _tpu(whole: Stage, cost: StepCost, cores: int, storage: StorageRates | None) -> dict[str, Any]:
+    from tpudata.devices.tpu_compiler.step_cost import FeedingRate
+
+    compared = FeedingRate(whole.rate, whole.cpu_per_record, cores).compare(cost)
+    needed = compared["needed"]
+    return {
+        "name": cost.tpu.name,
+        "hosts": cost.tpu.hosts,
+        "compiler": cost.compiled.compiler,
+        "least_seconds": cost.least_seconds,
+        **compared,
+        "storage": None if storage is None or needed is None else storage.needed(needed),
+    }

@@ -12,8 +12,9 @@ import pytest
 
 from tests.helpers.datasets import Written, write_dataset, write_images, write_undecodable
 from tpudata.cli import main
-from tpudata.cli._bench_text import report_text
-from tpudata.cli.bench import bench_flags, measure
+from tpudata.cli.bench.command import measure
+from tpudata.cli.bench.flags import bench_flags
+from tpudata.cli.bench.text import report_text
 from tpudata.format import Feature, open_dataset
 
 
@@ -196,6 +197,11 @@ def test_tokens_need_a_length(others: dict[str, str], capsys: pytest.CaptureFixt
         (["--batch-size=8", "--step-tim=3"], "did you mean --step-time?"),
         (["--batch-size=8", "--augment", "--no-training"], "augment: it is for training"),
         (["--batch-size=8", "--sequence-length=3"], "sequence_length=3"),
+        (["--batch-size=8", "--streams=4"], "--streams is for object stores"),
+        (["--batch-size=8", "--tpu=v5e-8"], "--tpu and --model belong together"),
+        (["--batch-size=8", "--model=resnet"], "--tpu and --model belong together"),
+        (["--batch-size=8", "--param=depth=18"], "--param is for a model"),
+        (["--batch-size=8", "--model=resnet", "--tpu=v5e-7"], "there is no TPU 'v5e-7'"),
     ],
 )
 def test_wrong_usage(flags: list[str], message: str, digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:

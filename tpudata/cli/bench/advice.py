@@ -1,0 +1,59 @@
+"""Advice on the stage that limits feeding."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+from tpudata.format import Dataset
+from tpudata.storage import is_remote
+
+# Decoded images up to 64 x 64 x 3: what a record costs is not its pixels, so that smaller ones are no faster.
+_SMALL_IMAGE_BYTES = 64 * 64 * 3
+
+
+def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespace, *, is_held: bool) -> str:
+    """Return advice on the stage that is the limit."""
+    is_encoded = has_pictures(dataset)
+    if waits_for == "storage":
+        streams = (
+            ", read more streams (--streams, reading=tpudata.Reading(streams=N))" if is_remote(dataset.path) else ""
+        )
+        return (
+            "The cores wait for the storage: bring the dataset nearer (a local disk, a bucket in the same region)"
+            f"{streams}, or keep its records in memory with cache=True."
+        )
+    if is_encoded and limit == ("decode" if flags.augment or flags.dtype != "uint8" else "input_fn"):
+        once = 'cache="auto" keeps decoded images if they fit in memory'
+        if _image_bytes(dataset, flags.split) <= _SMALL_IMAGE_BYTES:
+            once = f"{once}, and" if flags.crop is None else "Images this small need no encoding:"
+            return (
+                f"{once} convert --layout raw stores decoded ones if all have one size. More cores help in proportion."
+            )
+        smaller = "Decode fewer pixels: convert with --resize-shorter, slightly larger than the model's input."
+        if flags.crop is None:
+            smaller += f" Or decode once: {once}."
+        return f"{smaller} More cores help in proportion."
+    if limit == "input_fn" and (flags.augment or flags.dtype != "uint8"):
+        what = "Omit RandAugment or give it fewer layers" if flags.augment else "Feed uint8"
+        return f"{what}, or let the model do it on the device: --dtype uint8. More cores help in proportion."
+    if limit == "read" and dataset.manifest.compression:
+        return "Unpacking takes most: convert with --compression none. More cores help in proportion."
+    kept = "" if is_held else 'cache="auto" keeps parsed records in memory if they fit. '
+    if waits_for == "threads":
+        return f"{kept}One thread puts rows together, so more cores do not help; more hosts do, and larger batches."
+    return f"{kept}More cores help, and so do more hosts."
+
+
+def _image_bytes(dataset: Dataset, split: str) -> float:
+    """Return the bytes of a decoded image: by its shape, else about the mean of a split; inf if neither is known."""
+    for feature in dataset.manifest.features:
+        if feature.encoding == "image" and feature.is_static:
+            return math.prod(size or 1 for size in feature.shape)
+    found = dataset.manifest.split(split)
+    return found.decoded_bytes / found.records if found.decoded_bytes else math.inf
+
+
+def has_pictures(dataset: Dataset) -> bool:
+    """Return whether records have encoded images."""
+    return any(feature.is_image_file for feature in dataset.manifest.features)

@@ -1,0 +1,106 @@
+"""What an object store gives, one request and many, and what a rate of records takes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+import time
+from typing import TYPE_CHECKING, Any
+
+from tpudata.format import Dataset
+from tpudata.storage import storage_for
+
+if TYPE_CHECKING:
+    from tpudata.input.stage_costs import Stage, Stages
+
+# Requests whose median time is the latency.
+_REQUESTS = 7
+
+
+@dataclasses.dataclass(frozen=True)
+class StorageRates:
+    """Measured rates of an object store.
+
+    Attributes:
+        latency_seconds: time of a request for a byte, on an open connection.
+        stream_rate: bytes per second of one piece after the other.
+        streams: number of pieces that were read at the same time.
+        rate: bytes per second of all of them.
+        cpu_per_byte: seconds of CPU time for a byte that is read.
+        record_bytes: mean size of a record as stored.
+        piece_memory: bytes of memory that a piece takes while it is read.
+    """
+
+    latency_seconds: float
+    stream_rate: float
+    streams: int
+    rate: float
+    cpu_per_byte: float
+    record_bytes: float
+    piece_memory: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was measured as a JSON object."""
+        return {
+            "latency_seconds": self.latency_seconds,
+            "stream_bytes_per_second": self.stream_rate,
+            "streams": self.streams,
+            "bytes_per_second": self.rate,
+            "cpu_seconds_per_gigabyte": self.cpu_per_byte * 1e9,
+        }
+
+    def needed(self, records_per_second: float) -> dict[str, Any]:
+        """Return what a rate of records takes of the store, as a JSON object.
+
+        Returns:
+            `bytes_per_second`; the `streams` that give it if each has the rate of one alone, their `memory_bytes`, and the `cores`
+            that are busy with reading.
+        """
+        rate = records_per_second * self.record_bytes
+        streams = math.ceil(rate / self.stream_rate)
+        return {
+            "bytes_per_second": rate,
+            "streams": streams,
+            "memory_bytes": streams * self.piece_memory,
+            "cores": math.ceil(rate * self.cpu_per_byte),
+        }
+
+
+def measure_storage(dataset: Dataset, split_name: str, stages: Stages, read: Stage, seconds: float) -> StorageRates:
+    """Measure the store of a dataset.
+
+    Args:
+        dataset: the dataset, on an object store.
+        split_name: name of the split.
+        stages: stages of feeding it.
+        read: the measured first stage.
+        seconds: duration of the measurement of one stream.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    split = dataset.manifest.split(split_name)
+    record_bytes = split.bytes / split.records
+    assert stages.reads is not None
+    assert stages.piece_memory is not None
+    return StorageRates(
+        latency_seconds=_measure_latency(dataset.shard_path(split.shards[0])),
+        stream_rate=stages.measure_stream(seconds).rate * record_bytes,
+        streams=stages.reads,
+        rate=read.rate * record_bytes,
+        cpu_per_byte=read.cpu_per_record / record_bytes,
+        record_bytes=record_bytes,
+        piece_memory=stages.piece_memory,
+    )
+
+
+def _measure_latency(path: str) -> float:
+    storage, taken = storage_for(path), []
+    # The first request may make a connection and get a token.
+    for _ in range(1 + _REQUESTS):
+        begin = time.perf_counter()
+        # One request: bytes that are not checked are asked for twice.
+        storage.read_range(path, 0, 1, is_checked=True)
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken[1:])

@@ -1,0 +1,61 @@
+"""The compiler's bound of a model's step, for `tpudata bench --tpu`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from typing import TYPE_CHECKING
+
+from tpudata.errors import TpudataError
+
+if TYPE_CHECKING:
+    from tpudata.devices.tpu_compiler.step_cost import StepCost
+
+
+def compile_step(flags: argparse.Namespace) -> StepCost:
+    """Compile the training step of `--model` for `--tpu`, each host of which feeds `--batch-size` records.
+
+    Raises:
+        RehearsalError: the TPU would reject the step.
+        TpudataError: the model does not fit the dataset, or the step was not compiled; the message says why.
+    """
+    # The compiler uses no chip; jax would start those of this machine.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    from tpudata.estimator import ModeKeys, check_tpu_compatibility
+    from tpudata.estimator.tpu_check.result import require_none_rejected
+    from tpudata.train.job import prepare
+    from tpudata.train.options.flags import parse_options
+
+    with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as folder:
+        job = prepare(parse_options([*_train_flags(flags), f"--model-dir={folder}/model"], "tpudata bench"))
+        found = check_tpu_compatibility(job.estimator, {ModeKeys.TRAIN: job.training_input}, tpu=flags.tpu.name)
+        require_none_rejected(found, [ModeKeys.TRAIN])
+    if not found.costs:
+        reasons = "; ".join(str(item) for item in found)
+        raise TpudataError(
+            f"--tpu {flags.tpu.name}: the step was not compiled for it ({reasons}). Omit --tpu and --model."
+        )
+    return found.costs[0]
+
+
+def _train_flags(flags: argparse.Namespace) -> list[str]:
+    """Return the flags of `tpudata train` for the step that is fed."""
+    values = {
+        "model": flags.model,
+        "data": flags.folder,
+        "train-split": flags.split,
+        "batch-size": flags.batch_size * flags.tpu.hosts,
+        "image-size": None if flags.image_size is None else "x".join(map(str, flags.image_size)),
+        "crop": flags.crop,
+        "sequence-length": flags.sequence_length,
+    }
+    words = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    words += [f"--{name}" for name in ("augment", "truncate") if getattr(flags, name)]
+    return [
+        *words,
+        *(f"--param={text}" for text in flags.param),
+        "--mode=train",
+        "--rehearse",
+        f"--tpu={flags.tpu.name}",
+    ]
