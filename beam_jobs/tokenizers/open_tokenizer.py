@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,6 +16,9 @@ from tpudata.console.nearest import suggestion
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import open_dataset
 from tpudata.storage import storage_for
+
+# Installed packages add to the table by entry points of this group, each a TokenizerKind.
+ENTRY_POINTS = "tpudata.tokenizers"
 
 
 class FileUse(enum.Enum):
@@ -44,7 +48,7 @@ class TokenizerSpec:
     """Description of a tokenizer, small enough to travel to workers instead of the tokenizer.
 
     Attributes:
-        kind: `"bytes"`, `"chars"`, `"sentencepiece"` or `"hf"`.
+        kind: `"bytes"`, `"chars"`, `"sentencepiece"`, `"hf"`, or the name of one of an installed package.
         path: path of its file, local or gs://; empty for bytes, and for chars with a vocabulary from the data.
         eos: token that ends a document, or None for the tokenizer's default.
         replace_unknown: for chars only, whether an unknown character becomes a separate id instead of an error.
@@ -59,11 +63,7 @@ class TokenizerSpec:
     replace_unknown: bool = False
 
     def __post_init__(self) -> None:
-        kind = TOKENIZERS.get(self.kind)
-        if kind is None:
-            raise UsageError(
-                f"--tokenizer is {self.kind!r} (expected one of {', '.join(_forms())}){suggestion(self.kind, TOKENIZERS)}"
-            )
+        kind = _kind(self.kind)
         if kind.file is FileUse.REQUIRED and not self.path:
             raise UsageError(f"--tokenizer {self.kind} requires its file. Pass {self.kind}:FILE")
         if kind.file is FileUse.NONE and self.path:
@@ -134,7 +134,7 @@ def dataset_tokenizer(folder: str) -> Tokenizer:
 
 
 def _opened(spec: TokenizerSpec, characters: str) -> Tokenizer:
-    kind = TOKENIZERS[spec.kind]
+    kind = _kind(spec.kind)
     if not spec.path:
         return kind.open(spec, b"", characters)
     storage = storage_for(spec.path)
@@ -179,9 +179,28 @@ TOKENIZERS: Mapping[str, TokenizerKind] = MappingProxyType(
 )
 
 
-def _forms() -> Iterator[str]:
+def _kind(name: str) -> TokenizerKind:
+    """Return the kind of a name, in the table or of an installed package; UsageError if there is none."""
+    if name in TOKENIZERS:
+        return TOKENIZERS[name]
+    points = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    if name in points:
+        found: object = points[name].load()
+        if not isinstance(found, TokenizerKind):
+            raise UsageError(
+                f"--tokenizer {name}: the entry point {points[name].value} is of another type (got {type(found).__name__}, expected"
+                " TokenizerKind). Change its package."
+            )
+        return found
+    forms = [*_forms(TOKENIZERS), *_forms({key: point.load() for key, point in sorted(points.items())})]
+    raise UsageError(
+        f"--tokenizer is {name!r} (expected one of {', '.join(forms)}){suggestion(name, [*TOKENIZERS, *points])}"
+    )
+
+
+def _forms(kinds: Mapping[str, TokenizerKind]) -> Iterator[str]:
     """Yield the values of --tokenizer."""
-    for name, kind in TOKENIZERS.items():
+    for name, kind in kinds.items():
         if kind.file is not FileUse.REQUIRED:
             yield name
         if kind.file is not FileUse.NONE:

@@ -26,7 +26,7 @@ class TokenizerIdentity:
     """Identity of the tokenizer that made a dataset: equal identities give the same ids for the same text.
 
     Attributes:
-        name: `"bytes"`, `"chars"`, `"sentencepiece"` or `"hf"`.
+        name: that of `--tokenizer`, such as `"hf"`.
         vocab_size: number of ids, which count from 0.
         eos_id: id that ends a document, or None.
         pad_id: id of padding.

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_jobs import images
+from beam_jobs import images, text
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources import Reject, Source, make_reference, raise_rejection
+from beam_jobs.tokenizers import dataset_tokenizer
 from tests.beam_jobs.images import encode, picture
 from tpudata import Images, RecordSource, make_input_fn
 from tpudata.cli import main
@@ -30,14 +31,14 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package, installed: its module, and the metadata with its entry points."""
-    text = (ROOT / "docs" / "convert" / "extending.md").read_text()
+    page = (ROOT / "docs" / "convert" / "extending.md").read_text()
     site = tmp_path / "site"
     metadata = site / "pets-1.0.dist-info"
     metadata.mkdir(parents=True)
-    (site / "pets.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)))
-    (toml,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    (site / "pets.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
+    (toml,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     groups = re.findall(r'\[project\.entry-points\."(.*?)"\]\n(\w+) = "(.*?)"', toml)
-    assert len(groups) == 2
+    assert len(groups) == 3
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pets\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("".join(f"[{group}]\n{name} = {of}\n" for group, name, of in groups))
     monkeypatch.syspath_prepend(str(site))
@@ -67,6 +68,25 @@ def test_a_source_and_a_storage_of_another_package(tmp_path: Path) -> None:
     (tmp_path / "share-disk" / "dog.7.jpg").write_bytes(encode(picture(30, 9), "JPEG"))
     assert images.run([f"--input={tmp_path}/share-disk", "--output=here", "--append"]) == 0
     assert sum(split.records for split in open_dataset("here").manifest.splits.values()) == 7
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_tokenizer_of_another_package(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("the cat saw the dog\nthe dog sat\n")
+    (tmp_path / "words").write_text("cat\ndog\nsat\nsaw\nthe")
+    flags = ["--input=in.txt", "--output=out", "--sequence-length=12", "--no-shuffle"]
+    assert text.run([*flags, "--tokenizer=words:words"]) == 0
+    (record,) = RecordSource("out", "train")
+    assert record["input_ids"].tolist()[:10] == [6, 2, 5, 6, 3, 1, 6, 3, 4, 1]
+    assert dataset_tokenizer("out").decode(record["input_ids"][:5]) == "the cat saw the dog"
+    (tmp_path / "in.txt").write_text("the cat saw the dog\nthe dog sat\nthe eel\n")
+    with pytest.raises(TpudataError, match="'eel' is not in the vocabulary"):
+        text.run([*flags, "--overwrite", "--tokenizer=words:words"])
+    expected = (
+        r"expected one of bytes, chars, chars:FILE, sentencepiece:FILE, hf:FILE, words:FILE\); did you mean words"
+    )
+    with pytest.raises(UsageError, match=expected):
+        text.run([*flags, "--overwrite", "--tokenizer=wordz:words"])
 
 
 @pytest.mark.usefixtures("installed")
