@@ -23,7 +23,7 @@ from tpudata.format.layout import (
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.format.metadata import metadata_names
 from tpudata.format.tfrecord.gzip_blocks import HEADER
-from tpudata.format.tokenizer_file import TOKENIZER_NAMES
+from tpudata.format.tokenizer_file import is_tokenizer_name
 from tpudata.storage import Entry, is_remote, storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
@@ -214,5 +214,5 @@ def _is_nothing(entry: Entry) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    known = (*_METADATA, *TOKENIZER_NAMES, MANIFEST_NAME, INDEX_FOLDER, REJECTS_FOLDER)
-    return name in known or is_shard_name(name) or name.endswith(tfds.LABELS_SUFFIX)
+    known = (*_METADATA, MANIFEST_NAME, INDEX_FOLDER, REJECTS_FOLDER)
+    return name in known or is_tokenizer_name(name) or is_shard_name(name) or name.endswith(tfds.LABELS_SUFFIX)

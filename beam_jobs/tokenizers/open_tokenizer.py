@@ -15,6 +15,7 @@ from beam_jobs.tokenizers.tokenizer import MOST_FILE_BYTES, Tokenizer, Tokenizer
 from tpudata.console.nearest import suggestion
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import open_dataset
+from tpudata.format.tokenizer_file import is_tokenizer_name
 from tpudata.storage import storage_for
 
 # Installed packages add to the table by entry points of this group, each a TokenizerKind.
@@ -102,6 +103,12 @@ def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") 
         UsageError: it has no such end of document.
     """
     tokenizer = _opened(spec, characters)
+    file = tokenizer.identity.file
+    if file and not is_tokenizer_name(file):
+        raise UsageError(
+            f"--tokenizer {spec.kind}: its file next to the shards has another name (got {file!r}, expected tokenizer.ENDING)."
+            " Change its package."
+        )
     if sha256 and tokenizer.identity.sha256 != sha256:
         raise SourceError(
             f"{spec.path} is another {spec.kind} tokenizer than before: got SHA-256 {tokenizer.identity.sha256}, expected"

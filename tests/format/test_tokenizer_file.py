@@ -8,11 +8,23 @@ import pytest
 
 from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
 from tests.format.manifest.test_manifest import make
-from tpudata.format.tokenizer_file import TOKENIZER_NAMES, TokenizerFile, tokenizer_file
+from tpudata.format.tokenizer_file import TokenizerFile, is_tokenizer_name, tokenizer_file
 
 
 def test_the_names_are_those_that_tokenizers_have() -> None:
-    assert sorted(TOKENIZER_NAMES) == sorted((chars.FILE, hugging_face.FILE, sentencepiece.FILE))
+    assert all(map(is_tokenizer_name, (chars.FILE, hugging_face.FILE, sentencepiece.FILE, "tokenizer.txt")))
+    names = (
+        "",
+        "labels.txt",
+        "tokenizer",
+        "tokenizer.",
+        "tokenizer.a/b",
+        "../tokenizer.txt",
+        "tokenizer.txt.gz",
+        "mytokenizer.txt",
+        3,
+    )
+    assert not any(map(is_tokenizer_name, names))
 
 
 @pytest.mark.parametrize("said", [None, "chars", {}, {"file": ""}, {"file": "../x"}, {"file": "labels.txt"}])

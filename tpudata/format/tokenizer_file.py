@@ -7,13 +7,16 @@ The manifest's option `tokenizer` holds its name and its SHA-256, next to the ki
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from tpudata.format.manifest.manifest import Manifest
 
-# Hugging Face, SentencePiece, characters. A manifest can name no other file, since --overwrite deletes it.
-TOKENIZER_NAMES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+# Characters; Hugging Face, SentencePiece and tokenizers of installed packages. A manifest can name no other file, since --overwrite
+# deletes it.
+_CHARACTERS = "vocab.json"
+_NAME = re.compile(r"tokenizer\.[A-Za-z0-9_]{1,16}")
 
 
 class TokenizerFile(NamedTuple):
@@ -28,9 +31,14 @@ class TokenizerFile(NamedTuple):
     sha256: str
 
 
+def is_tokenizer_name(name: object) -> bool:
+    """Return whether a tokenizer's file may have a name: `vocab.json`, or `tokenizer.` with an ending."""
+    return isinstance(name, str) and (name == _CHARACTERS or _NAME.fullmatch(name) is not None)
+
+
 def tokenizer_file(manifest: Manifest) -> TokenizerFile | None:
     """Return the tokenizer's file of a dataset; None if it has none."""
     entry = manifest.options.get("tokenizer")
-    if not isinstance(entry, Mapping) or entry.get("file") not in TOKENIZER_NAMES:
+    if not isinstance(entry, Mapping) or not is_tokenizer_name(entry.get("file")):
         return None
     return TokenizerFile(entry["file"], str(entry.get("sha256")))
