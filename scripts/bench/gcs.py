@@ -1,12 +1,12 @@
 """Speed of reading and converting gs:// if every request takes time, next to plain ways.
 
     python scripts/bench/gcs.py [CASE ...] [--latency MS] [--bandwidth MB] [--objects N] [--kilobytes KB] [--megabytes MB]
-                                [--streams N] [--block MB] [--rounds N]
+                                [--shards N] [--streams N] [--block MB] [--rounds N]
 
 Cases, by default all:
 
     convert   many small objects to shards by `tpudata convert images`, next to reading them one by one with Google's client
-    read      records of 110 kB in 16 shards through make_input_fn, next to tf.data.TFRecordDataset with as many streams, without
+    read      records of 110 kB in shards through make_input_fn, next to tf.data.TFRecordDataset with as many streams, without
               and with a shuffle of the same window; in one pass, and in the steady state. `fetched` is bytes for each one used
     source    the same records through RecordSource, in order, shuffled, and at random, and as arrays of numpy and JAX, next to the
               same pipelines
@@ -36,7 +36,6 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-SHARDS = 16
 RECORD_BYTES = 110_000
 PIPELINES = {
     "read": ("plain, one pass", "evaluation", "plain", "in order", "plain, shuffled", "training"),
@@ -62,6 +61,7 @@ def main() -> None:
     parser.add_argument("--objects", type=int, default=8000, help="small ones (default %(default)s)")
     parser.add_argument("--kilobytes", type=int, default=10, help="of each small one (default %(default)s)")
     parser.add_argument("--megabytes", type=int, default=1200, help="in the shards (default %(default)s)")
+    parser.add_argument("--shards", type=int, default=16, help="of the cases read and source (default %(default)s)")
     parser.add_argument("--streams", type=int, default=16, help="files or pieces read at a time (default %(default)s)")
     parser.add_argument("--block", type=int, metavar="MB", help="TensorFlow's block (default: its own, 64)")
     parser.add_argument("--rounds", type=int, default=1, help="of the cases read and source (default %(default)s)")
@@ -120,13 +120,13 @@ def cpu_seconds() -> float:
 def read(folder: Path, flags: argparse.Namespace, pipelines: Sequence[str]) -> None:
     """MB per second of records, and what they cost, each pipeline in a separate process."""
     data = folder / "data"
-    size = write_shards(str(data / "set"), flags.megabytes)
+    size = write_shards(str(data / "set"), flags.megabytes, flags.shards)
     window = (512 << 20) // RECORD_BYTES
     program = [sys.executable, str(Path(__file__).with_name("_read_gcs.py"))]
     with store(data, flags):
         block = f"blocks of {flags.block} MB" if flags.block else "TensorFlow's own blocks"
         print(
-            f"read: {SHARDS} shards, {size / 1e6:.0f} MB, {flags.latency:g} ms a request, {flags.bandwidth:g} MB/s each,"
+            f"read: {flags.shards} shards, {size / 1e6:.0f} MB, {flags.latency:g} ms a request, {flags.bandwidth:g} MB/s each,"
             f" {flags.streams} streams, {block}; load {os.getloadavg()[0]:.1f}"
         )
         environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
@@ -185,26 +185,26 @@ def write_pictures(folder: Path, count: int, size: int) -> None:
         path.write_bytes(encoded.getvalue() + bytes(size - encoded.tell()))
 
 
-def write_shards(folder: str, megabytes: int) -> int:
+def write_shards(folder: str, megabytes: int, shards: int) -> int:
     """Write records of random bytes to shards; return the bytes of the shards."""
     from tpudata.format import Feature, Manifest, Source, Split, encode_example, shard_name, write_metadata, write_shard
 
     random = np.random.default_rng(0)
-    each = megabytes * 10**6 // RECORD_BYTES // SHARDS
+    each = megabytes * 10**6 // RECORD_BYTES // shards
 
     def part() -> Iterator[bytes]:
         for number in range(each):
             yield encode_example({"image_raw": random.bytes(RECORD_BYTES), "label": number % 10})
 
-    shards = [write_shard(folder, shard_name("train", number, SHARDS), part()) for number in range(SHARDS)]
+    written = [write_shard(folder, shard_name("train", number, shards), part()) for number in range(shards)]
     features = (
         Feature("image_raw", "bytes", "uint8", (RECORD_BYTES, 1, 1), "raw"),
         Feature("label", "int64", "int64", num_classes=10),
     )
-    source = Source("random", each * SHARDS, 0, "0")
-    manifest = Manifest("raw", {"train": Split(tuple(shards))}, features, source, "bench", labels=10)
+    source = Source("random", each * shards, 0, "0")
+    manifest = Manifest("raw", {"train": Split(tuple(written))}, features, source, "bench", labels=10)
     write_metadata(folder, manifest, [str(number) for number in range(10)])
-    return sum(shard.bytes for shard in shards)
+    return sum(shard.bytes for shard in written)
 
 
 if __name__ == "__main__":
