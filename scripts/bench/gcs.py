@@ -1,7 +1,7 @@
 """Speed of reading and converting gs:// if every request takes time, next to plain ways.
 
     python scripts/bench/gcs.py [CASE ...] [--latency MS] [--bandwidth MB] [--objects N] [--kilobytes KB] [--megabytes MB]
-                                [--shards N] [--streams N] [--block MB] [--rounds N]
+                                [--shards N] [--streams N] [--block MB] [--rounds N] [--only PIPELINE ...]
 
 Cases, by default all:
 
@@ -65,6 +65,10 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=16, help="files or pieces read at a time (default %(default)s)")
     parser.add_argument("--block", type=int, metavar="MB", help="TensorFlow's block (default: its own, 64)")
     parser.add_argument("--rounds", type=int, default=1, help="of the cases read and source (default %(default)s)")
+    names = sorted({name for pipelines in PIPELINES.values() for name in pipelines})
+    parser.add_argument(
+        "--only", action="append", choices=names, help="one of the pipelines; may be passed several times"
+    )
     flags = parser.parse_args()
     for case in flags.cases or CASES:
         if case not in CASES:
@@ -73,7 +77,7 @@ def main() -> None:
             if case == "convert":
                 convert(Path(folder), flags)
             else:
-                read(Path(folder), flags, PIPELINES[case])
+                read(Path(folder), flags, [name for name in PIPELINES[case] if name in (flags.only or PIPELINES[case])])
 
 
 def convert(folder: Path, flags: argparse.Namespace) -> None:
@@ -129,7 +133,10 @@ def read(folder: Path, flags: argparse.Namespace, pipelines: Sequence[str]) -> N
             f"read: {flags.shards} shards, {size / 1e6:.0f} MB, {flags.latency:g} ms a request, {flags.bandwidth:g} MB/s each,"
             f" {flags.streams} streams, {block}; load {os.getloadavg()[0]:.1f}"
         )
-        environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
+        environment = os.environ | {
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        }
         # Our client takes the way of TensorFlow's, by HTTPS.
         url = environment.pop("STORAGE_EMULATOR_HOST")
         if flags.block:

@@ -94,7 +94,8 @@ class OrderedRecords:
         ahead = 1 if self.reads is None else -(-self.reads // len(slots))
 
         def of_slot(slot: tf.Tensor) -> tf.data.Dataset:
-            read = self.stored.read(order.stream(slot, block), load, ahead)
+            # A piece waits while another is used up and more are in flight: all slots would wait for the slowest request.
+            read = self.stored.read(order.stream(slot, block), load, ahead).prefetch(1)
             return read.rebatch(order.run, drop_remainder=True)
 
         return tf.data.Dataset.range(slots.start, slots.stop).interleave(
