@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import io
-import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
-from beam_jobs.compression.decompressors import GZIP
 from beam_jobs.compression.recognition import COMPRESSED_SUFFIXES, find_compression
 from beam_jobs.references.ranged_file import open_ranged
 from beam_jobs.sources.tars.members import BLOCK, is_tar_header
 from beam_jobs.text_files.streams import DecompressedFile
-from tpudata.errors import CorruptionError, SourceError
+from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
 _MAGIC_BYTES = 16
@@ -62,33 +59,8 @@ def open_packed(path: str) -> Iterator[BinaryIO]:
     Raises:
         CorruptionError: from any read inside the context: the file is cut or damaged. Its offset counts unpacked bytes.
     """
-    packed = packing(path)
-    if packed != GZIP:
-        with contextlib.closing(DecompressedFile(path, packed)) as raw:
-            yield cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
-        return
-    with _open_gzip(path) as file:
-        yield file
-
-
-@contextlib.contextmanager
-def _open_gzip(path: str) -> Iterator[BinaryIO]:
-    """Open a gzip file, decompressed as it is read from start to end; it seeks forward only.
-
-    Raises:
-        CorruptionError: from any read inside the context: the file is cut or damaged. Its offset counts unpacked bytes.
-    """
-    with storage_for(path).open(path) as packed, gzip.GzipFile(fileobj=packed) as file:
-        try:
-            yield cast(BinaryIO, file)
-        except EOFError:
-            raise CorruptionError(
-                path, file.tell(), "the gzip stream is cut (the offset counts unpacked bytes)"
-            ) from None
-        except (zlib.error, gzip.BadGzipFile) as error:
-            raise CorruptionError(
-                path, file.tell(), f"the gzip stream is damaged: {error} (the offset counts unpacked bytes)"
-            ) from None
+    with contextlib.closing(DecompressedFile(path, packing(path))) as raw:
+        yield cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
 
 
 @contextlib.contextmanager

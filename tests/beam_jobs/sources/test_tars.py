@@ -330,7 +330,7 @@ def test_a_cut_gzip_stream_is_an_error(tmp_path: Path) -> None:
     flipped = bytearray(data)
     flipped[-6] ^= 1
     path.write_bytes(flipped)
-    with pytest.raises(CorruptionError, match="damaged: CRC"):
+    with pytest.raises(CorruptionError, match=r"damaged: .*incorrect data check"):
         listed(opened(path))
 
 
