@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from beam_jobs.sources.lists.rows import MOST_ROW_BYTES, UTF16_BOMS, Row
+from beam_jobs.file_kinds import UTF16_BOMS
+from beam_jobs.sources.lists.rows import MOST_ROW_BYTES, Row
 from beam_jobs.text_files.csv_rows import cells as csv_cells
 from beam_jobs.text_files.csv_rows import placed_rows
 from beam_jobs.text_files.lines import BOM, line_spans
