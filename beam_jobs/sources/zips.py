@@ -24,8 +24,15 @@ from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
 from beam_jobs.references.reference import CRC32_FORM, Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
-from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
-from beam_jobs.sources.names import class_and_split, folder_split, is_path_left_behind, member_path
+from beam_jobs.sources.named_splits import (
+    LOOKED_AT,
+    NamedSplits,
+    class_and_split,
+    file_split,
+    folder_split,
+    split_in_file_name,
+)
+from beam_jobs.sources.names import is_path_left_behind, member_path
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.members import OUTSIDE

@@ -23,8 +23,14 @@ from beam_jobs.references.notes import SAMPLE_FIELDS, TEXT_CLASSES, Note, ignore
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes, is_integer_label
 from beam_jobs.sources.input_files import InputFiles
-from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
-from beam_jobs.sources.names import class_and_split, folder_split
+from beam_jobs.sources.named_splits import (
+    LOOKED_AT,
+    NamedSplits,
+    class_and_split,
+    file_split,
+    folder_split,
+    split_in_file_name,
+)
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import open_tar
