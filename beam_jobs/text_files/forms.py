@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from beam_jobs import file_kinds
 from beam_jobs.compression.files import decompressed_chunks, unpacked_name
-from beam_jobs.text_files.csv_rows import cells, row_spans
+from beam_jobs.text_files.csv_rows import cells, find_columns, row_spans
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.json_arrays import is_json_array
 from beam_jobs.text_files.lines import line_spans, lines
@@ -104,28 +104,21 @@ def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str
 def _with_columns(path: str, kind: str, compression: str, head: bytes, options: TextOptions) -> TextForm:
     """Return a CSV or TSV form with the columns from the first row."""
     names = [field.name for field in options.fields]
-    first: tuple[str, ...] = ()
-    wrong: SourceError | None = None
-    for delimiter in ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"):
-        try:
-            columns = _first_row(path, kind, head, delimiter)
-        except SourceError as error:
-            # Quotes may be valid with the next delimiter.
-            wrong = wrong or error
-            continue
-        first = first or columns
-        if all(name in columns for name in names):
-            doubled = sorted({name for name in columns if columns.count(name) > 1})
-            if doubled:
-                raise SourceError(f"{path}: column {doubled[0]!r} appears twice in the first row. Rename one.")
-            return TextForm(kind, compression, columns, delimiter)
-    if wrong is not None:
-        raise wrong
-    missing = next(name for name in names if name not in first)
-    raise SourceError(
-        f"{path} has no column {missing!r}; its first row has {', '.join(map(repr, first)) or 'nothing'}"
-        f"{suggestion(missing, first)}. Pass its columns with --field."
+    delimiter, columns = find_columns(
+        ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"),
+        lambda delimiter: _first_row(path, kind, head, delimiter),
+        lambda columns: all(name in columns for name in names),
     )
+    if not delimiter:
+        missing = next(name for name in names if name not in columns)
+        raise SourceError(
+            f"{path} has no column {missing!r}; its first row has {', '.join(map(repr, columns)) or 'nothing'}"
+            f"{suggestion(missing, columns)}. Pass its columns with --field."
+        )
+    doubled = sorted({name for name in columns if columns.count(name) > 1})
+    if doubled:
+        raise SourceError(f"{path}: column {doubled[0]!r} appears twice in the first row. Rename one.")
+    return TextForm(kind, compression, columns, delimiter)
 
 
 def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
@@ -141,7 +134,7 @@ def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, 
         )
     try:
         text = row.data.decode()
-        found = cells(text, delimiter) if kind != RAW_TSV else text.split(delimiter)
+        found = cells(text, delimiter, is_raw=kind == RAW_TSV)
     except ValueError as error:
         raise SourceError(
             f"{path}: the first row, with the names of columns, cannot be read: {error}. Fix the row."
