@@ -96,18 +96,15 @@ def find_columns(
     read_columns: Callable[[str], tuple[str, ...]],
     are_right: Callable[[Sequence[str]], bool],
 ) -> tuple[str, tuple[str, ...]]:
-    """Find the delimiter of a file by the columns that its first row names.
+    """Return the first delimiter that gives the right columns, and these; or an empty string, and what the first one gives.
 
     Args:
         delimiters: those to try, in order.
-        read_columns: returns the columns that the first row has with a delimiter; may raise SourceError.
+        read_columns: returns the columns that a file's first row has with a delimiter.
         are_right: whether the columns are those of the file.
 
-    Returns:
-        The first delimiter with the right columns, and these; or an empty string, and the columns of the first delimiter.
-
     Raises:
-        SourceError: none has the right columns, and with one of them the row cannot be read.
+        SourceError: none gives the right columns, and `read_columns` raised it for one.
     """
     first: tuple[str, ...] = ()
     wrong: SourceError | None = None
