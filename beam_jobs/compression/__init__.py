@@ -1,1 +1,1 @@
-"""Compressed streams: recognised by their first bytes, and unpacked in pieces of bounded size."""
+"""Compressed files, unpacked in pieces of bounded size."""

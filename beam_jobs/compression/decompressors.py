@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 import zstandard
 
-GZIP, BZIP2, ZSTD, XZ = "gzip", "bzip2", "zstd", "xz"
+from beam_jobs.file_kinds import BZIP2, GZIP, XZ
+
 # Largest piece of output. 2 kB of bzip2 unpack to 3 GB.
 PIECE_BYTES = 1 << 20
 # zstandard's decompressor cannot stop within its input, where a block of 4 bytes unpacks to 128 kB: these to 8 MB at most.

@@ -75,12 +75,6 @@ class Footer(NamedTuple):
         return sum(group.rows for group in self.groups)
 
 
-def is_parquet(head: bytes) -> bool:
-    """Return whether these are the first bytes, 512 or more, of a Parquet file, encrypted or not."""
-    # A text may begin with PARE, but has no zeros; the header of an encrypted page has.
-    return head.startswith(_MAGIC) or (head.startswith(_ENCRYPTED_MAGIC) and b"\0" in head)
-
-
 def read_footer(path: str, size: int) -> Footer:
     """Read the footer of a Parquet file.
 

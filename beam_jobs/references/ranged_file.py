@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
 # A header and the small file after it in one read; a larger one would read bytes that are skipped.
@@ -40,6 +41,16 @@ class _RangedFile(io.RawIOBase):
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
+
+
+def file_size(path: str) -> int:
+    """Return the size of a file; raise SourceError if it is missing."""
+    found = storage_for(path).stat(path)
+    if found is None or found.is_folder:
+        raise SourceError(
+            f"{path} is not there, or is a folder (expected a file). Restore it, or remove it from the input."
+        )
+    return found.size
 
 
 def open_ranged(path: str, size: int) -> io.BufferedReader:

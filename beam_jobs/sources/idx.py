@@ -14,16 +14,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from beam_jobs.compression.files import open_decompressed, read_compression
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IDX_SETS, Note, ignore_note
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.idx_file import check_shape, label_pieces, read_exactly, read_header, reject_more
-from beam_jobs.sources.names import folder_split
+from beam_jobs.sources.named_splits import folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
-from beam_jobs.sources.tars.file import open_packed, packing
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
@@ -136,7 +136,8 @@ class IdxPairs(Source):
         del ignored
         size = math.prod(unit.shape)
         form = "idx:" + "x".join(map(str, unit.shape))
-        with open_packed(unit.images) if packing(unit.images) else contextlib.nullcontext() as images:
+        compression = read_compression(unit.images)
+        with open_decompressed(unit.images, compression) if compression else contextlib.nullcontext() as images:
             if images is not None:
                 images.seek(unit.header)
             for number, label in enumerate(
@@ -196,6 +197,6 @@ def _runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
             f"{images} has {counted(sizes[0], 'image')}, and {labels} has {counted(counts[0], 'label')}. Download them again."
         )
     check_shape(images, sizes[1:])
-    step = sizes[0] if packing(images) or packing(labels) else UNIT_IMAGES
+    step = sizes[0] if read_compression(images) or read_compression(labels) else UNIT_IMAGES
     for first in range(0, sizes[0], step or 1):
         yield IdxUnit(images, labels, name, split, sizes[1:], first, min(step, sizes[0] - first), header)

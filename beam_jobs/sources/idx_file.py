@@ -17,8 +17,9 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from beam_jobs.compression.files import open_decompressed, read_compression, read_head
 from beam_jobs.image_records.codecs.header import MAX_PIXELS
-from beam_jobs.sources.tars.file import file_size, first_bytes, open_packed, packing
+from beam_jobs.references.ranged_file import file_size
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
@@ -32,7 +33,7 @@ _FIX = "Download it again, or remove it from the input."
 
 def read_header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
     """Return the sizes of an IDX file, and the bytes of its header; checks its size if it is not compressed."""
-    head = first_bytes(path, _MAGIC + 4 * 4)
+    head = read_head(path, _MAGIC + 4 * 4)
     if len(head) < _MAGIC or head[:2] != b"\0\0" or head[3] not in dimensions:
         raise SourceError(
             f"{path} is not an IDX file of {' or '.join(map(str, dimensions))} dimensions: it begins with {head[:4]!r}. {_FIX}"
@@ -43,7 +44,7 @@ def read_header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...]
     if len(head) < length:
         raise CorruptionError(path, 0, f"the file ends inside its header ({len(head)} of {length} bytes)")
     sizes = struct.unpack(f">{head[3]}I", head[_MAGIC:length])
-    if not packing(path) and file_size(path) != length + math.prod(sizes):
+    if not read_compression(path) and file_size(path) != length + math.prod(sizes):
         shape = " x ".join(map(str, sizes))
         raise CorruptionError(
             path,
@@ -76,7 +77,8 @@ def label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
     """
     start = _MAGIC + 4
     sizes = (min(_LABELS, length - done) for done in range(0, length, _LABELS))
-    if not packing(path):
+    compression = read_compression(path)
+    if not compression:
         start += first
         for size in sizes:
             labels = storage_for(path).read_range(path, start, size)
@@ -85,7 +87,7 @@ def label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
                 raise CorruptionError(path, start, _TOO_SHORT)
             yield labels
         return
-    with open_packed(path) as file:
+    with open_decompressed(path, compression) as file:
         file.seek(start)
         for size in sizes:
             yield read_exactly(file, size, path)

@@ -1,21 +1,82 @@
-"""The splits that the names of an input's files stand for."""
+"""The splits that names of folders and files stand for, the same for every source."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.sources.names import folder_split
 from beam_jobs.sources.options import reject_split_flag
 from tpudata.errors import SourceError
 
+# Folder names that stand for splits, as people write them.
+_SPLIT_NAMES = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test", "testing"),
+}
+_SPLITS = {name: split for split, names in _SPLIT_NAMES.items() for name in names}
 # Names that say whether they are splits. There may be a hundred million.
 LOOKED_AT = 10_000
 _BETWEEN_WORDS = re.compile(r"[-_.]")
+_WORD = re.compile(r"([A-Za-z]+)[0-9]*")
 # From the name of a file below the input to a split, or nothing.
 SplitOf = Callable[[str], str]
+
+
+def folder_split(name: str) -> str:
+    """Return the split that a folder's name stands for, whatever its case: train, validation, test, or nothing."""
+    return _SPLITS.get(name.lower(), "")
+
+
+def listed_split(name: str) -> str:
+    """Return the split that a name in a list stands for: as of a folder, and any other name is a split itself."""
+    return folder_split(name) or name
+
+
+def splits_of(names: Sequence[str], where: str) -> dict[str, str]:
+    """Return the splits that the folders of an input stand for: each name's, or none at all if they are classes.
+
+    A folder of classes may well have one that is called `train`. Two names of splits are no accident.
+
+    Raises:
+        SourceError: two folders stand for one split, or some names are splits and some are not.
+    """
+    splits = {name: folder_split(name) for name in names}
+    found = [name for name in names if splits[name]]
+    others = [name for name in names if not splits[name]]
+    if len(found) < 2 and others:
+        return {}
+    if others:
+        raise SourceError(
+            f"{where} has {', '.join(found)}, which look like splits, next to {others[0]}, which does not. Put classes below"
+            " splits, or classes alone into the input."
+        )
+    if len({splits[name] for name in names}) < len(names):
+        raise SourceError(f"{where} has two folders for one split among {', '.join(found)}. Merge them, or rename one.")
+    return splits
+
+
+def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
+    """Return the class and the split of a record by the folders that it lies in: CLASS, or SPLIT/CLASS, at the end.
+
+    Args:
+        folders: names, outermost first.
+        record: for the message.
+
+    Returns:
+        The class, and the split or nothing.
+
+    Raises:
+        SourceError: there is no folder, or it is named after a split; so nothing says the class.
+    """
+    if not folders or folder_split(folders[-1]) or folders[-1] in ("", ".", ".."):
+        raise SourceError(
+            f"{record} lies in no folder of its class. Put the images of each class into a folder named after the class, or pass"
+            " --unlabelled."
+        )
+    return folders[-1], folder_split(folders[-2]) if len(folders) > 1 else ""
 
 
 def top_split(name: str) -> str:
@@ -38,6 +99,13 @@ def split_in_top_name(name: str) -> str:
 def split_in_file_name(name: str) -> str:
     """Return the one split among the words of a file's name: `imagenet-train-000000.tar`."""
     return _split_in(name.rpartition("/")[2])
+
+
+def split_in_path(name: str) -> str:
+    """Return the first split of the words in a path, the last name first: `train/x`, `x-validation-00001`, `val2017.tfrecord`."""
+    words = (word for part in reversed(name.split("/")) for word in _BETWEEN_WORDS.split(part))
+    splits = (folder_split(found[1]) for word in words if (found := _WORD.fullmatch(word)))
+    return next(filter(None, splits), "")
 
 
 def _split_in(name: str) -> str:

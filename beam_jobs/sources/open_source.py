@@ -27,7 +27,7 @@ from beam_jobs.sources.input_form import (
     ZIP,
     form_of,
     form_of_ending,
-    form_of_magic,
+    form_of_start,
 )
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.names import is_left_behind, is_path_left_behind
@@ -35,7 +35,7 @@ from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.source import ParquetImages
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.table import SOURCES, source_opener
-from beam_jobs.sources.tars.file import first_bytes, is_tar
+from beam_jobs.sources.tars.file import is_tar
 from beam_jobs.sources.tars.tars import Tars
 from beam_jobs.sources.zips import Zips
 from tpudata.errors import SourceError, UsageError
@@ -142,8 +142,8 @@ def _open_parquet_or_zips(
     rest = [entry for entry in entries if not _is_note(entry.name)]
     if not rest or any(entry.is_folder for entry in rest):
         return None
-    form = form_of_magic(first_bytes(rest[0].path))
-    if form is None or any(form_of_ending(entry.name) != form for entry in rest):
+    form = form_of_start(rest[0].path)
+    if form not in (ZIP, PARQUET) or any(form_of_ending(entry.name) != form for entry in rest):
         return None
     return _open_files(options, source_options, rest[0].path)
 

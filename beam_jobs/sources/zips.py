@@ -16,23 +16,29 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompressed_member
+from beam_jobs.file_kinds import ZIP_MAGIC
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.ranged_file import open_ranged
+from beam_jobs.references.ranged_file import file_size, open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
 from beam_jobs.references.reference import CRC32_FORM, Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
-from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
-from beam_jobs.sources.names import class_and_split, folder_split, is_path_left_behind, member_path
+from beam_jobs.sources.named_splits import (
+    LOOKED_AT,
+    NamedSplits,
+    class_and_split,
+    file_split,
+    folder_split,
+    split_in_file_name,
+)
+from beam_jobs.sources.names import is_path_left_behind, member_path
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
-from beam_jobs.sources.tars.file import file_size
 from beam_jobs.sources.tars.members import OUTSIDE
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, CorruptionError
 
-ZIP_MAGIC = b"PK\x03\x04"
 # Signature, then after 22 bytes the lengths of name and extra field, which the content follows (APPNOTE.TXT, 4.3.7).
 _LOCAL = struct.Struct("<4s22xHH")
 _ENCRYPTED = 1

@@ -5,18 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import re
 from collections.abc import Mapping
 
 from beam_jobs.option_values import SplitShares
-from beam_jobs.options import DEFAULT_SPLIT
 from beam_jobs.references.reference import key_digest
-from beam_jobs.sources.names import folder_split
 from beam_jobs.stored_records.options import CONTENT, RECORD
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import decode_example
 
-_WORD = re.compile(r"([A-Za-z]+)[0-9]*")
 _DIGEST_BYTES = 16
 
 
@@ -76,18 +72,3 @@ class Splitter:
             raise BadRecordError(path, f"feature {self.key!r} of --key has {len(values)} values, expected 1", offset)
         value = values[0]
         return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
-
-
-def named_split(path: str) -> str:
-    """Return the split that the name of a foreign file stands for: `train/x`, `x-validation-00001`, `val2017.tfrecord`.
-
-    Args:
-        path: below the input, with `/`.
-    """
-    for part in reversed(path.split("/")):
-        for word in re.split(r"[-._]", part):
-            found = _WORD.fullmatch(word)
-            split = folder_split(found[1]) if found else ""
-            if split:
-                return split
-    return DEFAULT_SPLIT

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from beam_jobs.options import DEFAULT_SPLIT
 from beam_jobs.references.reference import key_bytes
+from beam_jobs.sources.named_splits import split_in_path
 from beam_jobs.sources.names import is_path_left_behind
-from beam_jobs.stored_records.splits import named_split
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import Dataset, Shard, open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -116,7 +117,7 @@ def _shards(number: int, dataset: Dataset, take: Sequence[str] | None) -> list[S
 def _foreign(path: str) -> list[StoredFile]:
     found = storage_for(path).stat(path)
     if found is not None and not found.is_folder:
-        return [StoredFile(found.path, found.size, found.name, named_split(found.name))]
+        return [StoredFile(found.path, found.size, found.name, split_in_path(found.name) or DEFAULT_SPLIT)]
     if found is not None:
         entries = list(_below(path, ""))
     elif is_pattern(path):
@@ -134,7 +135,7 @@ def _foreign(path: str) -> list[StoredFile]:
             )
     kept = [(entry, below) for entry, below in entries if not is_path_left_behind(below)]
     kept.sort(key=lambda item: key_bytes(item[1]))
-    return [StoredFile(entry.path, entry.size, below, named_split(below)) for entry, below in kept]
+    return [StoredFile(entry.path, entry.size, below, split_in_path(below) or DEFAULT_SPLIT) for entry, below in kept]
 
 
 def _below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:

@@ -12,7 +12,7 @@ spaces is blank.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from beam_jobs.text_files.lines import BOM, Span
@@ -91,12 +91,51 @@ def placed_rows(
         yield PlacedRow(_row(begin, size, held), number, span.offset + span.size + 1)
 
 
-def cells(row: str, delimiter: str) -> list[str]:
+def find_columns(
+    delimiters: Iterable[str],
+    read_columns: Callable[[str], tuple[str, ...]],
+    are_right: Callable[[Sequence[str]], bool],
+) -> tuple[str, tuple[str, ...]]:
+    """Return the first delimiter that gives the right columns, and these; or an empty string, and what the first one gives.
+
+    Args:
+        delimiters: those to try, in order.
+        read_columns: returns the columns that a file's first row has with a delimiter.
+        are_right: whether the columns are those of the file.
+
+    Raises:
+        SourceError: none gives the right columns, and `read_columns` raised it for one.
+    """
+    first: tuple[str, ...] = ()
+    wrong: SourceError | None = None
+    for delimiter in delimiters:
+        try:
+            columns = read_columns(delimiter)
+        except SourceError as error:
+            # Quotes may be valid with the next delimiter.
+            wrong = wrong or error
+            continue
+        if are_right(columns):
+            return delimiter, columns
+        first = first or columns
+    if wrong is not None:
+        raise wrong
+    return "", first
+
+
+def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
     """Return the cells of a row of CSV.
+
+    Args:
+        row: the row, without its end.
+        delimiter: delimiter of cells.
+        is_raw: whether quotes are ordinary characters.
 
     Raises:
         ValueError: a quote is not closed, a closing quote is not followed by a delimiter, or a CR stands outside of quotes.
     """
+    if is_raw:
+        return row.split(delimiter)
     if '"' not in row:
         if "\r" in row:
             raise ValueError(_BARE_CR)

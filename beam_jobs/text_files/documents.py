@@ -8,17 +8,18 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from beam_jobs.compression.files import decompressed_chunks, unpacked_name
 from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
 from beam_jobs.references.reading import rejected_file
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.text_files.blocks import SpanBlock, gathered, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.document import Document, DocumentBlock, Reject, TextFile, TextPart
 from beam_jobs.text_files.formats import TEXT_FORMATS
-from beam_jobs.text_files.forms import TextForm, document_key, look_at
+from beam_jobs.text_files.forms import TextForm, look_at
 from beam_jobs.text_files.lines import BOM, Span, has_mark
 from beam_jobs.text_files.options import AUTO, FILES, PARQUET, TextOptions
 from beam_jobs.text_files.parquet_rows import check_group, group_rows, row_groups
-from beam_jobs.text_files.streams import decompressed_chunks, plain_chunks
+from beam_jobs.text_files.streams import plain_chunks
 from beam_jobs.text_files.values import JSON_ROW, RowForm
 from beam_jobs.values.json_values import parse_json
 from tpudata.console.tables import counted
@@ -103,7 +104,7 @@ def document_blocks(
     else:
         found = _spans(part, form, options.document_bytes)
     known, is_read_in_place = TEXT_FORMATS[form.kind], form.kind != PARQUET and not form.compression
-    row, name = RowForm(known.row, form.delimiter, form.columns), document_key(file.name)
+    row, name = RowForm(known.row, form.delimiter, form.columns), unpacked_name(file.name)
     if options.form == AUTO:
         note(FOUND_ROWS if known.has_fields else FOUND_LINES, file.name)
     _note_columns(form.columns, options, note)
@@ -203,7 +204,7 @@ def _rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skip
     file = part.file
 
     def reject_row(number: int, reason: str) -> None:
-        reject(BadRecordError(f"{document_key(file.name)}:{number} in {file.path}", reason))
+        reject(BadRecordError(f"{unpacked_name(file.name)}:{number} in {file.path}", reason))
 
     try:
         groups = row_groups(file.path, file.size, options)

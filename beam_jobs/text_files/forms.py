@@ -9,31 +9,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from beam_jobs.compression.recognition import COMPRESSED_SUFFIXES, HEAD_BYTES, find_compression, reject_unread
-from beam_jobs.parquet_files.footer import is_parquet
-from beam_jobs.text_files.csv_rows import cells, row_spans
+from beam_jobs import file_kinds
+from beam_jobs.compression.files import decompressed_chunks, unpacked_name
+from beam_jobs.text_files.csv_rows import cells, find_columns, row_spans
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.json_arrays import is_json_array
 from beam_jobs.text_files.lines import line_spans, lines
 from beam_jobs.text_files.options import AUTO, CSV, JSON_ARRAY, JSONL, LINES, PARQUET, RAW_TSV, TSV, TextOptions
-from beam_jobs.text_files.streams import decompressed_chunks
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import storage_for
 
 _HEAD_BYTES = 1 << 16
 _REMOVE = "Remove it from the input."
-# Common forms that are not supported, with the fix.
-_OTHER = {
-    b"PK\x03\x04": "a zip archive. Unpack it, and pass the folder",
-}
-# UTF-32 first: its marks begin with those of UTF-16.
-_OTHER_MARKS = {
-    b"\xff\xfe\0\0": "UTF-32",
-    b"\0\0\xfe\xff": "UTF-32",
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-}
 
 
 class TextForm(NamedTuple):
@@ -57,14 +45,6 @@ class TextForm(NamedTuple):
         return not self.compression and TEXT_FORMATS[self.kind].has_ranges
 
 
-def document_key(name: str) -> str:
-    """Return the file's part of the keys of its documents: its path below the input, without `.gz` and the like."""
-    for suffix in COMPRESSED_SUFFIXES:
-        if name.endswith(suffix):
-            return name.removesuffix(suffix)
-    return name
-
-
 def look_at(path: str, options: TextOptions) -> TextForm:
     """Return the form of a file, from its name and its first 64 kB.
 
@@ -74,19 +54,19 @@ def look_at(path: str, options: TextOptions) -> TextForm:
         UsageError: the options do not fit the file.
     """
     head = storage_for(path).read_range(path, 0, _HEAD_BYTES)
-    for magic, what in _OTHER.items():
-        if head.startswith(magic):
-            raise SourceError(f"{path} is {what}.")
-    reject_unread(path, head)
-    compression = find_compression(head[:HEAD_BYTES])
+    content = file_kinds.file_kind(head)
+    if content in (file_kinds.ZIP, file_kinds.NPZ):
+        raise SourceError(f"{path} is a zip archive. Unpack it, and pass the folder.")
+    file_kinds.reject_unread(path, content)
+    compression = file_kinds.find_compression(head)
     if compression:
         head = next(decompressed_chunks(path, compression), b"")[:_HEAD_BYTES]
+        content = file_kinds.file_kind(head)
     kind = _kind(path, head, compression, options)
     if kind == PARQUET:
         return TextForm(kind)
-    for mark, encoding in _OTHER_MARKS.items():
-        if head.startswith(mark):
-            raise SourceError(f"{path} is {encoding}. Save it as UTF-8: iconv -f {encoding} -t UTF-8 {path} > NEW")
+    if content in (file_kinds.UTF_16, file_kinds.UTF_32):
+        raise SourceError(f"{path} is {content}. Save it as UTF-8: iconv -f {content} -t UTF-8 {path} > NEW")
     if b"\0" in head:
         raise SourceError(
             f"{path} is not text: byte {head.index(0)} is zero, and it begins with {head[:8].hex(' ')}. {_REMOVE}"
@@ -104,8 +84,8 @@ def look_at(path: str, options: TextOptions) -> TextForm:
 
 
 def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
-    found_parquet = is_parquet(head)
-    name = document_key(path.lower())
+    found_parquet = file_kinds.file_kind(head) == file_kinds.PARQUET
+    name = unpacked_name(path.lower())
     named = next(
         (kind for kind, known in TEXT_FORMATS.items() if known.suffixes and name.endswith(known.suffixes)), LINES
     )
@@ -124,28 +104,21 @@ def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str
 def _with_columns(path: str, kind: str, compression: str, head: bytes, options: TextOptions) -> TextForm:
     """Return a CSV or TSV form with the columns from the first row."""
     names = [field.name for field in options.fields]
-    first: tuple[str, ...] = ()
-    wrong: SourceError | None = None
-    for delimiter in ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"):
-        try:
-            columns = _first_row(path, kind, head, delimiter)
-        except SourceError as error:
-            # Quotes may be valid with the next delimiter.
-            wrong = wrong or error
-            continue
-        first = first or columns
-        if all(name in columns for name in names):
-            doubled = sorted({name for name in columns if columns.count(name) > 1})
-            if doubled:
-                raise SourceError(f"{path}: column {doubled[0]!r} appears twice in the first row. Rename one.")
-            return TextForm(kind, compression, columns, delimiter)
-    if wrong is not None:
-        raise wrong
-    missing = next(name for name in names if name not in first)
-    raise SourceError(
-        f"{path} has no column {missing!r}; its first row has {', '.join(map(repr, first)) or 'nothing'}"
-        f"{suggestion(missing, first)}. Pass its columns with --field."
+    delimiter, columns = find_columns(
+        ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"),
+        lambda delimiter: _first_row(path, kind, head, delimiter),
+        lambda columns: all(name in columns for name in names),
     )
+    if not delimiter:
+        missing = next(name for name in names if name not in columns)
+        raise SourceError(
+            f"{path} has no column {missing!r}; its first row has {', '.join(map(repr, columns)) or 'nothing'}"
+            f"{suggestion(missing, columns)}. Pass its columns with --field."
+        )
+    doubled = sorted({name for name in columns if columns.count(name) > 1})
+    if doubled:
+        raise SourceError(f"{path}: column {doubled[0]!r} appears twice in the first row. Rename one.")
+    return TextForm(kind, compression, columns, delimiter)
 
 
 def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
@@ -161,7 +134,7 @@ def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, 
         )
     try:
         text = row.data.decode()
-        found = cells(text, delimiter) if kind != RAW_TSV else text.split(delimiter)
+        found = cells(text, delimiter, is_raw=kind == RAW_TSV)
     except ValueError as error:
         raise SourceError(
             f"{path}: the first row, with the names of columns, cannot be read: {error}. Fix the row."

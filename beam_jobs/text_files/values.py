@@ -120,7 +120,7 @@ def _json_values(text: str) -> dict[str, Any]:
 
 def _cell_values(text: str, form: RowForm) -> dict[str, str]:
     try:
-        found = text.split(form.delimiter) if form.kind == RAW_ROW else cells(text, form.delimiter)
+        found = cells(text, form.delimiter, is_raw=form.kind == RAW_ROW)
     except ValueError as error:
         # A surplus quote joins all lines up to the next quote, or to the end of the file.
         lines = text.count("\n") + 1

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import gzip
-import hashlib
 import io
 import json
-import struct
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
 from beam_jobs.images import run
+from tests.beam_jobs.golden import dataset_digest, one_pixel_png
 from tests.beam_jobs.sources.inputs import write_files
 from tpudata.errors import TpudataError
-from tpudata.format import Manifest
 
 # The first 16 digits of SHA-256 over the names and bytes of all files.
 GOLDEN = {
@@ -47,19 +43,6 @@ CASES = {
 COUNT = 40
 
 
-def png(number: int) -> bytes:
-    """A PNG of one pixel, the same whatever library is installed: its data are stored, not compressed."""
-    row = bytes([0, number, 0, 0])
-    stored = (
-        b"\x78\x01\x01" + struct.pack("<HH", len(row), len(row) ^ 0xFFFF) + row + struct.pack(">I", zlib.adler32(row))
-    )
-    parts = [(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)), (b"IDAT", stored), (b"IEND", b"")]
-    chunks = (
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
-
-
 def table(rows: Iterable[Sequence[object]], ending: str = "\n", delimiter: str = ",") -> str:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator=ending, delimiter=delimiter).writerows(rows)
@@ -69,7 +52,7 @@ def table(rows: Iterable[Sequence[object]], ending: str = "\n", delimiter: str =
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lists")
-    write_files(folder, {f"{name}{n}.jpg": png(n) for n in range(COUNT) for name in ("", "many/a")})
+    write_files(folder, {f"{name}{n}.jpg": one_pixel_png(n) for n in range(COUNT) for name in ("", "many/a")})
     quoted = [
         [f"{n}.jpg", f'c "{n % 3}"', ["plain", 'two\nlines, and "quotes"', "", "é\r\nx"][n % 4], n]
         for n in range(COUNT)
@@ -116,16 +99,7 @@ def test_datasets_have_the_bytes_that_they_always_had(
     monkeypatch.chdir(inputs)
     source, *flags = CASES[name]
     assert run(["--input", source, "--output", str(tmp_path / "out"), *flags]) == 0
-    digest = hashlib.sha256()
-    for path in sorted((tmp_path / "out").rglob("*")):
-        if path.is_file():
-            data = path.read_bytes()
-            if path.name == "manifest.json":
-                # Warnings are of another test.
-                data = dataclasses.replace(Manifest.from_bytes(data), warnings={}).to_bytes()
-                data = json.dumps(json.loads(data) | {"created_by": ""}).encode()
-            digest.update(str(path.relative_to(tmp_path)).encode() + b"\0" + data)
-    assert digest.hexdigest()[:16] == GOLDEN[name]
+    assert dataset_digest(tmp_path / "out") == GOLDEN[name]
 
 
 def test_a_compressed_list_is_rejected(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

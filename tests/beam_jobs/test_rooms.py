@@ -15,6 +15,7 @@ MOST_MODULES = 12
 # A folder or a module of beam_jobs, the lowest first.
 ROOMS = (
     "values",
+    "file_kinds",
     "compression",
     "references",
     "parquet_files",

@@ -17,7 +17,8 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels, check_classes, integer_labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
-from beam_jobs.sources.names import is_left_behind, splits_of
+from beam_jobs.sources.named_splits import splits_of
+from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection
 from beam_jobs.values.column_kinds import INT

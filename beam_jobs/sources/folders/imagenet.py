@@ -241,7 +241,7 @@ def _read_synsets(path: str) -> tuple[str, ...]:
 def _images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iterator[tuple[str, str, int, int]]:
     """Yield (name, path, offset, size) of every image of a part."""
     if unit.is_tar:
-        with open_tar(unit.path, compressed=False) as (file, size):
+        with open_tar(unit.path, "") as (file, size):
             for member in tar_files(file, TarUnit(unit.path, unit.split, unit.start, unit.end), size, ignored, reject):
                 yield member.name.rsplit("/", 1)[-1], unit.path, member.offset, member.size
         return

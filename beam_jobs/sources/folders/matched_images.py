@@ -15,7 +15,8 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
-from beam_jobs.sources.names import class_and_split, folder_split, is_path_left_behind
+from beam_jobs.sources.named_splits import class_and_split, folder_split
+from beam_jobs.sources.names import is_path_left_behind
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
 from beam_jobs.values.column_kinds import INT

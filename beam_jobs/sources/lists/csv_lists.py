@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from beam_jobs.sources.lists.rows import MOST_ROW_BYTES, UTF16_BOMS, Row
+from beam_jobs.file_kinds import UTF16_BOMS
+from beam_jobs.sources.lists.rows import MOST_ROW_BYTES, Row
 from beam_jobs.text_files.csv_rows import cells as csv_cells
 from beam_jobs.text_files.csv_rows import placed_rows
 from beam_jobs.text_files.lines import BOM, line_spans
@@ -134,7 +135,7 @@ def _cells_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line:
             raise SourceError(f"{where}: it is UTF-16; save it as UTF-8.")
         try:
             text = span.data.decode()
-            cells = text.split(form.delimiter) if form.is_raw else csv_cells(text, form.delimiter)
+            cells = csv_cells(text, form.delimiter, is_raw=form.is_raw)
         except UnicodeDecodeError as error:
             raise SourceError(f"{where}: byte {error.start} of the row is not UTF-8; save the list as UTF-8.") from None
         except ValueError as error:

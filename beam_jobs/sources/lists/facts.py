@@ -8,7 +8,7 @@ from beam_jobs.references.labels import Labels, check_classes, integer_labels
 from beam_jobs.sources.classes import MAX_INTEGER_LABEL, is_integer_label, is_number_label
 from beam_jobs.sources.lists.columns import ColumnFacts
 from beam_jobs.sources.lists.place import Place
-from beam_jobs.sources.names import listed_split
+from beam_jobs.sources.named_splits import listed_split
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import SourceError
 

@@ -13,6 +13,7 @@ from beam_jobs.sources.lists.csv_lists import DELIMITERS, CsvForm, csv_header, c
 from beam_jobs.sources.lists.roles import Roles, is_path_column
 from beam_jobs.sources.lists.rows import Row, array_rows, block_array_rows, json_rows
 from beam_jobs.sources.options import SourceOptions
+from beam_jobs.text_files.csv_rows import find_columns
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
@@ -123,29 +124,25 @@ def list_file(path: str, options: SourceOptions) -> ListFile:
         return ListFile(path, (), "", is_array=True)
     if head.startswith(b"{"):
         return ListFile(path, (), "")
-    first: tuple[str, ...] = ()
-    wrong: SourceError | None = None
-    for delimiter in DELIMITERS:
-        is_raw = options.raw_tsv and delimiter == "\t"
-        try:
-            with storage.open(path) as lines:
-                columns, _ = csv_header(lines, CsvForm(path, delimiter, is_raw))
-        except SourceError as error:
-            # Quotes may be valid with the next delimiter.
-            wrong = wrong or error
-            continue
-        first = first or columns
-        if any(is_path_column(name, options) for name in columns):
-            doubled = sorted({name for name in columns if columns.count(name) > 1 or not name})
-            if doubled:
-                raise SourceError(
-                    f"{path} line 1: column {doubled[0]!r} comes twice or has no name. Give each column its own."
-                )
-            return RawListFile(path, columns, delimiter) if is_raw else ListFile(path, columns, delimiter)
-    if wrong is not None:
-        raise wrong
-    Roles.find(first, options, path)
-    raise SourceError(f"{path} line 1: no column of paths in {', '.join(first)}. Name it with --path-column.")
+
+    def is_raw(delimiter: str) -> bool:
+        return options.raw_tsv and delimiter == "\t"
+
+    def read_columns(delimiter: str) -> tuple[str, ...]:
+        with storage.open(path) as lines:
+            return csv_header(lines, CsvForm(path, delimiter, is_raw(delimiter)))[0]
+
+    delimiter, columns = find_columns(
+        DELIMITERS, read_columns, lambda columns: any(is_path_column(name, options) for name in columns)
+    )
+    if not delimiter:
+        Roles.find(columns, options, path)
+        raise SourceError(f"{path} line 1: no column of paths in {', '.join(columns)}. Name it with --path-column.")
+    doubled = sorted({name for name in columns if columns.count(name) > 1 or not name})
+    if doubled:
+        raise SourceError(f"{path} line 1: column {doubled[0]!r} comes twice or has no name. Give each column its own.")
+    kind = RawListFile if is_raw(delimiter) else ListFile
+    return kind(path, columns, delimiter)
 
 
 def first_columns(file: ListFile) -> tuple[str, ...]:

@@ -30,8 +30,7 @@ from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import Row
 from beam_jobs.sources.lists.scan import ListScan, row_labels, row_path
 from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
-from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
-from beam_jobs.sources.names import listed_split
+from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, listed_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, ScannedSource, make_reference, raise_rejection, with_key
 from beam_jobs.values.column_kinds import ColumnKind

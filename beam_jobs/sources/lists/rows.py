@@ -11,12 +11,12 @@ import io
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
+from beam_jobs.file_kinds import UTF16_BOMS
 from beam_jobs.text_files.json_arrays import array_spans
 from beam_jobs.text_files.lines import BOM
 from beam_jobs.values.json_values import parse_json
 from tpudata.errors import SourceError
 
-UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 MOST_ROW_BYTES = 1 << 26
 
 

@@ -18,6 +18,7 @@ from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
 from beam_jobs.parquet_files.values import Unreadable, column_values
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
+from beam_jobs.references.ranged_file import file_size
 from beam_jobs.references.reading import rejected_file
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
@@ -27,7 +28,6 @@ from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import Columns, find_columns
 from beam_jobs.sources.parquet.images import image_bytes, images_of
 from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
-from beam_jobs.sources.tars.file import file_size
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 

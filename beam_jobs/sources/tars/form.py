@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple, cast
 
-from beam_jobs.compression.recognition import find_compression
+from beam_jobs.compression.files import read_compression
+from beam_jobs.file_kinds import find_compression
 from beam_jobs.references.reading import MOST_INPUT_BYTES
-from beam_jobs.sources.tars.file import open_tar, packing
+from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.members import BLOCK, Member, is_tar_header, tar_members
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS, LABEL_FIELDS, field_labels, samples
 from beam_jobs.sources.tars.unit import TarUnit, is_record
@@ -46,17 +47,17 @@ def tar_form(unit: TarUnit, *, labelled: bool) -> TarForm:
     Raises:
         SourceError: it is a compressed tar of tars, or its first members are too large to say.
     """
-    compressed = bool(packing(unit.path))
-    with _opened(unit.path, compressed) as (file, size):
+    compression = read_compression(unit.path)
+    with _opened(unit.path, compression) as (file, size):
         first = next((member for member in tar_members(file, unit.path, 0, size) if is_record(member)), None)
         if first is None:
             return TarForm(CLASSES)
         if is_tar_header(_head(file, first)):
-            if compressed:
+            if compression:
                 raise SourceError(f"{unit.path} is a compressed tar of tars, in which nothing can be found. Unpack it.")
             return TarForm(TARS)
     # Again from the start, since a compressed file does not seek back.
-    with _opened(unit.path, compressed) as (file, size):
+    with _opened(unit.path, compression) as (file, size):
         members = tar_members(file, unit.path, 0, size)
         # One that is too large is rejected when it is listed.
         files = (member for member in members if is_record(member) and member.size <= MOST_INPUT_BYTES)
@@ -85,7 +86,7 @@ def check_is_no_sample(unit: TarUnit, name: str) -> None:
     stem, _, ending = name.rpartition(".")
     if ending.lower() not in (*IMAGE_FIELDS, *LABEL_FIELDS):
         return
-    with open_tar(unit.path, bool(packing(unit.path))) as (file, size):
+    with open_tar(unit.path, read_compression(unit.path)) as (file, size):
         members = itertools.islice(
             tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end), _MOST_NAMES
         )
@@ -106,7 +107,7 @@ def check_is_no_sample(unit: TarUnit, name: str) -> None:
 
 def inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
     """Yield the tars in a tar of tars, each named by its class; SourceError if there is another file or a link among them."""
-    with open_tar(outer.path, compressed=False) as (file, size):
+    with open_tar(outer.path, "") as (file, size):
         for member in tar_members(file, outer.path, 0, size):
             if member.link or member.problem:
                 problem = member.problem or f"a link to {member.link}; pack the tar again with --dereference"
@@ -148,9 +149,9 @@ class _FirstBytes:
 
 
 @contextlib.contextmanager
-def _opened(path: str, compressed: bool) -> Iterator[tuple[BinaryIO, int | None]]:
-    with open_tar(path, compressed) as (file, size):
-        yield (cast(BinaryIO, _FirstBytes(file, path)) if compressed else file), size
+def _opened(path: str, compression: str) -> Iterator[tuple[BinaryIO, int | None]]:
+    with open_tar(path, compression) as (file, size):
+        yield (cast(BinaryIO, _FirstBytes(file, path)) if compression else file), size
 
 
 def _head(file: BinaryIO, member: Member) -> bytes:

@@ -17,7 +17,9 @@ The fields of a header that are read here (POSIX.1-1988 "ustar", GNU tar manual 
     257    8       "ustar\\0" and version; GNU writes "ustar  \\0", and has no prefix
     345    155     prefix: stands before the name, with a slash
 
-Python's tarfile is not used because it takes a damaged header, and a file that is cut between members, for the end of the tar.
+Python's tarfile is not used. It takes a damaged header, and a file that is cut between members, for the end of the tar. In Python
+3.11.7 it skips the rest of a damaged pax header, so that a member gets a name cut at 100 bytes, and another class. It takes the
+access times in GNU's incremental tars for a prefix of names. And a member costs 26 us of CPU, not 8.
 """
 
 from __future__ import annotations
@@ -194,15 +196,14 @@ def _check_rest(file: BinaryIO, path: str, offset: int, end: int | None) -> None
 
 
 def _checksum_fits(header: bytes) -> bool:
-    digits = header[148:156].strip(b" \0")
+    field = header[148:156]
     try:
-        wanted = int(digits, 8)
+        wanted = int(field.strip(b" \0"), 8)
     except ValueError:
         return False
-    total = sum(header) - sum(header[148:156]) + 8 * ord(" ")
-    # Some old programs sum signed bytes.
-    high = sum(byte > 127 for byte in header[:148] + header[156:])
-    return wanted in (total, total - 256 * high)
+    total = sum(header) - sum(field) + 8 * ord(" ")
+    # Some old programs sum signed bytes. Counting those takes twice as long as everything else here.
+    return wanted == total or wanted == total - 256 * sum(byte > 127 for byte in header[:148] + header[156:])
 
 
 def _number(field: bytes, path: str, offset: int) -> int:

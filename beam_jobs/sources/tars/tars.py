@@ -16,17 +16,24 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import BinaryIO
 
+from beam_jobs.compression.files import read_compression, unpacked_name
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import SAMPLE_FIELDS, TEXT_CLASSES, Note, ignore_note
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes, is_integer_label
 from beam_jobs.sources.input_files import InputFiles
-from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
-from beam_jobs.sources.names import class_and_split, folder_split
+from beam_jobs.sources.named_splits import (
+    LOOKED_AT,
+    NamedSplits,
+    class_and_split,
+    file_split,
+    folder_split,
+    split_in_file_name,
+)
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
-from beam_jobs.sources.tars.file import open_tar, packing, unpacked_name
+from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.form import PAIRS, TARS, check_is_no_sample, inner_tars, tar_form
 from beam_jobs.sources.tars.members import Member
 from beam_jobs.sources.tars.samples import (
@@ -147,8 +154,9 @@ class Tars(Source):
             ignored: gets the names of members that are no records.
             reject: called with the error of a member that cannot be referred to.
         """
-        compressed = bool(packing(unit.path))
-        with open_tar(unit.path, compressed) as (file, size):
+        compression = read_compression(unit.path)
+        compressed = bool(compression)
+        with open_tar(unit.path, compression) as (file, size):
             members = tar_files(file, unit, size, ignored, reject)
             if self.form == PAIRS:
                 records = self._pairs(file, unit, compressed, members, ignored, reject)

@@ -17,9 +17,9 @@ import pytest
 import zstandard
 
 from beam_jobs.compression.decompressors import decompress, decompressed_member
-from beam_jobs.text_files.streams import decompressed_chunks
+from beam_jobs.compression.files import decompressed_chunks
+from tests.beam_jobs.compression.test_files import PACKERS
 from tests.beam_jobs.sources.inputs import jpeg, listed, listed_and_rejected, opened
-from tests.beam_jobs.text_files.test_streams import PACKERS
 from tpudata.errors import CorruptionError, SourceError
 
 # Of address space, for a process that has loaded what converts text and images.
@@ -28,11 +28,10 @@ LIMIT = 800_000_000
 READ = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
-from beam_jobs.sources.tars.file import first_bytes
+from beam_jobs.compression.files import decompressed_chunks, read_head
 from beam_jobs.text_files.blocks import line_blocks
-from beam_jobs.text_files.streams import decompressed_chunks
 for path, compression in zip(sys.argv[2::2], sys.argv[3::2]):
-    total = len(first_bytes(path))
+    total = len(read_head(path, 512))
     chunks = decompressed_chunks(path, compression)
     for block in line_blocks(chunks, 0, 1 << 20):
         total += int(block.sizes.sum())

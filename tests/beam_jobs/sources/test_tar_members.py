@@ -261,3 +261,21 @@ def test_a_class_that_is_not_utf8_is_a_bad_record(tmp_path: Path) -> None:
     found, rejected = listed_and_rejected(opened(path))
     assert [reference.labels for reference in found] == [("dog",)]
     assert [error.key for error in rejected] == [f"data.tar/{name}"]
+
+
+@GZ
+@pytest.mark.parametrize("place", [-1, len("path=")], ids=["length", "equals"])
+def test_a_damaged_pax_header_is_an_error_and_no_shorter_name(tmp_path: Path, place: int, gz: bool) -> None:
+    name = f"cat/{'a' * 120}/dog/0.jpg"
+    data = bytearray(tar_bytes([("cat/1.jpg", jpeg(1)), (name, jpeg(0))], tarfile.PAX_FORMAT))
+    data[data.index(b" path=") + place] ^= 0x40
+    path = tmp_path / "data.tar"
+    path.write_bytes(gzip.compress(data) if gz else data)
+    with pytest.raises(CorruptionError, match=r"data\.tar at byte \d+: a damaged pax header"):
+        listed(opened(path))
+
+
+def test_any_number_of_headers_stand_before_a_member(tmp_path: Path) -> None:
+    names = [member("x", f"cat/{number}.jpg\0".encode(), b"L") for number in range(2000)]
+    path = write_members(tmp_path / "data.tar", [*names, member("short", jpeg(0))])
+    assert summary(opened(path)) == {"data.tar/cat/1999.jpg": ("train", ("cat",), jpeg(0))}

@@ -78,7 +78,7 @@ def test_members_are_those_that_pythons_tarfile_finds(
     path.write_bytes(gzip.compress(data) if gz else data)
     with tarfile.open(path) as tar:
         wanted = [(info.name.removeprefix("./"), info.offset_data, info.size) for info in tar if info.isreg()]
-    with open_tar(str(path), gz) as (file, size):
+    with open_tar(str(path), "gzip" if gz else "") as (file, size):
         found = [(member.name, member.offset, member.size) for member in tar_members(file, str(path), 0, size)]
     # tarfile takes slashes from the ends of names, and a name with one at its end is a folder to it and to us.
     assert [place for _, *place in found] == [place for _, *place in wanted]
@@ -330,7 +330,7 @@ def test_a_cut_gzip_stream_is_an_error(tmp_path: Path) -> None:
     flipped = bytearray(data)
     flipped[-6] ^= 1
     path.write_bytes(flipped)
-    with pytest.raises(CorruptionError, match="damaged: CRC"):
+    with pytest.raises(CorruptionError, match=r"damaged: .*incorrect data check"):
         listed(opened(path))
 
 

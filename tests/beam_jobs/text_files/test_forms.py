@@ -11,7 +11,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 import zstandard
 
-from beam_jobs.text_files.forms import TextForm, document_key, look_at
+from beam_jobs.text_files.forms import TextForm, look_at
 from beam_jobs.text_files.options import TextField, TextOptions
 from tpudata.errors import CorruptionError, SourceError, TpudataError, UsageError
 
@@ -91,12 +91,3 @@ def test_rejections(
 ) -> None:
     with pytest.raises(error, match=message):
         form(tmp_path, name, data, options)
-
-
-def test_packing_does_not_change_keys() -> None:
-    assert [document_key(name) for name in ("a/b.txt", "a/b.txt.gz", "b.jsonl.zst", "c.bz2")] == [
-        "a/b.txt",
-        "a/b.txt",
-        "b.jsonl",
-        "c",
-    ]

@@ -1,94 +1,14 @@
-"""Bytes of files in chunks, unpacked where they are packed."""
+"""Bytes of files from an offset on, in chunks."""
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-import zstandard
 
-from beam_jobs.compression.recognition import find_compression
-from beam_jobs.text_files.streams import decompressed_chunks, plain_chunks
-from tpudata.errors import CorruptionError, SourceError
-
-Pack = Callable[[bytes], bytes]
-PACKERS: dict[str, Pack] = {
-    "gzip": gzip.compress,
-    "bzip2": bz2.compress,
-    "zstd": zstandard.ZstdCompressor().compress,
-    "xz": lzma.compress,
-}
-
-
-def text(size: int = 100_000) -> bytes:
-    return np.random.default_rng(0).choice(np.frombuffer(b"abcd efgh\n", np.uint8), size).tobytes()
-
-
-@pytest.mark.parametrize("packed", PACKERS)
-def test_several_streams_in_a_file(packed: str, tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    pack = PACKERS[packed]
-    path.write_bytes(pack(text()) + pack(b"") + pack(b"more\n"))
-    assert find_compression(path.read_bytes()[:16]) == packed
-    assert b"".join(decompressed_chunks(str(path), packed)) == text() + b"more\n"
-
-
-@pytest.mark.parametrize("packed", PACKERS)
-@pytest.mark.parametrize("keep", [0.3, 0.9, 1.0])
-def test_a_cut_file_is_an_error(packed: str, keep: float, tmp_path: Path) -> None:
-    pack = PACKERS[packed]
-    data = pack(text())
-    path = tmp_path / "a"
-    path.write_bytes(data[: min(int(len(data) * keep), len(data) - 1)])
-    with pytest.raises(CorruptionError, match=rf"a at byte \d+: the {packed} stream is cut or damaged"):
-        list(decompressed_chunks(str(path), packed))
-
-
-@pytest.mark.parametrize("packed", ["gzip", "bzip2", "xz"])
-def test_a_damaged_file_is_an_error(packed: str, tmp_path: Path) -> None:
-    pack = PACKERS[packed]
-    data = bytearray(pack(text()))
-    data[len(data) // 2] ^= 0x55
-    path = tmp_path / "a"
-    path.write_bytes(data)
-    with pytest.raises(CorruptionError, match="cut or damaged"):
-        list(decompressed_chunks(str(path), packed))
-
-
-def test_zstd_checks_its_checksum(tmp_path: Path) -> None:
-    data = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(text()))
-    data[-1] ^= 1
-    (tmp_path / "a").write_bytes(data)
-    with pytest.raises(CorruptionError, match="zstd stream is cut or damaged"):
-        list(decompressed_chunks(str(tmp_path / "a"), "zstd"))
-
-
-def test_rubbish_behind_a_stream_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(gzip.compress(b"text\n") + b"\0" * 512)
-    assert b"".join(decompressed_chunks(str(path), "gzip")) == b"text\n"
-    path.write_bytes(gzip.compress(b"text\n") + b"rubbish")
-    with pytest.raises(CorruptionError, match="at byte 0"):
-        list(decompressed_chunks(str(path), "gzip"))
-
-
-def test_a_bomb_is_unpacked_in_pieces(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(zstandard.ZstdCompressor(level=19).compress(bytes(1 << 28)))
-    sizes = [len(chunk) for chunk in decompressed_chunks(str(path), "zstd")]
-    assert sum(sizes) == 1 << 28
-    assert max(sizes) <= 1 << 26
-
-
-def test_plain_text_is_not_compressed() -> None:
-    assert find_compression(b"BZh is how bzip2 files begin"[:16]) == ""
-    assert find_compression(b"") == ""
-    assert find_compression(bz2.compress(b"")[:16]) == "bzip2"
+from beam_jobs.text_files.streams import plain_chunks
+from tests.beam_jobs.compression.test_files import text
+from tpudata.errors import SourceError
 
 
 def test_plain_chunks_from_the_middle(tmp_path: Path) -> None:

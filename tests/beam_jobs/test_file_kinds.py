@@ -1,4 +1,4 @@
-"""What compressed files are called that are not read, by text and by images."""
+"""Kinds of files by their first bytes, and what those are called that are not read, by text and by images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.compression.recognition import reject_unread
+from beam_jobs.file_kinds import file_kind
 from beam_jobs.text_files.forms import look_at
 from beam_jobs.text_files.options import TextOptions
 from tests.beam_jobs.sources.inputs import opened
@@ -33,7 +33,24 @@ def test_files_of_other_compressions_are_called_so(tmp_path: Path, head: bytes, 
             read()
 
 
-def test_a_text_may_begin_as_the_name_of_a_compression() -> None:
-    # It raises for what it rejects.
-    for text in (b"LZIP is a program of 2008", b"]", b"Rar! is a word", b"7z archives", b""):
-        reject_unread("a.txt", text)
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b"PK\x03\x04" + bytes(22) + b"\5\0\0\0a.npy", "npz"),
+        (b"PK\x03\x04" + bytes(22) + b"\5\0\0\0a.jpg", "zip"),
+        (b"PARE\x15\0", "Parquet"),
+        (b"PARENTS,CHILDREN\n", ""),
+        (b"BZh91AY&SY", "bzip2"),
+        (b"BZh9 is a word", "damaged bzip2"),
+        (b"\x5a\x2a\x4d\x18", "zstd"),
+        ("a".encode("utf-16"), "UTF-16"),
+        ("a".encode("utf-32"), "UTF-32"),
+        (b"LZIP is a program of 2008", ""),
+        (b"]", ""),
+        (b"Rar! is a word", ""),
+        (b"7z archives", ""),
+        (b"", ""),
+    ],
+)
+def test_what_follows_a_signature_counts(head: bytes, kind: str) -> None:
+    assert file_kind(head) == kind

@@ -1,0 +1,145 @@
+"""Compressed files, unpacked from start to end in pieces of bounded size."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+from collections.abc import Iterator
+from typing import Any, BinaryIO, cast
+
+from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompress, is_too_large
+from beam_jobs.file_kinds import find_compression
+from tpudata.errors import CorruptionError
+from tpudata.storage import storage_for
+
+CHUNK_BYTES = 1 << 22
+_READ_BYTES = 1 << 16
+# Bytes that tell compressions apart.
+_MAGIC_BYTES = 16
+# At the end of the name of a compressed file.
+_SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
+
+
+def read_compression(path: str) -> str:
+    """Return how a file is compressed, by its first bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing."""
+    return find_compression(storage_for(path).read_range(path, 0, _MAGIC_BYTES))
+
+
+def read_head(path: str, length: int) -> bytes:
+    """Return the first bytes of a file, unpacked if it is compressed."""
+    head = storage_for(path).read_range(path, 0, max(length, _MAGIC_BYTES))
+    compression = find_compression(head)
+    if not compression:
+        return head[:length]
+    with open_decompressed(path, compression) as file:
+        return file.read(length)
+
+
+def unpacked_name(name: str) -> str:
+    """Return the name of what is in a compressed file: `a.tar` of `a.tar.gz`."""
+    suffix = next(filter(name.endswith, _SUFFIXES), "")
+    return name.removesuffix(suffix)
+
+
+@contextlib.contextmanager
+def open_decompressed(path: str, compression: str) -> Iterator[BinaryIO]:
+    """Yield the content of a compressed file, unpacked as it is read from start to end; it seeks forward.
+
+    Args:
+        path: path of the file.
+        compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
+
+    Raises:
+        CorruptionError: from any read inside the context: the file is cut or damaged. Its offset counts unpacked bytes.
+    """
+    with contextlib.closing(_DecompressedFile(path, compression)) as raw:
+        yield cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
+
+
+def decompressed_chunks(path: str, compression: str) -> Iterator[bytes]:
+    """Yield the content of a compressed file from start to end; it may consist of several streams.
+
+    Args:
+        path: path of the file.
+        compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
+
+    Raises:
+        CorruptionError: the file is cut or damaged; its offset counts unpacked bytes.
+    """
+    offset = size = 0
+    held: list[bytes] = []
+    with storage_for(path).open(path) as file:
+        packed = iter(functools.partial(file.read, _READ_BYTES), b"")
+        try:
+            for piece in decompress(packed, compression):
+                held.append(piece)
+                size += len(piece)
+                if size >= CHUNK_BYTES:
+                    yield b"".join(held)
+                    offset, held, size = offset + size, [], 0
+        except DECOMPRESSION_ERRORS as error:
+            what = "needs too much memory to be unpacked" if is_too_large(error) else "is cut or damaged"
+            raise CorruptionError(
+                path, offset, f"the {compression} stream {what}: {error} (the offset counts unpacked bytes)"
+            ) from None
+    if size:
+        yield b"".join(held)
+
+
+class _DecompressedFile(io.RawIOBase):
+    """Decompressed content of a file, read from start to end; it seeks forward only.
+
+    Args:
+        path: path of the file.
+        compression: name of the compression, as for `decompressed_chunks`, whose errors reading raises.
+    """
+
+    def __init__(self, path: str, compression: str) -> None:
+        super().__init__()
+        self._chunks = decompressed_chunks(path, compression)
+        self._held = b""
+        self._place = self._offset = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True; `seek` only moves forward."""
+        return True
+
+    def tell(self) -> int:
+        """Return the offset in the unpacked content."""
+        return self._offset
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Skip to an offset from the start."""
+        if whence != io.SEEK_SET or offset < self._offset:
+            raise io.UnsupportedOperation(f"seek({offset}, {whence}) in a compressed file at {self._offset}")
+        while self._offset < offset and self._take(offset - self._offset):
+            pass
+        return self._offset
+
+    def readinto(self, buffer: Any) -> int:
+        """Read available bytes into the buffer, and return their number; 0 at the end."""
+        data = self._take(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _take(self, length: int) -> bytes:
+        """Return at least one byte, or none at the end."""
+        while self._place == len(self._held):
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return b""
+            self._held, self._place = chunk, 0
+        data = self._held[self._place : self._place + length]
+        self._place += len(data)
+        self._offset += len(data)
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        self._chunks.close()  # type: ignore[attr-defined]
+        super().close()

@@ -1,0 +1,115 @@
+"""The kinds of input files, by their first bytes: one table for images and text.
+
+The formats of images are in image_records/codecs/image_format.py. A tar has no signature that all writers agree on, so
+sources/tars/members.py compares the checksum of its first header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tpudata.errors import SourceError
+
+GZIP, BZIP2, ZSTD, XZ = "gzip", "bzip2", "zstd", "xz"
+ZIP, NPZ, PARQUET, IDX, NPY, HDF5 = "zip", "npz", "Parquet", "IDX", "npy", "HDF5"
+DAMAGED_BZIP2 = "damaged bzip2"
+UTF_16, UTF_32 = "UTF-16", "UTF-32"
+ZIP_MAGIC = b"PK\x03\x04"
+UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
+# What is not read, in words of messages.
+_COMPRESS, _LZ4, _LZIP, _LZMA = "compress (.Z)", "LZ4", "lzip", "lzma, the form before xz"
+_PACK, _LZOP, _SNAPPY = "pack (.z)", "lzop", "Snappy"
+_SEVEN_Z, _RAR = "a 7z archive", "a RAR archive"
+_UNREAD_COMPRESSIONS = (_COMPRESS, _LZ4, _LZIP, _LZMA, _PACK, _LZOP, _SNAPPY)
+# Magic numbers of a block, and of the end of an empty stream.
+_BZIP2_BLOCKS = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
+
+
+class _Signature(NamedTuple):
+    """How a file of a kind begins.
+
+    Attributes:
+        magic: its first bytes.
+        kind: the kind.
+        is_of_kind: further condition on a file's first 512 bytes, or None.
+    """
+
+    magic: bytes
+    kind: str
+    is_of_kind: Callable[[bytes], bool] | None = None
+
+
+def _is_npz(head: bytes) -> bool:
+    """Return whether the first member of a zip is a NumPy array."""
+    # The length of the name is at byte 26, and the name at byte 30 (APPNOTE.TXT, 4.3.7).
+    return head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".npy")
+
+
+# The first that fits counts.
+_SIGNATURES = (
+    _Signature(b"\x1f\x8b", GZIP),
+    _Signature(b"BZh", BZIP2, lambda head: head[4:10] in _BZIP2_BLOCKS),
+    _Signature(b"\xfd7zXZ\0", XZ),
+    _Signature(b"\x28\xb5\x2f\xfd", ZSTD),
+    *(_Signature(b"%c\x2a\x4d\x18" % byte, ZSTD) for byte in range(0x50, 0x60)),  # a skippable frame
+    _Signature(ZIP_MAGIC, NPZ, _is_npz),
+    _Signature(ZIP_MAGIC, ZIP),
+    _Signature(b"PAR1", PARQUET),
+    # Encrypted. A text may begin with PARE, but has no zeros; the header of an encrypted page has.
+    _Signature(b"PARE", PARQUET, lambda head: b"\0" in head),
+    _Signature(b"\0\0\x08", IDX),
+    _Signature(b"\x93NUMPY", NPY),
+    _Signature(b"\x89HDF", HDF5),
+    _Signature(b"BZh", DAMAGED_BZIP2),
+    # One of its marks begins with one of UTF-16.
+    _Signature(b"\xff\xfe\0\0", UTF_32),
+    _Signature(b"\0\0\xfe\xff", UTF_32),
+    *(_Signature(mark, UTF_16) for mark in UTF16_BOMS),
+    _Signature(b"\x1f\x9d", _COMPRESS),
+    _Signature(b"\x1f\xa0", _COMPRESS),
+    _Signature(b"\x1f\x1e", _PACK),
+    _Signature(b"\x04\x22\x4d\x18", _LZ4),
+    _Signature(b"\x02\x21\x4c\x18", _LZ4),
+    # A text may begin with LZIP; a version follows.
+    _Signature(b"LZIP\0", _LZIP),
+    _Signature(b"LZIP\1", _LZIP),
+    _Signature(b"\x89LZO\0\r\n\x1a\n", _LZOP),
+    _Signature(b"\xff\x06\0\0sNaPpY", _SNAPPY),
+    _Signature(b"\x5d\0\0\x80\0", _LZMA),
+    _Signature(b"\x5d\0\0\0\x04", _LZMA),
+    _Signature(b"7z\xbc\xaf", _SEVEN_Z),
+    _Signature(b"Rar!\x1a\x07", _RAR),
+)
+
+
+# Files are many, and most are of none of these kinds: trying all signatures would take 5 us.
+_BY_FIRST_BYTE = {
+    byte: tuple(signature for signature in _SIGNATURES if signature.magic.startswith(byte))
+    for byte in {signature.magic[:1] for signature in _SIGNATURES}
+}
+
+
+def file_kind(head: bytes) -> str:
+    """Return what a file is, by its first 512 bytes: one of the kinds above, or nothing.
+
+    A text may begin with BZh or PAR1, and a list of images with a mark of UTF-16: the caller decides which kinds it heeds.
+    """
+    for magic, kind, is_of_kind in _BY_FIRST_BYTE.get(head[:1], ()):
+        if head.startswith(magic) and (is_of_kind is None or is_of_kind(head)):
+            return kind
+    return ""
+
+
+def find_compression(head: bytes) -> str:
+    """Return the compression of a file, by its first 16 bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string."""
+    kind = file_kind(head)
+    return kind if kind in (GZIP, BZIP2, ZSTD, XZ) else ""
+
+
+def reject_unread(path: str, kind: str) -> None:
+    """Raise SourceError, with the fix, for a file whose kind is a compression or an archive that is not read."""
+    if kind in _UNREAD_COMPRESSIONS:
+        raise SourceError(f"{path} is compressed with {kind}. Unpack it, or pack it with gzip, bzip2, xz or zstd.")
+    if kind in (_SEVEN_Z, _RAR):
+        raise SourceError(f"{path} is {kind}. Unpack it, and pass the folder.")
