@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import shutil
@@ -358,9 +357,3 @@ def test_options_of_beam_may_be_an_object_which_stays_as_it_is(pictures: Path, t
     assert json.dumps(options.get_all_options(), default=str) == before
     assert options.view_as(StandardOptions).runner is None
     assert options.view_as(DirectOptions).direct_num_workers == 2
-
-
-def test_help_shows_no_option_that_a_function_has_not() -> None:
-    for function in FUNCTIONS.values():
-        names = [*inspect.signature(function).parameters]
-        assert names == ["input", "output", "dry_run", "detach", "options"]
