@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import apache_beam as beam
@@ -20,13 +20,18 @@ from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.listing.list_references import TextBytes
 from beam_jobs.steps.listing.scan_source import scan_here
 from beam_jobs.steps.make_plan import Estimate
-from tpudata.format import Feature
+from tpudata.format import Feature, Manifest
 from tpudata.storage import RequestLimits
 from tpudata.storage.claims.claim import Claim
 
 
 def _accept(source: Source) -> None:
     del source
+
+
+def _say_nothing(manifest: Manifest) -> Iterable[str]:
+    del manifest
+    return ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +53,7 @@ class Conversion:
         unique_keys: whether the source cannot list two inputs of one key.
         keys: whether the dataset is to know its inputs, which an append needs.
         why_ignored: says why files were ignored, after their number; None if by their names.
+        remarks: from the manifest of the complete dataset to lines that a person would want to read.
         facts: what is known of the input before it is listed, for warnings.
         check: raises UsageError if the records of a source are not what is to be written.
         base: the dataset that is added to, once it was looked at; its `source` then lists new records only.
@@ -68,6 +74,7 @@ class Conversion:
     unique_keys: bool = False
     keys: bool = True
     why_ignored: Callable[[], str] | None = None
+    remarks: Callable[[Manifest], Iterable[str]] = _say_nothing
     facts: InputFacts = dataclasses.field(default_factory=InputFacts)
     check: Callable[[Source], None] = _accept
     base: Base | None = None

@@ -205,7 +205,7 @@ def _run(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> PipelineResult | None:
     output, claim = conversion.options.output, conversion.claim
-    with progress_bar(is_local(beam_options)) as progress:
+    with progress_bar(job.launch.draws_bar and is_local(beam_options)) as progress:
         build_pipeline(conversion, pipeline, progress)
         try:
             return job.run(pipeline)

@@ -16,9 +16,11 @@ if __name__ == "__main__":
 
     sys.exit(run_module("beam_jobs.images", "python -m beam_jobs.images"))
 
+import argparse
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -32,7 +34,6 @@ from beam_jobs.command.run_conversion import (
     run_conversion,
 )
 from beam_jobs.conversion import Conversion
-from beam_jobs.conversion_run import convert
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.estimate import estimate_ratio
 from beam_jobs.image_records.options import ImageOptions, add_image_flags, image_options
@@ -61,12 +62,32 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     Raises:
         TpudataError: the usage is wrong, or the job failed.
     """
+    flags, beam_options = parse_flags(new_parser(prog), argv)
+    with prepared(flags, beam_options) as conversion:
+        return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
+
+
+def new_parser(prog: str) -> FlagParser:
+    """Return the parser of the job's flags, for a command called `prog`."""
     parser = FlagParser(prog, "Convert images into TFRecord shards.", _FORMS)
     add_common_flags(parser)
     add_source_flags(parser)
     add_image_flags(parser)
     add_reader_flag(parser)
-    flags, beam_options = parse_flags(parser, argv)
+    return parser
+
+
+@contextlib.contextmanager
+def prepared(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterator[Conversion]:
+    """Yield the conversion that flags describe, ready to be planned or run, and hold the limits of its requests.
+
+    Args:
+        flags: of the parser.
+        beam_options: Beam's options, such as the runner.
+
+    Raises:
+        TpudataError: the flags do not fit each other, or the input or the output is invalid.
+    """
     apply_reader(flags)
     options = checked_places(common_options(flags), beam_options, dry_run=flags.dry_run)
     with limits_of_command(options, beam_options):
@@ -74,30 +95,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
         conversion = image_conversion(options, source_options(flags), image_options(flags))
         check = functools.partial(check_reader, flags.reader, where=flags.input)
         check(conversion.source)
-        conversion = dataclasses.replace(conversion, check=check)
-        return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
-
-
-def convert_images(
-    options: ConvertOptions,
-    beam_options: PipelineOptions,
-    source_options: SourceOptions | None = None,
-    images: ImageOptions | None = None,
-) -> None:
-    """Convert images into a dataset; return when it is complete.
-
-    Args:
-        options: options of the conversion.
-        beam_options: Beam's options, such as the runner.
-        source_options: options of the source.
-        images: rules for checking and storing images.
-
-    Raises:
-        TpudataError: the input or the output is invalid, or a record was rejected.
-    """
-    options = checked_places(options, beam_options)
-    with limits_of_command(options, beam_options):
-        convert(image_conversion(options, source_options or SourceOptions(), images or ImageOptions()), beam_options)
+        yield dataclasses.replace(conversion, check=check)
 
 
 def image_conversion(options: ConvertOptions, source_options: SourceOptions, images: ImageOptions) -> Conversion:

@@ -16,9 +16,11 @@ if __name__ == "__main__":
 
     sys.exit(run_module("beam_jobs.reshard", "python -m beam_jobs.reshard"))
 
+import argparse
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +48,7 @@ from beam_jobs.stored_records.stored_files import StoredDataset
 from tpudata.console.flags import FlagParser
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
-from tpudata.format import open_dataset
+from tpudata.format import Manifest
 
 # Feature with the name of the input file of an image, which keys its record, so that splits are those of `convert`.
 _FILE_NAME = "image/filename"
@@ -69,6 +71,13 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
     Raises:
         TpudataError: the usage is wrong, or the job failed.
     """
+    flags, beam_options = parse_flags(new_parser(prog), argv)
+    with prepared(flags, beam_options) as conversion:
+        return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
+
+
+def new_parser(prog: str) -> FlagParser:
+    """Return the parser of the job's flags, for a command called `prog`."""
     parser = FlagParser(prog, "Writes datasets or TFRecord files as one dataset with other shards or splits.", _FORMS)
     parser.add_argument(
         "inputs", metavar="DIR", nargs="+", help="datasets or TFRecord files to read; several are merged"
@@ -76,7 +85,20 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the dataset; new or empty")
     add_common_flags(parser, paths=False, labels=False, stored=True)
     add_reshard_flags(parser)
-    flags, beam_options = parse_flags(parser, argv)
+    return parser
+
+
+@contextlib.contextmanager
+def prepared(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterator[Conversion]:
+    """Yield the conversion that flags describe, ready to be planned or run, and hold the limits of its requests.
+
+    Args:
+        flags: of the parser.
+        beam_options: Beam's options, such as the runner.
+
+    Raises:
+        TpudataError: the flags do not fit each other, or the inputs or the output are invalid.
+    """
     stored = reshard_options(flags)
     inputs, output = flags.inputs, flags.output
     if not flags.dry_run:
@@ -85,11 +107,7 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
     options = common_options(flags)
     with limits_of_command(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
-        conversion = reshard_conversion(options, inputs, stored, keeps_compression=flags.compression is None)
-        code = run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
-        if not flags.dry_run and not flags.detach:
-            _report_missing_keys(output, stored)
-        return code
+        yield reshard_conversion(options, inputs, stored, keeps_compression=flags.compression is None)
 
 
 def reshard_conversion(
@@ -226,6 +244,7 @@ def _conversion(
         unique_keys=True,
         keys=False,
         why_ignored=source.why_ignored,
+        remarks=functools.partial(_missing_keys, source.splitter.lists),
     )
 
 
@@ -240,11 +259,10 @@ def _checked_places(inputs: Sequence[str], output: str, beam_options: PipelineOp
     return [absolute_path(path, beam_options) for path in inputs], absolute_path(output, beam_options)
 
 
-def _report_missing_keys(output: str, stored: ReshardOptions) -> None:
-    """Print the least number of keys without a record, for each list of keys that is longer than its split."""
-    splits = open_dataset(output).manifest.splits
-    for name, keys in stored.split_keys.items():
+def _missing_keys(lists: Mapping[str, frozenset[str]], manifest: Manifest) -> Iterator[str]:
+    """Yield the least number of keys without a record, for each list of keys that is longer than its split."""
+    for name, keys in lists.items():
         # More have none if the split also has other records, or several of one key.
-        missing = len(keys) - (splits[name].records if name in splits else 0)
+        missing = len(keys) - (manifest.splits[name].records if name in manifest.splits else 0)
         if missing > 0:
-            print(f"{'no record':<11} for at least {counted(missing, 'key')} of {len(keys)} in the list of {name}")
+            yield f"{'no record':<11} for at least {counted(missing, 'key')} of {len(keys)} in the list of {name}"

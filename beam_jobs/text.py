@@ -17,9 +17,11 @@ if __name__ == "__main__":
 
     sys.exit(run_module("beam_jobs.text", "python -m beam_jobs.text"))
 
+import argparse
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -34,7 +36,6 @@ from beam_jobs.command.run_conversion import (
 )
 from beam_jobs.command.text_flags import add_text_flags, text_options
 from beam_jobs.conversion import Conversion
-from beam_jobs.conversion_run import convert
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.run.places import absolute_path, check_places
@@ -72,34 +73,37 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
     Raises:
         TpudataError: the usage is wrong, or the job failed.
     """
+    flags, beam_options = parse_flags(new_parser(prog), argv)
+    with prepared(flags, beam_options) as conversion:
+        return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
+
+
+def new_parser(prog: str) -> FlagParser:
+    """Return the parser of the job's flags, for a command called `prog`."""
     parser = FlagParser(prog, "Convert text into TFRecord shards.", _FORMS)
     add_common_flags(parser, labels=False)
     add_text_flags(parser)
-    flags, beam_options = parse_flags(parser, argv)
+    return parser
+
+
+@contextlib.contextmanager
+def prepared(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterator[Conversion]:
+    """Yield the conversion that flags describe, ready to be planned or run, and hold the limits of its requests.
+
+    Args:
+        flags: of the parser.
+        beam_options: Beam's options, such as the runner.
+
+    Raises:
+        TpudataError: the flags do not fit each other, or the input or the output is invalid.
+    """
     options = checked_places(common_options(flags), beam_options, dry_run=flags.dry_run)
     with limits_of_command(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
         text = text_options(flags)
         if not flags.dry_run:
             text = _with_absolute_tokenizer(text, beam_options)
-        conversion = text_conversion(options, text)
-        return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
-
-
-def convert_text(options: ConvertOptions, beam_options: PipelineOptions, text: TextOptions | None = None) -> None:
-    """Convert text into a dataset; return when it is complete.
-
-    Args:
-        options: options of the conversion.
-        beam_options: Beam's options, such as the runner.
-        text: options of documents and their records.
-
-    Raises:
-        TpudataError: the input or the output is invalid, or a record was rejected.
-    """
-    options = checked_places(options, beam_options)
-    with limits_of_command(options, beam_options):
-        convert(text_conversion(options, _with_absolute_tokenizer(text or TextOptions(), beam_options)), beam_options)
+        yield text_conversion(options, text)
 
 
 def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:

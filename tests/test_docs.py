@@ -14,11 +14,13 @@ import tensorflow as tf
 from tests.helpers.datasets import encode_image, write_images
 from tests.helpers.digits import write_digits
 from tests.helpers.markdown import ROOT, python_blocks, run_python
+from tests.helpers.pictures import make_pictures
 from tests.helpers.sequences import write_sequences
 from tpudata.format import encode_example
 
 # Blocks that are parts of programs, with names of the reader's: they are only parsed. By document, their numbers.
 PARTS = {
+    "docs/convert/python.md": (1,),
     "docs/feed/files.md": (3,),
     "docs/feed/jax.md": (2, 3),
     "docs/feed/many_hosts.md": (0, 1, 2),
@@ -104,8 +106,16 @@ def _sound(folder: Path) -> dict[str, str]:
     return {"/data/imagenet": str(folder / "imagenet"), "workers=4": "workers=1"}
 
 
+def _inputs(folder: Path) -> dict[str, str]:
+    make_pictures(folder / "pictures", 24)
+    (folder / "corpus").mkdir()
+    (folder / "corpus" / "a.txt").write_text("one line\nanother line\n" * 40)
+    return {"workers=4": "workers=1"}
+
+
 # What a document's programs find, by document; returns what is replaced so that they take less time.
 DATA: dict[str, Callable[[Path], dict[str, str]]] = {
+    "docs/convert/python.md": _inputs,
     "docs/dataset/compression.md": _gzip,
     "docs/feed/input_fn.md": _quickstart,
     "docs/feed/files.md": _files,
@@ -147,6 +157,8 @@ def test_blocks_run_in_order(document: str, tmp_path: Path) -> None:
     smaller = DATA[document](tmp_path)
     blocks = [block for number, block in enumerate(python_blocks(document)) if number not in PARTS.get(document, ())]
     out = run_python("\n".join(blocks), tmp_path, smaller)
+    if document == "docs/convert/python.md":
+        assert out == "24 {} {}\n"
     if document == "docs/feed/input_fn.md":
         assert out.splitlines()[-1] == "90"
     if document == "docs/feed/files.md":

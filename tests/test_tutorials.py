@@ -154,6 +154,7 @@ def test_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
         code = re.sub(r"^(\s+)%.*$", r"\1raise AssertionError", code, flags=re.MULTILINE)
         exec(compile(code, "notebook", "exec"), names)
     out = capsys.readouterr().out
+    assert "1797 records of 10 classes in ['train', 'validation']" in out
     assert "(128, 8, 8, 1) <dtype: 'uint8'> <dtype: 'int32'>" in out
     assert "[128, 128, 118]" in out
     assert (tmp_path / "report.html").is_file()

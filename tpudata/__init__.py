@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from beam_jobs.calls import convert_images, convert_text, reshard
     from tpudata.devices.system import tpu_system
     from tpudata.errors import (
         BadRecordError,
@@ -86,8 +87,11 @@ __all__ = [
     "as_jax",
     "as_keras",
     "as_numpy",
+    "convert_images",
+    "convert_text",
     "make_input_fn",
     "open_dataset",
+    "reshard",
     "tpu_system",
 ]
 
@@ -126,8 +130,11 @@ _LAZY = {
     "as_jax": "tpudata.input",
     "as_keras": "tpudata.input",
     "as_numpy": "tpudata.input",
+    "convert_images": "beam_jobs.calls",
+    "convert_text": "beam_jobs.calls",
     "make_input_fn": "tpudata.input",
     "open_dataset": "tpudata.format",
+    "reshard": "beam_jobs.calls",
     "tpu_system": "tpudata.devices.system",
 }
 

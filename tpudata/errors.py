@@ -45,10 +45,11 @@ class UsageError(TpudataError):
 
 
 class MissingExtraError(UsageError, ImportError):
-    """A feature needs packages that are not installed; the message names the extra to install."""
+    """A feature needs packages that are not installed; the message names the extra to install, or Apache Beam without one."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs the [{extra}] extra, which is not installed. Run: {install_command(extra)}")
+        needed = f"the [{extra}] extra" if extra else "Apache Beam"
+        super().__init__(f"{feature} needs {needed}, which is not installed. Run: {install_command(extra)}")
         self.feature = feature
         self.extra = extra
 

@@ -10,7 +10,7 @@ import gc
 import itertools
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -50,16 +50,30 @@ def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Names
         UsageError: a flag is unknown to both, or a value is invalid.
         DatasetError: the manifest of the dataset to append to is damaged.
     """
-    flags, rest = parser.parse_with_rest(argv, beam_flag_names())
-    if flags.append:
-        parser.set_defaults(**inherited_flags(flags))
-        flags, rest = parser.parse_with_rest(argv, beam_flag_names())
+    flags, rest = parse_own_flags(parser, argv, beam_flag_names())
     beam_options, unknown = pipeline_options(rest, flags.workers)
     parser.reject_unknown(unknown, beam_flag_names())
     _reject_shared_flags(parser, rest, is_far=not is_local(beam_options))
     if flags.detach:
         check_detachable(beam_options)
     return flags, beam_options
+
+
+def parse_own_flags(
+    parser: FlagParser, argv: Sequence[str], also_known: Collection[str] = ()
+) -> tuple[argparse.Namespace, list[str]]:
+    """Parse the flags of a parser, and return the rest of `argv`; `parse_flags` without those of Beam.
+
+    Args:
+        parser: parser with the flags of `add_common_flags` and others.
+        argv: flags, without the program's name.
+        also_known: names of flags that go into the rest.
+    """
+    flags, rest = parser.parse_with_rest(argv, also_known)
+    if flags.append:
+        parser.set_defaults(**inherited_flags(flags))
+        flags, rest = parser.parse_with_rest(argv, also_known)
+    return flags, rest
 
 
 def _reject_shared_flags(parser: FlagParser, beam_flags: Sequence[str], *, is_far: bool) -> None:
@@ -126,7 +140,8 @@ def run_conversion(
             print("including duplicates: --dedup finds them when it has read all documents")
         return 0
     started = time.monotonic()
-    output, launch = conversion.options.output, Launch(_report, shows_progress=True, detach=detach)
+    output, is_terminal = conversion.options.output, sys.stderr.isatty()
+    launch = Launch(_report, draws_bar=is_terminal, counts=not is_terminal, detach=detach)
     end = functools.partial(end_run, output)
     if owns_process():
         # `python -m beam_jobs.KIND` has imported Beam without `uncollected_loading`.
@@ -142,7 +157,7 @@ def run_conversion(
     else:
         manifest, why = open_dataset(output).manifest, conversion.why_ignored
         ignored = why() if why is not None and manifest.source.ignored_files else ""
-        print(result_table(manifest, output, seconds, ignored))
+        print(result_table(manifest, output, seconds, ignored), *conversion.remarks(manifest), sep="\n")
     return 0
 
 

@@ -63,7 +63,7 @@ def add_text_flags(parser: FlagParser) -> None:
         help="with --pack: split documents longer than a sequence, or cut them off (default split)",
     )
     add("--eos", metavar="TOKEN", help="token that ends a document (default: that of the tokenizer)")
-    add("--no-eos", action="store_true", help="put no end token after the documents in a sequence")
+    parser.add_switch("--no-eos", default=False, help="put no end token after the documents in a sequence")
     parser.add_switch(
         "--int64-lists", default=False, help="store sequences as lists of int64, for readers that take no other form"
     )

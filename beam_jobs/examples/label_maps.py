@@ -6,13 +6,12 @@ a PNG: index 20 is class 20, whatever its colour is.
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
+from beam_jobs.examples.png import encode_png
 from beam_jobs.image_records.codecs.header import check_png_checksums, read_header
 from beam_jobs.image_records.codecs.image_format import PNG
 from beam_jobs.image_records.codecs.pillow_files import load_image, open_image
@@ -46,7 +45,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
             f" {np.iinfo(feature.dtype).max}). Declare uint16, or pass other classes."
         )
     height, width = classes.shape
-    return value if is_stored else _encode(classes.astype(feature.dtype)), (height, width, 1)
+    return value if is_stored else encode_png(classes.astype(feature.dtype)), (height, width, 1)
 
 
 def _integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
@@ -83,9 +82,3 @@ def _decode(feature: Feature, data: bytes) -> npt.NDArray[Any]:
         # Mode 1 has booleans, which are the values.
         return classes.astype(np.uint8) if classes.dtype == bool else classes // np.uint8(_SCALES[kind[0]])
     return classes
-
-
-def _encode(classes: npt.NDArray[Any]) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(classes).save(file, "PNG")
-    return file.getvalue()

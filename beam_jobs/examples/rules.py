@@ -9,8 +9,34 @@ from typing import Any
 from beam_jobs.examples.schema import signature
 from beam_jobs.examples.values import fit, infer
 from beam_jobs.references.labels import Labels, is_utf8
-from tpudata.errors import BadRecordError, FeatureError
+from tpudata.errors import BadRecordError, FeatureError, UsageError
 from tpudata.format import Feature, encode_example
+
+
+def flat_features(example: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the values of an example by feature: one in a dict has the names of both, as in `image/height`.
+
+    Raises:
+        FeatureError: a name is not text, a dict is empty, or two values have one name.
+    """
+    values: dict[str, Any] = {}
+    _add_features(values, "", example)
+    return values
+
+
+def _add_features(values: dict[str, Any], prefix: str, example: Mapping[Any, Any]) -> None:
+    for key, value in example.items():
+        if not isinstance(key, str) or not is_utf8(key):
+            raise FeatureError(f"The feature name {key!r} is not text in UTF-8. Pass a str.")
+        name = prefix + key
+        if isinstance(value, Mapping):
+            if not value:
+                raise FeatureError(f"Feature {name!r}: a dict without features (expected 1 or more). Omit it.")
+            _add_features(values, f"{name}/", value)
+        elif name in values:
+            raise FeatureError(f"Feature {name!r}: the example has it twice, in a dict and by its full name. Omit one.")
+        else:
+            values[name] = value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +49,7 @@ class ExampleRules:
         schema: the features, or None to infer them.
         label: name of the feature with the class.
         classes: class names, or None without classes.
+        defaults: by feature, the value that stands for None and for a missing one.
     """
 
     key: Callable[[Any], Any] | None
@@ -30,6 +57,7 @@ class ExampleRules:
     schema: tuple[Feature, ...] | None
     label: str
     classes: tuple[str, ...] | None
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def encode(self, example: Mapping[str, Any], source: str) -> tuple[bytes, str]:
         """Return the serialised record of an example, and its signature.
@@ -42,10 +70,10 @@ class ExampleRules:
             BadRecordError: its class is unknown.
             FeatureError: a value is of an unsupported kind, or does not fit the schema.
         """
-        values = dict(example)
-        for name in values:
-            if not isinstance(name, str) or not is_utf8(name):
-                raise FeatureError(f"The feature name {name!r} is not text in UTF-8. Pass a str.")
+        values = flat_features(example)
+        for name, default in self.defaults.items():
+            if values.get(name) is None:
+                values[name] = default
         if self.classes is not None:
             values[self.label] = self._label(values, source)
         if self.schema is None:
@@ -54,7 +82,9 @@ class ExampleRules:
             wanted = {feature.name: feature for feature in self.schema}
             for name in sorted(wanted.keys() ^ values.keys()):
                 where = "is in the schema but not in the example" if name in wanted else "is not in the schema"
-                raise FeatureError(f"Feature {name!r}: it {where}. Give every example the features of the schema.")
+                raise FeatureError(
+                    f"Feature {name!r}: it {where}. Give every example the features of the schema, or pass defaults=."
+                )
             pairs = {name: fit(wanted[name], value) for name, value in values.items()}
         if self.classes is not None and self.schema is None:
             label, value = pairs[self.label]
@@ -63,6 +93,24 @@ class ExampleRules:
             raise FeatureError("The example has no features (expected 1 or more). Filter such examples.")
         data = encode_example({name: value for name, (_, value) in pairs.items()})
         return data, signature(feature for feature, _ in pairs.values())
+
+    def check_defaults(self) -> None:
+        """Raise UsageError if a default is no value of its feature."""
+        wanted = None if self.schema is None else {feature.name: feature for feature in self.schema}
+        for name, value in self.defaults.items():
+            try:
+                if name == self.label and self.classes is not None:
+                    self._label({name: value}, "defaults")
+                elif wanted is None:
+                    infer(name, value)
+                elif name in wanted:
+                    fit(wanted[name], value)
+                else:
+                    raise FeatureError(f"Feature {name!r}: it is not in the schema. Omit it.")
+            except BadRecordError as error:
+                raise UsageError(str(error)) from None
+            except FeatureError as error:
+                raise UsageError(f"defaults: {error}") from None
 
     def _label(self, values: dict[str, Any], source: str) -> int:
         classes = self.classes or ()

@@ -88,7 +88,7 @@ class ExampleSummary:
             without = next((key for _, key in lack.values()), "")
             raise FeatureError(
                 f"Feature {name!r}: record {have[name][1]!r} has it, record {without!r} has not. Every record needs the"
-                " same features: give it a value everywhere, such as an empty list."
+                " same features: give it a value everywhere, such as an empty list, or pass defaults=."
             )
         for name, (feature, key) in other.items():
             known, first = self.features[name]
@@ -155,7 +155,7 @@ class ExampleConverter(InputConverter):
                 raise FeatureError(
                     f"Feature {feature.name!r}: shape {feature.shape} varies (None) in more than one dimension, and a record"
                     " has a flat list, which does not determine such shapes. Store it flat, with its shape as another"
-                    " feature."
+                    ' feature; or pass features= with encoding="image" to store arrays of pixels as PNGs.'
                 )
         return found
 

@@ -10,12 +10,13 @@
     numpy array or scalar of float              float, dtype float32, the array's shape
     numpy array of bytes or str                 bytes, dtype string, the array's shape
     numpy array of uint8 of rank 1 or more      bytes, encoding raw, dtype uint8, the array's shape: a byte a value
+    the same of ml_dtypes, such as bfloat16     float or int64 as above, without a loss
 
 float32 rounds, but a float that would become another number is an error: 1234567890123.0 may be an id. numpy.float32, or a
 schema with float32, rounds all. numpy drops zero bytes at the end of each value of an array of bytes; lists of bytes keep them.
 
-A `tf.train.Example` has flat lists; the shape is in the schema. Label maps, which only a schema declares, are in
-`beam_jobs.examples.label_maps`.
+A `tf.train.Example` has flat lists; the shape is in the schema. Images and label maps, which only a schema declares, may be arrays
+of any size: they become PNGs. `beam_jobs.examples.label_maps` has the rules of the latter.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from typing import Any
 import numpy as np
 
 from beam_jobs.examples.label_maps import encode_label_map
+from beam_jobs.examples.png import encode_png
+from beam_jobs.examples.short_numbers import widened
 from beam_jobs.image_records.check import check_fits
 from beam_jobs.values.column_kinds import FLOAT32_WHOLE, float32_problem
 from tpudata.errors import FeatureError
@@ -36,6 +39,8 @@ from tpudata.format import Feature
 from tpudata.format.example.encode import check_unmasked, plain_bytes
 
 _BYTES_LIKE = (bytearray, memoryview)
+# Of the PNGs that TensorFlow decodes.
+_CHANNELS = (1, 3, 4)
 _ALLOWED = "bytes, str, int, bool, float, sequences of one of them, and numpy arrays"
 
 
@@ -45,7 +50,7 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
     Raises:
         FeatureError: the value is of an unsupported type.
     """
-    value = _with_bytes(name, value)
+    value = _plain(name, value)
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (bytes, str)):
         check_unmasked(name, value)
         array = np.asarray(value)
@@ -72,7 +77,7 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
     Raises:
         FeatureError: the value does not fit the feature.
     """
-    value = _with_bytes(feature.name, value)
+    value = _plain(feature.name, value)
     check_unmasked(feature.name, value)
     if feature.encoding == "raw":
         return _fit_raw(feature, value)
@@ -113,13 +118,15 @@ def decoded_size(feature: Feature) -> int | None:
     return size * math.prod(size for size in feature.shape if size is not None)
 
 
-def _with_bytes(name: str, value: Any) -> Any:
-    """Return a value or a list with bytes in place of bytearrays and memoryviews."""
+def _plain(name: str, value: Any) -> Any:
+    """Return a value or a list with bytes in place of bytearrays and memoryviews, and with numpy's numbers; None is an error."""
+    if value is None:
+        raise FeatureError(f"Feature {name!r}: None, and no default. Pass defaults={{{name!r}: VALUE}}, or a value.")
     if isinstance(value, _BYTES_LIKE):
         return plain_bytes(name, value)
     if isinstance(value, (list, tuple)) and any(isinstance(item, _BYTES_LIKE) for item in value):
         return [plain_bytes(name, item) if isinstance(item, _BYTES_LIKE) else item for item in value]
-    return value
+    return widened(value)
 
 
 def _check_floats(name: str, array: np.ndarray[Any, Any]) -> None:
@@ -183,11 +190,13 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
 
 
 def _fit_image(feature: Feature, value: Any) -> bytes:
+    if isinstance(value, np.ndarray):
+        return _encode_image(feature, value)
     if not isinstance(value, bytes):
         got = describe(infer(feature.name, value)[0])
         raise FeatureError(
             f"Feature {feature.name!r}: it does not fit the schema (got {got}, expected {describe(feature)}). Pass the bytes"
-            " of an encoded image."
+            " of an encoded image, or an array of its pixels."
         )
     try:
         check_fits(feature, value)
@@ -196,6 +205,19 @@ def _fit_image(feature: Feature, value: Any) -> bytes:
             f"Feature {feature.name!r}: it does not fit the schema (got {error}; expected {describe(feature)})."
         ) from None
     return value
+
+
+def _encode_image(feature: Feature, value: np.ndarray[Any, Any]) -> bytes:
+    """Return pixels as a PNG: integers from 0 to 255, [height, width, channels] or, of one channel, [height, width]."""
+    array = value[:, :, None] if value.ndim == 2 else value
+    _check_shape(feature, array.shape, feature.shape)
+    pixels = _as_kind(feature, array, np.uint8, "biu")
+    if not pixels.size or pixels.shape[2] not in _CHANNELS:
+        expected = "1, 3 or 4 channels" if pixels.size else f"{describe(feature)} with pixels"
+        raise FeatureError(
+            f"Feature {feature.name!r}: it does not fit the schema (got shape {array.shape}, expected {expected})."
+        )
+    return encode_png(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
 
 
 def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray[Any, Any]:

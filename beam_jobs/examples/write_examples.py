@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -16,7 +16,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 from beam_jobs.converter import ShardContext
 from beam_jobs.examples.example_files import SCHEMA, TALLY, SpoolExamples
-from beam_jobs.examples.rules import ExampleRules
+from beam_jobs.examples.rules import ExampleRules, flat_features
 from beam_jobs.examples.schema import ExampleConverter, ExampleSummary
 from beam_jobs.option_values import SplitShares, parse_size
 from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions
@@ -39,7 +39,7 @@ from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.limited_step import with_limits
 from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.console.tables import counted
-from tpudata.errors import SourceError, StorageError, TpudataError, UsageError
+from tpudata.errors import FeatureError, SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import request_limits, storage_for
@@ -60,8 +60,9 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
     workers. Without a key, the content of an example is its key: equal examples are neighbours in the same split, and all are kept.
     With keys, two examples of one key are an error.
 
-    Values are bytes, str, int, bool, float, lists of one of these, and numpy arrays, whose shape is kept in the schema.
-    beam_jobs.examples.values lists the feature of each; arrays of uint8 are stored as one byte a value.
+    Values are bytes, str, int, bool, float, lists of one of these, numpy arrays, whose shape is kept in the schema, and dicts of
+    values, whose features have the names of both: `{"image": {"height": 3}}` is `image/height`. beam_jobs.examples.values lists
+    the feature of each; arrays of uint8 are stored as one byte a value.
 
     The result is a PCollection of one element, the `tpudata.format.Manifest` of the dataset, once it is complete.
 
@@ -73,6 +74,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         key: function from an example to its key (str, bytes or int), instead of pairs.
         features: the schema. By default it is inferred: a feature's kind and rank are the same in every record, and a dimension
             that varies becomes None.
+        defaults: by feature, the value that stands for None and for a missing one, such as `{"age": -1}`.
         labels: class names; the label of a class is its place among them. Feature `label` is then a class name or its number,
             and is stored as the number.
         label: name of the feature with the class. `tpudata.make_input_fn` feeds `label` and `image/class/label` as labels.
@@ -104,6 +106,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         *,
         key: Callable[[Any], str | bytes | int] | None = None,
         features: Iterable[Feature] | None = None,
+        defaults: Mapping[str, Any] | None = None,
         labels: Sequence[str] | None = None,
         label: str = "label",
         split: str | Callable[[Any], str] | None = None,
@@ -142,7 +145,9 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
                 raise UsageError(f"{name}: not a function of an example (got {function!r})")
         classes = None if labels is None else _classes(labels)
         schema = None if features is None else _schema(features, label, classes)
-        self._rules = ExampleRules(key, None if isinstance(split, str) else split, schema, label, classes)
+        split_of = None if isinstance(split, str) else split
+        self._rules = ExampleRules(key, split_of, schema, label, classes, _defaults(defaults or {}))
+        self._rules.check_defaults()
 
     def expand(self, examples: beam.PCollection) -> beam.PCollection:
         """Apply the transform."""
@@ -268,6 +273,15 @@ def _classes(labels: Sequence[str]) -> tuple[str, ...]:
             f"labels: classes are missing or repeated (got {list(labels)!r}, expected 1 or more distinct names)"
         )
     return tuple(labels)
+
+
+def _defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(defaults, Mapping):
+        raise UsageError(f"defaults: not a dict of values by feature (got {defaults!r})")
+    try:
+        return flat_features(defaults)
+    except FeatureError as error:
+        raise UsageError(f"defaults: {error}") from None
 
 
 def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:

@@ -32,13 +32,15 @@ class Launch:
     """Start of a job.
 
     Attributes:
-        report: gets lines on a job that outlives this process: its name, what it has done, and what becomes of it.
-        shows_progress: whether to count on stderr what the job has done.
+        report: gets lines on a job that outlives this process: its name, and what becomes of it.
+        draws_bar: whether a bar on stderr shows what the job has done.
+        counts: without a bar, whether `report` gets lines of what a job that outlives this process has done.
         detach: whether to leave the job once it is submitted.
     """
 
     report: Callable[[str], None] = _say_nothing
-    shows_progress: bool = False
+    draws_bar: bool = False
+    counts: bool = False
     detach: bool = False
 
 
@@ -51,6 +53,7 @@ class JobRun:
         submitted: gets the identity of a job that may outlive this process.
 
     Attributes:
+        launch: how it is started.
         goes_on: whether the job was submitted and is not known to have ended.
     """
 
@@ -59,7 +62,7 @@ class JobRun:
     ) -> None:
         self.goes_on = False
         self._ends_with_process = ends_with_process(options)
-        self._launch = launch
+        self.launch = launch
         self._submitted = submitted
 
     def run(self, pipeline: beam.Pipeline) -> PipelineResult | None:
@@ -86,8 +89,8 @@ class JobRun:
                 raise
 
     def _watch(self, result: PipelineResult, name: str, job: Mapping[str, str]) -> PipelineResult | None:
-        detach, text = self._launch.detach, job_text(job)
-        self._launch.report(f"{text} is submitted{', and goes on without this process' if detach else ''}")
+        detach, text = self.launch.detach, job_text(job)
+        self.launch.report(f"{text} is submitted{', and goes on without this process' if detach else ''}")
         # The job works without it.
         with contextlib.suppress(TpudataError):
             self._submitted(job)
@@ -96,7 +99,7 @@ class JobRun:
         try:
             with (
                 _in_our_words(name, text, lambda: is_over(result)),
-                job_progress(result, self._launch.shows_progress, self._launch.report),
+                job_progress(result, self.launch.draws_bar, self.launch.report if self.launch.counts else None),
             ):
                 result.wait_until_finish()
         except Exception:
@@ -107,7 +110,7 @@ class JobRun:
 
     def _wait_here(self, result: PipelineResult, name: str) -> None:
         try:
-            with _in_our_words(name), job_progress(result, self._launch.shows_progress):
+            with _in_our_words(name), job_progress(result, self.launch.draws_bar):
                 result.wait_until_finish()
         except KeyboardInterrupt:
             # Workers in other processes would go on for a while.
@@ -117,18 +120,18 @@ class JobRun:
 
     def _cancel(self, result: PipelineResult, job: str) -> None:
         # The process may be ended before the engine answers.
-        self._launch.report(f"cancelling {job}")
+        self.launch.report(f"cancelling {job}")
         try:
             result.cancel()
         except Exception as error:
-            self._launch.report(f"{job} was not cancelled and goes on: {' '.join(str(error).split())}")
+            self.launch.report(f"{job} was not cancelled and goes on: {' '.join(str(error).split())}")
             return
         deadline = time.monotonic() + _CANCEL_SECONDS
         while not is_over(result) and time.monotonic() < deadline:
             time.sleep(0.2)
         self.goes_on = not is_over(result)
         ends = "is ending" if self.goes_on else "has ended"
-        self._launch.report(f"{job} {ends}; run again with --resume to convert the rest")
+        self.launch.report(f"{job} {ends}; run again with --resume to convert the rest")
 
 
 @contextlib.contextmanager

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-import sys
 import tempfile
 import threading
 import time
@@ -75,9 +74,9 @@ def progress_bar(shown: bool) -> Iterator[ProgressReport]:
     """Show a bar with records, MB/s and the time left on stderr while the context lasts.
 
     Args:
-        shown: whether to show one; without it, and where stderr is not a terminal, reports go nowhere.
+        shown: whether to show one; without it, reports go nowhere.
     """
-    if not shown or not sys.stderr.isatty():
+    if not shown:
         yield ProgressReport(None)
         return
     with tempfile.TemporaryDirectory(prefix="tpudata-progress-") as folder:
@@ -113,20 +112,21 @@ def _watch(folder: Path, stop: threading.Event) -> None:
 
 
 @contextlib.contextmanager
-def job_progress(result: PipelineResult, shown: bool, report: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Show what a job has counted while the context lasts: a bar on a terminal, lines elsewhere.
+def job_progress(
+    result: PipelineResult, draws_bar: bool, report: Callable[[str], None] | None = None
+) -> Iterator[None]:
+    """Show what a job has counted while the context lasts: in a bar on stderr, or in lines.
 
     Args:
         result: of submitting it.
-        shown: whether to show anything.
-        report: gets the lines; None shows none.
+        draws_bar: whether to draw a bar.
+        report: without a bar, gets the lines; None shows none.
     """
-    is_bar = sys.stderr.isatty()
-    if not shown or not (is_bar or report):
+    if not (draws_bar or report):
         yield
         return
     stop = threading.Event()
-    watch = _watch_job_in_a_bar if is_bar else _watch_job_in_lines
+    watch = _watch_job_in_a_bar if draws_bar else _watch_job_in_lines
     thread = threading.Thread(target=watch, args=(result, stop, report), daemon=True)
     thread.start()
     try:

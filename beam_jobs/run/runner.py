@@ -6,15 +6,16 @@ import argparse
 import copy
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions, TypeOptions
 
 from beam_jobs.run.failures import MANUAL
 from beam_jobs.run.local_workers import LocalRunner
+from tpudata.console.nearest import suggestion
 from tpudata.console.process import owns_process, useful_workers
 from tpudata.errors import MissingExtraError, UsageError
 
@@ -61,13 +62,65 @@ def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineO
     """
     _, unknown = _beam_parser().parse_known_args(list(beam_flags))
     options = _Options(list(beam_flags))
+    choose_runner(options, workers)
+    return options, unknown
+
+
+def options_of_program(
+    given: PipelineOptions | Mapping[str, Any] | Sequence[str] | None, runner: str | None, workers: int
+) -> PipelineOptions:
+    """Return a pipeline's options as a program passes them.
+
+    Args:
+        given: options, which are not changed; a dict of them, a list of flags, or None.
+        runner: name of the runner; None takes that of the options.
+        workers: processes of the local runner.
+
+    Raises:
+        UsageError: Beam has no such option, both name a runner, or more workers than one for a runner that counts its own.
+    """
+    if isinstance(given, PipelineOptions):
+        options = copy.deepcopy(given)
+    elif isinstance(given, Mapping):
+        names = {name.removeprefix("--") for name in beam_flag_names()}
+        names |= {action.dest for action in _beam_parser()._actions}
+        for name in given:
+            if name not in names:
+                raise UsageError(f"beam_options: Beam has no option {name}{suggestion(str(name), names)}")
+        options = _Options.from_dictionary({name: value for name, value in given.items() if value is not None})
+    elif given is None or (isinstance(given, Sequence) and not isinstance(given, str)):
+        words = list(map(str, given or ()))
+        _, unknown = _beam_parser().parse_known_args(words)
+        if unknown:
+            raise UsageError(f"beam_options: Beam has no flag {unknown[0]}{suggestion(unknown[0], beam_flag_names())}")
+        options = _Options(words)
+    else:
+        raise UsageError(f"beam_options: invalid (got {given!r}, expected PipelineOptions, a dict or a list of flags).")
+    if runner is not None:
+        standard = options.view_as(StandardOptions)
+        if standard.runner is not None:
+            raise UsageError(f"runner={runner}: beam_options name a runner, too (got {standard.runner}). Omit one.")
+        standard.runner = str(runner)
+    choose_runner(options, workers)
+    return options
+
+
+def choose_runner(options: PipelineOptions, workers: int) -> None:
+    """Set the full name of a pipeline's runner, the local one by default, and its number of processes.
+
+    Args:
+        options: of the pipeline; they are changed.
+        workers: processes of the local runner.
+
+    Raises:
+        UsageError: more workers than one for a runner that counts its own.
+    """
     standard = options.view_as(StandardOptions)
     standard.runner = _runner_name(standard.runner)
     if workers > 1:
         if standard.runner != LOCAL_RUNNER:
             raise UsageError(f"--workers is for the local runner; {standard.runner} has other flags, see Beam's manual")
         options.view_as(DirectOptions).direct_num_workers = workers
-    return options, unknown
 
 
 def _runner_name(name: str | None) -> str:
@@ -97,7 +150,10 @@ def new_pipeline(options: PipelineOptions, parts: int | None = None) -> beam.Pip
         used.view_as(TypeOptions).pipeline_type_check = False
     try:
         if is_local(options) and workers > 1:
-            used.view_as(DirectOptions).direct_num_workers = useful_workers(workers, parts)
+            direct = used.view_as(DirectOptions)
+            direct.direct_num_workers = useful_workers(workers, parts)
+            # Beam warns of its default, which LocalRunner does not use.
+            direct.direct_running_mode = None
             return beam.Pipeline(runner=LocalRunner(), options=used)
         return beam.Pipeline(options=used)
     except ValueError as error:

@@ -41,6 +41,7 @@ ROOMS = (
     "images",
     "text",
     "reshard",
+    "calls",
 )
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem != "__init__")
 

@@ -40,7 +40,7 @@ _TEXTS = {
     "tensorflow": re.compile(
         r"make_input_fn|tpudata\.(input|devices|estimator|models|train)\b|\bmain\(\[|digits_dataset"
     ),
-    "pipeline": re.compile(r"from beam_jobs import|convert\("),
+    "pipeline": re.compile(r"from beam_jobs import|convert\(|tpudata\.(convert_|reshard)"),
     "subprocess": re.compile(r"multiprocessing|ProcessPool"),
 }
 _IMPORT = re.compile(

@@ -46,6 +46,11 @@ class FlagParser(argparse.ArgumentParser):
         )
         self.add_argument("--no-" + name.removeprefix("--"), dest=dest, action="store_false", help=argparse.SUPPRESS)
 
+    @property
+    def switches(self) -> frozenset[str]:
+        """Names of the boolean flags, such as `--resume`."""
+        return frozenset(self._switches)
+
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse all of `argv`.
 

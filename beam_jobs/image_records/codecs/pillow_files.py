@@ -29,13 +29,12 @@ _DECODER_ERROR = re.compile(r"decoder error -?\d+")
 
 @contextlib.contextmanager
 def pillow_errors(name: str) -> Iterator[None]:
-    """Turn any exception of Pillow for a broken image into a ValueError, and drop its warnings."""
-    with warnings.catch_warnings():
-        # Warnings of odd metadata, and of sizes above half of our limit.
-        warnings.simplefilter("ignore")
+    """Turn any exception of Pillow for a broken image into a ValueError, and drop its warnings in a process of ours."""
+    with _without_warnings():
         try:
             yield
-        except (MemoryError, UsageError):
+        # A program whose filters make errors of warnings wants to see them.
+        except (MemoryError, UsageError, Warning):
             raise
         # Its text contains a memory address, which would make rejects differ between runs.
         except UnidentifiedImageError as error:
@@ -46,6 +45,17 @@ def pillow_errors(name: str) -> Iterator[None]:
         except Exception as error:
             reason = _DECODER_ERROR.sub("its pixels are cut or damaged", str(error)) or type(error).__name__
             raise ValueError(f"{name} that cannot be decoded: {reason}") from error
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Drop warnings of odd metadata, and of sizes above half of our limit. Filters of warnings are those of the whole process."""
+    if not owns_process():
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def open_image(data: bytes, name: str) -> Image.Image:

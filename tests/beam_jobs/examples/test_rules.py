@@ -61,3 +61,43 @@ def test_a_given_schema_is_complete() -> None:
 def test_reasons_of_rejections(example: Any, said: Any, kind: type[TpudataError], message: str) -> None:
     with pytest.raises(kind, match=re.escape(message)):
         rules(**said).encode(example, "here")
+
+
+def test_features_in_dicts_are_named_by_their_path() -> None:
+    data, _ = rules().encode({"image": {"size": {"height": 3}, "name": "a"}, "image/format": b"PNG"}, "here")
+    assert decode_example(data) == {"image/size/height": [3], "image/name": [b"a"], "image/format": [b"PNG"]}
+    schema = (Feature("a/b", "int64", "int64"),)
+    assert rules(schema=schema).encode({"a": {"b": 1}}, "here")[0] == rules(schema=schema).encode({"a/b": 1}, "here")[0]
+    data, _ = rules(classes=("cat", "dog"), label="image/label").encode({"image": {"label": "dog"}}, "here")
+    assert decode_example(data) == {"image/label": [1]}
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        ({"a": {}, "b": 1}, r"Feature 'a': a dict without features.*Omit it"),
+        ({"a": {"b": {}}}, r"Feature 'a/b': a dict without features"),
+        ({"a": {"b": 1}, "a/b": 2}, r"Feature 'a/b': the example has it twice"),
+        ({"a": {3: 1}}, r"feature name 3 is not text"),
+        ({"a": [{"b": 1}]}, r"Feature 'a': unsupported type \(got a sequence of dict"),
+    ],
+)
+def test_rejects_dicts_that_name_no_feature_or_one_twice(example: Any, message: str) -> None:
+    with pytest.raises(FeatureError, match=message):
+        rules().encode(example, "here")
+
+
+def test_a_default_stands_for_none_and_for_a_missing_value() -> None:
+    said = rules(defaults={"age": -1, "a/b": "none"})
+    expected = {"x": [1], "age": [-1], "a/b": [b"none"]}
+    for example in ({"x": 1, "age": None}, {"x": 1, "a": {"b": None}}, {"x": 1, "a/b": None, "age": None}):
+        assert decode_example(said.encode(example, "here")[0]) == expected
+    assert decode_example(said.encode({"x": 1, "age": 0, "a/b": ""}, "here")[0]) == {
+        **expected,
+        "age": [0],
+        "a/b": [b""],
+    }
+    schema = (Feature("x", "int64", "int64"), Feature("age", "float", "float32"))
+    assert decode_example(rules(schema=schema, defaults={"age": 2}).encode({"x": 1}, "here")[0])["age"] == [2.0]
+    labelled = rules(classes=("cat", "dog"), defaults={"label": "dog"})
+    assert decode_example(labelled.encode({"label": None}, "here")[0]) == {"label": [1]}

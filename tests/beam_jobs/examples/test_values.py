@@ -169,7 +169,6 @@ def test_rejects_values_of_mixed_or_unfit_types(value: Any, message: str) -> Non
     [
         ([None], "got a sequence of NoneType"),
         ([np.array(1)], "got a sequence of ndarray"),
-        (None, "got NoneType, expected bytes, str"),
         ({1}, "got set, expected"),
         ([[1], [2]], "got a sequence of list"),
         (np.zeros(2, complex), "got complex128"),
@@ -224,11 +223,19 @@ def test_given_features_say_how_values_are_stored(feature: Feature, value: Any, 
         (Feature("x", "bytes", "uint8", (2,), "raw"), [1.0, 2.0], "got dtype float64"),
         (Feature("x", "bytes", "uint8", (2,), "raw"), b"abc", "3 bytes"),
         (Feature("x", "bytes", "uint8", (None,), "raw"), b"abc", "Pass an array"),
-        (
-            Feature("x", "bytes", "uint8", (4, 4, 3), "image"),
-            np.zeros((4, 4, 3), np.uint8),
-            "expected image",
+        *(
+            (Feature("x", "bytes", "uint8", shape, "image"), np.zeros(size, dtype), message)
+            for shape, size, dtype, message in (
+                ((4, None, 3), (5, 4, 3), "u1", r"got shape \(5, 4, 3\), expected image uint8 of shape \(4, None, 3\)"),
+                ((None, None, 3), (4, 4), "u1", r"got shape \(4, 4, 1\), expected image"),
+                ((None, None, 3), (4, 4, 4), "u1", r"got shape \(4, 4, 4\), expected image"),
+                ((None, None, 3), (4,), "u1", r"got shape \(4,\), expected image"),
+                ((None, None, 3), (0, 4, 3), "u1", r"got shape \(0, 4, 3\), expected image .* with pixels"),
+                ((None, None, 2), (4, 4, 2), "u1", r"got shape \(4, 4, 2\), expected 1, 3 or 4 channels"),
+                ((None, None, 3), (4, 4, 3), "f4", r"got dtype float32, expected image"),
+            )
         ),
+        (Feature("x", "bytes", "uint8", (None, None, 1), "image"), np.full((4, 4), 256), "do not fit uint8"),
         *(
             (Feature("x", "bytes", "uint8", shape, "image"), value, message)
             for shape, value, message in (
@@ -264,3 +271,58 @@ def test_decoded_size_is_what_the_tensor_takes(value: npt.NDArray[Any] | int | s
     feature, _ = infer("x", value)
     assert decoded_size(feature) == size
     assert describe(feature).endswith(f"of shape {feature.shape}")
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_arrays_of_any_size_become_pngs_if_the_schema_says_image(channels: int) -> None:
+    tf = pytest.importorskip("tensorflow")
+    feature = Feature("x", "bytes", "uint8", (None, None, channels), "image")
+    for height, width in ((1, 1), (5, 9), (9, 5)):
+        pixels = np.random.default_rng(height).integers(0, 256, (height, width, channels), np.uint8)
+        for value in (pixels, np.asfortranarray(pixels), pixels.astype(np.int64)):
+            _, stored = fit(feature, value)
+            assert stored.startswith(b"\x89PNG")
+            assert np.array_equal(tf.io.decode_image(stored, channels).numpy(), pixels)
+    if channels == 1:
+        assert fit(feature, pixels[:, :, 0]) == fit(feature, pixels)
+
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+WIDE = {
+    "bfloat16": [1.5, -(2.0**120), math.inf],
+    "float8_e5m2": [1.5, -2.0, math.inf],
+    "float8_e4m3fn": [0.5, -448.0, 0.0],
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_short_floats_of_ml_dtypes_are_float32_without_a_loss(name: str) -> None:
+    kind = getattr(ml_dtypes, name)
+    array = np.array(WIDE[name], kind)
+    feature, stored = infer("x", array)
+    assert feature == Feature("x", "float", "float32", (3,))
+    assert decode_example(encode_example({"x": stored}))["x"] == WIDE[name]
+    assert infer("x", [*array])[0] == feature
+    assert decode_example(encode_example({"x": infer("x", [*array])[1]}))["x"] == WIDE[name]
+    assert infer("x", kind(1.5))[0] == Feature("x", "float", "float32")
+    assert infer("x", array.reshape(1, 3))[0].shape == (1, 3)
+    assert decode_example(encode_example({"x": fit(feature, array)[1]}))["x"] == WIDE[name]
+    raw = Feature("x", "bytes", "float32", (3,), "raw")
+    assert fit(raw, array) == (raw, np.array(WIDE[name], "<f4").tobytes())
+    with pytest.raises(FeatureError, match=r"got float of shape \(3,\), expected int64"):
+        fit(Feature("x", "int64", "int64", (3,)), array)
+
+
+@pytest.mark.parametrize("name", ["int4", "uint4"])
+def test_short_integers_of_ml_dtypes_are_int64(name: str) -> None:
+    array = np.array([1, 7], getattr(ml_dtypes, name))
+    assert infer("x", array)[0] == Feature("x", "int64", "int64", (2,))
+    assert decode_example(encode_example({"x": infer("x", array)[1]}))["x"] == [1, 7]
+    assert fit(Feature("x", "bytes", "uint8", (2,), "raw"), array)[1] == b"\1\7"
+
+
+def test_names_what_to_do_with_none() -> None:
+    with pytest.raises(FeatureError, match=r"Feature 'x': None, and no default.* Pass defaults=\{'x': VALUE\}"):
+        infer("x", None)
+    with pytest.raises(FeatureError, match=r"Feature 'x': None, and no default"):
+        fit(Feature("x", "int64", "int64"), None)

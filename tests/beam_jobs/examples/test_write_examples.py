@@ -274,6 +274,18 @@ def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) ->
         ({"features": [Feature("x", "int64", "int64")] * 2}, "'x' appears twice"),
         ({"features": [Feature("x", "int64", "int64")], "labels": ["a"]}, "not an int64 label of 1 class, as"),
         ({"resume": True, "overwrite": True}, "choose one"),
+        ({"defaults": ["x"]}, "defaults: not a dict"),
+        ({"defaults": {"x": None}}, "defaults: Feature 'x': None"),
+        ({"defaults": {"x": {}}}, "defaults: Feature 'x': a dict without features"),
+        (
+            {"defaults": {"y": 1}, "features": [Feature("x", "int64", "int64")]},
+            "defaults: Feature 'y': it is not in the",
+        ),
+        (
+            {"defaults": {"x": 1.5}, "features": [Feature("x", "int64", "int64")]},
+            "defaults: Feature 'x': it does not fit",
+        ),
+        ({"defaults": {"label": "eel"}, "labels": ["cat"]}, "defaults: rejected: unknown label: 'eel'"),
     ],
 )
 def test_wrong_arguments_are_rejected_at_once(tmp_path: Path, said: Any, message: str) -> None:
@@ -445,3 +457,59 @@ def test_label_maps_are_the_same_classes_for_every_reader(tmp_path: Path, capsys
         np.testing.assert_array_equal(batch[short].astype(int) * 1000, batch["depth"])
     assert main(["bench", str(first), "--split=train", "--batch-size=4", "--seconds=0.05", "--image-size=8x8"]) == 0
     assert "decode, resize" in capsys.readouterr().out
+
+
+def sight(number: int) -> tuple[str, dict[str, Any]]:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    random = np.random.default_rng(number)
+    size = {"height": 2 + number % 3, "width": 3 + number % 4}
+    return f"sight-{number}", {
+        "image": {"encoded": random.integers(0, 256, (*size.values(), 3), np.uint8), **size},
+        "embedding": random.normal(size=4).astype(ml_dtypes.bfloat16),
+        "age": number if number % 2 else None,
+        "class": {"label": SPECIES[number % 3]} if number else {"label": None},
+    }
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_dicts_defaults_short_floats_and_arrays_of_any_size(tmp_path: Path, declared: bool) -> None:
+    features = [
+        Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image"),
+        Feature("image/height", "int64", "int64"),
+        Feature("image/width", "int64", "int64"),
+        Feature("embedding", "float", "float32", (4,)),
+        Feature("age", "int64", "int64"),
+        Feature("class/label", "int64", "int64"),
+    ]
+    said: dict[str, Any] = {
+        "labels": SPECIES,
+        "label": "class/label",
+        "defaults": {"age": -1, "class": {"label": "rose"}},
+    }
+
+    def example(number: int) -> tuple[str, dict[str, Any]]:
+        key, value = sight(number)
+        if not declared:
+            del value["image"]["encoded"]
+        return key, value
+
+    output = tmp_path / "out"
+    write(range(12), output, example, features=features if declared else None, **said)
+    assert main(["verify", str(output), "--decode"]) == 0
+    found = {int(record["image/height"]) * 100 + int(record["age"]): record for record in RecordSource(output, "train")}
+    for number in range(12):
+        _, value = sight(number)
+        age = -1 if value["age"] is None else value["age"]
+        record = found[value["image"]["height"] * 100 + age]
+        assert record["image/width"] in (3, 4, 5, 6)
+        if age >= 0:
+            assert record["embedding"].tolist() == value["embedding"].astype(np.float32).tolist()
+            assert record["class/label"] == number % 3
+            if declared:
+                np.testing.assert_array_equal(record["image"], value["image"]["encoded"])
+
+
+def test_arrays_of_two_varying_sizes_name_the_encoding_that_takes_them(tmp_path: Path) -> None:
+    elements = [(str(n), {"x": np.zeros((n, n + 1, 3), np.uint8)}) for n in (1, 2)]
+    with pytest.raises(FeatureError, match=r"varies \(None\) in more than one dimension.* encoding=\"image\""):
+        write(elements, tmp_path / "out")

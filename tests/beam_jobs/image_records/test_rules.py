@@ -435,11 +435,14 @@ def test_damage_inside_the_pixels_is_seen_by_decoding() -> None:
         tf_pixels(bytes(damaged))
 
 
+# Pillow's warnings are the program's to filter.
+@pytest.mark.filterwarnings("ignore")
 def test_a_cut_header_is_rejected_with_the_same_words_in_every_run() -> None:
     with pytest.raises(BadRecordError, match=r"TIFF that cannot be decoded: its header is cut or damaged$"):
         convert(encode(RGB, "TIFF")[:20])
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", [2, 3, 5, 11])
 @pytest.mark.parametrize("tag", [700, 34675])
 def test_tags_of_wrong_types_do_not_show_the_decoder_s_own_errors(tag: int, kind: int) -> None:

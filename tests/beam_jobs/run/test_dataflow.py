@@ -21,6 +21,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.dataflow import dataflow_runner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+import tpudata
 from beam_jobs.images import run
 from beam_jobs.run.failures import failure
 from scripts.fake_gcs import FakeGcs
@@ -315,3 +316,24 @@ def test_a_job_that_is_rejected_leaves_nothing(store: FakeGcs, dataflow: FakeDat
 def test_a_failure_in_words_is_one_line() -> None:
     known = failure("FlinkRunner", RuntimeError("a\nb"), in_process=False, job="job 1 (host:1)")
     assert str(known) == f"job 1 (host:1): a b. {AGAIN}"
+
+
+def test_a_call_with_detach_returns_when_the_job_is_submitted(
+    store: FakeGcs, dataflow: FakeDataflow, impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tpudata")
+    place = {"project": "p", "region": "us-central1", "temp_location": "gs://b/tmp"}
+    beam_options = {
+        **place,
+        "dataflow_endpoint": dataflow.url,
+        "no_auth": True,
+        "experiments": [NO_FREEZE.partition("=")[2]],
+    }
+    outcome = tpudata.convert_images(
+        "gs://b/in", "gs://b/out", runner="dataflow", beam_options=beam_options, num_shards=4, detach=True
+    )
+    assert outcome is None
+    assert graph(store).root_transform_ids
+    assert json.loads(store.buckets["b"][CLAIM].data)["job"]["id"] == JOB_ID
+    lines = [record.getMessage() for record in caplog.records if record.name == "tpudata"]
+    assert lines == [f"job {JOB_ID} ({URL}) is submitted, and goes on without this process"]

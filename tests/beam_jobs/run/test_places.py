@@ -6,8 +6,8 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
+import tpudata
 from beam_jobs import WriteTFRecordShards, images, text
-from beam_jobs.options import ConvertOptions
 from beam_jobs.run.places import absolute_path, sees_local_files
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from tests.helpers.pictures import make_pictures
@@ -64,10 +64,9 @@ def test_the_file_of_a_tokenizer_is_rejected_too(tmp_path: Path) -> None:
 
 def test_pipelines_of_programs_are_checked_too(tmp_path: Path) -> None:
     options = pipeline_options(CONTAINERS, 1)[0]
-    with pytest.raises(UsageError, match=r"^--output .* is a local path"):
-        images.convert_images(ConvertOptions("gs://b/in", str(tmp_path / "out")), options)
-    with pytest.raises(UsageError, match=r"^--output .* is a local path"):
-        text.convert_text(ConvertOptions("gs://b/in", str(tmp_path / "out")), options)
+    for convert in (tpudata.convert_images, tpudata.convert_text, tpudata.reshard):
+        with pytest.raises(UsageError, match=r"^output .* is a local path"):
+            convert("gs://b/in", tmp_path / "out", beam_options=options)
     pipeline = new_pipeline(options)
     with pytest.raises(UsageError, match=r"^output .* is a local path, and the workers of PortableRunner"):
         _ = pipeline | beam.Create([("a", {"x": 1})]) | WriteTFRecordShards(tmp_path / "out")

@@ -11,11 +11,10 @@ from typing import Any
 
 from PIL import Image
 
-from beam_jobs.images import convert_images
+import tpudata
 from beam_jobs.option_values import SplitShares
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.reference import WHOLE_FILE, Reference
-from beam_jobs.run.runner import pipeline_options
 from beam_jobs.sources import Source, SourceOptions, open_source
 from beam_jobs.sources.source import ScannedSource
 from beam_jobs.steps.listing.scan_source import scan_here
@@ -101,7 +100,7 @@ def summary(source: Source) -> dict[str, tuple[str, tuple[str, ...], bytes]]:
 
 def converted(input: Path | str, output: Path) -> dict[str, dict[bytes, tuple[int, bytes]]]:
     """Runs the job, and reads its records back: by split and key, label and bytes of the image."""
-    convert_images(options(input, output), pipeline_options([], 1)[0])
+    tpudata.convert_images(input, output)
     dataset = open_dataset(str(output))
     found: dict[str, dict[bytes, tuple[int, bytes]]] = {}
     for split in dataset.manifest.splits:

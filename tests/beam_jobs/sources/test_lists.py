@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.images import convert_images
+import tpudata
 from beam_jobs.references.labels import Labels
-from beam_jobs.run.runner import pipeline_options
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.lists import scan as _list_scan
 from beam_jobs.sources.lists.lists import Lists
@@ -25,7 +24,6 @@ from tests.beam_jobs.sources.inputs import (
     listed,
     listed_and_rejected,
     opened,
-    options,
     summary,
     units,
     write_files,
@@ -189,7 +187,7 @@ def test_a_missing_whole_number_is_an_error_or_a_declared_value(tmp_path: Path, 
     assert opened(path, declared).extra == (Feature("id", "int64", "int64"),)
     assert extras(path, declared) == [{"id": ID}, {"id": -1}, {"id": -1}]
     assert extras(path, SourceOptions(column_types={"id": "str=none"}))[1:] == [{"id": "none"}, {"id": "none"}]
-    convert_images(options(path, tmp_path / "out"), pipeline_options([], 1)[0], declared)
+    tpudata.convert_images(path, tmp_path / "out", column_types={"id": "int=-1"})
     assert sorted(example["id"][0] for example in open_dataset(str(tmp_path / "out")).examples("train")) == [-1, -1, ID]
 
 
@@ -383,7 +381,7 @@ def test_several_labels_and_further_columns_are_converted(tmp_path: Path) -> Non
         {"path": "2.jpg", "label": "dog", "age": -1},
     ]
     path = write_list(tmp_path / "in", "\n".join(map(json.dumps, rows)))
-    convert_images(options(path, tmp_path / "out"), pipeline_options([], 1)[0])
+    tpudata.convert_images(path, tmp_path / "out")
     examples = {
         example["image/filename"][0]: example for example in open_dataset(str(tmp_path / "out")).examples("train")
     }

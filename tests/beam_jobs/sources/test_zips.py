@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import pickle
 import struct
@@ -12,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.images import convert_images
-from beam_jobs.option_values import Budget
+import tpudata
 from beam_jobs.references.reading import read_reference
-from beam_jobs.run.runner import pipeline_options
 from beam_jobs.sources import SourceOptions
 from tests.beam_jobs.sources.inputs import (
     converted,
@@ -24,7 +21,6 @@ from tests.beam_jobs.sources.inputs import (
     listed,
     listed_and_rejected,
     opened,
-    options,
     summary,
     write_files,
 )
@@ -203,10 +199,7 @@ def test_a_damaged_member_is_skipped_or_ends_the_run(tmp_path: Path, method: int
     path = damaged(zipped(tmp_path / "a.zip", FILES, method), "cat/deep/1.jpg")
     with pytest.raises(BadRecordError, match="damaged in the archive"):
         converted(path, tmp_path / "out")
-    skip = dataclasses.replace(
-        options(path, tmp_path / "skipped"), on_bad_record="skip", max_bad_records=Budget.parse("1")
-    )
-    convert_images(skip, pipeline_options([], 1)[0])
+    tpudata.convert_images(path, tmp_path / "skipped", on_bad_record="skip", max_bad_records=1)
     dataset = open_dataset(str(tmp_path / "skipped"))
     keys = {example["image/filename"][0] for example in dataset.examples("train")}
     assert keys == {b"a.zip/cat/0.jpg", b"a.zip/dog/2.jpg"}

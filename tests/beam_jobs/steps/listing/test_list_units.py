@@ -10,8 +10,9 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
+import tpudata
 from beam_jobs.image_records.options import ImageOptions
-from beam_jobs.images import convert_images, image_conversion
+from beam_jobs.images import image_conversion
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import build_pipeline
 from beam_jobs.references.reference import Reference
@@ -20,8 +21,6 @@ from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.sources import Reject, Source, SourceOptions, raise_rejection
 from beam_jobs.steps.listing import growing
 from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits
-from beam_jobs.text import convert_text
-from beam_jobs.text_files.options import TextOptions
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.sources.inputs import jpeg, write_files
 from tpudata.storage.gcs import listing
@@ -98,12 +97,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_ranges_and_workers_change_no_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: bool, unlabelled: bool
 ) -> None:
-    source, beam_options = files(tmp_path / "in"), pipeline_options([], 1)[0]
-    said = SourceOptions(unlabelled=unlabelled)
+    source = files(tmp_path / "in")
 
     def converted(name: str) -> dict[str, bytes]:
-        options = ConvertOptions(str(source), str(tmp_path / name), shuffle=shuffle, shard_bytes=8_000)
-        convert_images(options, beam_options, said)
+        tpudata.convert_images(source, tmp_path / name, shard_bytes=8_000, shuffle=shuffle, unlabelled=unlabelled)
         return contents(tmp_path / name)
 
     whole = converted("whole")
@@ -135,7 +132,6 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
 def test_a_bucket_in_ranges_gives_the_bytes_of_a_disk(
     tmp_path: Path, store: FakeGcs, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    beam_options = pipeline_options([], 1)[0]
     given: dict[str, bytes]
     if kind == "text":
         given = {f"in/{n % 5}/{n}.txt": f"document {n}\nand another {n}\n".encode() for n in range(60)}
@@ -147,11 +143,10 @@ def test_a_bucket_in_ranges_gives_the_bytes_of_a_disk(
     monkeypatch.setattr(listing, "_SMALL", 6)
     results: list[Any] = []
     for source, output in ((f"{tmp_path}/in", f"{tmp_path}/a"), ("gs://b/in", f"{tmp_path}/b")):
-        options = ConvertOptions(source, output, num_shards=3)
         if kind == "text":
-            convert_text(options, beam_options, TextOptions())
+            tpudata.convert_text(source, output, num_shards=3)
         else:
-            convert_images(options, beam_options, SourceOptions(unlabelled=kind == "flat"))
+            tpudata.convert_images(source, output, num_shards=3, unlabelled=kind == "flat")
         found = contents(Path(output))
         results.append({name: data for name, data in found.items() if name != "manifest.json"})
     assert results[0] == results[1]

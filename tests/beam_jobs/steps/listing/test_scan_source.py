@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tpudata
 from beam_jobs.image_records.options import ImageOptions
-from beam_jobs.images import convert_images, image_conversion, run
+from beam_jobs.images import image_conversion, run
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import build_pipeline
 from beam_jobs.run.progress import ProgressReport
@@ -62,8 +63,7 @@ def test_blocks_and_workers_change_no_record(tmp_path: Path, shuffle: bool, monk
     source = lists(tmp_path / "in", 60, 7)
 
     def converted(name: str, workers: int) -> dict[str, bytes]:
-        options = ConvertOptions(source, str(tmp_path / name), shuffle=shuffle, num_shards=2)
-        convert_images(options, pipeline_options([], workers)[0])
+        tpudata.convert_images(source, tmp_path / name, shuffle=shuffle, num_shards=2, workers=workers)
         return contents(tmp_path / name)
 
     whole = converted("whole", 1)

@@ -1,0 +1,91 @@
+"""A conversion that a program calls: the job of a command, without what only a command may do to its process."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_jobs.calls.plan import ConversionPlan, PlannedSplit
+from beam_jobs.calls.words import command_words, in_keywords, named_as_keywords
+from beam_jobs.command.run_conversion import parse_own_flags
+from beam_jobs.command.tables import plan_table
+from beam_jobs.conversion import Conversion
+from beam_jobs.conversion_run import convert, plan_conversion
+from beam_jobs.run.launch import Launch
+from beam_jobs.run.lifetime import check_detachable
+from beam_jobs.run.runner import options_of_program
+from tpudata.console.flags import FlagParser
+from tpudata.console.nearest import suggestion
+from tpudata.format import Manifest, open_dataset
+
+# Keywords that are no flags of the command.
+_OF_THE_RUN = ("runner", "beam_options", "progress")
+_log = logging.getLogger("tpudata")
+
+
+class Job(Protocol):
+    """The module of a command."""
+
+    def new_parser(self, prog: str) -> FlagParser:
+        """Return the parser of its flags."""
+
+    def prepared(self, flags: argparse.Namespace, beam_options: PipelineOptions) -> AbstractContextManager[Conversion]:
+        """Yield the conversion that flags describe."""
+
+
+def call_job(
+    name: str, job: Job, paths: Sequence[str], known: Sequence[str], options: Mapping[str, Any]
+) -> Manifest | ConversionPlan | None:
+    """Run or plan a conversion.
+
+    Args:
+        name: full name of the function that is called, for messages.
+        job: module of the command.
+        paths: the input and the output as words of the command line.
+        known: names of the options that the function takes.
+        options: the options, and whether to plan (`dry_run`) or to leave the job (`detach`).
+
+    Returns:
+        The manifest, the plan, or None of a job that was left.
+
+    Raises:
+        TypeError: an option is unknown.
+        TpudataError: as of the command, with keywords in place of flags.
+    """
+    for keyword in options:
+        if keyword not in known:
+            raise TypeError(f"{name}() got an unexpected keyword argument {keyword!r}{suggestion(keyword, known)}")
+    parser = job.new_parser(name)
+    keywords, switches = ["input", "output", *known], parser.switches
+    with named_as_keywords(name, keywords, switches):
+        words = command_words({keyword: value for keyword, value in options.items() if keyword not in _OF_THE_RUN})
+        flags, _ = parse_own_flags(parser, [*paths, *words])
+        beam_options = options_of_program(options.get("beam_options"), options.get("runner"), flags.workers)
+        if flags.detach:
+            check_detachable(beam_options)
+        with job.prepared(flags, beam_options) as conversion:
+            if flags.dry_run:
+                return _plan(conversion)
+            draws_bar = bool(options.get("progress"))
+            added = convert(conversion, beam_options, Launch(_log.info, draws_bar=draws_bar, detach=flags.detach))
+        if flags.detach:
+            return None
+        manifest = open_dataset(conversion.options.output).manifest
+    known_before = {} if added is None else added.before.warnings
+    new = [line for kind, line in manifest.warnings.items() if known_before.get(kind) != line]
+    for line in (*new, *conversion.remarks(manifest)):
+        _log.warning("%s: %s", conversion.options.output, in_keywords(line, name, keywords, switches))
+    return manifest
+
+
+def _plan(conversion: Conversion) -> ConversionPlan:
+    plan = plan_conversion(conversion)
+    splits = {
+        name: PlannedSplit(split.records, split.count, split.estimated_bytes) for name, split in plan.splits.items()
+    }
+    return ConversionPlan(splits, plan.files, plan.bytes, plan.warnings, plan_table(plan, conversion.unit))

@@ -1,0 +1,192 @@
+"""The conversions as functions. None of them loads Beam before it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+
+from beam_jobs.calls.beam_logging import without_beam_handler
+from beam_jobs.calls.keywords import ImageKeywords, ReshardKeywords, TextKeywords
+from beam_jobs.calls.plan import ConversionPlan
+from tpudata.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tpudata.format import Manifest
+
+_Path: TypeAlias = "str | os.PathLike[str]"
+_Outcome: TypeAlias = "Manifest | ConversionPlan | None"
+
+
+@overload
+def convert_images(
+    input: _Path,
+    output: _Path,
+    *,
+    dry_run: Literal[False] = False,
+    detach: Literal[False] = False,
+    **options: Unpack[ImageKeywords],
+) -> Manifest: ...
+@overload
+def convert_images(
+    input: _Path, output: _Path, *, dry_run: Literal[True], detach: bool = False, **options: Unpack[ImageKeywords]
+) -> ConversionPlan: ...
+@overload
+def convert_images(
+    input: _Path, output: _Path, *, dry_run: bool = False, detach: bool = False, **options: Unpack[ImageKeywords]
+) -> _Outcome: ...
+def convert_images(
+    input: _Path, output: _Path, *, dry_run: bool = False, detach: bool = False, **options: Unpack[ImageKeywords]
+) -> _Outcome:
+    """Convert images into a dataset, as `tpudata convert images` does; return its manifest.
+
+    The dataset has the bytes that the command writes. Nothing is printed, and nothing of the process is changed: signals, loggers,
+    warnings and standard error stay as they are. What a person would want to know of the input is in `manifest.warnings`, and is
+    logged as warnings of the logger `tpudata`.
+
+    Args:
+        input: what to convert, local or gs://: a folder of classes, a list, tars, zips, Parquet, IDX pairs or a pattern.
+        output: folder of the dataset, local or gs://; new or empty.
+        dry_run: whether to return a plan, and write nothing.
+        detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
+        **options: `runner`, `beam_options`, `progress`, and the options of the command: `beam_jobs.calls.ImageKeywords` lists them.
+
+    Returns:
+        The manifest of the complete dataset.
+
+    Raises:
+        TpudataError: as of the command: UsageError, SourceError, BadRecordError, OutputError and others. The message names the
+            keyword.
+        MissingExtraError: Apache Beam is not installed.
+        TypeError: there is no option of that name.
+    """
+    return _call("convert_images", "images", _in_and_out(input, output), ImageKeywords, options, dry_run, detach)
+
+
+@overload
+def convert_text(
+    input: _Path,
+    output: _Path,
+    *,
+    dry_run: Literal[False] = False,
+    detach: Literal[False] = False,
+    **options: Unpack[TextKeywords],
+) -> Manifest: ...
+@overload
+def convert_text(
+    input: _Path, output: _Path, *, dry_run: Literal[True], detach: bool = False, **options: Unpack[TextKeywords]
+) -> ConversionPlan: ...
+@overload
+def convert_text(
+    input: _Path, output: _Path, *, dry_run: bool = False, detach: bool = False, **options: Unpack[TextKeywords]
+) -> _Outcome: ...
+def convert_text(
+    input: _Path, output: _Path, *, dry_run: bool = False, detach: bool = False, **options: Unpack[TextKeywords]
+) -> _Outcome:
+    """Convert text into a dataset, as `tpudata convert text` does; return its manifest. See `convert_images`.
+
+    Args:
+        input: what to convert, local or gs://: a file of text, a folder of such, or a pattern.
+        output: folder of the dataset, local or gs://; new or empty.
+        dry_run: whether to return a plan, and write nothing.
+        detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
+        **options: `runner`, `beam_options`, `progress`, and the options of the command: `beam_jobs.calls.TextKeywords` lists them.
+
+    Returns:
+        The manifest of the complete dataset.
+
+    Raises:
+        TpudataError: as of the command. The message names the keyword.
+        MissingExtraError: Apache Beam is not installed.
+        TypeError: there is no option of that name.
+    """
+    return _call("convert_text", "text", _in_and_out(input, output), TextKeywords, options, dry_run, detach)
+
+
+@overload
+def reshard(
+    input: _Path | Sequence[_Path],
+    output: _Path,
+    *,
+    dry_run: Literal[False] = False,
+    detach: Literal[False] = False,
+    **options: Unpack[ReshardKeywords],
+) -> Manifest: ...
+@overload
+def reshard(
+    input: _Path | Sequence[_Path],
+    output: _Path,
+    *,
+    dry_run: Literal[True],
+    detach: bool = False,
+    **options: Unpack[ReshardKeywords],
+) -> ConversionPlan: ...
+@overload
+def reshard(
+    input: _Path | Sequence[_Path],
+    output: _Path,
+    *,
+    dry_run: bool = False,
+    detach: bool = False,
+    **options: Unpack[ReshardKeywords],
+) -> _Outcome: ...
+def reshard(
+    input: _Path | Sequence[_Path],
+    output: _Path,
+    *,
+    dry_run: bool = False,
+    detach: bool = False,
+    **options: Unpack[ReshardKeywords],
+) -> _Outcome:
+    """Write datasets or TFRecord files as one dataset, as `tpudata reshard` does; return its manifest. See `convert_images`.
+
+    Args:
+        input: dataset, TFRecord file, folder or pattern of such; a sequence of them is merged.
+        output: folder of the dataset, local or gs://; new or empty.
+        dry_run: whether to return a plan, and write nothing.
+        detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
+        **options: `runner`, `beam_options`, `progress`, and the options of the command: `beam_jobs.calls.ReshardKeywords` lists
+            them.
+
+    Returns:
+        The manifest of the complete dataset.
+
+    Raises:
+        TpudataError: as of the command. The message names the keyword.
+        MissingExtraError: Apache Beam is not installed.
+        TypeError: there is no option of that name.
+    """
+    paths = [input] if isinstance(input, (str, os.PathLike)) else list(input)
+    words = [*map(_path_word, paths), f"--output={os.fspath(output)}"]
+    return _call("reshard", "reshard", words, ReshardKeywords, options, dry_run, detach)
+
+
+def _call(
+    name: str, kind: str, paths: Sequence[str], keywords: type, options: Mapping[str, Any], dry_run: bool, detach: bool
+) -> _Outcome:
+    known = (*keywords.__annotations__, "dry_run", "detach")
+    with without_beam_handler:
+        try:
+            call = importlib.import_module("beam_jobs.calls.call")
+            job = importlib.import_module(f"beam_jobs.{kind}")
+        except ModuleNotFoundError as error:
+            if str(error.name).partition(".")[0] != "apache_beam":
+                raise
+            raise MissingExtraError(f"tpudata.{name}", "") from error
+        outcome: _Outcome = call.call_job(
+            f"tpudata.{name}", job, paths, known, {**options, "dry_run": dry_run, "detach": detach}
+        )
+    return outcome
+
+
+def _in_and_out(input: _Path, output: _Path) -> list[str]:
+    return [f"--input={os.fspath(input)}", f"--output={os.fspath(output)}"]
+
+
+def _path_word(path: _Path) -> str:
+    """Return a path as a word that is not taken for a flag."""
+    text = os.fspath(path)
+    return f"./{text}" if text.startswith("-") else text

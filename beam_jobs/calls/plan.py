@@ -1,0 +1,43 @@
+"""The plan of a conversion for a program."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedSplit:
+    """The shards of one split.
+
+    Attributes:
+        records: number of records.
+        shards: number of shards.
+        bytes: estimated size of all shards.
+    """
+
+    records: int
+    shards: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ConversionPlan:
+    """What a conversion would write; printed, it is the table of `--dry-run`.
+
+    Attributes:
+        splits: by name; empty if an append would add nothing.
+        inputs: number of inputs: files, documents or records.
+        bytes: their size.
+        warnings: what a person would want to know of the input, by kind, as in the manifest.
+        table: the plan as text.
+    """
+
+    splits: Mapping[str, PlannedSplit]
+    inputs: int
+    bytes: int
+    warnings: Mapping[str, str]
+    table: str = dataclasses.field(repr=False)
+
+    def __str__(self) -> str:
+        return self.table
