@@ -36,7 +36,7 @@ ROOMS = (
 # Those that use the package by its public names.
 USERS = ("train", "cli", "__main__")
 # Commands that need the tokenizers or the image rules of a conversion; `convert` finds its job by the job's name.
-CONVERTING = {"tpudata.cli.report", "tpudata.cli.verify", "tpudata.train.outputs.prompt"}
+CONVERTING = {"tpudata.cli.report", "tpudata.cli.help", "tpudata.cli.verify", "tpudata.train.outputs.prompt"}
 WITHOUT_TENSORFLOW = (
     "_version",
     "installation",

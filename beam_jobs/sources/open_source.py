@@ -15,7 +15,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.sources.folders.class_folders import ClassFolders
 from beam_jobs.sources.folders.imagenet import ImageNet
 from beam_jobs.sources.folders.matched_images import MatchedImages
-from beam_jobs.sources.idx import IdxPairs, is_idx_name
+from beam_jobs.sources.idx_pairs.source import IdxPairs, is_idx_name
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.input_form import (
     FORMS,

@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from beam_jobs.references.labels import Labels
-from beam_jobs.sources import SourceOptions, idx
+from beam_jobs.sources import SourceOptions
+from beam_jobs.sources.idx_pairs import source as idx
 from tests.beam_jobs.sources.inputs import converted, data_of, listed, opened, units
 from tpudata.errors import CorruptionError, SourceError, UsageError
 

@@ -11,7 +11,7 @@ from beam_jobs.images import run
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.folders.matched_images import MatchedImages
-from beam_jobs.sources.idx import IdxPairs
+from beam_jobs.sources.idx_pairs.source import IdxPairs
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.tars.tars import Tars
 from scripts.fake_gcs import FakeGcs

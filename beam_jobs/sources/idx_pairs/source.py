@@ -20,7 +20,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IDX_SETS, Note, ignore_note
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
-from beam_jobs.sources.idx_file import check_shape, label_pieces, read_exactly, read_header, reject_more
+from beam_jobs.sources.idx_pairs.file import check_shape, label_pieces, read_exactly, read_header, reject_more
 from beam_jobs.sources.named_splits import folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
