@@ -71,6 +71,7 @@ class ImageKeywords(ConversionKeywords, total=False):
         label_type: `"int"` if labels are whole numbers, `"str"` if they are names.
         column_types: by column of a list `"int"`, `"float"`, `"float32"` or `"str"`, with `=VALUE` for missing values.
         raw_tsv: whether quotes are ordinary characters in lists separated by tabs.
+        source_args: arguments of the source of an installed package, by name.
         layout: `"imagenet"` for encoded images, `"raw"` for uint8 pixels of one size.
         check: `"header"`, or `"decode"` to decode every image.
         resize_shorter: largest shorter side in pixels, to which larger images are shrunk.
@@ -91,6 +92,7 @@ class ImageKeywords(ConversionKeywords, total=False):
     label_type: str | None
     column_types: str | Mapping[str, str] | None
     raw_tsv: bool | None
+    source_args: Mapping[str, str | float | bool] | None
     layout: str | None
     check: str | None
     resize_shorter: int | None

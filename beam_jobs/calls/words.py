@@ -18,6 +18,7 @@ _FLAGS = {
     "shard_bytes": "shard-size",
     "labels_file": "labels",
     "fields": "field",
+    "source_args": "source-arg",
     "take": "take-splits",
     "label_maps": "label-map",
     "reader": "for",
@@ -28,7 +29,7 @@ _BOOLEANS = {
     "end_documents": ("no-eos", ("false", "true")),
 }
 # Flags that are passed once for each item. Other flags take all items, with commas between them.
-_REPEATED = ("fields", "split_keys", "raw", "label_maps")
+_REPEATED = ("fields", "source_args", "split_keys", "raw", "label_maps")
 # In an item of a mapping.
 _SEPARATORS = {"fields": ":"}
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)(?:=([^\s,;:)]*[^\s,;:).?!]))?")

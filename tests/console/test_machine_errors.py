@@ -25,7 +25,8 @@ from tpudata.cli import main
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 limit = pages * resource.getpagesize() + int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-sys.exit(main(sys.argv[2:]))
+sys.argv[1:] = sys.argv[2:]
+sys.exit(main())
 """
 WORDS = "Use a machine with more memory; fewer --workers, or a smaller --batch-size, take less."
 

@@ -40,6 +40,10 @@ def test_every_flag_has_a_keyword(kind: str, keywords: type) -> None:
         ({"split": "train=1"}, ["--split=train=1"]),
         ({"labels_file": Path("names.txt"), "reader": "x"}, ["--labels=names.txt", "--for=x"]),
         ({"column_types": {"age": "int=0", "b": "str"}}, ["--column-types=age=int=0,b=str"]),
+        (
+            {"source_args": {"a": "x,y", "b": 3, "c": True}},
+            ["--source-arg=a=x,y", "--source-arg=b=3", "--source-arg=c=true"],
+        ),
         ({"fields": ["text", "id:int"]}, ["--field=text", "--field=id:int"]),
         ({"fields": {"text": "text", "id": "int=0"}}, ["--field=text:text", "--field=id:int=0"]),
         ({"fields": "body"}, ["--field=body"]),
