@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import itertools
 import os
@@ -20,6 +21,7 @@ from scripts.fake_gcs import Fault
 from tests.source.conftest import Stored
 from tpudata import CorruptionError, RecordSource, StorageError, UsageError, open_dataset
 from tpudata.cli import main
+from tpudata.format import index_name
 
 # Bytes that make chunks of 64 KiB: a block of 64 records takes five of them.
 READ_AHEAD = 256 << 10
@@ -149,6 +151,22 @@ def test_yields_the_records_before_a_damaged_one(stored: Stored, tmp_path: Path)
     rest = list(RecordSource(str(folder), "train", decode=None, read_ahead=READ_AHEAD))
     gone = [160] if index.compression is None else range(150 + 64, 150 + 128)
     assert rest == [record for number, record in enumerate(expected) if number not in gone]
+
+
+def test_an_index_with_another_offset_is_damage(stored: Stored, tmp_path: Path) -> None:
+    folder = shutil.copytree(stored.copy, tmp_path / "damaged")
+    dataset = open_dataset(str(folder))
+    shard = dataset.manifest.split("train").shards[1]
+    index = dataset.index(shard)
+    offsets = index.offsets.copy()
+    offsets[10] -= 1
+    (folder / index_name(shard.name)).write_bytes(dataclasses.replace(index, offsets=offsets).to_bytes())
+    source = RecordSource(str(folder), "train", decode=None, read_ahead=READ_AHEAD)
+    expected = list(RecordSource(str(stored.copy), "train", decode=None))
+    for records in (iter(source), iter(source.shuffle(window_bytes=1 << 20))):
+        found, error = take_until_error(records)
+        assert isinstance(error, CorruptionError)
+        assert set(found) <= set(expected)
 
 
 @pytest.mark.parametrize("kind", ["403", "cut", "replaced"])

@@ -11,7 +11,7 @@ import numpy as np
 from tpudata.errors import CorruptionError
 from tpudata.format import ShardIndex
 from tpudata.format.shards.indexed_records import checked_data, find_damage, read_blocks
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES
 from tpudata.storage import is_remote, storage_for
 
 # At 50 ms a request and 25 MB/s, latency is an eighth of its time; its CPU, some 1 ms, is a tenth of that of its bytes.
@@ -79,8 +79,17 @@ class LoadedChunk:
         return Record(data, self._path, offset)
 
     def _matches(self, index: ShardIndex, chunk: Chunk) -> bool:
-        """Return whether all records match their checksums: those of whole blocks by one checksum a block."""
+        """Return whether all records match their checksums, those of whole blocks by one checksum a block, and their lengths the
+        index, whose offsets may be damaged.
+        """
         bytes_ = np.frombuffer(self._data, np.uint8)
+        begins = np.array(self._offsets, np.int64) - self._begin
+        sizes = np.diff(begins) - FRAME_BYTES
+        if (sizes < 0).any():
+            return False
+        heads = bytes_[begins[:-1, np.newaxis] + np.arange(LENGTH_BYTES)]
+        if not np.array_equal(heads.view("<u8")[:, 0], sizes):
+            return False
         step = index.block_records
         record = chunk.first
         while record < chunk.last:
