@@ -38,7 +38,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
 def loop_order(
     pieces: Sequence[Sequence[int]], batch_size: int, lanes: int, window: int, seed: int
 ) -> Iterator[list[int]]:
-    """Yield the records of each global batch, by the rules that `tpudata.input.order.training` states.
+    """Yield the records of each global batch, by the rules that `tpudata.input.order.training` and `streams` state.
 
     Args:
         pieces: records of each piece.
@@ -53,10 +53,22 @@ def loop_order(
 
     @functools.cache
     def lanes_of(epoch: int) -> list[list[int]]:
-        order = np.argsort(draw([len(pieces)], seed, tf.constant(epoch, tf.int64), EPOCH_DRAWS), kind="stable")
-        records = iter([record for piece in order for record in pieces[piece]])
+        draws = draw([len(pieces)], seed, tf.constant(epoch, tf.int64), EPOCH_DRAWS).numpy()
+        # Of each piece the lane of its part: parts are runs of pieces, by their middles.
+        stops = list(itertools.accumulate(map(len, pieces)))
+        middles = [(stop - len(piece) + stop) // 2 for piece, stop in zip(pieces, stops, strict=True)]
+        lane_of = [(min(middle * lanes // count, lanes - 1) - epoch * count) % lanes for middle in middles]
         lengths = [count // lanes + (lane < count % lanes) for lane in range(lanes)]
-        return [list(itertools.islice(records, length)) for length in lengths]
+        bounds = list(itertools.accumulate(lengths))[:-1]
+        records: list[int] = []
+        for number in sorted(range(len(pieces)), key=lambda number: (lane_of[number], draws[number])):
+            piece = list(pieces[number])
+            heads = [bound - len(records) for bound in bounds if 0 < bound - len(records) < len(piece)]
+            # A lane that has less than half of a piece has its last records.
+            turn = heads[0] if len(heads) == 1 and 2 * heads[0] < len(piece) else 0
+            records += piece[len(piece) - turn :] + piece[: len(piece) - turn]
+        rest = iter(records)
+        return [list(itertools.islice(rest, length)) for length in lengths]
 
     for block in itertools.count():
         draws = draw([lanes, turns], seed, tf.constant(block, tf.int64), BLOCK_DRAWS).numpy()
