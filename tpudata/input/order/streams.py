@@ -98,7 +98,8 @@ class StreamOrder(TrainingOrder):
         sizes = ends - begins
         is_turned = tf.equal(count_up_to(bounds, ends - 1) - before, 1) & (2 * head < sizes)
         places = tf.sort(tf.concat([begins, bounds], 0))
-        chunk = count_up_to(ends, places)
+        # With fewer records than lanes, some bounds are at the end.
+        chunk = tf.minimum(count_up_to(ends, places), len(self.chunks.starts) - 1)
         offset, size = places - tf.gather(begins, chunk), tf.gather(sizes, chunk)
         turned = tf.math.floormod(offset - tf.gather(head, chunk), size)
         offset = tf.where(tf.gather(is_turned, chunk), turned, offset)
