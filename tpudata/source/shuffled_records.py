@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format.shards.index import BLOCK_RECORDS
 from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record
@@ -77,7 +78,7 @@ class ShuffledRecords:
         )
         if not self._order.epoch_records:
             raise UsageError(
-                f"host_count={host_count}: the split has {len(records)} records, none for host {host_index}. Pass fewer hosts."
+                f"host_count={host_count}: the split has {counted(len(records), 'record')}, none for host {host_index}. Pass fewer hosts."
             )
         self._start()
 
@@ -112,7 +113,7 @@ class ShuffledRecords:
     def __repr__(self) -> str:
         # Grain compares this between a checkpoint and the run that restores it.
         options = ", ".join(f"{name}={value}" for name, value in self._options.items())
-        return f"ShuffledRecords({len(self._records)} records, {options})"
+        return f"ShuffledRecords(records={len(self._records)}, {options})"
 
     def __getstate__(self) -> dict[str, Any]:
         return {"records": self._records, "decode": self._decode, **self._options}
