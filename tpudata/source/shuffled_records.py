@@ -78,7 +78,8 @@ class ShuffledRecords:
         )
         if not self._order.epoch_records:
             raise UsageError(
-                f"host_count={host_count}: the split has {counted(len(records), 'record')}, none for host {host_index}. Pass fewer hosts."
+                f"host_count={host_count}: the split has {counted(len(records), 'record')}, none for host {host_index}. Pass"
+                " fewer hosts."
             )
         self._start()
 
