@@ -47,6 +47,7 @@ class Loop:
         self.layout = Layout.of(program, {"own"}, {"differs", "flag", "own", "elsewhere"})
         self._compiled = compile_loop(program, self.layout, MESH, capacity, ["differs", "factor"], 1)
         self._variables = variables
+        self._capacity = capacity
 
     def __call__(self, rows: Any, first: int, count: int, goes_on: bool = True) -> tuple[dict[str, Any], LoopOutput]:
         """Return the variables after the steps, and the output."""
@@ -57,7 +58,7 @@ class Loop:
                 tuple(replicated(MESH, of[name]) for name in self.layout.written),
                 tuple(replicated(MESH, of[name]) for name in self.layout.read),
                 tuple(split(MESH, [of[name]] * REPLICAS) for name in self.layout.own),
-                np.asarray(goes_on),
+                None if self._capacity is None else np.asarray(goes_on),
                 np.asarray([first, count], np.int32),
                 (jax.device_put(rows, sharding),),
                 (),
@@ -74,7 +75,7 @@ def test_a_loop_runs_the_asked_steps_of_a_stack() -> None:
     assert loop.layout.differing == {"differs", "flag"}
     values, output = loop(ROWS, 1, 3)
     assert output.goes_on
-    steps, losses = output.done()
+    steps, losses = output.read_report()
     assert steps.tolist() == [11, 12, 13]
     assert losses.tolist() == [*(2 * ROWS[1:4].mean(1))]  # The mean of the replicas' losses.
     assert output.fetched[0].tolist() == [[replica, 7] for replica in range(REPLICAS)]
@@ -93,8 +94,8 @@ def test_a_single_step_equals_that_of_a_loop() -> None:
         name: value.tolist() for name, value in looped.items()
     }
     assert (
-        [row.tolist() for row in output.done()]
-        == [row.tolist() for row in expected.done()]
+        [row.tolist() for row in output.read_report()]
+        == [row.tolist() for row in expected.read_report()]
         == [[11], [2 * ROWS[2].mean()]]
     )
     assert output.each[0].tolist() == expected.each[0][:1].tolist()
@@ -105,7 +106,7 @@ def test_a_loss_of_nan_on_any_replica_ends_a_loop() -> None:
     rows = ROWS.copy()
     rows[2, 3] = np.nan
     values, output = Loop()(rows, 0, 5)
-    steps, losses = output.done()
+    steps, losses = output.read_report()
     assert steps.tolist() == [11, 12, 13]
     assert not output.goes_on
     assert values["global_step"] == 13
@@ -116,7 +117,7 @@ def test_a_loss_of_nan_on_any_replica_ends_a_loop() -> None:
 
 def test_a_loop_after_one_that_has_ended_changes_nothing() -> None:
     values, output = Loop()(ROWS, 0, 5, goes_on=False)
-    assert not output.done()[0].size
+    assert not output.read_report()[0].size
     assert not output.goes_on
     assert values["global_step"] == 10
     assert values["own"].tolist() == [1.0] * REPLICAS

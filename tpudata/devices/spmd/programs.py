@@ -51,10 +51,10 @@ class LoopOutput(NamedTuple):
     """Output of a loop of steps.
 
     Attributes:
-        goes_on: scalar bool, whether no loss was NaN.
-        report: int64 [2, capacity], what `done` returns, in one array: to fetch a second one from 8 devices takes as long as 10
-            variables. The first row has the global step after each step, -1 for those that were not done; the second has the bits
-            of the losses.
+        goes_on: scalar bool, whether no loss was NaN; None of a single step, which no other follows in a call.
+        report: int64 [2, capacity], what `read_report` returns, in one array: to fetch a second one from 8 devices takes as long
+            as 10 variables. The first row has the global step after each step, -1 for those that were not done; the second has the
+            bits of the losses.
         finite: bool [checked], whether all values of each checked variable are finite; None if none is checked.
         fetched: values [replicas, ...] of the last step.
         each: values [capacity, replicas, ...] of each step.
@@ -66,7 +66,7 @@ class LoopOutput(NamedTuple):
     fetched: Any
     each: Any
 
-    def done(self) -> tuple[Any, Any]:
+    def read_report(self) -> tuple[Any, Any]:
         """Return the global step after each step that was done (NumPy, int64), and the mean loss of all replicas (float32)."""
         steps, bits = np.asarray(self.report)
         count = np.count_nonzero(steps >= 0)
@@ -88,9 +88,9 @@ def compile_loop(
         num_fetched: number of the values to fetch.
 
     Returns:
-        A function of the arrays of the layout's three groups; whether to run any step (scalar bool); the first step in the stacks
-        and the number of steps (int32 [2]); the stacks of batches [steps, replicas, ...]; and arrays that all steps get. It
-        returns the arrays of the first and the third group, and a LoopOutput.
+        A function of the arrays of the layout's three groups; whether to run any step (scalar bool; None for a single step); the
+        first step in the stacks and the number of steps (int32 [2]); the stacks of batches [steps, replicas, ...]; and arrays that
+        all steps get. It returns the arrays of the first and the third group, and a LoopOutput.
     """
 
     def run(
@@ -105,11 +105,10 @@ def compile_loop(
             return _step(program, layout, replica, [*batch, *given], constant, written, own)
 
         def body(carry: Any) -> Any:
-            number, _, written, own, report, _, each = carry
+            number, _, written, own, losses, steps, _, each = carry
             written, own, (loss, *values) = step(number, written, own)
             loss = lax.pmean(loss, AXIS)
             now = dict(zip(layout.written, written, strict=True)).get(_GLOBAL_STEP, constant.get(_GLOBAL_STEP, 0))
-            bits = lax.bitcast_convert_type(loss, jnp.int32)
             each = tuple(
                 lax.dynamic_update_index_in_dim(items, item, number, 0)
                 for items, item in zip(each, values[num_fetched:], strict=True)
@@ -119,7 +118,8 @@ def compile_loop(
                 ~jnp.isnan(loss),
                 written,
                 own,
-                report.at[:, number].set(jnp.stack([jnp.asarray(now, jnp.int64), bits.astype(jnp.int64)])),
+                losses.at[number].set(loss),
+                steps.at[number].set(jnp.asarray(now, jnp.int64)),
                 tuple(values[:num_fetched]),
                 each,
             )
@@ -133,17 +133,18 @@ def compile_loop(
             goes_on,
             written,
             tuple(item[0] for item in own),
-            jnp.full([2, capacity or 1], -1, jnp.int64),
+            jnp.zeros([capacity or 1], jnp.float32),
+            jnp.full([capacity or 1], -1, jnp.int64),
             tuple(jnp.zeros(item.shape, item.dtype) for item in results[:num_fetched]),
             tuple(jnp.zeros((capacity or 1, *item.shape), item.dtype) for item in results[num_fetched:]),
         )
         end = body(begin) if capacity is None else lax.while_loop(wanted, body, begin)
-        _, goes_on, written, own, report, fetched, each = end
+        _, goes_on, written, own, losses, steps, fetched, each = end
         by_name = dict(zip((*layout.written, *layout.own), (*written, *own), strict=True))
         finite = [jnp.isfinite(by_name[name]).all() if name in by_name else jnp.asarray(True) for name in checked]
         output = LoopOutput(
-            goes_on,
-            report,
+            None if capacity is None else goes_on,
+            jnp.stack([steps, lax.bitcast_convert_type(losses, jnp.int32).astype(jnp.int64)]),
             jnp.stack(finite) if finite else None,
             tuple(item[jnp.newaxis] for item in fetched),
             tuple(item[:, jnp.newaxis] for item in each),

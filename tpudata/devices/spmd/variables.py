@@ -150,5 +150,5 @@ class DeviceState:
         written, owned, *results = program(*arrays)
         shared.replace(layout.written, written)
         own.replace(layout.own, owned)
-        wait(self.mesh, (results, owned, written))
+        wait(self.mesh, results, owned, written)
         return tuple(results)

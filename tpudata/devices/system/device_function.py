@@ -87,7 +87,7 @@ class DeviceFunction:
             state.arrays(layout.written), state.arrays(layout.read), (), split, (*whole, np.int64(number))
         )
         state.replace(layout.written, written)
-        wait(state.mesh, (results, written))
+        wait(state.mesh, results, written)
         return jax.tree.unflatten(self._results, [np.stack(local_parts(item)) for item in results])
 
     def _stack(self, rows: Any) -> jax.Array:

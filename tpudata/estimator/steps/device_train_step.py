@@ -45,7 +45,7 @@ class DeviceTrainStep(TrainStep):
         layout, loop = self._compiled(iteration.capacity, fed, request.is_step)
         given = tuple(np.asarray(request.feeds[name]) for name in fed)
         outputs: list[LoopOutput] = []
-        has_data, goes_on, left = True, self._goes_on, request.limit
+        has_data, goes_on, left = True, None if request.is_step else self._goes_on, request.limit
         with jax.enable_x64(True), self._topology.peers.waiting():
             while left and has_data:
                 portion = iteration.take(left)
@@ -66,7 +66,7 @@ class DeviceTrainStep(TrainStep):
         return output
 
     def _result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
-        reports = [(output, *output.done()) for output in outputs]
+        reports = [(output, *output.read_report()) for output in outputs]
         done = [report for report in reports if len(report[1])]
         if not done:
             none = np.zeros(0, np.int64), np.zeros(0, np.float32)
@@ -80,8 +80,8 @@ class DeviceTrainStep(TrainStep):
         return LoopResult(
             int(steps[-1][-1]),
             has_data,
-            _joined(steps),
-            _joined(losses),
+            _join(steps),
+            _join(losses),
             _UNCHECKED if last.finite is None else last.finite,
             dict(zip(self.fetches.names, fetched, strict=True)),
         )
@@ -132,5 +132,5 @@ class DeviceTrainStep(TrainStep):
         return layout, compile_loop(program, layout, self._state.mesh, capacity, checked, fetched)
 
 
-def _joined(rows: Sequence[Any]) -> Any:
+def _join(rows: Sequence[Any]) -> Any:
     return rows[0] if len(rows) == 1 else np.concatenate(rows)
