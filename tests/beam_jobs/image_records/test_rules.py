@@ -489,6 +489,8 @@ def test_a_cut_file_is_rejected_and_says_why(data: st.DataObject) -> None:
         convert(whole[: data.draw(st.integers(0, len(whole) - 1))])
 
 
+# Pillow's warnings are the program's to filter.
+@pytest.mark.filterwarnings("ignore")
 @given(st.data())
 @settings(max_examples=150)
 def test_a_damaged_file_is_a_record_or_rejected(data: st.DataObject) -> None:
