@@ -38,7 +38,6 @@ _NAMED = re.compile(r"passed to tpudata_(\w+) transformation")
 _DAMAGED = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 _UNPACKED = re.compile(r"inflate\(\) failed|Reading from zlib|incorrect data check|invalid \w+|unexpected end of")
 _CHANGED = re.compile(r"A file has fewer records than its index says|Excluding the header|Dataset was empty")
-_BEYOND = re.compile(r"pos -?\d+ out of range for string")
 _GCS_FAILED = re.compile(r": (Error executing an HTTP request: [^\n]*)\n\s*when reading (gs://[^\n]+)")
 _UNREADABLE = re.compile(r"transformation with iterator: \S+: ([^\n]+?); ([A-Z][^\n\[]+)")
 # Errors of the operating system by their text, which is all that TensorFlow passes on.
@@ -103,8 +102,7 @@ def _reason(text: str, split: str) -> str | None:
     """Return how the files differ from what was expected of them, with a fix; None if the error has another cause."""
     if _UNPACKED.search(text):
         return f"a compressed block does not unpack. {_fix(split)}"
-    # TensorFlow's for a record that would begin or end beyond its block.
-    if OTHER_RECORDS in text or _BEYOND.search(text):
+    if OTHER_RECORDS in text:
         return f"an index has other places of records than its shard. {_fix(split)}"
     if _CHANGED.search(text):
         return "it has changed since it was opened. Make the input_fn again."

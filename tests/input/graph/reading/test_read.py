@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
 from tests.helpers.datasets import write_dataset
 from tpudata import FixedLengthRecordFiles, TextLineFiles, TFRecordFiles, TpudataError, as_numpy, make_input_fn
-from tpudata.format import Dataset, Feature, open_dataset, read_records
+from tpudata.format import Dataset, Feature, ShardIndex, index_name, open_dataset, read_records
 from tpudata.input.dataset.plain_dataset import SPLIT, open_files
 from tpudata.input.graph.reading.read import RecordReader, file_kind
 from tpudata.input.graph.reading.segments import Segments, segments_of
@@ -119,24 +120,50 @@ def test_a_file_that_was_cut_is_an_error(tmp_path: Path, kind: str) -> None:
             reader.read(tf.constant(0, tf.int64), tf.constant(shard.records, tf.int64))
 
 
-@pytest.mark.parametrize("compression", [None, "gzip"])
-def test_rejects_an_index_with_the_places_of_other_records(tmp_path: Path, compression: str | None) -> None:
+def numbered(folder: Path, compression: str | None) -> tuple[Dataset, ShardIndex]:
+    """Return a dataset of 90 equally large records in one shard, and the shard's index."""
     records = [{"x": bytes([number]) * 20} for number in range(90)]
     features = [Feature("x", "bytes", "uint8", (20,), "raw")]
-    path = write_dataset(str(tmp_path), {"train": records}, features, layout="", shards=1, compression=compression)
+    path = write_dataset(str(folder), {"train": records}, features, layout="", shards=1, compression=compression)
     dataset = open_dataset(path)
     (shard,) = dataset.manifest.split("train").shards
-    index = dataset.index(shard)
+    return dataset, dataset.index(shard)
+
+
+def replace_offsets(dataset: Dataset, index: ShardIndex, offsets: npt.NDArray[np.uint64]) -> None:
+    """Write the index with other offsets and a right checksum."""
+    (shard,) = dataset.manifest.split("train").shards
+    file = Path(dataset.path, index_name(shard.name))
+    file.write_bytes(dataclasses.replace(index, offsets=offsets).to_bytes())
+
+
+@pytest.mark.parametrize("has_gaps", [False, True])
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_rejects_an_index_with_the_places_of_other_records(
+    tmp_path: Path, compression: str | None, has_gaps: bool
+) -> None:
+    dataset, index = numbered(tmp_path, compression)
     offsets = index.offsets.copy()
     # Record 63 begins where record 62 does, so that it would be read twice, and the last one never.
     offsets[63] = offsets[62]
     offsets[1:63] = offsets[:62] + 16
-    file = tmp_path / "index" / "train-00000-of-00001.index"
-    file.write_bytes(dataclasses.replace(index, offsets=offsets).to_bytes())
+    replace_offsets(dataset, index, offsets)
     segments = segments_of(dataset, "train", [63])
-    reader = RecordReader(segments, file_kind(dataset, "train"), has_gaps=False)
+    reader = RecordReader(segments, file_kind(dataset, "train"), has_gaps=has_gaps)
     with pytest.raises(tf.errors.InvalidArgumentError, match="A file has other records than its index says"):
         reader.read(tf.constant(0, tf.int64), tf.constant(63, tf.int64))
     if compression is not None:
         with pytest.raises(TpudataError, match="an index has other places of records than its shard"):
-            list(as_numpy(make_input_fn(path, "train", training=False), 30))
+            list(as_numpy(make_input_fn(dataset.path, "train", training=False), 30))
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 7, 8, 11, 30])
+def test_rejects_an_index_whose_last_record_ends_beyond_its_block(tmp_path: Path, beyond: int) -> None:
+    dataset, index = numbered(tmp_path, "gzip")
+    offsets = index.offsets.copy()
+    # The last record begins where its block ends, or some bytes before.
+    offsets[-2] = offsets[-1] - np.uint64(beyond)
+    offsets[-1] += np.uint64(16)
+    replace_offsets(dataset, index, offsets)
+    with pytest.raises(TpudataError, match="an index has other places of records than its shard"):
+        list(as_numpy(make_input_fn(dataset.path, "train", training=False), 30))

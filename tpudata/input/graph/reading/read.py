@@ -86,6 +86,7 @@ class RecordReader:
         columns = (segments.files, segments.firsts[:-1], segments.offsets, ends, segments.skips, segments.places)
         # One row a segment, to be gathered at once: half of the operations of a table for each column.
         self._table = tf.constant(np.stack(columns, axis=1))
+        self._sizes = tf.constant(segments.sizes)
         self._index_bytes = tf.constant(kind.index_bytes, tf.int64)
 
     def read(self, first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
@@ -109,11 +110,11 @@ class RecordReader:
         message = "A file has fewer records than its index says: it has changed since the dataset was opened."
         found = checked(found, tf.equal(tf.size(found, tf.int64), last - first), message)
         kind = self._kind
-        if self._has_gaps or kind.record_bytes is not None or kind.are_lines or kind.index_paths is not None:
+        if kind.record_bytes is not None or kind.are_lines or kind.index_paths is not None:
             return found
-        # Wrong offsets may be those of other records. The table has the bytes of whole segments, which most ranges are.
+        # Wrong offsets may be those of other records. Sizes are known of whole segments, which most ranges are.
         is_whole = tf.equal(tf.gather(self._firsts, low), first) & tf.equal(tf.gather(self._firsts, high + 1), last)
-        expected = tf.gather(self._table, high)[3] - tf.gather(self._table, low)[2]
+        expected = tf.reduce_sum(self._sizes[low : high + 1])
         size = tf.reduce_sum(tf.cast(tf.strings.length(found), tf.int64) + FRAME_BYTES)
         return checked(found, ~is_whole | tf.equal(size, expected), OTHER_RECORDS)
 
@@ -188,8 +189,9 @@ class RecordReader:
 def _unpacked(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
     """Return the records of compressed blocks, string [n], from their offsets and the last one's end, int64 [n + 1]."""
     unpacked = tf.io.decode_compressed(blocks, "GZIP")
-    begins, sizes = offsets[:-1], offsets[1:] - offsets[:-1] - FRAME_BYTES
     # gzip's checksum says that the block is whole; each record's header, that the index knows where it begins and ends.
+    unpacked = checked(unpacked, offsets[-1] <= tf.cast(tf.strings.length(unpacked), tf.int64), OTHER_RECORDS)
+    begins, sizes = offsets[:-1], offsets[1:] - offsets[:-1] - FRAME_BYTES
     lengths = tf.fill(tf.shape(begins), tf.constant(LENGTH_BYTES, tf.int64))
     stored = tf.io.decode_raw(tf.strings.substr(unpacked, begins, lengths), tf.int64)
     unpacked = checked(unpacked, tf.reduce_all(tf.equal(stored, sizes[:, tf.newaxis])), OTHER_RECORDS)
