@@ -93,7 +93,7 @@ def _reject_shared_flags(parser: FlagParser, beam_flags: Sequence[str], *, is_fa
             )
 
 
-def checked_places(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool = False) -> ConvertOptions:
+def resolve_places(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool = False) -> ConvertOptions:
     """Return the options with paths that are valid on the workers of the runner.
 
     Raises:

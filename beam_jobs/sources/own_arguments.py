@@ -23,7 +23,9 @@ _PARSERS: Mapping[type, Callable[[str], Any]] = types.MappingProxyType(
 )
 
 
-def open_own(name: str, kind: type[Source], options: ConvertOptions, source_options: SourceOptions) -> Source:
+def open_with_arguments(
+    name: str, kind: type[Source], options: ConvertOptions, source_options: SourceOptions
+) -> Source:
     """Open a source of an installed package with its own arguments.
 
     Args:
@@ -35,7 +37,7 @@ def open_own(name: str, kind: type[Source], options: ConvertOptions, source_opti
     Raises:
         UsageError: an argument is unknown, missing or not of its type, or the class rejects it.
     """
-    fields, hints = own_fields(kind), typing.get_type_hints(kind)
+    fields, hints = argument_fields(kind), typing.get_type_hints(kind)
     texts = source_options.source_args
     unknown = next((given for given in texts if given not in fields), None)
     if unknown is not None:
@@ -58,7 +60,7 @@ def open_own(name: str, kind: type[Source], options: ConvertOptions, source_opti
         raise UsageError(f"--source={name}: {error}") from error
 
 
-def own_fields(kind: type[Source]) -> dict[str, dataclasses.Field[Any]]:
+def argument_fields(kind: type[Source]) -> dict[str, dataclasses.Field[Any]]:
     """Return the fields of a source's class that are arguments, by name."""
     fields = dataclasses.fields(_as_dataclass(kind))
     return {
@@ -71,10 +73,10 @@ def own_fields(kind: type[Source]) -> dict[str, dataclasses.Field[Any]]:
 def describe_source(name: str, kind: Any) -> str:
     """Return a source's documentation with its arguments, for a terminal."""
     lines = [f"--source={name}", "", inspect.getdoc(kind) or "It has no documentation."]
-    if isinstance(kind, type) and issubclass(kind, Source) and own_fields(kind):
+    if isinstance(kind, type) and issubclass(kind, Source) and argument_fields(kind):
         hints = typing.get_type_hints(kind)
         lines += ["", "Arguments, passed as --source-arg NAME=VALUE:"]
-        for field in own_fields(kind).values():
+        for field in argument_fields(kind).values():
             default = "required" if _is_required(field) else f"default: {_default(field)!r}"
             lines.append(f"  {field.name} ({_type_name(hints[field.name])}, {default})")
     return "\n".join(lines)

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompressed_member
+from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompress_member
 from beam_jobs.file_kinds import ZIP_MAGIC
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
@@ -124,7 +124,7 @@ class Zips(Source):
         Raises:
             CorruptionError: the archive is cut or damaged.
         """
-        with _opened(unit.path) as (file, archive):
+        with _open_zip(unit.path) as (file, archive):
             for member in archive.infolist():
                 # Not is_dir(), which raises IndexError for an empty name.
                 if member.filename.endswith("/"):
@@ -194,7 +194,7 @@ def _unpacked(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) 
     held: list[bytes] = []
     left = member.file_size
     try:
-        for piece in decompressed_member(_chunks(file, offset, member.compress_size), member.compress_type):
+        for piece in decompress_member(_chunks(file, offset, member.compress_size), member.compress_type):
             left -= len(piece)
             if left < 0:
                 raise EOFError(f"it has more than the {member.file_size:,} bytes that the archive lists")
@@ -219,7 +219,7 @@ def _chunks(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
+def _open_zip(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
     with open_ranged(path, file_size(path)) as file:
         try:
             with zipfile.ZipFile(file) as archive:
