@@ -43,11 +43,16 @@ def source_opener(name: str) -> OpenSource:
         return functools.partial(_open_without_arguments, name)
     opener = installed_source(name)
     if opener is None:
-        names = [*SOURCES, *sorted(_entry_points())]
+        names = source_names()
         raise UsageError(f"--source is {name!r} (expected one of {', '.join(names)}){suggestion(name, names)}")
     if isinstance(opener, type):
         return functools.partial(open_with_arguments, name, opener)
     return functools.partial(_open_by_function, name, opener)
+
+
+def source_names() -> list[str]:
+    """Return the names of all sources, those of installed packages last."""
+    return [*SOURCES, *sorted(_entry_points())]
 
 
 def installed_source(name: str) -> OpenSource | type[Source] | None:
