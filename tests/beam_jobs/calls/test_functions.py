@@ -180,6 +180,33 @@ def test_nothing_of_the_process_changes_even_while_a_call_is_at_work(pictures: P
     assert done.stdout == "True True True []\n"
 
 
+LOGGING = """
+import logging, sys, threading, time
+from pathlib import Path
+import tpudata
+
+output = Path(sys.argv[2])
+
+def add_handler():
+    while not output.exists():
+        time.sleep(0.002)
+    logging.root.addHandler(handler)
+
+handler = logging.StreamHandler(sys.stdout)
+adding = threading.Thread(target=add_handler)
+adding.start()
+tpudata.convert_images(sys.argv[1], output, num_shards=40)
+adding.join()
+print(logging.root.handlers == [handler])
+"""
+
+
+def test_a_handler_that_the_program_adds_while_a_call_runs_stays(pictures: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", LOGGING, str(pictures), str(tmp_path / "out")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 def test_threads_may_call_at_the_same_time(
     pictures: Path, of_commands: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
