@@ -30,9 +30,8 @@ from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.command.run_conversion import (
     check_output_is_writable,
     limits_of_command,
-    parse_flags,
     resolve_places,
-    run_conversion,
+    run_job,
 )
 from beam_jobs.command.text_flags import add_text_flags, text_options
 from beam_jobs.conversion import Conversion
@@ -61,21 +60,8 @@ _VOCABULARY = "vocab.json"
 
 
 def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
-    """Run the job from the command line.
-
-    Args:
-        argv: flags, without the program's name.
-        prog: name of the command, for messages.
-
-    Returns:
-        The exit code 0.
-
-    Raises:
-        TpudataError: the usage is wrong, or the job failed.
-    """
-    flags, beam_options = parse_flags(new_parser(prog), argv)
-    with prepare(flags, beam_options) as conversion:
-        return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
+    """Run the job from the command line, see `run_job`; messages call the command `prog`."""
+    return run_job(new_parser(prog), prepare, argv)
 
 
 def new_parser(prog: str) -> FlagParser:

@@ -10,7 +10,9 @@ import gc
 import itertools
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeAlias
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -32,6 +34,7 @@ from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import held_request_limits, storage_for
 
+Prepare: TypeAlias = Callable[[argparse.Namespace, PipelineOptions], AbstractContextManager[Conversion]]
 # Flags of other commands that Beam has, too: it would take them without a word. Neither parser takes beginnings of names.
 SHARED_FLAGS = {"--label": "tpudata reshard", "--labels": "tpudata convert images and tpudata reshard"}
 
@@ -118,6 +121,25 @@ def limits_of_command(options: ConvertOptions, beam_options: PipelineOptions) ->
     """Hold the limits of requests while the command looks at its input and its output; the run holds them itself."""
     with held_request_limits(options.for_engine(local=is_local(beam_options)).request_limits):
         yield
+
+
+def run_job(parser: FlagParser, prepare: Prepare, argv: Sequence[str]) -> int:
+    """Run the command of a conversion.
+
+    Args:
+        parser: parser of its flags.
+        prepare: yields the conversion that flags and Beam's options describe.
+        argv: flags, without the program's name.
+
+    Returns:
+        The exit code 0.
+
+    Raises:
+        TpudataError: the usage is wrong, or the job failed.
+    """
+    flags, beam_options = parse_flags(parser, argv)
+    with prepare(flags, beam_options) as conversion:
+        return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
 
 
 def run_conversion(
