@@ -88,4 +88,5 @@ def _plan(conversion: Conversion) -> ConversionPlan:
     splits = {
         name: PlannedSplit(split.records, split.count, split.estimated_bytes) for name, split in plan.splits.items()
     }
-    return ConversionPlan(splits, plan.files, plan.bytes, plan.warnings, plan_table(plan, conversion.unit))
+    text = plan_table(plan, conversion.unit, has_duplicates=conversion.leave_out is not None)
+    return ConversionPlan(splits, plan.files, plan.bytes, plan.warnings, text)

@@ -157,9 +157,8 @@ def run_conversion(
         The exit code 0.
     """
     if dry_run:
-        print(plan_table(plan_conversion(conversion), conversion.unit))
-        if conversion.leave_out is not None:
-            print("including duplicates: --dedup finds them when it has read all documents")
+        has_duplicates = conversion.leave_out is not None
+        print(plan_table(plan_conversion(conversion), conversion.unit, has_duplicates=has_duplicates))
         return 0
     started = time.monotonic()
     output, is_terminal = conversion.options.output, sys.stderr.isatty()

@@ -264,6 +264,15 @@ def test_dry_run_returns_the_plan_and_writes_nothing(
     assert capsys.readouterr().out == f"{plan}\n"
 
 
+def test_a_plan_of_text_says_that_it_counts_duplicates(
+    sources: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tpudata.convert_text(sources["text"], tmp_path / "out", dedup=True, dry_run=True)
+    assert text.run([f"--input={sources['text']}", f"--output={tmp_path}/out", "--dedup", "--dry-run"]) == 0
+    assert capsys.readouterr().out == f"{plan}\n"
+    assert "including duplicates" in str(plan)
+
+
 def test_progress_is_a_bar_on_stderr(pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tpudata.convert_images(pictures, tmp_path / "out", progress=True)
     out, err = capsys.readouterr()
