@@ -18,11 +18,10 @@ from typing import BinaryIO, NamedTuple
 from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompress_member
 from beam_jobs.file_kinds import ZIP_MAGIC
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.labels import Labels
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
 from beam_jobs.references.reference import CRC32_FORM, Reference
-from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
     LOOKED_AT,
@@ -34,7 +33,7 @@ from beam_jobs.sources.named_splits import (
 )
 from beam_jobs.sources.names import is_path_left_behind, member_path
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.members import OUTSIDE
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, CorruptionError
@@ -60,7 +59,7 @@ class ZipUnit(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Zips(Source):
+class Zips(ClassifiedSource):
     """Zip archives: a Source whose units are archives.
 
     Attributes:
@@ -95,19 +94,9 @@ class Zips(Source):
         return cls(options, files, splits, classes, not source_options.unlabelled)
 
     @property
-    def integer_labels(self) -> bool:
-        """Whether `--label-type int` makes the names of folders labels."""
-        return self.classes.collects_integers
-
-    @property
     def named_splits(self) -> frozenset[str]:
         """The splits that the names of the archives stand for."""
         return self.splits.named
-
-    @property
-    def labels(self) -> Labels | None:
-        """Those of `--labels FILE`."""
-        return self.classes.labels
 
     def parts(self) -> Iterator[ZipUnit]:
         """Yield the archives."""
