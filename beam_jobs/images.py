@@ -28,10 +28,9 @@ from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.command.reader_flag import add_reader_flag, apply_reader, check_reader
 from beam_jobs.command.run_conversion import (
     check_output_is_writable,
-    checked_places,
     limits_of_command,
-    parse_flags,
-    run_conversion,
+    resolve_places,
+    run_job,
 )
 from beam_jobs.conversion import Conversion
 from beam_jobs.image_records.converter import ImageConverter
@@ -50,21 +49,8 @@ Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=
 
 
 def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
-    """Run the job from the command line.
-
-    Args:
-        argv: flags, without the program's name.
-        prog: name of the command, for messages.
-
-    Returns:
-        The exit code 0.
-
-    Raises:
-        TpudataError: the usage is wrong, or the job failed.
-    """
-    flags, beam_options = parse_flags(new_parser(prog), argv)
-    with prepared(flags, beam_options) as conversion:
-        return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
+    """Run the job from the command line, see `run_job`; messages call the command `prog`."""
+    return run_job(new_parser(prog), prepare, argv)
 
 
 def new_parser(prog: str) -> FlagParser:
@@ -78,7 +64,7 @@ def new_parser(prog: str) -> FlagParser:
 
 
 @contextlib.contextmanager
-def prepared(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterator[Conversion]:
+def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterator[Conversion]:
     """Yield the conversion that flags describe, ready to be planned or run, and hold the limits of its requests.
 
     Args:
@@ -89,7 +75,7 @@ def prepared(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterat
         TpudataError: the flags do not fit each other, or the input or the output is invalid.
     """
     apply_reader(flags)
-    options = checked_places(common_options(flags), beam_options, dry_run=flags.dry_run)
+    options = resolve_places(common_options(flags), beam_options, dry_run=flags.dry_run)
     with limits_of_command(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
         conversion = image_conversion(options, source_options(flags), image_options(flags))

@@ -30,8 +30,7 @@ from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.command.run_conversion import (
     check_output_is_writable,
     limits_of_command,
-    parse_flags,
-    run_conversion,
+    run_job,
 )
 from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions
@@ -59,21 +58,8 @@ Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=
 
 
 def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
-    """Run the job from the command line.
-
-    Args:
-        argv: flags, without the program's name.
-        prog: name of the command, for messages.
-
-    Returns:
-        The exit code 0.
-
-    Raises:
-        TpudataError: the usage is wrong, or the job failed.
-    """
-    flags, beam_options = parse_flags(new_parser(prog), argv)
-    with prepared(flags, beam_options) as conversion:
-        return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
+    """Run the job from the command line, see `run_job`; messages call the command `prog`."""
+    return run_job(new_parser(prog), prepare, argv)
 
 
 def new_parser(prog: str) -> FlagParser:
@@ -89,7 +75,7 @@ def new_parser(prog: str) -> FlagParser:
 
 
 @contextlib.contextmanager
-def prepared(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterator[Conversion]:
+def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterator[Conversion]:
     """Yield the conversion that flags describe, ready to be planned or run, and hold the limits of its requests.
 
     Args:
@@ -102,7 +88,7 @@ def prepared(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterat
     stored = reshard_options(flags)
     inputs, output = flags.inputs, flags.output
     if not flags.dry_run:
-        inputs, output = _checked_places(inputs, output, beam_options)
+        inputs, output = _resolve_places(inputs, output, beam_options)
     flags.input, flags.output = ", ".join(inputs), output
     options = common_options(flags)
     with limits_of_command(options, beam_options):
@@ -253,7 +239,7 @@ def _no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
     return np.zeros(len(pack.keys), np.int64)
 
 
-def _checked_places(inputs: Sequence[str], output: str, beam_options: PipelineOptions) -> tuple[list[str], str]:
+def _resolve_places(inputs: Sequence[str], output: str, beam_options: PipelineOptions) -> tuple[list[str], str]:
     """Return paths that are valid on the workers of the runner; UsageError if there are none."""
     check_places(beam_options, {**{f"DIR {n}": path for n, path in enumerate(inputs, 1)}, "--output": output})
     return [absolute_path(path, beam_options) for path in inputs], absolute_path(output, beam_options)

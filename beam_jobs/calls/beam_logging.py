@@ -7,30 +7,30 @@ import threading
 
 
 class _WithoutBeamHandler:
-    """A context that ends without the handler that Beam adds to a root logger without one.
+    """A context in which Beam adds no handler to the root logger.
 
-    Importing Beam and making its options call `logging.basicConfig()`, after which a program's own call has no effect.
+    Importing Beam and making its options call `logging.basicConfig()`, which adds a handler to a root logger without one, and after
+    which a program's own call has no effect. So a root logger without handlers gets the one that Python then uses anyway.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._was_empty = False
+        self._added: logging.Handler | None = None
 
     def __enter__(self) -> None:
         with self._lock:
-            if self._users == 0:
-                self._was_empty = not logging.root.handlers
             self._users += 1
+            if not logging.root.handlers:
+                self._added = logging.lastResort or logging.NullHandler()
+                logging.root.addHandler(self._added)
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._users -= 1
-            if self._users == 0 and self._was_empty:
-                for handler in [*logging.root.handlers]:
-                    # What basicConfig adds without arguments.
-                    if type(handler) is logging.StreamHandler:
-                        logging.root.removeHandler(handler)
+            if not self._users and self._added is not None:
+                logging.root.removeHandler(self._added)
+                self._added = None
 
 
 without_beam_handler = _WithoutBeamHandler()

@@ -11,14 +11,14 @@ from typing import Any, Protocol
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.calls.plan import ConversionPlan, PlannedSplit
-from beam_jobs.calls.words import command_words, in_keywords, named_as_keywords
+from beam_jobs.calls.words import command_words, translate_errors, translate_flags
 from beam_jobs.command.run_conversion import parse_own_flags
 from beam_jobs.command.tables import plan_table
 from beam_jobs.conversion import Conversion
 from beam_jobs.conversion_run import convert, plan_conversion
 from beam_jobs.run.launch import Launch
 from beam_jobs.run.lifetime import check_detachable
-from beam_jobs.run.runner import options_of_program
+from beam_jobs.run.runner import read_program_options
 from tpudata.console.flags import FlagParser
 from tpudata.console.nearest import suggestion
 from tpudata.format import Manifest, open_dataset
@@ -34,7 +34,7 @@ class Job(Protocol):
     def new_parser(self, prog: str) -> FlagParser:
         """Return the parser of its flags."""
 
-    def prepared(self, flags: argparse.Namespace, beam_options: PipelineOptions) -> AbstractContextManager[Conversion]:
+    def prepare(self, flags: argparse.Namespace, beam_options: PipelineOptions) -> AbstractContextManager[Conversion]:
         """Yield the conversion that flags describe."""
 
 
@@ -62,13 +62,13 @@ def call_job(
             raise TypeError(f"{name}() got an unexpected keyword argument {keyword!r}{suggestion(keyword, known)}")
     parser = job.new_parser(name)
     keywords, switches = ["input", "output", *known], parser.switches
-    with named_as_keywords(name, keywords, switches):
+    with translate_errors(name, keywords, switches):
         words = command_words({keyword: value for keyword, value in options.items() if keyword not in _OF_THE_RUN})
         flags, _ = parse_own_flags(parser, [*paths, *words])
-        beam_options = options_of_program(options.get("beam_options"), options.get("runner"), flags.workers)
+        beam_options = read_program_options(options.get("beam_options"), options.get("runner"), flags.workers)
         if flags.detach:
             check_detachable(beam_options)
-        with job.prepared(flags, beam_options) as conversion:
+        with job.prepare(flags, beam_options) as conversion:
             if flags.dry_run:
                 return _plan(conversion)
             draws_bar = bool(options.get("progress"))
@@ -79,7 +79,7 @@ def call_job(
     known_before = {} if added is None else added.before.warnings
     new = [line for kind, line in manifest.warnings.items() if known_before.get(kind) != line]
     for line in (*new, *conversion.remarks(manifest)):
-        _log.warning("%s: %s", conversion.options.output, in_keywords(line, name, keywords, switches))
+        _log.warning("%s: %s", conversion.options.output, translate_flags(line, name, keywords, switches))
     return manifest
 
 
@@ -88,4 +88,5 @@ def _plan(conversion: Conversion) -> ConversionPlan:
     splits = {
         name: PlannedSplit(split.records, split.count, split.estimated_bytes) for name, split in plan.splits.items()
     }
-    return ConversionPlan(splits, plan.files, plan.bytes, plan.warnings, plan_table(plan, conversion.unit))
+    text = plan_table(plan, conversion.unit, has_duplicates=conversion.leave_out is not None)
+    return ConversionPlan(splits, plan.files, plan.bytes, plan.warnings, text)

@@ -60,7 +60,7 @@ def command_words(keywords: Mapping[str, Any]) -> list[str]:
 
 
 @contextlib.contextmanager
-def named_as_keywords(name: str, keywords: Collection[str], switches: Collection[str]) -> Iterator[None]:
+def translate_errors(name: str, keywords: Collection[str], switches: Collection[str]) -> Iterator[None]:
     """Have errors name keywords instead of flags.
 
     Args:
@@ -71,11 +71,11 @@ def named_as_keywords(name: str, keywords: Collection[str], switches: Collection
     try:
         yield
     except TpudataError as error:
-        error.args = (in_keywords(str(error), name, keywords, switches),)
+        error.args = (translate_flags(str(error), name, keywords, switches),)
         raise
 
 
-def in_keywords(text: str, name: str, keywords: Iterable[str], switches: Collection[str]) -> str:
+def translate_flags(text: str, name: str, keywords: Iterable[str], switches: Collection[str]) -> str:
     """Return a message with keywords in place of flags.
 
     Args:

@@ -10,7 +10,9 @@ import gc
 import itertools
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeAlias
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -32,6 +34,7 @@ from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import held_request_limits, storage_for
 
+Prepare: TypeAlias = Callable[[argparse.Namespace, PipelineOptions], AbstractContextManager[Conversion]]
 # Flags of other commands that Beam has, too: it would take them without a word. Neither parser takes beginnings of names.
 SHARED_FLAGS = {"--label": "tpudata reshard", "--labels": "tpudata convert images and tpudata reshard"}
 
@@ -93,7 +96,7 @@ def _reject_shared_flags(parser: FlagParser, beam_flags: Sequence[str], *, is_fa
             )
 
 
-def checked_places(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool = False) -> ConvertOptions:
+def resolve_places(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool = False) -> ConvertOptions:
     """Return the options with paths that are valid on the workers of the runner.
 
     Raises:
@@ -120,6 +123,25 @@ def limits_of_command(options: ConvertOptions, beam_options: PipelineOptions) ->
         yield
 
 
+def run_job(parser: FlagParser, prepare: Prepare, argv: Sequence[str]) -> int:
+    """Run the command of a conversion.
+
+    Args:
+        parser: parser of its flags.
+        prepare: yields the conversion that flags and Beam's options describe.
+        argv: flags, without the program's name.
+
+    Returns:
+        The exit code 0.
+
+    Raises:
+        TpudataError: the usage is wrong, or the job failed.
+    """
+    flags, beam_options = parse_flags(parser, argv)
+    with prepare(flags, beam_options) as conversion:
+        return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
+
+
 def run_conversion(
     conversion: Conversion, beam_options: PipelineOptions, *, dry_run: bool, detach: bool = False
 ) -> int:
@@ -135,9 +157,8 @@ def run_conversion(
         The exit code 0.
     """
     if dry_run:
-        print(plan_table(plan_conversion(conversion), conversion.unit))
-        if conversion.leave_out is not None:
-            print("including duplicates: --dedup finds them when it has read all documents")
+        has_duplicates = conversion.leave_out is not None
+        print(plan_table(plan_conversion(conversion), conversion.unit, has_duplicates=has_duplicates))
         return 0
     started = time.monotonic()
     output, is_terminal = conversion.options.output, sys.stderr.isatty()

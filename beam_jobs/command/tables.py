@@ -14,8 +14,14 @@ from tpudata.format.layout import REJECTS_FOLDER
 _NUMBERS = (1, 2, 3, 4)
 
 
-def plan_table(plan: Plan, unit: str = "file") -> str:
-    """Return the shards of a plan as text, a line for every split; `unit` is the word for an input."""
+def plan_table(plan: Plan, unit: str = "file", *, has_duplicates: bool = False) -> str:
+    """Return the shards of a plan as text, a line for every split.
+
+    Args:
+        plan: the plan.
+        unit: the word for an input.
+        has_duplicates: whether the run will leave out duplicates, which the plan counts.
+    """
     if not plan.splits:
         return "nothing new: 0 records would be added"
     rows = [("split", "records" if unit == "file" else f"{unit}s", "shards", "bytes", "about each")]
@@ -31,7 +37,8 @@ def plan_table(plan: Plan, unit: str = "file") -> str:
             )
         )
     head = f"{counted(plan.files, unit)}, {bytes_text(plan.bytes)}"
-    return "\n".join([head, table(rows, right=_NUMBERS), *warning_texts(plan.warnings)])
+    note = ["including duplicates: --dedup finds them when it has read all documents"] if has_duplicates else []
+    return "\n".join([head, table(rows, right=_NUMBERS), *warning_texts(plan.warnings), *note])
 
 
 def result_table(manifest: Manifest, output: str, seconds: float, ignored: str = "") -> str:

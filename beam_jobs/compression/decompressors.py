@@ -125,7 +125,7 @@ def decompress(chunks: Iterable[bytes], compression: str) -> Iterator[bytes]:
         raise EOFError("it ends too soon")
 
 
-def decompressed_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
+def decompress_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
     """Yield the content of a member of a zip archive, in pieces.
 
     Args:

@@ -57,7 +57,7 @@ def open_decompressed(path: str, compression: str) -> Iterator[BinaryIO]:
         yield cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
 
 
-def decompressed_chunks(path: str, compression: str) -> Iterator[bytes]:
+def decompress_file(path: str, compression: str) -> Iterator[bytes]:
     """Yield the content of a compressed file from start to end; it may consist of several streams.
 
     Args:
@@ -92,12 +92,12 @@ class _DecompressedFile(io.RawIOBase):
 
     Args:
         path: path of the file.
-        compression: name of the compression, as for `decompressed_chunks`, whose errors reading raises.
+        compression: name of the compression, as for `decompress_file`, whose errors reading raises.
     """
 
     def __init__(self, path: str, compression: str) -> None:
         super().__init__()
-        self._chunks = decompressed_chunks(path, compression)
+        self._chunks = decompress_file(path, compression)
         self._held = b""
         self._place = self._offset = 0
 

@@ -12,14 +12,14 @@ import numpy as np
 _MODULE = "ml_dtypes"
 
 
-def widened(value: Any) -> Any:
+def widen(value: Any) -> Any:
     """Return arrays, scalars and sequences of ml_dtypes' floats as float32, of its integers as int64, and others unchanged."""
     if isinstance(value, np.ndarray):
         return value.astype(_wide(value.dtype.type)) if _is_short(value.dtype.type) else value
     if isinstance(value, np.generic):
         return _wide(type(value))(value) if _is_short(type(value)) else value
     if isinstance(value, (list, tuple)) and any(map(_is_short, {*map(type, value)})):
-        return [widened(item) for item in value]
+        return [widen(item) for item in value]
     return value
 
 

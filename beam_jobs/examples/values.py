@@ -31,7 +31,7 @@ import numpy as np
 
 from beam_jobs.examples.label_maps import encode_label_map
 from beam_jobs.examples.png import encode_png
-from beam_jobs.examples.short_numbers import widened
+from beam_jobs.examples.short_numbers import widen
 from beam_jobs.image_records.check import check_fits
 from beam_jobs.values.column_kinds import FLOAT32_WHOLE, float32_problem
 from tpudata.errors import FeatureError
@@ -126,7 +126,7 @@ def _plain(name: str, value: Any) -> Any:
         return plain_bytes(name, value)
     if isinstance(value, (list, tuple)) and any(isinstance(item, _BYTES_LIKE) for item in value):
         return [plain_bytes(name, item) if isinstance(item, _BYTES_LIKE) else item for item in value]
-    return widened(value)
+    return widen(value)
 
 
 def _check_floats(name: str, array: np.ndarray[Any, Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import reprlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import Reference, key_bytes
+from beam_jobs.values.column_kinds import float32_problem
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature, encode_example_parts
@@ -157,33 +160,37 @@ def _extra_value(feature: Feature, value: Any) -> bytes | int | float | list[Any
     """Return the values of an extra feature as a record stores them; ValueError if they are of another kind or shape."""
     if not feature.shape:
         return _scalar(feature, value)
-    found = _flat(value, len(feature.shape))
-    if found is None or (None not in feature.shape and found[0] != feature.shape):
-        got = "no value" if value is None else repr(value) if found is None else f"shape {found[0]}"
+    items = _flatten(value, feature.shape)
+    if items is None:
+        got = "no value" if value is None else reprlib.repr(value)
         raise ValueError(f"no {feature.dtype} of shape {feature.shape} in column {feature.name!r}: {got}")
-    return [_scalar(feature, item) for item in found[1]]
+    return [_scalar(feature, item) for item in items]
 
 
-def _flat(value: Any, axes: int) -> tuple[tuple[int, ...], list[Any]] | None:
-    """Return the shape of nested lists, and their items in order; None for what has not so many axes."""
-    if not axes:
-        return None if isinstance(value, list) else ((), [value])
-    if not isinstance(value, list):
+def _flatten(value: Any, shape: Sequence[int | None]) -> list[Any] | None:
+    """Return the items of nested lists in order; None if the lists have another shape."""
+    if not shape:
+        return None if isinstance(value, list) else [value]
+    if not isinstance(value, list) or shape[0] not in (None, len(value)):
         return None
-    parts = [_flat(item, axes - 1) for item in value]
-    shapes = {None if part is None else part[0] for part in parts}
-    if len(shapes) > 1 or None in shapes:
-        return None
-    inner = shapes.pop() if shapes else (0,) * (axes - 1)
-    return (len(value), *(inner or ())), [item for part in parts if part is not None for item in part[1]]
+    items: list[Any] = []
+    for part in value:
+        inner = _flatten(part, shape[1:])
+        if inner is None:
+            return None
+        items += inner
+    return items
 
 
 def _scalar(feature: Feature, value: Any) -> bytes | int | float:
     if feature.kind == "bytes" and isinstance(value, str):
         return key_bytes(value)
     if feature.kind == "float" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        problem = float32_problem(value, rounds=True)
+        if problem:
+            raise ValueError(f"{reprlib.repr(value)} in column {feature.name!r} {problem}")
         return float(value)
     if feature.kind == "int64" and isinstance(value, int) and -(2**63) <= value < 2**63:
         return value
-    got = "no value" if value is None else repr(value)
+    got = "no value" if value is None else reprlib.repr(value)
     raise ValueError(f"no {feature.dtype} in column {feature.name!r}: {got}")

@@ -66,7 +66,7 @@ def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineO
     return options, unknown
 
 
-def options_of_program(
+def read_program_options(
     given: PipelineOptions | Mapping[str, Any] | Sequence[str] | None, runner: str | None, workers: int
 ) -> PipelineOptions:
     """Return a pipeline's options as a program passes them.

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name
 from beam_jobs.sources.options import SourceOptions
+from beam_jobs.sources.source import Source
 from beam_jobs.values.json_values import shown_json
 from tpudata.console.nearest import suggestion
 from tpudata.console.tables import counted
@@ -119,6 +120,26 @@ class Classes:
                 f"its label is more than {MAX_INTEGER_LABEL:,}, the most that whole numbers may count classes to: {written}; list"
                 " the classes in a file and pass --labels FILE",
             )
+
+
+class ClassifiedSource(Source):
+    """A source whose classes are those of a field `classes`: of `--labels FILE`, or collected from the references.
+
+    Attributes:
+        classes: the way to class names.
+    """
+
+    classes: Classes
+
+    @property
+    def labels(self) -> Labels | None:
+        """The classes of `--labels FILE`."""
+        return self.classes.labels
+
+    @property
+    def integer_labels(self) -> bool:
+        """Whether class names are whole numbers that are the labels themselves."""
+        return self.classes.collects_integers
 
 
 def read_labels(path: str) -> Labels:

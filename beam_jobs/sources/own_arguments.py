@@ -23,7 +23,9 @@ _PARSERS: Mapping[type, Callable[[str], Any]] = types.MappingProxyType(
 )
 
 
-def open_own(name: str, kind: type[Source], options: ConvertOptions, source_options: SourceOptions) -> Source:
+def open_with_arguments(
+    name: str, kind: type[Source], options: ConvertOptions, source_options: SourceOptions
+) -> Source:
     """Open a source of an installed package with its own arguments.
 
     Args:
@@ -33,9 +35,9 @@ def open_own(name: str, kind: type[Source], options: ConvertOptions, source_opti
         source_options: options of the source, with the arguments as text.
 
     Raises:
-        UsageError: an argument is unknown, missing or not of its type, or the class rejects it.
+        UsageError: an argument is unknown, missing or not of its type, the class rejects it, or the class is no source.
     """
-    fields, hints = own_fields(kind), typing.get_type_hints(kind)
+    fields, hints = argument_fields(kind), _type_hints(kind)
     texts = source_options.source_args
     unknown = next((given for given in texts if given not in fields), None)
     if unknown is not None:
@@ -51,39 +53,63 @@ def open_own(name: str, kind: type[Source], options: ConvertOptions, source_opti
             f"--source={name} needs --source-arg {missing[0]}=VALUE. `tpudata help {name}` has all arguments."
         )
     given = {"options": options, "source_options": source_options}
-    taken = {field.name: given[field.name] for field in dataclasses.fields(_as_dataclass(kind)) if field.name in given}
+    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    set_here = {name: value for name, value in given.items() if name in names}
     try:
-        return kind(**taken, **values)
+        return kind(**set_here, **values)
     except ValueError as error:
         raise UsageError(f"--source={name}: {error}") from error
 
 
-def own_fields(kind: type[Source]) -> dict[str, dataclasses.Field[Any]]:
-    """Return the fields of a source's class that are arguments, by name."""
-    fields = dataclasses.fields(_as_dataclass(kind))
-    return {
-        field.name: field
-        for field in fields
-        if field.init and field.name not in _SET and not hasattr(Source, field.name)
-    }
+def argument_fields(kind: type[Source]) -> dict[str, dataclasses.Field[Any]]:
+    """Return the fields of a source's class that are arguments, by name.
+
+    Raises:
+        UsageError: the class is no dataclass that derives from Source, or a field has the name of an attribute of all sources.
+    """
+    where = f"{kind.__module__}.{kind.__qualname__}"
+    if not dataclasses.is_dataclass(kind) or not issubclass(kind, Source):
+        raise UsageError(f"{where}: not a source (expected a dataclass that derives from beam_jobs.sources.Source).")
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.init and field.name not in _SET}
+    taken = next((name for name in fields if hasattr(Source, name)), None)
+    if taken is not None:
+        raise UsageError(
+            f"{where}: the field {taken} has the name of an attribute of all sources, and would be an argument. Rename it; or set"
+            " the attribute without a type annotation, or as a property."
+        )
+    return fields
 
 
 def describe_source(name: str, kind: Any) -> str:
-    """Return a source's documentation with its arguments, for a terminal."""
+    """Return a source's documentation with its arguments, for a terminal.
+
+    Args:
+        name: name of the source.
+        kind: its class, or a function, which has no arguments.
+
+    Raises:
+        UsageError: as of `argument_fields`, or a type annotation cannot be evaluated.
+    """
     lines = [f"--source={name}", "", inspect.getdoc(kind) or "It has no documentation."]
-    if isinstance(kind, type) and issubclass(kind, Source) and own_fields(kind):
-        hints = typing.get_type_hints(kind)
+    fields = argument_fields(kind) if isinstance(kind, type) else {}
+    if fields:
+        hints = _type_hints(kind)
         lines += ["", "Arguments, passed as --source-arg NAME=VALUE:"]
-        for field in own_fields(kind).values():
+        for field in fields.values():
             default = "required" if _is_required(field) else f"default: {_default(field)!r}"
             lines.append(f"  {field.name} ({_type_name(hints[field.name])}, {default})")
     return "\n".join(lines)
 
 
-def _as_dataclass(kind: Any) -> Any:
-    if not dataclasses.is_dataclass(kind):
-        raise UsageError(f"{kind.__module__}.{kind.__qualname__}: a source is a dataclass. Decorate its class.")
-    return kind
+def _type_hints(kind: type[Source]) -> dict[str, Any]:
+    """Return the types of a class's fields; UsageError if an annotation cannot be evaluated."""
+    try:
+        return typing.get_type_hints(kind)
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
+        raise UsageError(
+            f"{kind.__module__}.{kind.__qualname__}: its type annotations cannot be evaluated: {error}. Import what they name"
+            " at run time, too, not under TYPE_CHECKING alone."
+        ) from error
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
@@ -95,7 +121,8 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _parse(name: str, text: str, hint: Any, source: str) -> Any:
-    kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType] or [hint]
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType] if is_union else [hint]
     if len(kinds) != 1 or kinds[0] not in _PARSERS:
         raise UsageError(
             f"--source-arg {name}: --source={source} declares it as {_type_name(hint)} (expected str, int, float or bool, or one"

@@ -19,7 +19,7 @@ from beam_jobs.sources.idx_pairs.source import IdxPairs, is_idx_name
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.sources.own_arguments import open_own
+from beam_jobs.sources.own_arguments import open_with_arguments
 from beam_jobs.sources.parquet.source import ParquetImages
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.tars.tars import Tars
@@ -43,20 +43,25 @@ def source_opener(name: str) -> OpenSource:
         return functools.partial(_open_without_arguments, name)
     opener = installed_source(name)
     if opener is None:
-        names = [*SOURCES, *sorted(_installed())]
+        names = source_names()
         raise UsageError(f"--source is {name!r} (expected one of {', '.join(names)}){suggestion(name, names)}")
     if isinstance(opener, type):
-        return functools.partial(open_own, name, opener)
+        return functools.partial(open_with_arguments, name, opener)
     return functools.partial(_open_by_function, name, opener)
+
+
+def source_names() -> list[str]:
+    """Return the names of all sources, those of installed packages last."""
+    return [*SOURCES, *sorted(_entry_points())]
 
 
 def installed_source(name: str) -> OpenSource | type[Source] | None:
     """Return what an installed package has for a name; None if there is none."""
-    points = _installed()
+    points = _entry_points()
     return points[name].load() if name in points else None
 
 
-def _installed() -> dict[str, importlib.metadata.EntryPoint]:
+def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
 
 

@@ -15,14 +15,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompressed_member
+from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompress_member
 from beam_jobs.file_kinds import ZIP_MAGIC
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.labels import Labels
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
 from beam_jobs.references.reference import CRC32_FORM, Reference
-from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
     LOOKED_AT,
@@ -34,7 +33,7 @@ from beam_jobs.sources.named_splits import (
 )
 from beam_jobs.sources.names import is_path_left_behind, member_path
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.members import OUTSIDE
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, CorruptionError
@@ -60,7 +59,7 @@ class ZipUnit(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Zips(Source):
+class Zips(ClassifiedSource):
     """Zip archives: a Source whose units are archives.
 
     Attributes:
@@ -95,19 +94,9 @@ class Zips(Source):
         return cls(options, files, splits, classes, not source_options.unlabelled)
 
     @property
-    def integer_labels(self) -> bool:
-        """Whether `--label-type int` makes the names of folders labels."""
-        return self.classes.collects_integers
-
-    @property
     def named_splits(self) -> frozenset[str]:
         """The splits that the names of the archives stand for."""
         return self.splits.named
-
-    @property
-    def labels(self) -> Labels | None:
-        """Those of `--labels FILE`."""
-        return self.classes.labels
 
     def parts(self) -> Iterator[ZipUnit]:
         """Yield the archives."""
@@ -124,7 +113,7 @@ class Zips(Source):
         Raises:
             CorruptionError: the archive is cut or damaged.
         """
-        with _opened(unit.path) as (file, archive):
+        with _open_zip(unit.path) as (file, archive):
             for member in archive.infolist():
                 # Not is_dir(), which raises IndexError for an empty name.
                 if member.filename.endswith("/"):
@@ -194,7 +183,7 @@ def _unpacked(file: BinaryIO, offset: int, member: zipfile.ZipInfo, where: str) 
     held: list[bytes] = []
     left = member.file_size
     try:
-        for piece in decompressed_member(_chunks(file, offset, member.compress_size), member.compress_type):
+        for piece in decompress_member(_chunks(file, offset, member.compress_size), member.compress_type):
             left -= len(piece)
             if left < 0:
                 raise EOFError(f"it has more than the {member.file_size:,} bytes that the archive lists")
@@ -219,7 +208,7 @@ def _chunks(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
+def _open_zip(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
     with open_ranged(path, file_size(path)) as file:
         try:
             with zipfile.ZipFile(file) as archive:

@@ -80,7 +80,7 @@ class StoredRecords(Source):
 
     def parts(self) -> Iterator[StoredFile]:
         """Yield the files; raise as `stored_files`."""
-        return stored_files(self.paths, [dataset.opened() for dataset in self.datasets], self.take)
+        return stored_files(self.paths, [dataset.open() for dataset in self.datasets], self.take)
 
     def units(self, part: StoredFile, ignored: list[str]) -> tuple[StoredFile]:
         """Return a file, which is listed at once; nothing is ignored here."""
@@ -114,7 +114,7 @@ class StoredRecords(Source):
 
     def _of_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[Reference]:
         assert unit.dataset is not None
-        dataset = self.datasets[unit.dataset].opened()
+        dataset = self.datasets[unit.dataset].open()
         index = dataset.index(shard)
         runs = [(first, last) for first, last in dataset.kept_runs(shard).tolist()]
         if index.compression is None:

@@ -63,9 +63,9 @@ class StoredDataset(NamedTuple):
         """Return a dataset that is open here."""
         return cls(dataset.path, _digest(dataset))
 
-    def opened(self) -> Dataset:
+    def open(self) -> Dataset:
         """Return the dataset; DatasetError if it was changed since the command looked at it."""
-        return _opened(self)
+        return _open(self)
 
 
 def stored_files(paths: Sequence[str], datasets: Sequence[Dataset], take: Sequence[str] | None) -> Iterator[StoredFile]:
@@ -91,7 +91,7 @@ def stored_files(paths: Sequence[str], datasets: Sequence[Dataset], take: Sequen
 
 
 @functools.lru_cache(maxsize=16)
-def _opened(stored: StoredDataset) -> Dataset:
+def _open(stored: StoredDataset) -> Dataset:
     dataset = open_dataset(stored.path)
     if _digest(dataset) != stored.digest:
         raise DatasetError(f"{stored.path}: the dataset was changed during the run. Run again, into an empty folder.")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from beam_jobs.compression.files import decompressed_chunks, unpacked_name
+from beam_jobs.compression.files import decompress_file, unpacked_name
 from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
 from beam_jobs.references.reading import rejected_file
 from beam_jobs.references.reference import WHOLE_FILE
@@ -87,7 +87,7 @@ def document_blocks(
     try:
         form = part.form or look_at(file.path, options)
         if skips and form.compression:
-            collections.deque(decompressed_chunks(file.path, form.compression), maxlen=0)
+            collections.deque(decompress_file(file.path, form.compression), maxlen=0)
     except SourceError as error:
         reject(rejected_file(file.path, error))
         return
@@ -174,11 +174,11 @@ def _found(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     if known.is_lines:
         if not form.compression:
             return line_blocks_in_range(path, part.start, part.stop, limit)
-        return line_blocks(decompressed_chunks(path, form.compression), 0, limit)
+        return line_blocks(decompress_file(path, form.compression), 0, limit)
     if form.has_ranges and known.in_range is not None:
         return gathered(known.in_range(path, part.start, part.stop, limit))
     assert known.in_stream is not None, f"{form.kind} has a separate reader"
-    chunks = decompressed_chunks(path, form.compression) if form.compression else plain_chunks(path, 0, part.stop)
+    chunks = decompress_file(path, form.compression) if form.compression else plain_chunks(path, 0, part.stop)
     return gathered(known.in_stream(chunks, form.delimiter, limit, path))
 
 
@@ -190,7 +190,7 @@ def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
         return
     held: list[bytes] = []
     size = 0
-    for chunk in decompressed_chunks(file.path, form.compression):
+    for chunk in decompress_file(file.path, form.compression):
         size += len(chunk)
         if size <= limit:
             held.append(chunk)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from beam_jobs import file_kinds
-from beam_jobs.compression.files import decompressed_chunks, unpacked_name
+from beam_jobs.compression.files import decompress_file, unpacked_name
 from beam_jobs.text_files.csv_rows import cells, find_columns, row_spans
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.json_arrays import is_json_array
@@ -60,7 +60,7 @@ def look_at(path: str, options: TextOptions) -> TextForm:
     file_kinds.reject_unread(path, content)
     compression = file_kinds.find_compression(head)
     if compression:
-        head = next(decompressed_chunks(path, compression), b"")[:_HEAD_BYTES]
+        head = next(decompress_file(path, compression), b"")[:_HEAD_BYTES]
         content = file_kinds.file_kind(head)
     kind = _kind(path, head, compression, options)
     if kind == PARQUET:

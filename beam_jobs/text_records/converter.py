@@ -145,7 +145,7 @@ class TextConverter(Converter):
     def _tokenizer(self, characters: str | None) -> Tokenizer | None:
         if self.options.tokenizer is None:
             return None
-        return _opened(self.options.tokenizer, characters or "", self.tokenizer.sha256 if self.tokenizer else "")
+        return _open_once(self.options.tokenizer, characters or "", self.tokenizer.sha256 if self.tokenizer else "")
 
     def _sample_tokenizer(self, read: Iterable[tuple[Reference, bytes]]) -> Tokenizer | None:
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
@@ -178,6 +178,6 @@ def _record_bytes(options: TextOptions) -> int:
 
 
 @functools.lru_cache(maxsize=2)
-def _opened(spec: TokenizerSpec, characters: str, sha256: str) -> Tokenizer:
+def _open_once(spec: TokenizerSpec, characters: str, sha256: str) -> Tokenizer:
     """Return a tokenizer, opened once in a process."""
     return open_tokenizer(spec, characters, sha256)

@@ -102,7 +102,7 @@ def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") 
         SourceError: the file is missing, not such a tokenizer, or differs from `sha256`.
         UsageError: it has no such end of document.
     """
-    tokenizer = _opened(spec, characters)
+    tokenizer = _open(spec, characters)
     file = tokenizer.identity.file
     if file and not is_tokenizer_name(file):
         raise UsageError(
@@ -140,7 +140,7 @@ def dataset_tokenizer(folder: str) -> Tokenizer:
     return open_tokenizer(spec, sha256=identity.sha256)
 
 
-def _opened(spec: TokenizerSpec, characters: str) -> Tokenizer:
+def _open(spec: TokenizerSpec, characters: str) -> Tokenizer:
     kind = _kind(spec.kind)
     if not spec.path:
         return kind.open(spec, b"", characters)

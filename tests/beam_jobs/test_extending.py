@@ -17,6 +17,7 @@ from beam_jobs import images, text
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources import Reject, Source, make_reference, raise_rejection
+from beam_jobs.sources.own_arguments import describe_source
 from beam_jobs.tokenizers import dataset_tokenizer
 from tests.beam_jobs.images import encode, picture
 from tpudata import Images, RecordSource, make_input_fn
@@ -181,11 +182,11 @@ class Drawn(Source):
             yield make_reference(self.options, below, path=entry.path, size=entry.size, features=features)
 
 
-def run_drawn(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+def run_drawn(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, kind: type = Drawn) -> int:
     (folder / "in").mkdir()
     for number in range(3):
         (folder / "in" / f"{number}.jpg").write_bytes(encode(picture(8 + number, 9), "JPEG"))
-    point = importlib.metadata.EntryPoint("drawn", f"{__name__}:Drawn", "tpudata.sources")
+    point = importlib.metadata.EntryPoint("drawn", f"{__name__}:{kind.__name__}", "tpudata.sources")
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point] if group == "tpudata.sources" else [])
     flags = [f"--input={folder}/in", f"--output={folder}/out", "--source=drawn", "--no-shuffle"]
     return images.run([*flags, *(f"--source-arg={argument}" for argument in arguments)])
@@ -230,12 +231,62 @@ def test_rejects_arguments_and_values_of_another_kind(
         run_drawn(tmp_path, monkeypatch, *arguments)
 
 
+@dataclasses.dataclass(frozen=True)
+class Listed(Drawn):
+    """An argument of a type that no text has."""
+
+    sizes: list[int] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Labelled(Drawn):
+    """A field with the name of an attribute of all sources."""
+
+    labels: str = "names.txt"  # type: ignore[assignment]
+
+
+@dataclasses.dataclass(frozen=True)
+class Unresolved(Drawn):
+    """A type that is not there at run time."""
+
+    path: "Missing" = ""  # type: ignore[name-defined]  # noqa: F821, UP037
+
+
+class Plain:
+    """A class that is no source."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Listed, "--source-arg sizes: --source=drawn declares it as list[int] (expected str, int, float or bool"),
+        (Labelled, "Labelled: the field labels has the name of an attribute of all sources"),
+        (Unresolved, "Unresolved: its type annotations cannot be evaluated: name 'Missing' is not defined. Import"),
+        (Plain, "Plain: not a source (expected a dataclass that derives from beam_jobs.sources.Source)"),
+    ],
+)
+def test_rejects_classes_whose_arguments_cannot_be_set(
+    kind: type, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("count=1", "sizes=3") if kind is Listed else ()
+    with pytest.raises(UsageError, match=re.escape(message)):
+        run_drawn(tmp_path, monkeypatch, *arguments, kind=kind)
+    if kind is not Listed:
+        with pytest.raises(UsageError, match=re.escape(message)):
+            describe_source("drawn", kind)
+
+
 @pytest.mark.usefixtures("installed")
-def test_rejects_unknown_sources() -> None:
+def test_rejects_unknown_sources(capsys: pytest.CaptureFixture[str]) -> None:
     kinds = "folders, files, list, tar, zip, parquet, idx, imagenet, pets"
     known = rf"^--source is 'pest' \(expected one of {kinds}\).*did you mean pets"
     with pytest.raises(UsageError, match=known):
         images.run(["--input=in", "--output=out", "--source=pest"])
+    assert main(["help", "pest"]) == 2
+    assert (
+        "'pest' is neither a command nor a source of an installed package; did you mean pets?"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("source", ["folders", "files"])

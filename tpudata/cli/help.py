@@ -24,7 +24,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         with quiet_beam_loading():
             from beam_jobs.sources.own_arguments import describe_source
-            from beam_jobs.sources.table import SOURCES, installed_source
+            from beam_jobs.sources.table import SOURCES, installed_source, source_names
     except ModuleNotFoundError as error:
         raise MissingExtraError("The help of a source", "beam") from error
     kind = installed_source(name)
@@ -33,9 +33,9 @@ def run(argv: Sequence[str]) -> int:
             f"{name}: it takes no --source-arg. `tpudata convert images --help` lists the flags of all sources."
         )
     if kind is None:
-        known = suggestion(name, [*COMMANDS, *SOURCES])
+        near = suggestion(name, [*COMMANDS, *source_names()])
         raise UsageError(
-            f"{name!r} is neither a command nor a source of an installed package{known}. See: tpudata --help"
+            f"{name!r} is neither a command nor a source of an installed package{near}. See: tpudata --help"
         )
     print(describe_source(name, kind))
     return 0

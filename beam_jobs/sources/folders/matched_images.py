@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
-from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.named_splits import class_and_split, folder_split
 from beam_jobs.sources.names import is_path_left_behind
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError
 from tpudata.storage import Entry, Range, expand_below, files_below, folder_ranges, matches, storage_for
@@ -54,7 +53,7 @@ class MatchedFiles(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class MatchedImages(Source):
+class MatchedImages(ClassifiedSource):
     """The images that a pattern matches: a Source whose parts are folders, and whose units are ranges of files.
 
     Attributes:
@@ -111,16 +110,6 @@ class MatchedImages(Source):
         splits = sorted({split for path in below if (split := self._split_of(path))})
         if splits:
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
-
-    @property
-    def integer_labels(self) -> bool:
-        """Whether `--label-type int` makes the names of folders labels."""
-        return self.classes.collects_integers
-
-    @property
-    def labels(self) -> Labels | None:
-        """Those of `--labels FILE`."""
-        return self.classes.labels
 
     def parts(self) -> Iterator[MatchedFolder]:
         """Yield the folders in which files may be matched."""

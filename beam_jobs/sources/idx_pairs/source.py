@@ -16,14 +16,13 @@ from typing import NamedTuple
 
 from beam_jobs.compression.files import open_decompressed, read_compression
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
-from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IDX_SETS, Note, ignore_note
 from beam_jobs.references.reference import Reference
-from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.idx_pairs.file import check_shape, label_pieces, read_exactly, read_header, reject_more
 from beam_jobs.sources.named_splits import folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
@@ -62,7 +61,7 @@ def is_idx_name(name: str) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class IdxPairs(Source):
+class IdxPairs(ClassifiedSource):
     """IDX pairs: a Source whose units are runs of images, or whole pairs where they are compressed.
 
     Attributes:
@@ -110,16 +109,6 @@ class IdxPairs(Source):
         classes, labelled = Classes.open(source_options, integers=True), not source_options.unlabelled
         named = frozenset() if options.split else frozenset(splits)
         return cls(options, tuple(runs), classes, labelled, named_splits=named)
-
-    @property
-    def labels(self) -> Labels | None:
-        """Those of `--labels FILE`."""
-        return self.classes.labels
-
-    @property
-    def integer_labels(self) -> bool:
-        """Labels are whole numbers, unless a file names them."""
-        return self.classes.collects_integers
 
     def parts(self) -> Sequence[IdxUnit]:
         """Return the runs of images."""

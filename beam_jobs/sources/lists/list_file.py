@@ -49,7 +49,7 @@ class ListFile(NamedTuple):
         return CsvForm(self.path, self.delimiter, self.is_raw)
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[tuple[Row, Iterator[Row]]]:
+    def open(self) -> Iterator[tuple[Row, Iterator[Row]]]:
         """Open the list.
 
         Yields:
@@ -153,7 +153,7 @@ def first_columns(file: ListFile) -> tuple[str, ...]:
     """
     if file.columns:
         return file.columns
-    with file.opened() as (_, rows):
+    with file.open() as (_, rows):
         row = next(rows, None)
     if row is None:
         raise SourceError(f"{file.path} has no rows. {_FIX}")

@@ -213,7 +213,7 @@ class Lists(ScannedSource):
         path, _ = facts.lists[repeat.number]
         first, _ = facts.lists[repeat.first_number]
         sought, key = (repeat.high, repeat.low), ""
-        with list_file(path, self.source_options).opened() as (_, rows):
+        with list_file(path, self.source_options).open() as (_, rows):
             for row in rows:
                 value = row.values.get(self.roles.path)
                 if row.line == repeat.line and isinstance(value, str) and tuple(key_digests([value])[0]) == sought:

@@ -72,7 +72,7 @@ class ListScan:
             SourceError: a row is not as it should be: its cells, its split, a further column; names file and line.
         """
         blocks = 0
-        with self._file.opened() as (first, rows):
+        with self._file.open() as (first, rows):
             start, line, end = first.end, first.line, first
             for row in rows:
                 self._add(row)

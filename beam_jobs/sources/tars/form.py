@@ -48,7 +48,7 @@ def tar_form(unit: TarUnit, *, labelled: bool) -> TarForm:
         SourceError: it is a compressed tar of tars, or its first members are too large to say.
     """
     compression = read_compression(unit.path)
-    with _opened(unit.path, compression) as (file, size):
+    with _open_start(unit.path, compression) as (file, size):
         first = next((member for member in tar_members(file, unit.path, 0, size) if is_record(member)), None)
         if first is None:
             return TarForm(CLASSES)
@@ -57,7 +57,7 @@ def tar_form(unit: TarUnit, *, labelled: bool) -> TarForm:
                 raise SourceError(f"{unit.path} is a compressed tar of tars, in which nothing can be found. Unpack it.")
             return TarForm(TARS)
     # Again from the start, since a compressed file does not seek back.
-    with _opened(unit.path, compression) as (file, size):
+    with _open_start(unit.path, compression) as (file, size):
         members = tar_members(file, unit.path, 0, size)
         # One that is too large is rejected when it is listed.
         files = (member for member in members if is_record(member) and member.size <= MOST_INPUT_BYTES)
@@ -149,7 +149,7 @@ class _FirstBytes:
 
 
 @contextlib.contextmanager
-def _opened(path: str, compression: str) -> Iterator[tuple[BinaryIO, int | None]]:
+def _open_start(path: str, compression: str) -> Iterator[tuple[BinaryIO, int | None]]:
     with open_tar(path, compression) as (file, size):
         yield (cast(BinaryIO, _FirstBytes(file, path)) if compression else file), size
 

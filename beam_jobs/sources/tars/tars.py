@@ -18,10 +18,9 @@ from typing import BinaryIO
 
 from beam_jobs.compression.files import read_compression, unpacked_name
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import SAMPLE_FIELDS, TEXT_CLASSES, Note, ignore_note
 from beam_jobs.references.reference import Reference
-from beam_jobs.sources.classes import Classes, is_integer_label
+from beam_jobs.sources.classes import Classes, ClassifiedSource, is_integer_label
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
     LOOKED_AT,
@@ -32,7 +31,7 @@ from beam_jobs.sources.named_splits import (
     split_in_file_name,
 )
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.form import PAIRS, TARS, check_is_no_sample, inner_tars, tar_form
 from beam_jobs.sources.tars.members import Member
@@ -54,7 +53,7 @@ from tpudata.errors import BadRecordError
 
 
 @dataclasses.dataclass(frozen=True)
-class Tars(Source):
+class Tars(ClassifiedSource):
     """Tar files of one form: a Source whose parts are tars, and whose units are the same or the tars in them.
 
     Attributes:
@@ -108,16 +107,6 @@ class Tars(Source):
         classes = Classes.open(source_options, integers=integers, unmixed=unmixed)
         labelled = not source_options.unlabelled
         return cls(options, files, splits, form, classes, labelled, labelled and several)
-
-    @property
-    def labels(self) -> Labels | None:
-        """Those of `--labels FILE`."""
-        return self.classes.labels
-
-    @property
-    def integer_labels(self) -> bool:
-        """Whether the labels of pairs are whole numbers, or `--label-type int` makes the names of folders labels."""
-        return self.classes.collects_integers
 
     @property
     def folder_classes(self) -> bool:

@@ -180,6 +180,33 @@ def test_nothing_of_the_process_changes_even_while_a_call_is_at_work(pictures: P
     assert done.stdout == "True True True []\n"
 
 
+LOGGING = """
+import logging, sys, threading, time
+from pathlib import Path
+import tpudata
+
+output = Path(sys.argv[2])
+
+def add_handler():
+    while not output.exists():
+        time.sleep(0.002)
+    logging.root.addHandler(handler)
+
+handler = logging.StreamHandler(sys.stdout)
+adding = threading.Thread(target=add_handler)
+adding.start()
+tpudata.convert_images(sys.argv[1], output, num_shards=40)
+adding.join()
+print(logging.root.handlers == [handler])
+"""
+
+
+def test_a_handler_that_the_program_adds_while_a_call_runs_stays(pictures: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", LOGGING, str(pictures), str(tmp_path / "out")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 def test_threads_may_call_at_the_same_time(
     pictures: Path, of_commands: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
@@ -235,6 +262,15 @@ def test_dry_run_returns_the_plan_and_writes_nothing(
     assert capsys.readouterr() == ("", "")
     assert images.run([f"--input={pictures}", f"--output={tmp_path}/out", "--num-shards=2", "--dry-run"]) == 0
     assert capsys.readouterr().out == f"{plan}\n"
+
+
+def test_a_plan_of_text_says_that_it_counts_duplicates(
+    sources: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tpudata.convert_text(sources["text"], tmp_path / "out", dedup=True, dry_run=True)
+    assert text.run([f"--input={sources['text']}", f"--output={tmp_path}/out", "--dedup", "--dry-run"]) == 0
+    assert capsys.readouterr().out == f"{plan}\n"
+    assert "including duplicates" in str(plan)
 
 
 def test_progress_is_a_bar_on_stderr(pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from beam_jobs.calls import ImageKeywords, ReshardKeywords, TextKeywords
-from beam_jobs.calls.words import command_words, flag_of, in_keywords
+from beam_jobs.calls.words import command_words, flag_of, translate_flags
 from tpudata.errors import UsageError
 
 OF_THE_CALL = {"runner", "beam_options", "progress"}
@@ -101,4 +101,4 @@ def test_a_message_names_keywords(text: str, expected: str) -> None:
         "replace_invalid",
         "end_documents",
     ]
-    assert in_keywords(text, "f", keywords, {"--shuffle", "--resume", "--no-eos"}) == expected
+    assert translate_flags(text, "f", keywords, {"--shuffle", "--resume", "--no-eos"}) == expected

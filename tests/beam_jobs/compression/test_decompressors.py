@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from beam_jobs.compression.decompressors import decompress, decompressed_member
-from beam_jobs.compression.files import decompressed_chunks
+from beam_jobs.compression.decompressors import decompress, decompress_member
+from beam_jobs.compression.files import decompress_file
 from tests.beam_jobs.compression.test_files import PACKERS
 from tests.beam_jobs.sources.inputs import jpeg, listed, listed_and_rejected, opened
 from tpudata.errors import CorruptionError, SourceError
@@ -28,11 +28,11 @@ LIMIT = 800_000_000
 READ = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
-from beam_jobs.compression.files import decompressed_chunks, read_head
+from beam_jobs.compression.files import decompress_file, read_head
 from beam_jobs.text_files.blocks import line_blocks
 for path, compression in zip(sys.argv[2::2], sys.argv[3::2]):
     total = len(read_head(path, 512))
-    chunks = decompressed_chunks(path, compression)
+    chunks = decompress_file(path, compression)
     for block in line_blocks(chunks, 0, 1 << 20):
         total += int(block.sizes.sum())
     print(total)
@@ -83,10 +83,10 @@ def test_a_dictionary_beyond_memory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.zst").write_bytes(packer.compress(b"a" * 100) + packer.flush())
     for name, compression in (("a.xz", "xz"), ("a.zst", "zstd")):
         with pytest.raises(CorruptionError, match=rf"the {compression} stream needs too much memory to be unpacked"):
-            list(decompressed_chunks(str(tmp_path / name), compression))
+            list(decompress_file(str(tmp_path / name), compression))
     header = struct.pack("<2xHBI", 5, 93, 1 << 31)
     with pytest.raises(lzma.LZMAError, match="dictionary is too large"):
-        list(decompressed_member([header + b"\0" * 9], zipfile.ZIP_LZMA))
+        list(decompress_member([header + b"\0" * 9], zipfile.ZIP_LZMA))
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from beam_jobs.compression.files import decompressed_chunks, unpacked_name
+from beam_jobs.compression.files import decompress_file, unpacked_name
 from beam_jobs.file_kinds import find_compression
 from tpudata.errors import CorruptionError
 
@@ -35,7 +35,7 @@ def test_several_streams_in_a_file(packed: str, tmp_path: Path) -> None:
     pack = PACKERS[packed]
     path.write_bytes(pack(text()) + pack(b"") + pack(b"more\n"))
     assert find_compression(path.read_bytes()[:16]) == packed
-    assert b"".join(decompressed_chunks(str(path), packed)) == text() + b"more\n"
+    assert b"".join(decompress_file(str(path), packed)) == text() + b"more\n"
 
 
 @pytest.mark.parametrize("packed", PACKERS)
@@ -46,7 +46,7 @@ def test_a_cut_file_is_an_error(packed: str, keep: float, tmp_path: Path) -> Non
     path = tmp_path / "a"
     path.write_bytes(data[: min(int(len(data) * keep), len(data) - 1)])
     with pytest.raises(CorruptionError, match=rf"a at byte \d+: the {packed} stream is cut or damaged"):
-        list(decompressed_chunks(str(path), packed))
+        list(decompress_file(str(path), packed))
 
 
 @pytest.mark.parametrize("packed", ["gzip", "bzip2", "xz"])
@@ -57,7 +57,7 @@ def test_a_damaged_file_is_an_error(packed: str, tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(data)
     with pytest.raises(CorruptionError, match="cut or damaged"):
-        list(decompressed_chunks(str(path), packed))
+        list(decompress_file(str(path), packed))
 
 
 def test_zstd_checks_its_checksum(tmp_path: Path) -> None:
@@ -65,22 +65,22 @@ def test_zstd_checks_its_checksum(tmp_path: Path) -> None:
     data[-1] ^= 1
     (tmp_path / "a").write_bytes(data)
     with pytest.raises(CorruptionError, match="zstd stream is cut or damaged"):
-        list(decompressed_chunks(str(tmp_path / "a"), "zstd"))
+        list(decompress_file(str(tmp_path / "a"), "zstd"))
 
 
 def test_rubbish_behind_a_stream_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(gzip.compress(b"text\n") + b"\0" * 512)
-    assert b"".join(decompressed_chunks(str(path), "gzip")) == b"text\n"
+    assert b"".join(decompress_file(str(path), "gzip")) == b"text\n"
     path.write_bytes(gzip.compress(b"text\n") + b"rubbish")
     with pytest.raises(CorruptionError, match="at byte 0"):
-        list(decompressed_chunks(str(path), "gzip"))
+        list(decompress_file(str(path), "gzip"))
 
 
 def test_a_bomb_is_unpacked_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(zstandard.ZstdCompressor(level=19).compress(bytes(1 << 28)))
-    sizes = [len(chunk) for chunk in decompressed_chunks(str(path), "zstd")]
+    sizes = [len(chunk) for chunk in decompress_file(str(path), "zstd")]
     assert sum(sizes) == 1 << 28
     assert max(sizes) <= 1 << 26
 

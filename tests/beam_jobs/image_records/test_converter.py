@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import re
 from typing import Any
 
 import numpy as np
@@ -164,6 +166,8 @@ def test_extra_features(options: ImageOptions) -> None:
         ({"age": 2**63}, "no int64 in column 'age': 9223372036854775808"),
         ({"weight": "much"}, "no float32 in column 'weight': 'much'"),
         ({"weight": True}, "no float32 in column 'weight': True"),
+        ({"weight": 1e300}, r"1e\+300 in column 'weight' is too large for float32"),
+        ({"weight": 10**400}, r"0{9} in column 'weight' is too large for float32"),
         ({"note": 7}, "no string in column 'note': 7"),
     ],
 )
@@ -173,6 +177,44 @@ def test_extra_values_that_do_not_fit_are_rejected(changed: dict[str, Any], mess
         convert(ImageConverter(extra=EXTRA), reference("cat", extra=values))
     with pytest.raises(BadRecordError, match="no int64 in column 'age': no value"):
         convert(ImageConverter(extra=EXTRA), reference("cat"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "value", "items"),
+    [
+        ((2, 2), [[1, 2], [3, math.inf]], [1, 2, 3, math.inf]),
+        ((2, 0), [[], []], []),
+        ((0, 3), [], []),
+        ((None,), [], []),
+        ((None,), [1, 2.5], [1, 2.5]),
+    ],
+)
+def test_arrays_of_extra_features_are_stored_flat(
+    shape: tuple[int | None, ...], value: Any, items: list[float]
+) -> None:
+    converter = ImageConverter(extra=(Feature("box", "float", "float32", shape),))
+    where = reference("cat", extra=json.dumps({"box": value}))
+    record = b"".join(converter.convert(where, CLASSES, JPEG, ImageSummary()))
+    assert decode_example(record)["box"] == items
+
+
+@pytest.mark.parametrize(
+    ("shape", "value", "got"),
+    [
+        ((2,), 3, "3"),
+        ((2,), None, "no value"),
+        ((2,), [1, 2, 3], "[1, 2, 3]"),
+        ((2, 2), [[1, 2], 3], "[[1, 2], 3]"),
+        ((2, 2), [[1, 2], [3]], "[[1, 2], [3]]"),
+        ((None,), [[1], [2]], "[[1], [2]]"),
+        ((4,), [*range(3000)], "[0, 1, 2, 3, 4, 5, ...]"),
+    ],
+)
+def test_rejects_arrays_of_another_shape(shape: tuple[int | None, ...], value: Any, got: str) -> None:
+    converter = ImageConverter(extra=(Feature("box", "float", "float32", shape),))
+    message = re.escape(f"no float32 of shape {shape} in column 'box': {got}")
+    with pytest.raises(BadRecordError, match=message):
+        convert(converter, reference("cat", extra=json.dumps({"box": value})))
 
 
 def test_extra_names_may_not_collide() -> None:

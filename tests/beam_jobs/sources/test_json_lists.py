@@ -93,7 +93,7 @@ def test_a_comma_on_a_line_after_its_element_moves_no_line(tmp_path: Path, piece
     path = write_list(tmp_path, text, name="list.json")
     said = SourceOptions(unlabelled=True)
     with mock.patch.object(_list_file, "_PIECE_BYTES", piece), mock.patch.object(_list_scan, "BLOCK_BYTES", block):
-        with _list_file.list_file(str(path), said).opened() as (_, rows):
+        with _list_file.list_file(str(path), said).open() as (_, rows):
             assert [row.line for row in rows] == [2, 4, 7]
         _, errors = listed_and_rejected(opened(path, said))
     assert [error.source for error in errors] == [f"{path} line {line}" for line in (2, 4, 7)]

@@ -52,10 +52,10 @@ def test_a_dataset_that_is_changed_after_the_command_looked_at_it_is_an_error(tm
     before = manifest.read_bytes()
     manifest.write_bytes(before.replace(b"examples", b"exemples"))
     with pytest.raises(DatasetError):
-        stored.opened()
+        stored.open()
     dataset(tmp_path / "other", 3)
     manifest.write_bytes((tmp_path / "other" / MANIFEST_NAME).read_bytes())
     with pytest.raises(DatasetError, match="the dataset was changed during the run"):
-        stored.opened()
+        stored.open()
     manifest.write_bytes(before)
-    assert stored.opened().manifest.records == 2
+    assert stored.open().manifest.records == 2

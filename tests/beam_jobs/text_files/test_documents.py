@@ -162,7 +162,7 @@ def test_lists_and_text_read_csv_by_the_same_rules(
     path.write_bytes(text.encode())
 
     def listed_rows() -> list[list[Value]]:
-        with list_file(str(path), SourceOptions(path_column="text")).opened() as (_, rows):
+        with list_file(str(path), SourceOptions(path_column="text")).open() as (_, rows):
             return [[row.values["text"], int(row.values["label"])] for row in rows]
 
     for read in (listed_rows, lambda: values(path, FIELDS)):
