@@ -20,7 +20,7 @@ def plan_table(plan: Plan, unit: str = "file", *, has_duplicates: bool = False) 
     Args:
         plan: the plan.
         unit: the word for an input.
-        has_duplicates: whether the run will leave out duplicates, which the plan counts.
+        has_duplicates: whether the plan counts duplicates, which the run will skip.
     """
     if not plan.splits:
         return "nothing new: 0 records would be added"
