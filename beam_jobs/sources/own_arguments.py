@@ -61,7 +61,7 @@ def open_with_arguments(
         raise UsageError(f"--source={name}: {error}") from error
 
 
-def argument_fields(kind: type[Source]) -> dict[str, dataclasses.Field[Any]]:
+def argument_fields(kind: type) -> dict[str, dataclasses.Field[Any]]:
     """Return the fields of a source's class that are arguments, by name.
 
     Raises:
