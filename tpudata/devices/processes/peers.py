@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 
@@ -50,7 +51,6 @@ class Peers:
         """Raise errors that follow from the end of another process as a ClusterError."""
         yield
 
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self) -> AbstractContextManager[None]:
         """Wait for the devices inside this: after the end of another process, which they would wait for, this one ends, too."""
-        yield
+        return contextlib.nullcontext()

@@ -68,9 +68,10 @@ class LoopOutput(NamedTuple):
 
     def read_report(self) -> tuple[Any, Any]:
         """Return the global step after each step that was done (NumPy, int64), and the mean loss of all replicas (float32)."""
-        steps, bits = np.asarray(self.report)
-        count = np.count_nonzero(steps >= 0)
-        return steps[:count], bits[:count].astype(np.int32).view(np.float32)
+        report = np.asarray(self.report)
+        if report[0, -1] < 0:
+            report = report[:, : np.count_nonzero(report[0] >= 0)]
+        return report[0], report[1].astype(np.int32).view(np.float32)
 
 
 def compile_loop(

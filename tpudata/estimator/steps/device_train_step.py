@@ -66,17 +66,18 @@ class DeviceTrainStep(TrainStep):
         return output
 
     def _result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
-        reports = [(output, *output.read_report()) for output in outputs]
-        done = [report for report in reports if len(report[1])]
-        if not done:
+        steps, losses, last = [], [], None
+        for output in outputs:
+            done, values = output.read_report()
+            if len(done):
+                steps.append(done)
+                losses.append(values)
+                last = output
+                self._run_host_call(output, len(done))
+        if last is None:
             none = np.zeros(0, np.int64), np.zeros(0, np.float32)
             return LoopResult(self.global_step, has_data, *none, np.ones(len(self.checked), bool), {})
-        if self._host_call is not None:
-            for output, numbers, _ in done:
-                self._run_host_call(output, len(numbers))
-        last = done[-1][0]
         fetched = [self.replicas.joined(local_parts(item)) for item in last.fetched]
-        _, steps, losses = zip(*done, strict=True)
         return LoopResult(
             int(steps[-1][-1]),
             has_data,
@@ -87,7 +88,8 @@ class DeviceTrainStep(TrainStep):
         )
 
     def _run_host_call(self, output: LoopOutput, count: int) -> None:
-        assert self._host_call is not None
+        if self._host_call is None:
+            return
         stacks = [local_parts(item, axis=1) for item in output.each]
         for number in range(count):
             tensors = [self.replicas.concatenated([part[number] for part in parts]) for parts in stacks]
