@@ -109,12 +109,16 @@ def test_a_file_without_columns_is_not_called_damaged(tmp_path: Path) -> None:
 
 
 def test_pages_with_a_checksum_are_compared_with_it(tmp_path: Path) -> None:
-    path = six(tmp_path / "a.parquet", write_page_checksum=True, compression="none", use_dictionary=False)
+    # Without statistics, each value stands in its page alone.
+    plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    path = six(tmp_path / "a.parquet", write_page_checksum=True, **plain)
     whole = path.read_bytes()
-    assert read_text(path) == 6
-    path.write_bytes(whole.replace(b"text 3", b"text 9"))
-    with pytest.raises(CorruptionError, match=r"column 'text'.*CRC"):
-        read_text(path)
+    assert (read_text(path), read_images(path)) == (6, 6)
+    for read, column, value in ((read_text, "text", b"text 3"), (read_images, "image", jpeg(3)[-9:-2])):
+        assert value in whole
+        path.write_bytes(whole.replace(value, value[:-1] + bytes([value[-1] ^ 1])))
+        with pytest.raises(CorruptionError, match=rf"column '{column}'.*CRC"):
+            read(path)
 
 
 class Keys(encryption.KmsClient):  # type: ignore[misc]
