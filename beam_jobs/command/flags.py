@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import argparse
 
-from beam_jobs.option_values import DEFAULT_BUDGET, Budget, SplitShares, parse_size
-from beam_jobs.options import DEFAULT_SHARD_BYTES, FAIL, LOCAL_REQUESTS, REMOTE_REQUESTS, SKIP, ConvertOptions
+from beam_jobs.options import (
+    DEFAULT_BUDGET,
+    DEFAULT_SHARD_BYTES,
+    FAIL,
+    LOCAL_REQUESTS,
+    REMOTE_REQUESTS,
+    SKIP,
+    Budget,
+    ConvertOptions,
+    SplitShares,
+    parse_size,
+)
 from tpudata.console.flags import FlagParser, flag_type, positive_int
 from tpudata.format.tfrecord.gzip_blocks import GZIP
 

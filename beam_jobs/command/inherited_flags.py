@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from beam_jobs.option_values import SplitShares
+from beam_jobs.options import SplitShares
 from beam_jobs.text_files.options import TextField
 from tpudata.checked_json import FLAG, INT64_MAX, NULL, TEXT, WHOLE, Entries, Items, Keys, Plain
 from tpudata.errors import DatasetError, UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from beam_jobs.option_values import parse_size
+from beam_jobs.options import parse_size
 from beam_jobs.text_files.options import AUTO, CUT, DEFAULT_DOCUMENT_BYTES, SPLIT, TextField, TextOptions
 from beam_jobs.tokenizers import TokenizerSpec
 from tpudata.console.flags import FlagParser, flag_type, positive_int

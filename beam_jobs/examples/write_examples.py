@@ -18,8 +18,7 @@ from beam_jobs.converter import ShardContext
 from beam_jobs.examples.example_files import SCHEMA, TALLY, SpoolExamples
 from beam_jobs.examples.rules import ExampleRules, flat_features
 from beam_jobs.examples.schema import ExampleConverter, ExampleSummary
-from beam_jobs.option_values import SplitShares, parse_size
-from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions
+from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions, SplitShares, parse_size
 from beam_jobs.output.folder import (
     check_has_dali_index,
     look_at_output,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.option_values import SplitShares
+from beam_jobs.options import SplitShares
 from beam_jobs.sources.classes import read_labels
 from tpudata.console.flags import FlagParser, flag_type
 from tpudata.errors import FeatureError, SourceError, UsageError

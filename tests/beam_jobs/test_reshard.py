@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.images import run as convert_images
-from beam_jobs.option_values import SplitShares
-from beam_jobs.options import ConvertOptions
+from beam_jobs.options import ConvertOptions, SplitShares
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import key_digest

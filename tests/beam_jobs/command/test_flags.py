@@ -9,8 +9,7 @@ import pytest
 
 from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.command.run_conversion import SHARED_FLAGS, parse_flags
-from beam_jobs.option_values import Budget, SplitShares
-from beam_jobs.options import ConvertOptions
+from beam_jobs.options import Budget, ConvertOptions, SplitShares
 from beam_jobs.run.runner import beam_flag_names
 from beam_jobs.text import run as run_text
 from tpudata.console.flags import FlagParser

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.option_values import DEFAULT_BUDGET, Budget, SplitShares
+from beam_jobs.options.values import DEFAULT_BUDGET, Budget, SplitShares
 from beam_jobs.references.record_order import Order
 from tpudata.errors import UsageError
 from tpudata.format.shards.dali_index import check_dali_index
