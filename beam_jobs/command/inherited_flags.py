@@ -8,6 +8,7 @@ from typing import Any
 
 from beam_jobs.options import SplitShares
 from beam_jobs.text_files.options import TextField
+from beam_jobs.values.column_kinds import ColumnKind
 from tpudata.checked_json import FLAG, INT64_MAX, NULL, TEXT, WHOLE, Entries, Items, Keys, Plain
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import open_dataset
@@ -51,7 +52,7 @@ _OTHERS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("replace_invalid", "invalid_utf8", lambda value: "replace" if value else "fail"),
     ("end_documents", "no_eos", lambda value: not value),
     ("source_args", "source_arg", lambda value: list(value.items())),
-    ("fields", "field", lambda value: [TextField(name, kind) for name, kind in value.items()]),
+    ("fields", "field", lambda value: [TextField(name, *ColumnKind.parse(kind)) for name, kind in value.items()]),
 )
 _TEXT, _WHOLE = Plain((str, NULL)), Plain((int, NULL))
 _SCHEMA = Keys(
