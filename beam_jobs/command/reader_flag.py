@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from typing import Any
 
 from beam_jobs.image_records.options import IMAGENET
+from beam_jobs.options.option import Group, option
 from beam_jobs.sources import Source
-from tpudata.console.flags import FlagParser
 from tpudata.errors import UsageError
 
 TENSORFLOW_TPU = "tensorflow-tpu"
@@ -19,21 +20,22 @@ _NEEDS: dict[str, dict[str, Any]] = {
 _SPLITS = ("train", "validation")
 
 
-def add_reader_flag(parser: FlagParser) -> None:
-    """Add the flag that `apply_reader` reads, after the flags that it sets."""
-    parser.add_argument(
-        "--for",
-        dest="reader",
-        choices=(*_NEEDS,),
+@dataclasses.dataclass(frozen=True)
+class ReaderOption:
+    """The reader that the dataset is made for."""
+
+    reader: str | None = option(
+        None,
+        group=Group.OUTPUT,
         help="make the dataset for another project's reader: tensorflow-tpu (the models of github.com/tensorflow/tpu, whose"
         " labels count from 1) sets --label-offset=1 --jpeg-only",
+        flag="--for",
+        choices=(*_NEEDS,),
     )
-    # None marks an omitted flag; a flag may be passed with its default value.
-    parser.set_defaults(**{name: None for needs in _NEEDS.values() for name in needs})
 
 
 def apply_reader(flags: argparse.Namespace) -> None:
-    """Set the flags that the reader needs.
+    """Set the flags that the reader needs and that were not passed.
 
     Raises:
         UsageError: a flag was given another value.

@@ -8,6 +8,7 @@ from beam_jobs.options.convert import (
     REMOTE_REQUESTS,
     SKIP,
     ConvertOptions,
+    RunOptions,
 )
 from beam_jobs.options.values import DEFAULT_BUDGET, Budget, SplitShares, parse_size
 
@@ -21,6 +22,7 @@ __all__ = [
     "SKIP",
     "Budget",
     "ConvertOptions",
+    "RunOptions",
     "SplitShares",
     "parse_size",
 ]

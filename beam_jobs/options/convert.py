@@ -6,11 +6,22 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.options.values import DEFAULT_BUDGET, Budget, SplitShares
+from beam_jobs.options.option import (
+    Bounds,
+    Group,
+    Stored,
+    check_options,
+    option,
+    required_option,
+    stored_options,
+)
+from beam_jobs.options.values import DEFAULT_BUDGET, Budget, SplitShares, parse_size
 from beam_jobs.references.record_order import Order
+from tpudata.checked_json import FLAG, INT64_MAX, TEXT, WHOLE, Entries, Plain
+from tpudata.console.flags import positive_int
 from tpudata.errors import UsageError
 from tpudata.format.shards.dali_index import check_dali_index
-from tpudata.format.tfrecord.gzip_blocks import check_compression
+from tpudata.format.tfrecord.gzip_blocks import GZIP
 from tpudata.storage import RequestLimits
 
 DEFAULT_SHARD_BYTES = 100_000_000
@@ -20,56 +31,155 @@ LOCAL_REQUESTS = RequestLimits()
 # Engines start a process on each core of hundreds of machines, whose requests together exceed the rate of a bucket. A shard whose
 # requests fail is converted again from its start, so waiting is cheaper.
 REMOTE_REQUESTS = RequestLimits(read_threads=16, retry_seconds=600.0)
+_POSITIVE = Bounds(1, expected="a whole number of 1 or more")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """Options of the run of a command."""
+
+    dry_run: bool = option(False, group=Group.RUN, help="print the plan, write nothing")
+    workers: int = option(
+        1, group=Group.RUN, help="processes of the local runner (default 1)", metavar="N", parse=positive_int
+    )
+    detach: bool = option(
+        False,
+        group=Group.RUN,
+        help="submit the job and return; for runners whose jobs outlive this process, such as DataflowRunner",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class ConvertOptions:
     """Options of every conversion.
 
-    Attributes:
-        input: path to convert, local or gs://.
-        output: folder of the dataset.
-        split: shares of splits; None takes the input's split folders, or puts all records into `train`.
-        shard_bytes: target size of shards, in bytes.
-        num_shards: number of shards of every split; None lets shard_bytes decide.
-        shards_multiple_of: number of which the number of shards of every split is a multiple.
-        on_bad_record: `"fail"`, or `"skip"` to list rejected records in `rejects/` and continue.
-        max_bad_records: limit of skipped records.
-        shuffle: whether records are ordered by a hash of their keys; otherwise as the input lists them.
-        seed: seed of the shuffled order.
-        label_offset: label of the first class.
-        compression: compression of the shards: None or `"gzip"`.
-        dali_index: whether shards get an index for NVIDIA DALI, too.
-        resume: whether to continue a killed run in the output.
-        overwrite: whether to replace a complete dataset in the output.
-        append: whether to add the new inputs to the complete dataset in the output.
-        read_threads: number of objects that a worker process reads at the same time; None takes the default of the engine.
-        retry_seconds: seconds for which a failing request to an object store is retried; None takes the default of the engine.
-
     Raises:
         UsageError: values that do not fit each other.
     """
 
-    input: str
-    output: str
-    split: SplitShares | None = None
-    shard_bytes: int = DEFAULT_SHARD_BYTES
-    num_shards: int | None = None
-    shards_multiple_of: int = 1
-    on_bad_record: str = FAIL
-    max_bad_records: Budget = DEFAULT_BUDGET
-    shuffle: bool = True
-    seed: int = 0
-    label_offset: int = 0
-    compression: str | None = None
-    dali_index: bool = False
-    resume: bool = False
-    overwrite: bool = False
-    append: bool = False
-    read_threads: int | None = None
-    retry_seconds: float | None = None
+    input: str = required_option(group=Group.INPUT, metavar="SRC", help="path of the input, local or gs://")
+    output: str = required_option(group=Group.OUTPUT, metavar="DIR", help="folder of the dataset; new or empty")
+    split: SplitShares | None = option(
+        None,
+        group=Group.OUTPUT,
+        help="assign records to splits by a stable hash of their path, such as train=0.9,validation=0.1 (default: the split"
+        " folders of the input, or all in train)",
+        metavar="NAME=SHARE,...",
+        parse=SplitShares.parse,
+        stored=Stored(Entries(TEXT), SplitShares.to_json, SplitShares.from_json),
+    )
+    append: bool = option(
+        False,
+        group=Group.OUTPUT,
+        help="add new inputs to the dataset in the output, as separate shards; options that are not passed are those of the"
+        " dataset",
+    )
+    resume: bool = option(
+        False, group=Group.OUTPUT, help="continue a killed run: keep its finished shards, write the rest"
+    )
+    overwrite: bool = option(
+        False,
+        group=Group.OUTPUT,
+        help="replace the dataset in the output: removes the files that its manifest lists",
+    )
+    shard_bytes: int = option(
+        DEFAULT_SHARD_BYTES,
+        group=Group.SHARDS,
+        help="target size of shards (default 100MB; MB is 10^6 bytes, MiB 2^20)",
+        flag="--shard-size",
+        metavar="SIZE",
+        parse=parse_size,
+        stored=Stored(Plain((int,), low=1)),
+    )
+    # An append does not take the numbers of shards from the dataset: there are fewer new inputs.
+    num_shards: int | None = option(
+        None,
+        group=Group.SHARDS,
+        help="number of shards of every split, instead of a size",
+        metavar="N",
+        parse=positive_int,
+        bounds=_POSITIVE,
+        stored=Stored(),
+    )
+    shards_multiple_of: int = option(
+        1,
+        group=Group.SHARDS,
+        help="make the number of shards a multiple of N (default 1)",
+        metavar="N",
+        parse=positive_int,
+        bounds=_POSITIVE,
+        stored=Stored(),
+    )
+    shuffle: bool = option(
+        True,
+        group=Group.SHARDS,
+        help="order records by a hash of their path; --no-shuffle keeps the order of the input (default true)",
+        stored=Stored(FLAG),
+    )
+    seed: int = option(
+        0,
+        group=Group.SHARDS,
+        help="seed of the shuffled order (default 0)",
+        metavar="N",
+        parse=int,
+        bounds=Bounds(),
+        stored=Stored(Plain((int,), low=-INT64_MAX)),
+    )
+    compression: str | None = option(
+        None,
+        group=Group.SHARDS,
+        help="compression of the shards; gzip is for text and numbers, not for images; TFDS, Grain and DALI do not read it"
+        " (default none)",
+        choices={"none": None, GZIP: GZIP},
+        stored=Stored(TEXT),
+    )
+    dali_index: bool = option(
+        False,
+        group=Group.SHARDS,
+        help="also write index/*.idx, which NVIDIA DALI and the tfrecord package read",
+    )
+    label_offset: int = option(
+        0,
+        group=Group.LABELS,
+        help="label of the first class (default 0)",
+        metavar="N",
+        parse=int,
+        bounds=Bounds(0, 2**31 - 1, "0, or 1 for readers that keep 0 for background"),
+        stored=Stored(WHOLE),
+    )
+    on_bad_record: str = option(
+        FAIL,
+        group=Group.RUN,
+        help="fail ends with the first bad input; skip lists bad inputs in rejects/ and continues (default fail)",
+        choices=(FAIL, SKIP),
+    )
+    max_bad_records: Budget = option(
+        DEFAULT_BUDGET,
+        group=Group.RUN,
+        help=f"with --on-bad-record=skip: fail at the end if more were rejected (default {DEFAULT_BUDGET})",
+        metavar="N|P%",
+        parse=Budget.parse,
+    )
+    # The limits of requests of None are those of the engine.
+    read_threads: int | None = option(
+        None,
+        group=Group.RUN,
+        help="objects that a worker process reads at the same time from gs:// and other stores (default"
+        f" {LOCAL_REQUESTS.read_threads}; {REMOTE_REQUESTS.read_threads} on runners of many machines)",
+        metavar="N",
+        parse=positive_int,
+    )
+    retry_seconds: float | None = option(
+        None,
+        group=Group.RUN,
+        help=f"retry a failing request to gs:// for S seconds (default {LOCAL_REQUESTS.retry_seconds:g};"
+        f" {REMOTE_REQUESTS.retry_seconds:g} on runners of many machines)",
+        metavar="S",
+        parse=float,
+    )
 
     def __post_init__(self) -> None:
+        check_options(self)
         for name in ("input", "output"):
             path = getattr(self, name)
             if not path.strip():
@@ -93,18 +203,11 @@ class ConvertOptions:
                 f"--num-shards is {self.num_shards}, not a multiple of {self.shards_multiple_of} (--shards-multiple-of). Pass"
                 f" {self.num_shards + -self.num_shards % self.shards_multiple_of}, or another multiple"
             )
-        if self.on_bad_record not in (FAIL, SKIP):
-            raise UsageError(f"--on-bad-record: unknown value (got {self.on_bad_record!r}, expected {FAIL} or {SKIP})")
         if self.on_bad_record == FAIL and self.max_bad_records != DEFAULT_BUDGET:
             raise UsageError(
                 "--max-bad-records requires --on-bad-record=skip: without it, the first bad record ends the run"
             )
-        if not 0 <= self.label_offset < 2**31:
-            raise UsageError(
-                f"--label-offset: out of range (got {self.label_offset}, expected 0, or 1 for readers that keep 0 for background)"
-            )
         _ = self.request_limits
-        check_compression(self.compression)
         if self.dali_index:
             check_dali_index("--dali-index", self.compression)
 
@@ -137,17 +240,7 @@ class ConvertOptions:
         names = [] if self.split is None else list(self.split.shares)
         # The order of shares matters, too, and JSON sorts them.
         order = {"split_order": names} if names != sorted(names) else {}
-        return {
-            **order,
-            "compression": self.compression,
-            "label_offset": self.label_offset,
-            "num_shards": self.num_shards,
-            "seed": self.seed,
-            "shard_bytes": self.shard_bytes,
-            "shards_multiple_of": self.shards_multiple_of,
-            "shuffle": self.shuffle,
-            "split": None if self.split is None else {name: str(share) for name, share in self.split.shares.items()},
-        }
+        return {**order, **stored_options(self)}
 
 
 def _whole(path: str) -> str:

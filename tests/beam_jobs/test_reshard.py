@@ -69,7 +69,7 @@ def test_every_record_is_referred_to_once(
         for n, count in enumerate(counts)
     ]
     options = ConvertOptions(", ".join(inputs), str(folder / "out"), split=split, shuffle=False)
-    conversion = reshard_conversion(options, inputs, ReshardOptions(key if split else None))
+    conversion = reshard_conversion(options, inputs, ReshardOptions(key=key if split else None))
     found, summary = [], conversion.converter.new_summary()
     for _, unit in numbered_units(conversion.source, []):
         for reference in conversion.source.references(unit, []):

@@ -8,17 +8,17 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from beam_jobs.image_records.options import ImageOptions, add_image_flags, image_options
+from beam_jobs.command.option_parser import OptionParser, read_options
+from beam_jobs.image_records.options import ImageOptions
 from tpudata import RecordSource, open_dataset
 from tpudata.cli import main
-from tpudata.console.flags import FlagParser
 from tpudata.errors import UsageError
 
 
 def parse(*argv: str) -> ImageOptions:
-    parser = FlagParser("tpudata convert images", "Convert.")
-    add_image_flags(parser)
-    return image_options(parser.parse(argv))
+    return read_options(
+        ImageOptions, OptionParser("tpudata convert images", "Convert.", "", [ImageOptions]).parse(argv)
+    )
 
 
 def test_without_flags_the_defaults() -> None:

@@ -62,7 +62,7 @@ def test_a_link_does_not_hide_that_the_output_is_inside(tmp_path: Path) -> None:
         ({"on_bad_record": "ignore"}, "expected fail or skip"),
         ({"max_bad_records": Budget(count=1)}, "requires --on-bad-record=skip"),
         ({"label_offset": -1}, "got -1"),
-        ({"label_offset": 2**31}, "got 2147483648"),
+        ({"label_offset": 2**31}, "got 2,147,483,648"),
         ({"compression": "zip"}, "zip"),
     ],
 )
