@@ -49,7 +49,7 @@ class OptionParser(FlagParser):
             dest=option.name,
             action="store" if option.collect is None else "append",
             type=_flag_type(option),
-            metavar=option.metavar or "{" + ",".join(option.choices) + "}",
+            metavar=option.value.metavar or "{" + ",".join(option.choices) + "}",
             required=option.is_required,
             help=help_text,
         )
@@ -79,4 +79,5 @@ def _flag_type(option: Option) -> Any:
     if option.choices:
         return flag_type("choice", option.check_text)
     # argparse has messages for Python's types.
-    return option.parse if isinstance(option.parse, type) else flag_type(option.name, option.parse)
+    parse = option.value.parse
+    return parse if isinstance(parse, type) else flag_type(option.name, parse)

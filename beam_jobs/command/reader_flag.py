@@ -26,8 +26,8 @@ class ReaderOption:
 
     reader: str | None = option(
         None,
-        group=Group.OUTPUT,
-        help="make the dataset for another project's reader: tensorflow-tpu (the models of github.com/tensorflow/tpu, whose"
+        Group.OUTPUT,
+        "make the dataset for another project's reader: tensorflow-tpu (the models of github.com/tensorflow/tpu, whose"
         " labels count from 1) sets --label-offset=1 --jpeg-only",
         flag="--for",
         choices=(*_NEEDS,),

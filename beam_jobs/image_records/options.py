@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from beam_jobs.options.option import Bounds, Group, Stored, check_options, option, stored_options
+from beam_jobs.options.option import COUNT, Bounds, Group, Stored, Value, check_options, option, stored_options
 from tpudata.checked_json import FLAG, TEXT, WHOLE
 from tpudata.console.flags import positive_int
 from tpudata.errors import UsageError
@@ -26,42 +26,31 @@ class ImageOptions:
 
     layout: str = option(
         IMAGENET,
-        group=Group.IMAGES,
-        help="imagenet: encoded images and what their headers say; raw: uint8 pixels, all of one size (default imagenet)",
+        Group.IMAGES,
+        "imagenet: encoded images and what their headers say; raw: uint8 pixels, all of one size (default imagenet)",
         choices=(IMAGENET, RAW),
         stored=Stored(TEXT),
     )
     check: str = option(
         HEADER,
-        group=Group.IMAGES,
-        help="header: headers and ends of the images that are stored unchanged; decode: decode every image (default header)",
+        Group.IMAGES,
+        "header: headers and ends of the images that are stored unchanged; decode: decode every image (default header)",
         choices=(HEADER, DECODE),
         stored=Stored(TEXT),
     )
     resize_shorter: int | None = option(
-        None,
-        group=Group.IMAGES,
-        help="shrink images whose shorter side has more than N pixels",
-        metavar="N",
-        parse=positive_int,
-        bounds=Bounds(1, expected="1 pixel or more"),
-        stored=Stored(WHOLE),
+        None, Group.IMAGES, "shrink images whose shorter side has more than N pixels", COUNT, stored=Stored(WHOLE)
     )
     quality: int | None = option(
         None,
-        group=Group.IMAGES,
-        help="write every image that must be re-encoded as a JPEG of this quality, 1 to 100 (default: lossless images as PNG,"
+        Group.IMAGES,
+        "write every image that must be re-encoded as a JPEG of this quality, 1 to 100 (default: lossless images as PNG,"
         f" others as JPEG of {DEFAULT_QUALITY})",
-        metavar="Q",
-        parse=positive_int,
-        bounds=Bounds(1, 100),
+        Value("Q", positive_int, Bounds(1, 100)),
         stored=Stored(WHOLE),
     )
     jpeg_only: bool = option(
-        False,
-        group=Group.IMAGES,
-        help="store PNGs as JPEG, for readers that decode only JPEG",
-        stored=Stored(FLAG),
+        False, Group.IMAGES, "store PNGs as JPEG, for readers that decode only JPEG", stored=Stored(FLAG)
     )
 
     def __post_init__(self) -> None:

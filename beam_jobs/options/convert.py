@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from beam_jobs.options.option import (
+    COUNT,
     Bounds,
     Group,
     Stored,
+    Value,
     check_options,
     option,
     required_option,
@@ -18,7 +20,6 @@ from beam_jobs.options.option import (
 from beam_jobs.options.values import DEFAULT_BUDGET, Budget, SplitShares, parse_size
 from beam_jobs.references.record_order import Order
 from tpudata.checked_json import FLAG, INT64_MAX, TEXT, WHOLE, Entries, Plain
-from tpudata.console.flags import positive_int
 from tpudata.errors import UsageError
 from tpudata.format.shards.dali_index import check_dali_index
 from tpudata.format.tfrecord.gzip_blocks import GZIP
@@ -31,21 +32,18 @@ LOCAL_REQUESTS = RequestLimits()
 # Engines start a process on each core of hundreds of machines, whose requests together exceed the rate of a bucket. A shard whose
 # requests fail is converted again from its start, so waiting is cheaper.
 REMOTE_REQUESTS = RequestLimits(read_threads=16, retry_seconds=600.0)
-_POSITIVE = Bounds(1, expected="a whole number of 1 or more")
 
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
     """Options of the run of a command."""
 
-    dry_run: bool = option(False, group=Group.RUN, help="print the plan, write nothing")
-    workers: int = option(
-        1, group=Group.RUN, help="processes of the local runner (default 1)", metavar="N", parse=positive_int
-    )
+    dry_run: bool = option(False, Group.RUN, "print the plan, write nothing")
+    workers: int = option(1, Group.RUN, "processes of the local runner (default 1)", COUNT)
     detach: bool = option(
         False,
-        group=Group.RUN,
-        help="submit the job and return; for runners whose jobs outlive this process, such as DataflowRunner",
+        Group.RUN,
+        "submit the job and return; for runners whose jobs outlive this process, such as DataflowRunner",
     )
 
 
@@ -57,125 +55,98 @@ class ConvertOptions:
         UsageError: values that do not fit each other.
     """
 
-    input: str = required_option(group=Group.INPUT, metavar="SRC", help="path of the input, local or gs://")
-    output: str = required_option(group=Group.OUTPUT, metavar="DIR", help="folder of the dataset; new or empty")
+    input: str = required_option(Group.INPUT, "path of the input, local or gs://", Value("SRC"))
+    output: str = required_option(Group.OUTPUT, "folder of the dataset; new or empty", Value("DIR"))
     split: SplitShares | None = option(
         None,
-        group=Group.OUTPUT,
-        help="assign records to splits by a stable hash of their path, such as train=0.9,validation=0.1 (default: the split"
+        Group.OUTPUT,
+        "assign records to splits by a stable hash of their path, such as train=0.9,validation=0.1 (default: the split"
         " folders of the input, or all in train)",
-        metavar="NAME=SHARE,...",
-        parse=SplitShares.parse,
+        Value("NAME=SHARE,...", SplitShares.parse),
         stored=Stored(Entries(TEXT), SplitShares.to_json, SplitShares.from_json),
     )
     append: bool = option(
         False,
-        group=Group.OUTPUT,
-        help="add new inputs to the dataset in the output, as separate shards; options that are not passed are those of the"
+        Group.OUTPUT,
+        "add new inputs to the dataset in the output, as separate shards; options that are not passed are those of the"
         " dataset",
     )
-    resume: bool = option(
-        False, group=Group.OUTPUT, help="continue a killed run: keep its finished shards, write the rest"
-    )
+    resume: bool = option(False, Group.OUTPUT, "continue a killed run: keep its finished shards, write the rest")
     overwrite: bool = option(
-        False,
-        group=Group.OUTPUT,
-        help="replace the dataset in the output: removes the files that its manifest lists",
+        False, Group.OUTPUT, "replace the dataset in the output: removes the files that its manifest lists"
     )
     shard_bytes: int = option(
         DEFAULT_SHARD_BYTES,
-        group=Group.SHARDS,
-        help="target size of shards (default 100MB; MB is 10^6 bytes, MiB 2^20)",
+        Group.SHARDS,
+        "target size of shards (default 100MB; MB is 10^6 bytes, MiB 2^20)",
+        Value("SIZE", parse_size),
         flag="--shard-size",
-        metavar="SIZE",
-        parse=parse_size,
         stored=Stored(Plain((int,), low=1)),
     )
     # An append does not take the numbers of shards from the dataset: there are fewer new inputs.
     num_shards: int | None = option(
-        None,
-        group=Group.SHARDS,
-        help="number of shards of every split, instead of a size",
-        metavar="N",
-        parse=positive_int,
-        bounds=_POSITIVE,
-        stored=Stored(),
+        None, Group.SHARDS, "number of shards of every split, instead of a size", COUNT, stored=Stored()
     )
     shards_multiple_of: int = option(
-        1,
-        group=Group.SHARDS,
-        help="make the number of shards a multiple of N (default 1)",
-        metavar="N",
-        parse=positive_int,
-        bounds=_POSITIVE,
-        stored=Stored(),
+        1, Group.SHARDS, "make the number of shards a multiple of N (default 1)", COUNT, stored=Stored()
     )
     shuffle: bool = option(
         True,
-        group=Group.SHARDS,
-        help="order records by a hash of their path; --no-shuffle keeps the order of the input (default true)",
+        Group.SHARDS,
+        "order records by a hash of their path; --no-shuffle keeps the order of the input (default true)",
         stored=Stored(FLAG),
     )
     seed: int = option(
         0,
-        group=Group.SHARDS,
-        help="seed of the shuffled order (default 0)",
-        metavar="N",
-        parse=int,
-        bounds=Bounds(),
+        Group.SHARDS,
+        "seed of the shuffled order (default 0)",
+        Value("N", int, Bounds()),
         stored=Stored(Plain((int,), low=-INT64_MAX)),
     )
     compression: str | None = option(
         None,
-        group=Group.SHARDS,
-        help="compression of the shards; gzip is for text and numbers, not for images; TFDS, Grain and DALI do not read it"
+        Group.SHARDS,
+        "compression of the shards; gzip is for text and numbers, not for images; TFDS, Grain and DALI do not read it"
         " (default none)",
         choices={"none": None, GZIP: GZIP},
         stored=Stored(TEXT),
     )
     dali_index: bool = option(
-        False,
-        group=Group.SHARDS,
-        help="also write index/*.idx, which NVIDIA DALI and the tfrecord package read",
+        False, Group.SHARDS, "also write index/*.idx, which NVIDIA DALI and the tfrecord package read"
     )
     label_offset: int = option(
         0,
-        group=Group.LABELS,
-        help="label of the first class (default 0)",
-        metavar="N",
-        parse=int,
-        bounds=Bounds(0, 2**31 - 1, "0, or 1 for readers that keep 0 for background"),
+        Group.LABELS,
+        "label of the first class (default 0)",
+        Value("N", int, Bounds(0, 2**31 - 1, "0, or 1 for readers that keep 0 for background")),
         stored=Stored(WHOLE),
     )
     on_bad_record: str = option(
         FAIL,
-        group=Group.RUN,
-        help="fail ends with the first bad input; skip lists bad inputs in rejects/ and continues (default fail)",
+        Group.RUN,
+        "fail ends with the first bad input; skip lists bad inputs in rejects/ and continues (default fail)",
         choices=(FAIL, SKIP),
     )
     max_bad_records: Budget = option(
         DEFAULT_BUDGET,
-        group=Group.RUN,
-        help=f"with --on-bad-record=skip: fail at the end if more were rejected (default {DEFAULT_BUDGET})",
-        metavar="N|P%",
-        parse=Budget.parse,
+        Group.RUN,
+        f"with --on-bad-record=skip: fail at the end if more were rejected (default {DEFAULT_BUDGET})",
+        Value("N|P%", Budget.parse),
     )
     # The limits of requests of None are those of the engine.
     read_threads: int | None = option(
         None,
-        group=Group.RUN,
-        help="objects that a worker process reads at the same time from gs:// and other stores (default"
+        Group.RUN,
+        "objects that a worker process reads at the same time from gs:// and other stores (default"
         f" {LOCAL_REQUESTS.read_threads}; {REMOTE_REQUESTS.read_threads} on runners of many machines)",
-        metavar="N",
-        parse=positive_int,
+        COUNT,
     )
     retry_seconds: float | None = option(
         None,
-        group=Group.RUN,
-        help=f"retry a failing request to gs:// for S seconds (default {LOCAL_REQUESTS.retry_seconds:g};"
+        Group.RUN,
+        f"retry a failing request to gs:// for S seconds (default {LOCAL_REQUESTS.retry_seconds:g};"
         f" {REMOTE_REQUESTS.retry_seconds:g} on runners of many machines)",
-        metavar="S",
-        parse=float,
+        Value("S", float),
     )
 
     def __post_init__(self) -> None:

@@ -1,8 +1,6 @@
 """Options of conversions: fields of frozen dataclasses, each with all that there is to know of the option in its metadata.
 
-    quality: int | None = option(
-        None, group=Group.IMAGES, help="...", parse=positive_int, bounds=Bounds(1, 100), stored=Stored(WHOLE)
-    )
+    seed: int = option(0, Group.SHARDS, "seed of the shuffled order (default 0)", Value("N", int), stored=Stored(WHOLE))
 
 From these fields follow the flags of the commands (beam_jobs/command/option_parser.py), the checks of single values
 (`check_options`), the options in the manifest (`stored_options`), what an append takes from there
@@ -19,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tpudata.checked_json import Schema
+from tpudata.console.flags import positive_int
 from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
 
@@ -63,6 +62,25 @@ class Bounds:
             )
 
 
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """The values of an option on a command line.
+
+    Attributes:
+        metavar: placeholder for the value in the help; empty for the choices.
+        parse: function from text to the value; its ValueError or UsageError is shown.
+        bounds: the numbers that are allowed; None for any value.
+    """
+
+    metavar: str = ""
+    parse: Callable[[str], Any] = str
+    bounds: Bounds | None = None
+
+
+COUNT = Value("N", positive_int, Bounds(1, expected="a whole number of 1 or more"))
+_TEXT = Value()
+
+
 def _keep(value: Any) -> Any:
     return value
 
@@ -96,10 +114,8 @@ class Option:
         default: default of the field; `dataclasses.MISSING` if the flag is required.
         name: name of the field, and of the keyword of the functions.
         flag: the flag, such as `--shard-size`.
-        metavar: placeholder of the value in the help; None for the choices, and for switches.
-        parse: function from text to the value; its ValueError or UsageError is shown.
-        choices: values by the texts that stand for them; empty if the values are not of a list.
-        bounds: the numbers that are allowed.
+        value: its values.
+        choices: values by the texts that stand for them; empty if others are allowed.
         inverts: whether the flag is a switch that stands for False.
         collect: function from all values of a flag that may be passed several times to the option's value; None for other flags.
         separator: text between key and value of a keyword that is a mapping.
@@ -111,10 +127,8 @@ class Option:
     default: Any
     name: str
     flag: str
-    metavar: str | None
-    parse: Callable[[str], Any]
+    value: Value
     choices: Mapping[str, Any]
-    bounds: Bounds | None
     inverts: bool
     collect: Callable[[list[Any]], Any] | None
     separator: str
@@ -141,8 +155,8 @@ class Option:
             return
         if self.choices and value not in self.choices.values():
             raise UsageError(f"{self.flag}: {self.describe_mistake(value)}")
-        if self.bounds is not None:
-            self.bounds.check(self.flag, value)
+        if self.value.bounds is not None:
+            self.value.bounds.check(self.flag, value)
 
     def check_text(self, text: str) -> str:
         """Return a text that stands for one of the choices; UsageError if it does not."""
@@ -185,37 +199,24 @@ class Option:
 
 def option(
     default: _T,
-    *,
     group: Group,
     help: str,
+    value: Value = _TEXT,
+    *,
     flag: str = "",
-    metavar: str | None = None,
-    parse: Callable[[str], Any] = str,
     choices: Mapping[str, Any] | Sequence[str] = (),
-    bounds: Bounds | None = None,
     inverts: bool = False,
     collect: Callable[[list[Any]], Any] | None = None,
     separator: str = "=",
     stored: Stored | None = None,
 ) -> _T:
-    """Return a field of a dataclass that is an option.
+    """Return a field of a dataclass that is an option; the arguments are the attributes of Option.
 
-    Args:
-        default: default of the field, of which each object gets a copy if it is a dict.
-        group: see Option, as for the other arguments.
-        help: a phrase, with the default in parentheses unless that is false or nothing.
-        flag: the flag; by default `--` and the field's name with dashes.
-        metavar: placeholder of the value in the help.
-        parse: function from text to the value.
-        choices: allowed texts, or values by the texts that stand for them.
-        bounds: the numbers that are allowed.
-        inverts: whether the flag is a switch that stands for False.
-        collect: function from all values of a flag that may be passed several times to the option's value.
-        separator: text between key and value of a keyword that is a mapping.
-        stored: entry in the manifest.
+    Without `flag`, it is that of the field's name. `choices` may be texts that stand for themselves. A default that is a dict is
+    copied for each object.
     """
     texts = choices if isinstance(choices, Mapping) else {text: text for text in choices}
-    entry = Option(group, help, default, "", flag, metavar, parse, texts, bounds, inverts, collect, separator, stored)
+    entry = Option(group, help, default, "", flag, value, texts, inverts, collect, separator, stored)
     field: Any = (
         dataclasses.field(default_factory=default.copy, metadata={_METADATA: entry})
         if isinstance(default, dict)
@@ -225,9 +226,9 @@ def option(
     return field  # type: ignore[no-any-return]
 
 
-def required_option(*, group: Group, help: str, metavar: str) -> Any:
-    """Return a field of a dataclass that is an option without a default; the arguments are those of `option`."""
-    return option(dataclasses.MISSING, group=group, help=help, metavar=metavar)
+def required_option(group: Group, help: str, value: Value) -> Any:
+    """Return a field of a dataclass that is an option without a default; the arguments are the attributes of Option."""
+    return option(dataclasses.MISSING, group, help, value)
 
 
 def override(kind: type, name: str, default: _T, **changes: Any) -> _T:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.options.option import Group, Stored, check_options, option, options_of, stored_options
+from beam_jobs.options.option import Group, Stored, Value, check_options, option, options_of, stored_options
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
 from tpudata.checked_json import FLAG, TEXT, Entries
 from tpudata.errors import UsageError
@@ -56,77 +56,75 @@ class SourceOptions:
 
     source: str | None = option(
         None,
-        group=Group.INPUT,
-        help=f"read the input as {', '.join(SOURCE_NAMES)} or the source of an installed package (default: by what it is)",
-        metavar="NAME",
+        Group.INPUT,
+        f"read the input as {', '.join(SOURCE_NAMES)} or the source of an installed package (default: by what it is)",
+        Value("NAME"),
         stored=Stored(TEXT, is_optional=True),
     )
     source_args: Mapping[str, str] = option(
         {},
-        group=Group.INPUT,
-        help="an argument of the source of an installed package, which `tpudata help NAME` shows; may be passed several times",
+        Group.INPUT,
+        "an argument of the source of an installed package, which `tpudata help NAME` shows; may be passed several times",
+        Value("NAME=VALUE", _parse_argument),
         flag="--source-arg",
-        metavar="NAME=VALUE",
-        parse=_parse_argument,
         collect=_arguments,
         stored=Stored(Entries(TEXT), read=lambda arguments: list(arguments.items()), is_optional=True),
     )
     path_column: str | None = option(
         None,
-        group=Group.INPUT,
-        help="column of a list with the paths (default: path, file, filename or image), or of a Parquet file with the images",
-        metavar="NAME",
+        Group.INPUT,
+        "column of a list with the paths (default: path, file, filename or image), or of a Parquet file with the images",
+        Value("NAME"),
         stored=Stored(TEXT),
     )
     split_column: str | None = option(
         None,
-        group=Group.INPUT,
-        help="column of a list with the splits (default: split, if there is one)",
-        metavar="NAME",
+        Group.INPUT,
+        "column of a list with the splits (default: split, if there is one)",
+        Value("NAME"),
         stored=Stored(TEXT),
     )
     column_types: Mapping[str, str] = option(
         {},
-        group=Group.INPUT,
-        help="int, float, float32 or str for further columns of a list, in place of what their values look like; VALUE is"
+        Group.INPUT,
+        "int, float, float32 or str for further columns of a list, in place of what their values look like; VALUE is"
         " stored for missing values",
-        metavar="NAME=TYPE[=VALUE],...",
-        parse=_parse_types,
+        Value("NAME=TYPE[=VALUE],...", _parse_types),
         stored=Stored(Entries(TEXT)),
     )
     raw_tsv: bool = option(
         False,
-        group=Group.INPUT,
-        help="quotes are ordinary characters in lists separated by tabs",
+        Group.INPUT,
+        "quotes are ordinary characters in lists separated by tabs",
         stored=Stored(FLAG, is_optional=True),
     )
     labels_file: str | None = option(
         None,
-        group=Group.LABELS,
-        help="class names, a line each: fixes the classes and their order",
+        Group.LABELS,
+        "class names, a line each: fixes the classes and their order",
+        Value("FILE"),
         flag="--labels",
-        metavar="FILE",
         stored=Stored(TEXT),
     )
-    unlabelled: bool = option(False, group=Group.LABELS, help="the images have no classes", stored=Stored(FLAG))
+    unlabelled: bool = option(False, Group.LABELS, "the images have no classes", stored=Stored(FLAG))
     label_column: str | None = option(
         None,
-        group=Group.LABELS,
-        help="column of a list with the classes (default: label, class or their plurals)",
-        metavar="NAME",
+        Group.LABELS,
+        "column of a list with the classes (default: label, class or their plurals)",
+        Value("NAME"),
         stored=Stored(TEXT),
     )
     label_separator: str | None = option(
         None,
-        group=Group.LABELS,
-        help="between several classes in one cell of a CSV list, such as '|' (default: a cell is one class)",
-        metavar="TEXT",
+        Group.LABELS,
+        "text between several classes in one cell of a CSV list, such as '|' (default: a cell is one class)",
+        Value("TEXT"),
         stored=Stored(TEXT),
     )
     label_type: str | None = option(
         None,
-        group=Group.LABELS,
-        help="labels of lists and WebDataset tars, and names of class folders: int if whole numbers are labels themselves, str"
+        Group.LABELS,
+        "labels of lists and WebDataset tars, and names of class folders: int if whole numbers are labels themselves, str"
         " if all are names (default: by the labels, a mixture of which is an error; folders have names)",
         choices=LABEL_TYPES,
         stored=Stored(TEXT),

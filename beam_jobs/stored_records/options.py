@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from beam_jobs.options import ConvertOptions, SplitShares
-from beam_jobs.options.option import Group, Stored, option, override, stored_options
+from beam_jobs.options.option import Group, Stored, Value, option, override, stored_options
 from tpudata.errors import FeatureError, SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
@@ -160,66 +160,63 @@ class ReshardOptions:
 
     take: tuple[str, ...] | None = option(
         None,
-        group=Group.INPUT,
-        help="read only these splits of the inputs (default: all)",
+        Group.INPUT,
+        "read only these splits of the inputs (default: all)",
+        Value("NAME,...", _split_names),
         flag="--take-splits",
-        metavar="NAME,...",
-        parse=_split_names,
         stored=Stored(write=list, is_optional=True, name="take_splits"),
     )
     raw: tuple[RawFeature, ...] = option(
         (),
-        group=Group.INPUT,
-        help="feature that holds the bytes of an array, such as image_raw=uint8:28x28x1; once for each feature",
-        metavar="NAME=DTYPE:SHAPE",
-        parse=RawFeature.parse,
+        Group.INPUT,
+        "feature that holds the bytes of an array, such as image_raw=uint8:28x28x1; once for each feature",
+        Value("NAME=DTYPE:SHAPE", RawFeature.parse),
         collect=tuple,
         stored=Stored(write=_raw_to_json, is_optional=True),
     )
     label_maps: tuple[str, ...] = option(
         (),
-        group=Group.INPUT,
-        help="feature that holds the class of each pixel as a grey PNG, such as image/segmentation/class/encoded: readers change"
+        Group.INPUT,
+        "feature that holds the class of each pixel as a grey PNG, such as image/segmentation/class/encoded: readers change"
         " no value of it; once for each feature",
+        Value("NAME"),
         flag="--label-map",
-        metavar="NAME",
         collect=lambda names: tuple(dict.fromkeys(names)),
         stored=Stored(write=list, is_optional=True),
     )
     labels_file: str | None = option(
         None,
-        group=Group.LABELS,
-        help="for other programs' TFRecords: class names, one a line, in the order of labels",
+        Group.LABELS,
+        "for other programs' TFRecords: class names, one a line, in the order of labels",
+        Value("FILE"),
         flag="--labels",
-        metavar="FILE",
     )
     label: str | None = option(
         None,
-        group=Group.LABELS,
-        help="feature that holds the class (default: image/class/label, else label)",
-        metavar="FEATURE",
+        Group.LABELS,
+        "feature that holds the class (default: image/class/label, else label)",
+        Value("FEATURE"),
         stored=Stored(is_optional=True),
     )
     merge_labels: bool = option(
         False,
-        group=Group.LABELS,
-        help="merge datasets whose class names differ: number their labels anew by name",
+        Group.LABELS,
+        "merge datasets whose class names differ: number their labels anew by name",
         stored=Stored(is_optional=True),
     )
     key: str | None = option(
         None,
-        group=Group.OUTPUT,
-        help="what --split and --split-keys know a record by: its file and number, a hash of its bytes, or a feature's value"
+        Group.OUTPUT,
+        "what --split and --split-keys know a record by: its file and number, a hash of its bytes, or a feature's value"
         " (default: image/filename in datasets of images, else record)",
-        metavar="record|content|FEATURE",
+        Value("record|content|FEATURE"),
         stored=Stored(is_optional=True),
     )
     split_keys: Mapping[str, frozenset[str]] = option(
         {},
-        group=Group.OUTPUT,
-        help="put the records whose keys FILE lists, one a line, into split NAME; once for each split",
-        metavar="NAME=FILE",
-        parse=_parse_keys,
+        Group.OUTPUT,
+        "put the records whose keys FILE lists, one a line, into split NAME; once for each split",
+        Value("NAME=FILE", _parse_keys),
         collect=_collect_keys,
         stored=Stored(write=_hash_keys, is_optional=True),
     )

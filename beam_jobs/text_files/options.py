@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from beam_jobs.options import parse_size
-from beam_jobs.options.option import Bounds, Group, Stored, check_options, option, stored_options
+from beam_jobs.options.option import Bounds, Group, Stored, Value, check_options, option, stored_options
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from beam_jobs.tokenizers import TokenizerSpec
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
@@ -96,23 +96,20 @@ class TokenizerOptions:
 
     tokenizer: str | None = option(
         None,
-        group=Group.TOKENS,
-        help="bytes, chars, chars:FILE, sentencepiece:FILE or hf:FILE (default: store text)",
-        metavar="KIND[:FILE]",
+        Group.TOKENS,
+        "bytes, chars, chars:FILE, sentencepiece:FILE or hf:FILE (default: store text)",
+        Value("KIND[:FILE]"),
         stored=Stored(TEXT_SCHEMA, lambda tokenizer: tokenizer.partition(":")[0]),
     )
     eos: str | None = option(
         None,
-        group=Group.TOKENS,
-        help="token that ends a document (default: that of the tokenizer)",
-        metavar="TOKEN",
+        Group.TOKENS,
+        "token that ends a document (default: that of the tokenizer)",
+        Value("TOKEN"),
         stored=Stored(TEXT_SCHEMA),
     )
     replace_unknown: bool = option(
-        False,
-        group=Group.TOKENS,
-        help="chars:FILE: a separate id for unknown characters",
-        stored=Stored(FLAG),
+        False, Group.TOKENS, "chars:FILE: a separate id for unknown characters", stored=Stored(FLAG)
     )
 
     def __post_init__(self) -> None:
@@ -144,77 +141,69 @@ class TextOptions:
 
     form: str = option(
         AUTO,
-        group=Group.TEXT,
-        help="unit of a document: a line, a paragraph (between blank lines), a file, or a row; quotes in rows of raw-tsv are"
+        Group.TEXT,
+        "unit of a document: a line, a paragraph (between blank lines), a file, or a row; quotes in rows of raw-tsv are"
         " ordinary characters (default auto: rows if a file's name or content shows them, else lines)",
         choices=FORMS,
         stored=Stored(TEXT_SCHEMA),
     )
     fields: tuple[TextField, ...] = option(
         (TextField("text"),),
-        group=Group.TEXT,
-        help="field of rows that goes into the records, once for each: text (default kind), or str, int, float or float32 to"
+        Group.TEXT,
+        "field of rows that goes into the records, once for each: text (default kind), or str, int, float or float32 to"
         " store it as it is; VALUE is stored for missing values, such as id:int=0 (default text)",
+        Value("NAME[:KIND[=VALUE]]", TextField.parse),
         flag="--field",
-        metavar="NAME[:KIND[=VALUE]]",
-        parse=TextField.parse,
         collect=tuple,
         separator=":",
         stored=Stored(Entries(TEXT_SCHEMA), _fields_to_json, _fields_from_json),
     )
     replace_invalid: bool = option(
         False,
-        group=Group.TEXT,
-        help="bytes that are not UTF-8: reject the document, or store U+FFFD for them (default fail)",
+        Group.TEXT,
+        "bytes that are not UTF-8: reject the document, or store U+FFFD for them (default fail)",
         flag="--invalid-utf8",
         choices={"fail": False, "replace": True},
         stored=Stored(FLAG),
     )
     document_bytes: int = option(
         DEFAULT_DOCUMENT_BYTES,
-        group=Group.TEXT,
-        help="reject longer documents (default 64MiB)",
-        metavar="SIZE",
-        parse=parse_size,
-        bounds=Bounds(1, MOST_INPUT_BYTES, "1 to 1 GiB"),
+        Group.TEXT,
+        "reject longer documents (default 64MiB)",
+        Value("SIZE", parse_size, Bounds(1, MOST_INPUT_BYTES, "1 to 1 GiB")),
         stored=Stored(Plain((int,), low=1)),
     )
-    dedup: bool = option(False, group=Group.TEXT, help="keep one of several documents with equal text", stored=Stored())
+    dedup: bool = option(False, Group.TEXT, "keep one of several documents with equal text", stored=Stored())
     tokenizer: TokenizerSpec | None = None
     sequence_length: int | None = option(
         None,
-        group=Group.TOKENS,
-        help="records of N tokens, cut from the documents in order (default: a record of each document)",
-        metavar="N",
-        parse=positive_int,
-        bounds=Bounds(1, MOST_SEQUENCE_TOKENS),
+        Group.TOKENS,
+        "records of N tokens, cut from the documents in order (default: a record of each document)",
+        Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
         stored=Stored(WHOLE),
     )
     pack: bool = option(
-        False,
-        group=Group.TOKENS,
-        help="pack whole documents into sequences, with segment_ids and positions",
-        stored=Stored(FLAG),
+        False, Group.TOKENS, "pack whole documents into sequences, with segment_ids and positions", stored=Stored(FLAG)
     )
     long_documents: str = option(
         SPLIT,
-        group=Group.TOKENS,
-        help="with --pack: split documents longer than a sequence, or cut them off (default split)",
+        Group.TOKENS,
+        "with --pack: split documents longer than a sequence, or cut them off (default split)",
         choices=(SPLIT, CUT),
         stored=Stored(TEXT_SCHEMA),
     )
     end_documents: bool = option(
         True,
-        group=Group.TOKENS,
-        help="put no end token after the documents in a sequence",
+        Group.TOKENS,
+        "put no end token after the documents in a sequence",
         flag="--no-eos",
         inverts=True,
         stored=Stored(FLAG),
     )
     int64_lists: bool = option(
         False,
-        group=Group.TOKENS,
-        help="store sequences as lists of int64, for readers that take no other form",
+        Group.TOKENS,
+        "store sequences as lists of int64, for readers that take no other form",
         stored=Stored(FLAG),
     )
 
