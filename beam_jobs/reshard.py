@@ -41,7 +41,7 @@ from beam_jobs.stored_records.converter import DatasetConverter, ForeignConverte
 from beam_jobs.stored_records.find_inputs import Inputs, check_apart, check_splits, find_inputs
 from beam_jobs.stored_records.first_records import FirstRecords
 from beam_jobs.stored_records.merged_datasets import MergedDatasets
-from beam_jobs.stored_records.options import RECORD, ReshardOptions, StoredConvertOptions
+from beam_jobs.stored_records.options import RECORD, ReshardOptions
 from beam_jobs.stored_records.source import StoredRecords
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset
@@ -55,7 +55,16 @@ _FORMS = """
 DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such: docs/dataset/reshard.md.
 Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
 """
-_OPTIONS = (RunOptions, ReshardOptions, StoredConvertOptions)
+_OPTIONS = (RunOptions, ReshardOptions, ConvertOptions)
+# Of the options of every conversion, those that are other ones here: stored records keep their order, compression and splits.
+_HELPS = {
+    "split": "assign records to splits by a stable hash of their key, such as train=0.9,validation=0.1 (default: the splits of the"
+    " inputs)",
+    "shuffle": "order records by a hash of their file and number; --no-shuffle keeps the order of the input (default false)",
+    "compression": "compression of the shards; gzip is for text and numbers, not for images; TFDS, Grain and DALI do not read it"
+    " (default: that of the datasets)",
+    "label_offset": "label of the first class of --labels (default 0)",
+}
 
 
 def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
@@ -66,7 +75,7 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
     what = "Writes datasets or TFRecord files as one dataset with other shards or splits."
-    parser = OptionParser(prog, what, _FORMS, _OPTIONS, without=("input", "append"))
+    parser = OptionParser(prog, what, _FORMS, _OPTIONS, ("input", "append"), _HELPS)
     parser.add_argument(
         "inputs", metavar="DIR", nargs="+", help="datasets or TFRecord files to read; several are merged"
     )
@@ -89,7 +98,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     inputs, dry_run = flags.inputs, read_options(RunOptions, flags).dry_run
     if not dry_run:
         inputs, flags.output = _resolve_places(inputs, flags.output, beam_options)
-    options = read_options(StoredConvertOptions, flags, input=", ".join(inputs))
+    options = read_options(ConvertOptions, flags, input=", ".join(inputs), shuffle=False)
     stored.check_with(options)
     with limits_of_command(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)

@@ -66,7 +66,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
     # Records of text have no labels.
-    return OptionParser(prog, "Convert text into TFRecord shards.", _FORMS, _OPTIONS, without=("label_offset",))
+    return OptionParser(prog, "Convert text into TFRecord shards.", _FORMS, _OPTIONS, ("label_offset",))
 
 
 @contextlib.contextmanager

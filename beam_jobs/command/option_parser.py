@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from beam_jobs.options.option import Group, Option, options_of
@@ -24,13 +26,25 @@ class OptionParser(FlagParser):
         epilog: text that `--help` prints verbatim below the flags.
         kinds: the dataclasses.
         without: names of options that have no flag here.
+        helps: helps that differ from those of the fields, by name.
     """
 
     def __init__(
-        self, prog: str, description: str, epilog: str, kinds: Sequence[type], without: Collection[str] = ()
+        self,
+        prog: str,
+        description: str,
+        epilog: str,
+        kinds: Sequence[type],
+        without: Collection[str] = (),
+        helps: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__(prog, description, epilog)
-        options = [option for kind in kinds for option in options_of(kind).values() if option.name not in without]
+        options = [
+            dataclasses.replace(option, help=helps.get(option.name, option.help))
+            for kind in kinds
+            for option in options_of(kind).values()
+            if option.name not in without
+        ]
         self.options = {option.name: option for option in options}
         for group in Group:
             members = [option for option in options if option.group is group]
@@ -44,11 +58,13 @@ class OptionParser(FlagParser):
         if option.is_switch:
             self.add_switch(option.flag, default=None, help=help_text, dest=option.name, add=add)
             return
+        parse = option.value.parse
         add(
             option.flag,
             dest=option.name,
             action="store" if option.collect is None else "append",
-            type=_flag_type(option),
+            # argparse has messages for Python's types.
+            type=parse if isinstance(parse, type) else flag_type(option.name, parse),
             metavar=option.value.metavar or "{" + ",".join(option.choices) + "}",
             required=option.is_required,
             help=help_text,
@@ -72,12 +88,3 @@ def read_options(kind: type[_T], flags: argparse.Namespace, **defaults: Any) -> 
         if getattr(flags, name, None) is not None
     }
     return kind(**{**defaults, **passed})
-
-
-def _flag_type(option: Option) -> Any:
-    """Return argparse's `type` for an option."""
-    if option.choices:
-        return flag_type("choice", option.check_text)
-    # argparse has messages for Python's types.
-    parse = option.value.parse
-    return parse if isinstance(parse, type) else flag_type(option.name, parse)

@@ -6,8 +6,9 @@ import argparse
 import dataclasses
 from typing import Any
 
+from beam_jobs.command.option_parser import read_options
 from beam_jobs.image_records.options import IMAGENET
-from beam_jobs.options.option import Group, option
+from beam_jobs.options.option import Group, check_options, option
 from beam_jobs.sources import Source
 from tpudata.errors import UsageError
 
@@ -33,6 +34,9 @@ class ReaderOption:
         choices=(*_NEEDS,),
     )
 
+    def __post_init__(self) -> None:
+        check_options(self)
+
 
 def apply_reader(flags: argparse.Namespace) -> None:
     """Set the flags that the reader needs and that were not passed.
@@ -40,20 +44,21 @@ def apply_reader(flags: argparse.Namespace) -> None:
     Raises:
         UsageError: a flag was given another value.
     """
-    if flags.reader is None:
+    reader = read_options(ReaderOption, flags).reader
+    if reader is None:
         return
-    for name, needed in _NEEDS[flags.reader].items():
+    for name, needed in _NEEDS[reader].items():
         given = getattr(flags, name)
         if given not in (None, needed):
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"--for={flags.reader} needs {flag}={_text(needed)} (got {_text(given)}). Omit {flag}.")
+            raise UsageError(f"--for={reader} needs {flag}={_text(needed)} (got {_text(given)}). Omit {flag}.")
         setattr(flags, name, needed)
     if flags.unlabelled:
-        raise UsageError(f"--unlabelled: --for={flags.reader} reads the label of each image. Omit one of them.")
+        raise UsageError(f"--unlabelled: --for={reader} reads the label of each image. Omit one of them.")
     others = sorted(set(flags.split.shares if flags.split else ()) - {*_SPLITS})
     if others:
         raise UsageError(
-            f"--split: --for={flags.reader} reads the splits {' and '.join(_SPLITS)} (got {others[0]}). Rename it, or omit --for."
+            f"--split: --for={reader} reads the splits {' and '.join(_SPLITS)} (got {others[0]}). Rename it, or omit --for."
         )
 
 

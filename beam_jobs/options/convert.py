@@ -8,13 +8,13 @@ from typing import Any
 
 from beam_jobs.options.option import (
     COUNT,
+    REQUIRED,
     Bounds,
     Group,
     Stored,
     Value,
     check_options,
     option,
-    required_option,
     stored_options,
 )
 from beam_jobs.options.values import DEFAULT_BUDGET, Budget, SplitShares, parse_size
@@ -55,8 +55,8 @@ class ConvertOptions:
         UsageError: values that do not fit each other.
     """
 
-    input: str = required_option(Group.INPUT, "path of the input, local or gs://", Value("SRC"))
-    output: str = required_option(Group.OUTPUT, "folder of the dataset; new or empty", Value("DIR"))
+    input: str = option(REQUIRED, Group.INPUT, "path of the input, local or gs://", Value("SRC"))
+    output: str = option(REQUIRED, Group.OUTPUT, "folder of the dataset; new or empty", Value("DIR"))
     split: SplitShares | None = option(
         None,
         Group.OUTPUT,

@@ -79,6 +79,7 @@ class Value:
 
 COUNT = Value("N", positive_int, Bounds(1, expected="a whole number of 1 or more"))
 _TEXT = Value()
+REQUIRED: Any = dataclasses.MISSING
 
 
 def _keep(value: Any) -> Any:
@@ -111,7 +112,7 @@ class Option:
     Attributes:
         group: group of the flag in the help.
         help: a phrase, with the default in parentheses unless that is false or nothing.
-        default: default of the field; `dataclasses.MISSING` if the flag is required.
+        default: default of the field; REQUIRED if there is none.
         name: name of the field, and of the keyword of the functions.
         flag: the flag, such as `--shard-size`.
         value: its values.
@@ -137,7 +138,7 @@ class Option:
     @property
     def is_required(self) -> bool:
         """Whether the flag must be passed."""
-        return self.default is dataclasses.MISSING
+        return self.default is REQUIRED
 
     @property
     def is_switch(self) -> bool:
@@ -154,20 +155,11 @@ class Option:
         if value is None and self.default is None:
             return
         if self.choices and value not in self.choices.values():
-            raise UsageError(f"{self.flag}: {self.describe_mistake(value)}")
+            expected = (" or " if len(self.choices) == 2 else ", ").join(self.choices)
+            near = suggestion(str(value), self.choices)
+            raise UsageError(f"{self.flag}: unknown value (got {value!r}, expected {expected}){near}")
         if self.value.bounds is not None:
             self.value.bounds.check(self.flag, value)
-
-    def check_text(self, text: str) -> str:
-        """Return a text that stands for one of the choices; UsageError if it does not."""
-        if text not in self.choices:
-            raise UsageError(self.describe_mistake(text))
-        return text
-
-    def describe_mistake(self, value: Any) -> str:
-        """Return the message for a value that is not one of the choices."""
-        expected = (" or " if len(self.choices) == 2 else ", ").join(self.choices)
-        return f"unknown value (got {value!r}, expected {expected}){suggestion(str(value), self.choices)}"
 
     def value_of(self, parsed: Any) -> Any:
         """Return the option's value, given what its flag was parsed to."""
@@ -175,26 +167,20 @@ class Option:
             return self.collect(parsed)
         if self.inverts:
             return not parsed
-        return self.choices[parsed] if self.choices else parsed
+        return self.choices.get(parsed, parsed) if self.choices else parsed
 
     def parsed_of(self, value: Any) -> Any:
-        """Return what the flag is parsed to for a value; ValueError if that is not one of the choices."""
+        """Return what the flag is parsed to for a value."""
         if self.inverts:
             return not value
-        if not self.choices:
-            return value
-        text = next((text for text, choice in self.choices.items() if choice == value), None)
-        if text is None:
-            raise ValueError(f"{self.name}: {self.describe_mistake(value)}")
-        return text
+        return next((text for text, choice in self.choices.items() if choice == value), value)
 
     def text_of(self, value: Any) -> str:
         """Return the text that the flag takes for a value."""
-        if self.inverts or value in self.choices.values():
-            value = self.parsed_of(value)
-        if isinstance(value, bool):
-            return str(value).lower()
-        return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+        parsed = self.parsed_of(value)
+        if isinstance(parsed, bool):
+            return str(parsed).lower()
+        return os.fspath(parsed) if isinstance(parsed, os.PathLike) else str(parsed)
 
 
 def option(
@@ -223,25 +209,6 @@ def option(
         else dataclasses.field(default=default, metadata={_METADATA: entry})
     )
     # The type of the default, as of dataclasses.field, so that it is compared with the annotation.
-    return field  # type: ignore[no-any-return]
-
-
-def required_option(group: Group, help: str, value: Value) -> Any:
-    """Return a field of a dataclass that is an option without a default; the arguments are the attributes of Option."""
-    return option(dataclasses.MISSING, group, help, value)
-
-
-def override(kind: type, name: str, default: _T, **changes: Any) -> _T:
-    """Return an option of a dataclass for one that derives from it, with another default and other metadata.
-
-    Args:
-        kind: the dataclass that has the option.
-        name: name of the option.
-        default: default of the field.
-        **changes: attributes of Option.
-    """
-    entry = dataclasses.replace(options_of(kind)[name], default=default, **changes)
-    field: Any = dataclasses.field(default=default, metadata={_METADATA: entry})
     return field  # type: ignore[no-any-return]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from beam_jobs.options import ConvertOptions, SplitShares
-from beam_jobs.options.option import Group, Stored, Value, option, override, stored_options
+from beam_jobs.options.option import Group, Stored, Value, option, stored_options
 from tpudata.errors import FeatureError, SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
@@ -119,35 +119,6 @@ def _hash_keys(lists: Mapping[str, frozenset[str]]) -> dict[str, str]:
 
 def _raw_to_json(features: Iterable[RawFeature]) -> dict[str, list[str | int]]:
     return {raw.name: [raw.dtype, *raw.shape] for raw in features}
-
-
-@dataclasses.dataclass(frozen=True)
-class StoredConvertOptions(ConvertOptions):
-    """Options of every conversion, as they are for stored records: these keep their order and compression."""
-
-    split: SplitShares | None = override(
-        ConvertOptions,
-        "split",
-        None,
-        help="assign records to splits by a stable hash of their key, such as train=0.9,validation=0.1 (default: the splits of"
-        " the inputs)",
-    )
-    shuffle: bool = override(
-        ConvertOptions,
-        "shuffle",
-        False,
-        help="order records by a hash of their file and number; --no-shuffle keeps the order of the input (default false)",
-    )
-    compression: str | None = override(
-        ConvertOptions,
-        "compression",
-        None,
-        help="compression of the shards; gzip is for text and numbers, not for images; TFDS, Grain and DALI do not read it"
-        " (default: that of the datasets)",
-    )
-    label_offset: int = override(
-        ConvertOptions, "label_offset", 0, help="label of the first class of --labels (default 0)"
-    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,15 +46,7 @@ class FlagParser(argparse.ArgumentParser):
         dest: str = "",
         add: Callable[..., argparse.Action] | None = None,
     ) -> None:
-        """Add a boolean flag: `--name`, `--no-name` or `--name=true|false`.
-
-        Args:
-            name: the flag.
-            default: its value if it is not passed.
-            help: its help.
-            dest: name of its value; by default that of the flag.
-            add: `add_argument` of the group that it belongs to; None for no group.
-        """
+        """Add a boolean flag: `--name`, `--no-name` or `--name=true|false`; `add` is `add_argument` of its group if it has one."""
         self._switches.add(name)
         dest = dest or name.removeprefix("--").replace("-", "_")
         add = add or self.add_argument
