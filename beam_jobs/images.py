@@ -37,6 +37,7 @@ from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.estimate import estimate_ratio
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.options import ConvertOptions, RunOptions
+from beam_jobs.options.option import stored_options
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.sources import SourceOptions, open_source
 
@@ -92,6 +93,6 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         layout=images.layout,
         text_bytes=converter.text_bytes,
         estimate=functools.partial(estimate_ratio, converter),
-        deciding={**options.deciding(), **source_options.deciding(), **images.deciding()},
+        deciding={**options.deciding(), **stored_options(source_options), **stored_options(images)},
         facts=InputFacts.of(source, source_options),
     )

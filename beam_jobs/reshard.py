@@ -34,6 +34,7 @@ from beam_jobs.command.run_conversion import (
 )
 from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions, RunOptions
+from beam_jobs.options.option import stored_options
 from beam_jobs.references.pack import Pack
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.classes import read_labels
@@ -184,7 +185,7 @@ def _of_datasets(
         ),
         converter,
         merged.layout,
-        {**merged.options, **ours, "reshard": {**stored.deciding(), "inputs": origin}},
+        {**merged.options, **ours, "reshard": {**stored_options(stored), "inputs": origin}},
         () if tokenizer is None else (tokenizer[0],),
     )
 
@@ -214,7 +215,7 @@ def _of_files(options: ConvertOptions, inputs: Sequence[str], found: Inputs, sto
     )
     splitter = Splitter(stored.key or RECORD, stored.split_keys, options.split)
     source = StoredRecords(tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=found.skips_foreign)
-    deciding = {**options.deciding(), "reshard": stored.deciding()}
+    deciding = {**options.deciding(), "reshard": stored_options(stored)}
     return _conversion(options, source, converter, first.layout(raw), deciding, ())
 
 

@@ -40,10 +40,11 @@ from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.text import TextSource
 from beam_jobs.steps.duplicates.texts import LeaveOutDuplicates
 from beam_jobs.steps.vocabulary import CollectCharacters
-from beam_jobs.text_files.options import TextOptions, TokenizerOptions
+from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.converter import TextConverter, text_bytes
 from beam_jobs.text_records.schema import text_layout
 from beam_jobs.tokenizers import TokenizerSpec, dataset_tokenizer, open_tokenizer
+from beam_jobs.tokenizers.options import TokenizerOptions
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
-from beam_jobs.options.option import COUNT, Bounds, Group, Stored, Value, check_options, option, stored_options
+from beam_jobs.options.option import COUNT, Bounds, Group, Stored, Value, check_options, option
 from tpudata.checked_json import FLAG, TEXT, WHOLE
 from tpudata.console.flags import positive_int
 from tpudata.errors import UsageError
@@ -59,7 +58,3 @@ class ImageOptions:
             for name, is_passed in (("quality", self.quality is not None), ("jpeg-only", self.jpeg_only)):
                 if is_passed:
                     raise UsageError(f"--{name} is for JPEGs, but layout raw stores pixels. Omit one.")
-
-    def deciding(self) -> dict[str, Any]:
-        """Return the options for the manifest: all of them decide the content of the shards."""
-        return stored_options(self)

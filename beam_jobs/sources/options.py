@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.options.option import Group, Stored, Value, check_options, option, options_of, stored_options
+from beam_jobs.options.option import Group, Stored, Value, check_options, option, options_of
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
 from tpudata.checked_json import FLAG, TEXT, Entries
 from tpudata.errors import UsageError
@@ -145,10 +144,6 @@ class SourceOptions:
                 raise UsageError(
                     f"--column-types: {column} is {str(kind)!r}; allowed are {', '.join(COLUMN_TYPES)}, as in age=int"
                 )
-
-    def deciding(self) -> dict[str, Any]:
-        """Return the options for the manifest: all of them decide what the shards hold."""
-        return stored_options(self)
 
     @property
     def column_kinds(self) -> dict[str, ColumnKind]:

@@ -6,12 +6,11 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
 from beam_jobs.options import ConvertOptions, SplitShares
-from beam_jobs.options.option import Group, Stored, Value, option, stored_options
+from beam_jobs.options.option import Group, Stored, Value, option
 from tpudata.errors import FeatureError, SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
@@ -209,7 +208,3 @@ class ReshardOptions:
             raise UsageError(
                 "--label-offset is for the class names of --labels. Pass --labels, or omit --label-offset."
             )
-
-    def deciding(self) -> dict[str, Any]:
-        """Return the options that decide what the shards hold, for the manifest: a JSON object."""
-        return stored_options(self)

@@ -11,6 +11,7 @@ from beam_jobs.options import parse_size
 from beam_jobs.options.option import Bounds, Group, Stored, Value, check_options, option, stored_options
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from beam_jobs.tokenizers import TokenizerSpec
+from beam_jobs.tokenizers.options import TokenizerOptions
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
 from tpudata.checked_json import FLAG, WHOLE, Entries, Plain
 from tpudata.checked_json import TEXT as TEXT_SCHEMA
@@ -84,51 +85,6 @@ def _fields_to_json(fields: Iterable[TextField]) -> dict[str, str]:
 
 def _fields_from_json(kinds: Mapping[str, str]) -> list[TextField]:
     return [TextField(name, *ColumnKind.parse(kind)) for name, kind in kinds.items()]
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenizerOptions:
-    """The options that make a tokenizer: `spec`.
-
-    Raises:
-        UsageError: there is no such tokenizer, or two options do not fit each other.
-    """
-
-    tokenizer: str | None = option(
-        None,
-        Group.TOKENS,
-        "bytes, chars, chars:FILE, sentencepiece:FILE or hf:FILE (default: store text)",
-        Value("KIND[:FILE]"),
-        stored=Stored(TEXT_SCHEMA, lambda tokenizer: tokenizer.partition(":")[0]),
-    )
-    eos: str | None = option(
-        None,
-        Group.TOKENS,
-        "token that ends a document (default: that of the tokenizer)",
-        Value("TOKEN"),
-        stored=Stored(TEXT_SCHEMA),
-    )
-    replace_unknown: bool = option(
-        False, Group.TOKENS, "chars:FILE: a separate id for unknown characters", stored=Stored(FLAG)
-    )
-
-    def __post_init__(self) -> None:
-        for flag, is_passed in (("--eos", self.eos is not None), ("--replace-unknown", self.replace_unknown)):
-            if is_passed and self.tokenizer is None:
-                raise UsageError(f"{flag} requires --tokenizer. Pass it, or omit the flag")
-        _ = self.spec
-
-    @classmethod
-    def describe(cls, spec: TokenizerSpec | None) -> TokenizerOptions:
-        """Return the options that make a tokenizer."""
-        return cls() if spec is None else cls(spec.text, spec.eos, spec.replace_unknown)
-
-    @property
-    def spec(self) -> TokenizerSpec | None:
-        """The tokenizer; None to store text."""
-        if self.tokenizer is None:
-            return None
-        return TokenizerSpec.parse(self.tokenizer, self.eos, replace_unknown=self.replace_unknown)
 
 
 @dataclasses.dataclass(frozen=True)
