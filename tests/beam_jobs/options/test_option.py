@@ -32,7 +32,7 @@ from beam_jobs.options.option import (
 )
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.table import SOURCES
-from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_files.options import TextField, TextOptions
 from beam_jobs.tokenizers.options import TokenizerOptions
 from tests.beam_jobs.texts import convert
 from tests.helpers.hostile import write_json
@@ -196,7 +196,7 @@ def test_an_append_takes_options_from_the_manifest_as_they_were_passed(name: str
     write_manifest(dataset, entries)
     inherited, _ = parse_own_flags(PARSERS[kind], [*paths, "--append"])
     for one in PARSERS[kind].options.values():
-        if one.stored is None or one.stored.schema is None:
+        if one.name in ("input", "output", "append"):
             continue
         before, after = getattr(passed, one.name), getattr(inherited, one.name)
         if one.name == "tokenizer" and before is not None:
@@ -206,6 +206,18 @@ def test_an_append_takes_options_from_the_manifest_as_they_were_passed(name: str
         else:
             assert repr(after) == repr(before), one.name
     assert all(getattr(inherited, one) is None for one in ("num_shards", "shards_multiple_of", "resume", "workers"))
+
+
+def test_passed_flags_win_over_the_manifest(dataset: Path) -> None:
+    write_manifest(dataset, {"seed": 3, "shuffle": False, "fields": {"body": "text"}, "form": "jsonl"})
+    paths = ["--input=in", f"--output={dataset}", "--append"]
+    flags, _ = parse_own_flags(PARSERS["text"], [*paths, "--seed=0", "--shuffle", "--field=text"])
+    assert (flags.seed, flags.shuffle, flags.fields, flags.form) == (
+        0,
+        True,
+        [TextField("text")],
+        "jsonl",
+    )
 
 
 def test_every_inherited_option_is_among_them() -> None:
