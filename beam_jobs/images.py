@@ -24,8 +24,8 @@ from collections.abc import Iterator, Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.command.flags import add_common_flags, common_options
-from beam_jobs.command.reader_flag import add_reader_flag, apply_reader, check_reader
+from beam_jobs.command.option_parser import OptionParser, read_options
+from beam_jobs.command.reader_flag import ReaderOption, apply_reader, check_reader
 from beam_jobs.command.run_conversion import (
     check_output_is_writable,
     limits_of_command,
@@ -35,17 +35,19 @@ from beam_jobs.command.run_conversion import (
 from beam_jobs.conversion import Conversion
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.estimate import estimate_ratio
-from beam_jobs.image_records.options import ImageOptions, add_image_flags, image_options
-from beam_jobs.options import ConvertOptions
+from beam_jobs.image_records.options import ImageOptions
+from beam_jobs.options import ConvertOptions, RunOptions
+from beam_jobs.options.option import stored_options
 from beam_jobs.planning.warning_lines import InputFacts
-from beam_jobs.sources import SourceOptions, add_source_flags, open_source, source_options
-from tpudata.console.flags import FlagParser
+from beam_jobs.sources import SourceOptions, open_source
 
 _FORMS = """
 SRC is a folder whose subfolders are classes (under train, validation and test folders, or not), a CSV or JSONL list of paths and
-labels, tar files (WebDataset and ImageNet's tar of tars too), IDX pairs such as MNIST's, or a pattern: docs/convert/sources.md.
+labels, tar files (WebDataset and ImageNet's tar of tars too), zip archives, Parquet files, IDX pairs such as MNIST's, or a
+pattern: docs/convert/sources.md.
 Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
 """
+_OPTIONS = (RunOptions, SourceOptions, ConvertOptions, ReaderOption, ImageOptions)
 
 
 def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
@@ -53,14 +55,9 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     return run_job(new_parser(prog), prepare, argv)
 
 
-def new_parser(prog: str) -> FlagParser:
+def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
-    parser = FlagParser(prog, "Convert images into TFRecord shards.", _FORMS)
-    add_common_flags(parser)
-    add_source_flags(parser)
-    add_image_flags(parser)
-    add_reader_flag(parser)
-    return parser
+    return OptionParser(prog, "Convert images into TFRecord shards.", _FORMS, _OPTIONS)
 
 
 @contextlib.contextmanager
@@ -75,10 +72,11 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
         TpudataError: the flags do not fit each other, or the input or the output is invalid.
     """
     apply_reader(flags)
-    options = resolve_places(common_options(flags), beam_options, dry_run=flags.dry_run)
+    dry_run = read_options(RunOptions, flags).dry_run
+    options = resolve_places(read_options(ConvertOptions, flags), beam_options, dry_run=dry_run)
     with limits_of_command(options, beam_options):
-        check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
-        conversion = image_conversion(options, source_options(flags), image_options(flags))
+        check_output_is_writable(options, beam_options, dry_run=dry_run)
+        conversion = image_conversion(options, read_options(SourceOptions, flags), read_options(ImageOptions, flags))
         check = functools.partial(check_reader, flags.reader, where=flags.input)
         check(conversion.source)
         yield dataclasses.replace(conversion, check=check)
@@ -95,6 +93,6 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         layout=images.layout,
         text_bytes=converter.text_bytes,
         estimate=functools.partial(estimate_ratio, converter),
-        deciding={**options.deciding(), **source_options.deciding(), **images.deciding()},
+        deciding={**options.deciding(), **stored_options(source_options), **stored_options(images)},
         facts=InputFacts.of(source, source_options),
     )

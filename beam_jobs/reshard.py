@@ -26,25 +26,26 @@ import numpy as np
 import numpy.typing as npt
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.command.flags import add_common_flags, common_options
+from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import (
     check_output_is_writable,
     limits_of_command,
     run_job,
 )
 from beam_jobs.conversion import Conversion
-from beam_jobs.options import ConvertOptions
+from beam_jobs.options import ConvertOptions, RunOptions
+from beam_jobs.options.option import stored_options
 from beam_jobs.references.pack import Pack
 from beam_jobs.run.places import absolute_path, check_places
+from beam_jobs.sources.classes import read_labels
 from beam_jobs.stored_records.converter import DatasetConverter, ForeignConverter, estimate_ratio
 from beam_jobs.stored_records.find_inputs import Inputs, check_apart, check_splits, find_inputs
 from beam_jobs.stored_records.first_records import FirstRecords
 from beam_jobs.stored_records.merged_datasets import MergedDatasets
-from beam_jobs.stored_records.options import RECORD, ReshardOptions, add_reshard_flags, reshard_options
+from beam_jobs.stored_records.options import RECORD, ReshardOptions
 from beam_jobs.stored_records.source import StoredRecords
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset
-from tpudata.console.flags import FlagParser
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format import Manifest
@@ -55,6 +56,16 @@ _FORMS = """
 DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such: docs/dataset/reshard.md.
 Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
 """
+_OPTIONS = (RunOptions, ReshardOptions, ConvertOptions)
+# Of the options of every conversion, those that are other ones here: stored records keep their order, compression and splits.
+_HELPS = {
+    "split": "assign records to splits by a stable hash of their key, such as train=0.9,validation=0.1 (default: the splits of the"
+    " inputs)",
+    "shuffle": "order records by a hash of their file and number; --no-shuffle keeps the order of the input (default false)",
+    "compression": "compression of the shards; gzip is for text and numbers, not for images; TFDS, Grain and DALI do not read it"
+    " (default: that of the datasets)",
+    "label_offset": "label of the first class of --labels (default 0)",
+}
 
 
 def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
@@ -62,15 +73,13 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
     return run_job(new_parser(prog), prepare, argv)
 
 
-def new_parser(prog: str) -> FlagParser:
+def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
-    parser = FlagParser(prog, "Writes datasets or TFRecord files as one dataset with other shards or splits.", _FORMS)
+    what = "Writes datasets or TFRecord files as one dataset with other shards or splits."
+    parser = OptionParser(prog, what, _FORMS, _OPTIONS, ("input", "append"), _HELPS)
     parser.add_argument(
         "inputs", metavar="DIR", nargs="+", help="datasets or TFRecord files to read; several are merged"
     )
-    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the dataset; new or empty")
-    add_common_flags(parser, paths=False, labels=False, stored=True)
-    add_reshard_flags(parser)
     return parser
 
 
@@ -85,14 +94,15 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     Raises:
         TpudataError: the flags do not fit each other, or the inputs or the output are invalid.
     """
-    stored = reshard_options(flags)
-    inputs, output = flags.inputs, flags.output
-    if not flags.dry_run:
-        inputs, output = _resolve_places(inputs, output, beam_options)
-    flags.input, flags.output = ", ".join(inputs), output
-    options = common_options(flags)
+    labels = None if flags.labels_file is None else read_labels(flags.labels_file).names
+    stored = read_options(ReshardOptions, flags, labels=labels)
+    inputs, dry_run = flags.inputs, read_options(RunOptions, flags).dry_run
+    if not dry_run:
+        inputs, flags.output = _resolve_places(inputs, flags.output, beam_options)
+    options = read_options(ConvertOptions, flags, input=", ".join(inputs), shuffle=False)
+    stored.check_with(options)
     with limits_of_command(options, beam_options):
-        check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
+        check_output_is_writable(options, beam_options, dry_run=dry_run)
         yield reshard_conversion(options, inputs, stored, keeps_compression=flags.compression is None)
 
 
@@ -175,7 +185,7 @@ def _of_datasets(
         ),
         converter,
         merged.layout,
-        {**merged.options, **ours, "reshard": {**stored.deciding(), "inputs": origin}},
+        {**merged.options, **ours, "reshard": {**stored_options(stored), "inputs": origin}},
         () if tokenizer is None else (tokenizer[0],),
     )
 
@@ -205,7 +215,7 @@ def _of_files(options: ConvertOptions, inputs: Sequence[str], found: Inputs, sto
     )
     splitter = Splitter(stored.key or RECORD, stored.split_keys, options.split)
     source = StoredRecords(tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=found.skips_foreign)
-    deciding = {**options.deciding(), "reshard": stored.deciding()}
+    deciding = {**options.deciding(), "reshard": stored_options(stored)}
     return _conversion(options, source, converter, first.layout(raw), deciding, ())
 
 

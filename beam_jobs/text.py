@@ -26,16 +26,15 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.command.flags import add_common_flags, common_options
+from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import (
     check_output_is_writable,
     limits_of_command,
     resolve_places,
     run_job,
 )
-from beam_jobs.command.text_flags import add_text_flags, text_options
 from beam_jobs.conversion import Conversion
-from beam_jobs.options import ConvertOptions
+from beam_jobs.options import ConvertOptions, RunOptions
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.text import TextSource
@@ -45,7 +44,7 @@ from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.converter import TextConverter, text_bytes
 from beam_jobs.text_records.schema import text_layout
 from beam_jobs.tokenizers import TokenizerSpec, dataset_tokenizer, open_tokenizer
-from tpudata.console.flags import FlagParser
+from beam_jobs.tokenizers.options import TokenizerOptions
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -56,6 +55,7 @@ SRC is a file of text, a folder of such, or a pattern: lines, paragraphs or whol
 .gz, .bz2 or .zst: docs/convert/text.md.
 Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
 """
+_OPTIONS = (RunOptions, ConvertOptions, TokenizerOptions, TextOptions)
 _VOCABULARY = "vocab.json"
 
 
@@ -64,12 +64,10 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
     return run_job(new_parser(prog), prepare, argv)
 
 
-def new_parser(prog: str) -> FlagParser:
+def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
-    parser = FlagParser(prog, "Convert text into TFRecord shards.", _FORMS)
-    add_common_flags(parser, labels=False)
-    add_text_flags(parser)
-    return parser
+    # Records of text have no labels.
+    return OptionParser(prog, "Convert text into TFRecord shards.", _FORMS, _OPTIONS, ("label_offset",))
 
 
 @contextlib.contextmanager
@@ -83,11 +81,12 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     Raises:
         TpudataError: the flags do not fit each other, or the input or the output is invalid.
     """
-    options = resolve_places(common_options(flags), beam_options, dry_run=flags.dry_run)
+    dry_run = read_options(RunOptions, flags).dry_run
+    options = resolve_places(read_options(ConvertOptions, flags), beam_options, dry_run=dry_run)
     with limits_of_command(options, beam_options):
-        check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
-        text = text_options(flags)
-        if not flags.dry_run:
+        check_output_is_writable(options, beam_options, dry_run=dry_run)
+        text = read_options(TextOptions, flags, tokenizer=read_options(TokenizerOptions, flags).spec)
+        if not dry_run:
             text = _with_absolute_tokenizer(text, beam_options)
         yield text_conversion(options, text)
 

@@ -9,13 +9,15 @@ import argparse
 import contextlib
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from unittest import mock
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from beam_jobs.command.option_parser import OptionParser
+from beam_jobs.options.option import Option
 from tpudata.cli import COMMANDS
 from tpudata.cli.convert import KINDS
 from tpudata.console.flags import FlagParser
@@ -41,6 +43,9 @@ def commands_page() -> str:
         "Made from the parsers of the commands. Names take dashes or underscores (`--use_tpu` is "
         "`--use-tpu`) and are never abbreviated. BOOL is `true` or `false`: `--flag` alone means "
         "`true`, `--no-flag` means `false`.\n",
+        "The flags of a conversion have keywords, for [calls from Python](../convert/python.md). Those "
+        "that decide what a dataset holds are in its manifest, and a run with `--resume` needs the same "
+        "ones. `--append` takes those that are marked so from the dataset, unless they are passed.\n",
     ]
     for words, parser in _parsers():
         parts += [f"## tpudata {' '.join(words)}\n", parser.description or "", "\n", *_usage(parser), *_table(parser)]
@@ -77,13 +82,33 @@ def _usage(parser: FlagParser) -> Iterator[str]:
 
 
 def _table(parser: FlagParser) -> Iterator[str]:
-    yield "| Flag | Meaning |\n|---|---|"
-    for action in parser._actions:
-        if action.help is argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
-            continue
-        text = (action.help or "") % {**vars(action), "prog": parser.prog}
-        yield f"| `{_name(action)}` | {_escaped(_as_prose(text))} |"
-    yield ""
+    options = parser.options if isinstance(parser, OptionParser) else {}
+    for group in parser._action_groups:
+        actions = [action for action in group._group_actions if _is_shown(action)]
+        if actions and options:
+            yield f"**{group.title}**\n"
+            yield "| Flag | Keyword | Decides what the dataset holds | Meaning |\n|---|---|---|---|"
+        elif actions:
+            yield "| Flag | Meaning |\n|---|---|"
+        for action in actions:
+            text = (action.help or "") % {**vars(action), "prog": parser.prog}
+            cells = [f"`{_name(action)}`", *(_keyword(options, action) if options else ()), _escaped(_as_prose(text))]
+            yield f"| {' | '.join(cells)} |"
+        yield ""
+
+
+def _is_shown(action: argparse.Action) -> bool:
+    return action.help is not argparse.SUPPRESS and not isinstance(action, argparse._HelpAction)
+
+
+def _keyword(options: Mapping[str, Option], action: argparse.Action) -> tuple[str, str]:
+    """Return the keyword of a flag, and whether its option decides what the dataset holds."""
+    option = options.get(action.dest)
+    if option is None:
+        # The inputs of reshard are words without a flag.
+        return f"`{action.dest.removesuffix('s')}`", ""
+    decides = "" if option.stored is None else "yes, kept by append" if option.stored.schema else "yes"
+    return f"`{option.name}`", decides
 
 
 def _name(action: argparse.Action) -> str:

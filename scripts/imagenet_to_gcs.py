@@ -20,13 +20,13 @@ if __name__ == "__main__":
 import sys
 from collections.abc import Sequence
 
-from beam_jobs.command.flags import add_common_flags, common_options
+from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import check_output_is_writable, parse_flags, run_conversion
-from beam_jobs.image_records.options import add_image_flags, image_options
+from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.images import image_conversion
+from beam_jobs.options import ConvertOptions, RunOptions
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.folders.imagenet import SYNSET_FILES, TRAIN_TAR, VALIDATION_TAR, ImageNet
-from tpudata.console.flags import FlagParser
 from tpudata.console.process import run_command
 from tpudata.errors import UsageError
 
@@ -47,24 +47,22 @@ def run(argv: Sequence[str]) -> int:
     Raises:
         TpudataError: the usage is wrong, the input is not ImageNet, or the conversion failed.
     """
-    parser = FlagParser("imagenet_to_gcs.py", "Convert ImageNet into TFRecord shards.", _DEFAULTS)
+    kinds, paths = (RunOptions, ConvertOptions, ImageOptions), [dest for dest, _, _ in _PATHS]
+    parser = OptionParser("imagenet_to_gcs.py", "Convert ImageNet into TFRecord shards.", _DEFAULTS, kinds, paths)
     for dest, names, what in _PATHS:
         group = parser.add_mutually_exclusive_group(required=True)
         for name in names:
             group.add_argument(name, dest=dest, metavar="DIR", help=what if name == names[0] else f"same as {names[0]}")
-    add_common_flags(parser, paths=False)
-    add_image_flags(parser)
-    parser.set_defaults(label_offset=1, jpeg_only=True)
     flags, beam_options = parse_flags(parser, argv)
-    options = common_options(flags)
-    check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
-    conversion = image_conversion(options, SourceOptions(), image_options(flags))
+    options, run_options = read_options(ConvertOptions, flags, label_offset=1), read_options(RunOptions, flags)
+    check_output_is_writable(options, beam_options, dry_run=run_options.dry_run)
+    conversion = image_conversion(options, SourceOptions(), read_options(ImageOptions, flags, jpeg_only=True))
     if not isinstance(conversion.source, ImageNet):
         raise UsageError(
             f"--raw_data_dir {flags.input} is not laid out as ImageNet. Put {TRAIN_TAR} or train/SYNSET/*.JPEG there, and"
             f" {VALIDATION_TAR} or validation/*.JPEG with {SYNSET_FILES[0]}."
         )
-    return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
+    return run_conversion(conversion, beam_options, run_options)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.calls.plan import ConversionPlan, PlannedSplit
 from beam_jobs.calls.words import command_words, translate_errors, translate_flags
+from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import parse_own_flags
 from beam_jobs.command.tables import plan_table
 from beam_jobs.conversion import Conversion
 from beam_jobs.conversion_run import convert, plan_conversion
+from beam_jobs.options import RunOptions
 from beam_jobs.run.launch import Launch
 from beam_jobs.run.lifetime import check_detachable
 from beam_jobs.run.runner import read_program_options
-from tpudata.console.flags import FlagParser
 from tpudata.console.nearest import suggestion
 from tpudata.format import Manifest, open_dataset
 
@@ -31,7 +32,7 @@ _log = logging.getLogger("tpudata")
 class Job(Protocol):
     """The module of a command."""
 
-    def new_parser(self, prog: str) -> FlagParser:
+    def new_parser(self, prog: str) -> OptionParser:
         """Return the parser of its flags."""
 
     def prepare(self, flags: argparse.Namespace, beam_options: PipelineOptions) -> AbstractContextManager[Conversion]:
@@ -61,25 +62,26 @@ def call_job(
         if keyword not in known:
             raise TypeError(f"{name}() got an unexpected keyword argument {keyword!r}{suggestion(keyword, known)}")
     parser = job.new_parser(name)
-    keywords, switches = ["input", "output", *known], parser.switches
-    with translate_errors(name, keywords, switches):
-        words = command_words({keyword: value for keyword, value in options.items() if keyword not in _OF_THE_RUN})
-        flags, _ = parse_own_flags(parser, [*paths, *words])
-        beam_options = read_program_options(options.get("beam_options"), options.get("runner"), flags.workers)
-        if flags.detach:
+    keywords = ["input", "output", *known]
+    with translate_errors(name, keywords, parser.options):
+        passed = {keyword: value for keyword, value in options.items() if keyword not in _OF_THE_RUN}
+        flags, _ = parse_own_flags(parser, [*paths, *command_words(passed, parser.options)])
+        run = read_options(RunOptions, flags)
+        beam_options = read_program_options(options.get("beam_options"), options.get("runner"), run.workers)
+        if run.detach:
             check_detachable(beam_options)
         with job.prepare(flags, beam_options) as conversion:
-            if flags.dry_run:
+            if run.dry_run:
                 return _plan(conversion)
             draws_bar = bool(options.get("progress"))
-            added = convert(conversion, beam_options, Launch(_log.info, draws_bar=draws_bar, detach=flags.detach))
-        if flags.detach:
+            added = convert(conversion, beam_options, Launch(_log.info, draws_bar=draws_bar, detach=run.detach))
+        if run.detach:
             return None
         manifest = open_dataset(conversion.options.output).manifest
     known_before = {} if added is None else added.before.warnings
     new = [line for kind, line in manifest.warnings.items() if known_before.get(kind) != line]
     for line in (*new, *conversion.remarks(manifest)):
-        _log.warning("%s: %s", conversion.options.output, translate_flags(line, name, keywords, switches))
+        _log.warning("%s: %s", conversion.options.output, translate_flags(line, name, keywords, parser.options))
     return manifest
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from typing import Any
 
+from beam_jobs.command.option_parser import read_options
 from beam_jobs.image_records.options import IMAGENET
+from beam_jobs.options.option import Group, check_options, option
 from beam_jobs.sources import Source
-from tpudata.console.flags import FlagParser
 from tpudata.errors import UsageError
 
 TENSORFLOW_TPU = "tensorflow-tpu"
@@ -19,39 +21,44 @@ _NEEDS: dict[str, dict[str, Any]] = {
 _SPLITS = ("train", "validation")
 
 
-def add_reader_flag(parser: FlagParser) -> None:
-    """Add the flag that `apply_reader` reads, after the flags that it sets."""
-    parser.add_argument(
-        "--for",
-        dest="reader",
-        choices=(*_NEEDS,),
-        help="make the dataset for another project's reader: tensorflow-tpu (the models of github.com/tensorflow/tpu, whose"
+@dataclasses.dataclass(frozen=True)
+class ReaderOption:
+    """The reader that the dataset is made for."""
+
+    reader: str | None = option(
+        None,
+        Group.OUTPUT,
+        "make the dataset for another project's reader: tensorflow-tpu (the models of github.com/tensorflow/tpu, whose"
         " labels count from 1) sets --label-offset=1 --jpeg-only",
+        flag="--for",
+        choices=(*_NEEDS,),
     )
-    # None marks an omitted flag; a flag may be passed with its default value.
-    parser.set_defaults(**{name: None for needs in _NEEDS.values() for name in needs})
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 def apply_reader(flags: argparse.Namespace) -> None:
-    """Set the flags that the reader needs.
+    """Set the flags that the reader needs and that were not passed.
 
     Raises:
         UsageError: a flag was given another value.
     """
-    if flags.reader is None:
+    reader = read_options(ReaderOption, flags).reader
+    if reader is None:
         return
-    for name, needed in _NEEDS[flags.reader].items():
+    for name, needed in _NEEDS[reader].items():
         given = getattr(flags, name)
         if given not in (None, needed):
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"--for={flags.reader} needs {flag}={_text(needed)} (got {_text(given)}). Omit {flag}.")
+            raise UsageError(f"--for={reader} needs {flag}={_text(needed)} (got {_text(given)}). Omit {flag}.")
         setattr(flags, name, needed)
     if flags.unlabelled:
-        raise UsageError(f"--unlabelled: --for={flags.reader} reads the label of each image. Omit one of them.")
+        raise UsageError(f"--unlabelled: --for={reader} reads the label of each image. Omit one of them.")
     others = sorted(set(flags.split.shares if flags.split else ()) - {*_SPLITS})
     if others:
         raise UsageError(
-            f"--split: --for={flags.reader} reads the splits {' and '.join(_SPLITS)} (got {others[0]}). Rename it, or omit --for."
+            f"--split: --for={reader} reads the splits {' and '.join(_SPLITS)} (got {others[0]}). Rename it, or omit --for."
         )
 
 

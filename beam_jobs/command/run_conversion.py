@@ -16,19 +16,19 @@ from typing import TypeAlias
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.command.inherited_flags import inherited_flags
+from beam_jobs.command.inherited_options import inherit_options
+from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.quiet_stderr import without_worker_tracebacks
 from beam_jobs.command.tables import added_table, plan_table, result_table
 from beam_jobs.conversion import Conversion
 from beam_jobs.conversion_run import convert, plan_conversion
-from beam_jobs.options import ConvertOptions
+from beam_jobs.options import ConvertOptions, RunOptions
 from beam_jobs.output.removal import end_run
 from beam_jobs.run.launch import Launch
 from beam_jobs.run.lifetime import check_detachable
 from beam_jobs.run.local_workers import end_workers
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.run.runner import beam_flag_names, is_local, pipeline_options
-from tpudata.console.flags import FlagParser
 from tpudata.console.process import interruptible, owns_process
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -39,11 +39,11 @@ Prepare: TypeAlias = Callable[[argparse.Namespace, PipelineOptions], AbstractCon
 SHARED_FLAGS = {"--label": "tpudata reshard", "--labels": "tpudata convert images and tpudata reshard"}
 
 
-def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:
-    """Parse a command line. With `--append`, defaults are the options of the dataset in `--output`.
+def parse_flags(parser: OptionParser, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:
+    """Parse a command line. With `--append`, flags that were not passed are set as in the dataset in `--output`.
 
     Args:
-        parser: parser with the flags of `add_common_flags` and others.
+        parser: parser with the options of the conversion.
         argv: flags, without the program's name.
 
     Returns:
@@ -54,32 +54,32 @@ def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Names
         DatasetError: the manifest of the dataset to append to is damaged.
     """
     flags, rest = parse_own_flags(parser, argv, beam_flag_names())
-    beam_options, unknown = pipeline_options(rest, flags.workers)
+    run = read_options(RunOptions, flags)
+    beam_options, unknown = pipeline_options(rest, run.workers)
     parser.reject_unknown(unknown, beam_flag_names())
     _reject_shared_flags(parser, rest, is_far=not is_local(beam_options))
-    if flags.detach:
+    if run.detach:
         check_detachable(beam_options)
     return flags, beam_options
 
 
 def parse_own_flags(
-    parser: FlagParser, argv: Sequence[str], also_known: Collection[str] = ()
+    parser: OptionParser, argv: Sequence[str], also_known: Collection[str] = ()
 ) -> tuple[argparse.Namespace, list[str]]:
     """Parse the flags of a parser, and return the rest of `argv`; `parse_flags` without those of Beam.
 
     Args:
-        parser: parser with the flags of `add_common_flags` and others.
+        parser: parser with the options of the conversion.
         argv: flags, without the program's name.
         also_known: names of flags that go into the rest.
     """
     flags, rest = parser.parse_with_rest(argv, also_known)
-    if flags.append:
-        parser.set_defaults(**inherited_flags(flags))
-        flags, rest = parser.parse_with_rest(argv, also_known)
+    if getattr(flags, "append", False):
+        inherit_options(flags, parser.options)
     return flags, rest
 
 
-def _reject_shared_flags(parser: FlagParser, beam_flags: Sequence[str], *, is_far: bool) -> None:
+def _reject_shared_flags(parser: OptionParser, beam_flags: Sequence[str], *, is_far: bool) -> None:
     """Raise UsageError for a flag that Beam takes and another command of ours has, unless it can only be Beam's.
 
     Args:
@@ -123,7 +123,7 @@ def limits_of_command(options: ConvertOptions, beam_options: PipelineOptions) ->
         yield
 
 
-def run_job(parser: FlagParser, prepare: Prepare, argv: Sequence[str]) -> int:
+def run_job(parser: OptionParser, prepare: Prepare, argv: Sequence[str]) -> int:
     """Run the command of a conversion.
 
     Args:
@@ -139,37 +139,34 @@ def run_job(parser: FlagParser, prepare: Prepare, argv: Sequence[str]) -> int:
     """
     flags, beam_options = parse_flags(parser, argv)
     with prepare(flags, beam_options) as conversion:
-        return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
+        return run_conversion(conversion, beam_options, read_options(RunOptions, flags))
 
 
-def run_conversion(
-    conversion: Conversion, beam_options: PipelineOptions, *, dry_run: bool, detach: bool = False
-) -> int:
+def run_conversion(conversion: Conversion, beam_options: PipelineOptions, run: RunOptions) -> int:
     """Run a conversion and print its result.
 
     Args:
         conversion: the conversion.
         beam_options: Beam's options, such as the runner.
-        dry_run: whether to print the plan instead.
-        detach: whether to return when the job is submitted.
+        run: options of the run; a dry run prints the plan instead.
 
     Returns:
         The exit code 0.
     """
-    if dry_run:
+    if run.dry_run:
         has_duplicates = conversion.leave_out is not None
         print(plan_table(plan_conversion(conversion), conversion.unit, has_duplicates=has_duplicates))
         return 0
     started = time.monotonic()
     output, is_terminal = conversion.options.output, sys.stderr.isatty()
-    launch = Launch(_report, draws_bar=is_terminal, counts=not is_terminal, detach=detach)
+    launch = Launch(_report, draws_bar=is_terminal, counts=not is_terminal, detach=run.detach)
     end = functools.partial(end_run, output)
     if owns_process():
         # `python -m beam_jobs.KIND` has imported Beam without `uncollected_loading`.
         gc.freeze()
     with without_worker_tracebacks(), interruptible(end_workers, end):
         added = convert(conversion, beam_options, launch)
-    if detach:
+    if run.detach:
         print(f"{output}: complete when it has a {MANIFEST_NAME}; `tpudata inspect {output}` then shows the dataset")
         return 0
     seconds = time.monotonic() - started

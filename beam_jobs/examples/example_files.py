@@ -19,8 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.examples.rules import ExampleRules
 from beam_jobs.examples.schema import ExampleSummary
-from beam_jobs.option_values import SplitShares
-from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
+from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions, SplitShares
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.pack import packs
 from beam_jobs.references.reference import Reference, key_bytes, key_digest

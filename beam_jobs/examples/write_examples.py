@@ -18,8 +18,7 @@ from beam_jobs.converter import ShardContext
 from beam_jobs.examples.example_files import SCHEMA, TALLY, SpoolExamples
 from beam_jobs.examples.rules import ExampleRules, flat_features
 from beam_jobs.examples.schema import ExampleConverter, ExampleSummary
-from beam_jobs.option_values import SplitShares, parse_size
-from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions
+from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions, SplitShares, parse_size
 from beam_jobs.output.folder import (
     check_has_dali_index,
     look_at_output,
@@ -120,11 +119,6 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         overwrite: bool = False,
     ) -> None:
         super().__init__()
-        for name, number in (("num_shards", num_shards), ("shards_multiple_of", shards_multiple_of)):
-            if number is not None and (not _is_int(number) or number < 1):
-                raise UsageError(f"{name}: out of range (got {number!r}, expected a whole number of 1 or more)")
-        if not _is_int(seed):
-            raise UsageError(f"seed: not a whole number (got {seed!r})")
         self._options = ConvertOptions(
             input=_INPUT,
             output=os.fspath(output),
@@ -251,12 +245,8 @@ def _planned(
     return plan
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _size(size: int | str) -> int:
-    if not isinstance(size, str) and not _is_int(size):
+    if isinstance(size, bool) or not isinstance(size, (int, str)):
         raise UsageError(f"shard_size: not a size (got {size!r}, expected a number of bytes, or text such as '100MB')")
     return parse_size(str(size))
 

@@ -7,7 +7,7 @@ import functools
 import hashlib
 from collections.abc import Mapping
 
-from beam_jobs.option_values import SplitShares
+from beam_jobs.options import SplitShares
 from beam_jobs.references.reference import key_digest
 from beam_jobs.stored_records.options import CONTENT, RECORD
 from tpudata.errors import BadRecordError, CorruptionError

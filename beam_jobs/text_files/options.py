@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from beam_jobs.options import parse_size
+from beam_jobs.options.option import Bounds, Group, Stored, Value, check_options, option, stored_options
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from beam_jobs.tokenizers import TokenizerSpec
+from beam_jobs.tokenizers.options import TokenizerOptions
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
-from tpudata.console.nearest import suggestion
+from tpudata.checked_json import FLAG, WHOLE, Entries, Plain
+from tpudata.checked_json import TEXT as TEXT_SCHEMA
+from tpudata.console.flags import positive_int
 from tpudata.errors import UsageError
 
 AUTO = "auto"
@@ -73,46 +79,92 @@ class TextField:
             raise UsageError(f"--field {text}: {error}") from None
 
 
+def _fields_to_json(fields: Iterable[TextField]) -> dict[str, str]:
+    return {field.name: str(ColumnKind(field.kind, field.missing)) for field in fields}
+
+
+def _fields_from_json(kinds: Mapping[str, str]) -> list[TextField]:
+    return [TextField(name, *ColumnKind.parse(kind)) for name, kind in kinds.items()]
+
+
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """Options for reading text and for its records.
-
-    Attributes:
-        form: unit of a document: `"lines"`, `"paragraphs"` (between blank lines), `"files"`, a row of `"jsonl"`, `"csv"`, `"tsv"`,
-            `"raw-tsv"` (whose quotes are ordinary characters) or `"parquet"`; `"auto"` takes rows if the file's name or content
-            shows them, else lines.
-        fields: fields of the records. Documents without fields, such as lines, have one text field.
-        replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their document is rejected.
-        document_bytes: size of the largest document in bytes; larger ones are rejected.
-        tokenizer: None stores text.
-        sequence_length: tokens of every record, 1 to 1,048,576; None makes a record of each document.
-        pack: whether sequences are packed from whole documents; otherwise they are cut from the stream of documents.
-        long_documents: `"split"` or `"cut"`, treatment by packing of documents longer than a sequence.
-        end_documents: whether sequences have the tokenizer's end of document after each document.
-        int64_lists: whether the ids of sequences are stored as lists of int64 instead of bytes of int32.
-        dedup: whether one of several documents with equal text is kept.
+    """Options for reading text and for its records; `tokenizer` is None to store text.
 
     Raises:
         UsageError: a value is invalid, or two do not fit each other.
     """
 
-    form: str = AUTO
-    fields: tuple[TextField, ...] = (TextField("text"),)
-    replace_invalid: bool = False
-    document_bytes: int = DEFAULT_DOCUMENT_BYTES
+    form: str = option(
+        AUTO,
+        Group.TEXT,
+        "unit of a document: a line, a paragraph (between blank lines), a file, or a row; quotes in rows of raw-tsv are"
+        " ordinary characters (default auto: rows if a file's name or content shows them, else lines)",
+        choices=FORMS,
+        stored=Stored(TEXT_SCHEMA),
+    )
+    fields: tuple[TextField, ...] = option(
+        (TextField("text"),),
+        Group.TEXT,
+        "field of rows that goes into the records, once for each: text (default kind), or str, int, float or float32 to"
+        " store it as it is; VALUE is stored for missing values, such as id:int=0 (default text)",
+        Value("NAME[:KIND[=VALUE]]", TextField.parse),
+        flag="--field",
+        collect=tuple,
+        separator=":",
+        stored=Stored(Entries(TEXT_SCHEMA), _fields_to_json, _fields_from_json),
+    )
+    replace_invalid: bool = option(
+        False,
+        Group.TEXT,
+        "bytes that are not UTF-8: reject the document, or store U+FFFD for them (default fail)",
+        flag="--invalid-utf8",
+        choices={"fail": False, "replace": True},
+        stored=Stored(FLAG),
+    )
+    document_bytes: int = option(
+        DEFAULT_DOCUMENT_BYTES,
+        Group.TEXT,
+        "reject longer documents (default 64MiB)",
+        Value("SIZE", parse_size, Bounds(1, MOST_INPUT_BYTES, "1 to 1 GiB")),
+        stored=Stored(Plain((int,), low=1)),
+    )
+    dedup: bool = option(False, Group.TEXT, "keep one of several documents with equal text", stored=Stored())
     tokenizer: TokenizerSpec | None = None
-    sequence_length: int | None = None
-    pack: bool = False
-    long_documents: str = SPLIT
-    end_documents: bool = True
-    int64_lists: bool = False
-    dedup: bool = False
+    sequence_length: int | None = option(
+        None,
+        Group.TOKENS,
+        "records of N tokens, cut from the documents in order (default: a record of each document)",
+        Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
+        stored=Stored(WHOLE),
+    )
+    pack: bool = option(
+        False, Group.TOKENS, "pack whole documents into sequences, with segment_ids and positions", stored=Stored(FLAG)
+    )
+    long_documents: str = option(
+        SPLIT,
+        Group.TOKENS,
+        "with --pack: split documents longer than a sequence, or cut them off (default split)",
+        choices=(SPLIT, CUT),
+        stored=Stored(TEXT_SCHEMA),
+    )
+    end_documents: bool = option(
+        True,
+        Group.TOKENS,
+        "put no end token after the documents in a sequence",
+        flag="--no-eos",
+        inverts=True,
+        stored=Stored(FLAG),
+    )
+    int64_lists: bool = option(
+        False,
+        Group.TOKENS,
+        "store sequences as lists of int64, for readers that take no other form",
+        stored=Stored(FLAG),
+    )
 
     def __post_init__(self) -> None:
-        if self.form not in FORMS:
-            raise UsageError(
-                f"--form: unknown value (got {self.form!r}, expected {', '.join(FORMS)}){suggestion(self.form, FORMS)}"
-            )
+        check_options(self)
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
@@ -122,12 +174,8 @@ class TextOptions:
             raise UsageError(
                 f"--field {' --field '.join(names)}: documents of --form {self.form} have no fields. Omit --field"
             )
-        if not 1 <= self.document_bytes <= MOST_INPUT_BYTES:
-            raise UsageError(f"--document-bytes: out of range (got {self.document_bytes:,}, expected 1 to 1 GiB)")
-        if self.long_documents not in (SPLIT, CUT):
-            raise UsageError(
-                f"--long-documents: unknown value (got {self.long_documents!r}, expected {SPLIT} or {CUT})"
-            )
+        if self.tokenizer is not None and self.tokenizer.eos is not None and not self.end_documents:
+            raise UsageError(f"--no-eos and --eos {self.tokenizer.eos} exclude each other. Omit one")
         self._check_ids()
         self._check_sequences(names)
 
@@ -144,7 +192,13 @@ class TextOptions:
                 )
 
     def _check_sequences(self, names: list[str]) -> None:
+        if self.long_documents != SPLIT and not self.pack:
+            raise UsageError(
+                "--long-documents requires --pack: a stream of documents is cut at the end of each sequence"
+            )
         if self.sequence_length is None:
+            if not self.end_documents:
+                raise UsageError("--no-eos requires --sequence-length. Pass it, or omit the flag")
             if self.pack:
                 raise UsageError("--pack requires --sequence-length, the number of tokens of a sequence")
             if self.int64_lists:
@@ -154,11 +208,6 @@ class TextOptions:
             return
         if self.tokenizer is None:
             raise UsageError("--sequence-length counts tokens, so it requires --tokenizer, such as --tokenizer bytes")
-        if not 1 <= self.sequence_length <= MOST_SEQUENCE_TOKENS:
-            raise UsageError(
-                f"--sequence-length: out of range (got {self.sequence_length:,}, expected 1 to"
-                f" {MOST_SEQUENCE_TOKENS:,})"
-            )
         if len(names) > 1:
             raise UsageError(
                 f"--sequence-length: a sequence joins documents, so it needs exactly one text field (got"
@@ -181,9 +230,4 @@ class TextOptions:
 
     def deciding(self) -> dict[str, Any]:
         """Return the options that decide the content of the shards, for the manifest; of the tokenizer, only its kind."""
-        values = dataclasses.asdict(self)
-        values["fields"] = {field.name: str(ColumnKind(field.kind, field.missing)) for field in self.fields}
-        values["tokenizer"] = None if self.tokenizer is None else self.tokenizer.kind
-        values["eos"] = None if self.tokenizer is None else self.tokenizer.eos
-        values["replace_unknown"] = self.tokenizer is not None and self.tokenizer.replace_unknown
-        return values
+        return {**stored_options(self), **stored_options(TokenizerOptions.describe(self.tokenizer))}

@@ -16,7 +16,7 @@ from beam_jobs.references.pack import Pack
 from beam_jobs.references.pack_reading import read_blocks
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
-from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_files.options import SPLIT, TextOptions
 from beam_jobs.text_files.values import readable_texts
 from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import text_features
@@ -128,7 +128,14 @@ class TextConverter(Converter):
         if tokenizer is None and self.options.tokenizer is not None:
             return 1.0
         # Each document by itself, as text or as a list of ids.
-        options = dataclasses.replace(self.options, sequence_length=None, pack=False, int64_lists=False)
+        options = dataclasses.replace(
+            self.options,
+            sequence_length=None,
+            pack=False,
+            long_documents=SPLIT,
+            end_documents=True,
+            int64_lists=False,
+        )
         records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
         summary, skipped = self.new_summary(), set()
         blocks = [(Pack.of([one], np.zeros(1, np.uint64)), data) for one, data in read]

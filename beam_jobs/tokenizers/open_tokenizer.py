@@ -84,6 +84,11 @@ class TokenizerSpec:
         return cls(kind, path, eos, replace_unknown)
 
     @property
+    def text(self) -> str:
+        """What `parse` takes."""
+        return f"{self.kind}:{self.path}" if self.path else self.kind
+
+    @property
     def collects_characters(self) -> bool:
         """Whether the vocabulary is collected from the data, before which there is no tokenizer."""
         return self.kind == chars.NAME and not self.path

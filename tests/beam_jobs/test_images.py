@@ -369,7 +369,7 @@ def test_input_that_is_not_there_or_has_no_classes(tmp_path: Path) -> None:
         (["--shard-sise=1MB"], "did you mean --shard-size"),
         (["--runer=X"], "did you mean --runner"),
         (["--max-bad-records=5"], "requires --on-bad-record=skip"),
-        (["--on-bad-record=ignore"], "invalid choice: 'ignore'"),
+        (["--on-bad-record=ignore"], r"unknown value \(got 'ignore', expected fail or skip\)"),
         (["--max-bad-records=-1"], "expected a count such as 100 or a share"),
         (["--shard-size=1XB"], "'1XB': not a size"),
         (["--split=train=0.5"], "got 0.5"),

@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.images import run as convert_images
-from beam_jobs.option_values import SplitShares
-from beam_jobs.options import ConvertOptions
+from beam_jobs.options import ConvertOptions, SplitShares
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import key_digest
@@ -70,7 +69,7 @@ def test_every_record_is_referred_to_once(
         for n, count in enumerate(counts)
     ]
     options = ConvertOptions(", ".join(inputs), str(folder / "out"), split=split, shuffle=False)
-    conversion = reshard_conversion(options, inputs, ReshardOptions(key if split else None))
+    conversion = reshard_conversion(options, inputs, ReshardOptions(key=key if split else None))
     found, summary = [], conversion.converter.new_summary()
     for _, unit in numbered_units(conversion.source, []):
         for reference in conversion.source.references(unit, []):

@@ -20,7 +20,6 @@ ROOMS = (
     "references",
     "parquet_files",
     "converter",
-    "option_values",
     "options",
     "output",
     "run",

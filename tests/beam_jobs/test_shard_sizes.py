@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from beam_jobs.images import run
-from beam_jobs.option_values import parse_size
+from beam_jobs.options import parse_size
 from tpudata.format import Split, open_dataset
 
 COUNT = 400

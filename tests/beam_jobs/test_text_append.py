@@ -96,6 +96,16 @@ def test_append_takes_what_is_not_passed_from_the_dataset(tokenizer: str, tmp_pa
         convert(source, tmp_path / "out", "--append", "--field=note")
 
 
+def test_append_takes_the_values_of_missing_fields_from_the_dataset(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out"
+    source.write_text('{"text": "a", "id": 1}\n{"text": "b"}\n')
+    convert(source, out, "--field=text", "--field=id:int=-7")
+    with source.open("a") as file:
+        file.write('{"text": "c"}\n')
+    convert(source, out, "--append")
+    assert sorted(record["id"] for record in records(out)) == [[-7], [-7], [1]]
+
+
 def test_append_with_fields_in_another_order(tmp_path: Path) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out"
     rows = ['{"a": "some text", "n": 1}', '{"a": "more text", "n": 2}']

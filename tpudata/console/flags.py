@@ -37,19 +37,21 @@ class FlagParser(argparse.ArgumentParser):
         )
         self._switches: set[str] = set()
 
-    def add_switch(self, name: str, *, default: bool, help: str) -> None:
-        """Add a boolean flag: `--name`, `--no-name` or `--name=true|false`."""
+    def add_switch(
+        self,
+        name: str,
+        *,
+        default: bool | None,
+        help: str,
+        dest: str = "",
+        add: Callable[..., argparse.Action] | None = None,
+    ) -> None:
+        """Add a boolean flag: `--name`, `--no-name` or `--name=true|false`; `add` is `add_argument` of its group if it has one."""
         self._switches.add(name)
-        dest = name.removeprefix("--").replace("-", "_")
-        self.add_argument(
-            name, dest=dest, nargs="?", const=True, default=default, type=_boolean, help=help, metavar="BOOL"
-        )
-        self.add_argument("--no-" + name.removeprefix("--"), dest=dest, action="store_false", help=argparse.SUPPRESS)
-
-    @property
-    def switches(self) -> frozenset[str]:
-        """Names of the boolean flags, such as `--resume`."""
-        return frozenset(self._switches)
+        dest = dest or name.removeprefix("--").replace("-", "_")
+        add = add or self.add_argument
+        add(name, dest=dest, nargs="?", const=True, default=default, type=_boolean, help=help, metavar="BOOL")
+        add("--no-" + name.removeprefix("--"), dest=dest, action="store_false", help=argparse.SUPPRESS)
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse all of `argv`.

@@ -8,22 +8,23 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from beam_jobs.image_records.options import ImageOptions, add_image_flags, image_options
+from beam_jobs.command.option_parser import OptionParser, read_options
+from beam_jobs.image_records.options import ImageOptions
+from beam_jobs.options.option import stored_options
 from tpudata import RecordSource, open_dataset
 from tpudata.cli import main
-from tpudata.console.flags import FlagParser
 from tpudata.errors import UsageError
 
 
 def parse(*argv: str) -> ImageOptions:
-    parser = FlagParser("tpudata convert images", "Convert.")
-    add_image_flags(parser)
-    return image_options(parser.parse(argv))
+    return read_options(
+        ImageOptions, OptionParser("tpudata convert images", "Convert.", "", [ImageOptions]).parse(argv)
+    )
 
 
 def test_without_flags_the_defaults() -> None:
     assert parse() == ImageOptions()
-    assert ImageOptions().deciding() == {
+    assert stored_options(ImageOptions()) == {
         "layout": "imagenet",
         "check": "header",
         "resize_shorter": None,
@@ -37,7 +38,7 @@ def test_every_flag_reaches_its_option() -> None:
     assert options == ImageOptions(check="decode", resize_shorter=256, quality=80, jpeg_only=True)
     assert parse("--layout", "raw").layout == "raw"
     # So that an option that is added has its flag, too.
-    assert {field.name for field in dataclasses.fields(ImageOptions)} == set(ImageOptions().deciding())
+    assert {field.name for field in dataclasses.fields(ImageOptions)} == set(stored_options(ImageOptions()))
 
 
 @pytest.mark.parametrize(

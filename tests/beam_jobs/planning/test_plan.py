@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import beam_jobs.planning.plan as plan_module
 import beam_jobs.planning.tally as tally_module
-from beam_jobs.option_values import SplitShares
-from beam_jobs.options import ConvertOptions
+from beam_jobs.options import ConvertOptions, SplitShares
 from beam_jobs.planning.plan import Plan, SplitPlan, SumTallies, cut, make_plan
 from beam_jobs.planning.tally import Buckets, Tally, TallyPart
 from beam_jobs.references.pack import packs

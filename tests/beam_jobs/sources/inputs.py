@@ -12,8 +12,7 @@ from typing import Any
 from PIL import Image
 
 import tpudata
-from beam_jobs.option_values import SplitShares
-from beam_jobs.options import ConvertOptions
+from beam_jobs.options import ConvertOptions, SplitShares
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.sources import Source, SourceOptions, open_source
 from beam_jobs.sources.source import ScannedSource

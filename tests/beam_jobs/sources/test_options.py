@@ -4,15 +4,13 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.sources import SourceOptions, add_source_flags, source_options
-from tpudata.console.flags import FlagParser
+from beam_jobs.command.option_parser import OptionParser, read_options
+from beam_jobs.sources import SourceOptions
 from tpudata.errors import UsageError
 
 
 def parsed(*argv: str) -> SourceOptions:
-    parser = FlagParser("test", "")
-    add_source_flags(parser)
-    return source_options(parser.parse(argv))
+    return read_options(SourceOptions, OptionParser("test", "", "", [SourceOptions]).parse(argv))
 
 
 def test_flags() -> None:

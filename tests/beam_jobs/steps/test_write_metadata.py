@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from beam_jobs.converter import InputConverter, ShardContext
-from beam_jobs.option_values import Budget
-from beam_jobs.options import ConvertOptions
+from beam_jobs.options import Budget, ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan, SplitPlan
 from beam_jobs.references.labels import Labels

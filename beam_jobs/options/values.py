@@ -65,6 +65,15 @@ class SplitShares:
             shares[name.strip()] = value
         return cls(shares)
 
+    @classmethod
+    def from_json(cls, shares: Mapping[str, str]) -> SplitShares:
+        """Return the shares of a manifest; UsageError as of `parse`."""
+        return cls.parse(",".join(f"{name}={share}" for name, share in shares.items()))
+
+    def to_json(self) -> dict[str, str]:
+        """Return the shares for the manifest."""
+        return {name: str(share) for name, share in self.shares.items()}
+
     def split_of(self, digest: int) -> str:
         """Return the split of a record, by the digest of its key alone, so it never moves."""
         return list(self.shares)[bisect_right(self._ends(), split_position(digest))]

@@ -1,0 +1,73 @@
+"""Options that an append takes from the manifest of the dataset that it adds to."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from beam_jobs.options.option import Option
+from tpudata.checked_json import TEXT, Items
+from tpudata.errors import DatasetError, UsageError
+from tpudata.format import open_dataset
+from tpudata.format.manifest.manifest import MANIFEST_NAME
+from tpudata.format.manifest.parts import RESTORE
+from tpudata.storage import storage_for
+
+
+def inherit_options(flags: argparse.Namespace, options: Mapping[str, Option]) -> None:
+    """Set the flags that were not passed as in the manifest of the dataset in `--output`; none without a complete dataset.
+
+    Args:
+        flags: what an OptionParser returned.
+        options: the parser's options.
+
+    Raises:
+        DatasetError: the manifest is damaged.
+    """
+    storage = storage_for(flags.output)
+    path = storage.join(flags.output, MANIFEST_NAME)
+    if storage.stat(path) is None:
+        return
+    entries = open_dataset(flags.output).manifest.options
+    try:
+        entries = {**entries, "split": _in_order(entries), "tokenizer": _tokenizer(entries, flags.output)}
+        for name, option in options.items():
+            parsed = _parsed(option, entries)
+            if getattr(flags, name) is None:
+                setattr(flags, name, parsed)
+    except (ValueError, UsageError) as error:
+        raise DatasetError(
+            f"{path}: the options of the conversion are not as they were written: {error}. {RESTORE}"
+        ) from None
+
+
+def _parsed(option: Option, entries: Mapping[str, Any]) -> Any:
+    """Return what the flag of an option would be parsed to; None for one that has no entry, or an empty one."""
+    if option.stored is None or option.stored.schema is None:
+        return None
+    name = option.stored.name or option.name
+    if name not in entries or (entries[name] is None and option.default is None):
+        return None
+    option.stored.schema.check(f"options.{name}", entries[name])
+    return option.parsed_of(option.stored.read(entries[name]))
+
+
+def _in_order(entries: Mapping[str, Any]) -> Any:
+    """Return the shares of splits in their order, which matters and is separate from them."""
+    shares, order = entries.get("split"), entries.get("split_order")
+    if not isinstance(shares, Mapping) or order is None:
+        return shares
+    Items(TEXT).check("options.split_order", order)
+    if sorted(order) != sorted(shares):
+        raise ValueError("options.split_order has other names than options.split")
+    return {name: shares[name] for name in order}
+
+
+def _tokenizer(entries: Mapping[str, Any], output: str) -> Any:
+    """Return the tokenizer in the notation of --tokenizer, with its file next to the shards."""
+    identity = entries.get("tokenizer")
+    if not isinstance(identity, Mapping):
+        return None
+    name = str(identity.get("name", ""))
+    return f"{name}:{storage_for(output).join(output, identity['file'])}" if identity.get("file") else name

@@ -1,0 +1,90 @@
+"""Options as flags of a command line: the parser, and the way back to the dataclasses."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from beam_jobs.options.option import Group, Option, options_of
+from tpudata.console.flags import FlagParser, flag_type
+
+_T = TypeVar("_T")
+
+
+class OptionParser(FlagParser):
+    """A parser whose flags are the options of dataclasses, in groups.
+
+    A parsed value has the name of the option. It is None if the flag was not passed, so that an append or `--for` can set it before
+    `read_options` takes the default.
+
+    Args:
+        prog: the command as the user types it.
+        description: one line on what it does.
+        epilog: text that `--help` prints verbatim below the flags.
+        kinds: the dataclasses.
+        without: names of options that have no flag here.
+        helps: helps that differ from those of the fields, by name.
+    """
+
+    def __init__(
+        self,
+        prog: str,
+        description: str,
+        epilog: str,
+        kinds: Sequence[type],
+        without: Collection[str] = (),
+        helps: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(prog, description, epilog)
+        options = [
+            dataclasses.replace(option, help=helps.get(option.name, option.help))
+            for kind in kinds
+            for option in options_of(kind).values()
+            if option.name not in without
+        ]
+        self.options = {option.name: option for option in options}
+        for group in Group:
+            members = [option for option in options if option.group is group]
+            if members:
+                add = self.add_argument_group(group.value).add_argument
+                for option in sorted(members, key=lambda option: not option.is_required):
+                    self._add(option, add)
+
+    def _add(self, option: Option, add: Callable[..., argparse.Action]) -> None:
+        help_text = option.help.replace("%", "%%")
+        if option.is_switch:
+            self.add_switch(option.flag, default=None, help=help_text, dest=option.name, add=add)
+            return
+        parse = option.value.parse
+        add(
+            option.flag,
+            dest=option.name,
+            action="store" if option.collect is None else "append",
+            # argparse has messages for Python's types.
+            type=parse if isinstance(parse, type) else flag_type(option.name, parse),
+            metavar=option.value.metavar or "{" + ",".join(option.choices) + "}",
+            required=option.is_required,
+            help=help_text,
+        )
+
+
+def read_options(kind: type[_T], flags: argparse.Namespace, **defaults: Any) -> _T:
+    """Return the options of a dataclass that were passed.
+
+    Args:
+        kind: the dataclass.
+        flags: what an OptionParser returned.
+        **defaults: values of fields without a flag, and of options that were not passed, in place of the fields' defaults.
+
+    Raises:
+        UsageError: a value is invalid, or options do not fit each other.
+    """
+    passed = {
+        name: option.value_of(getattr(flags, name))
+        for name, option in options_of(kind).items()
+        if getattr(flags, name, None) is not None
+    }
+    return kind(**{**defaults, **passed})

@@ -1,0 +1,219 @@
+"""Options of a conversion, checked once."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from beam_jobs.options.option import (
+    COUNT,
+    REQUIRED,
+    Bounds,
+    Group,
+    Stored,
+    Value,
+    check_options,
+    option,
+    stored_options,
+)
+from beam_jobs.options.values import DEFAULT_BUDGET, Budget, SplitShares, parse_size
+from beam_jobs.references.record_order import Order
+from tpudata.checked_json import FLAG, INT64_MAX, TEXT, WHOLE, Entries, Plain
+from tpudata.errors import UsageError
+from tpudata.format.shards.dali_index import check_dali_index
+from tpudata.format.tfrecord.gzip_blocks import GZIP
+from tpudata.storage import RequestLimits
+
+DEFAULT_SHARD_BYTES = 100_000_000
+DEFAULT_SPLIT = "train"
+FAIL, SKIP = "fail", "skip"
+LOCAL_REQUESTS = RequestLimits()
+# Engines start a process on each core of hundreds of machines, whose requests together exceed the rate of a bucket. A shard whose
+# requests fail is converted again from its start, so waiting is cheaper.
+REMOTE_REQUESTS = RequestLimits(read_threads=16, retry_seconds=600.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """Options of the run of a command."""
+
+    dry_run: bool = option(False, Group.RUN, "print the plan, write nothing")
+    workers: int = option(1, Group.RUN, "processes of the local runner (default 1)", COUNT)
+    detach: bool = option(
+        False,
+        Group.RUN,
+        "submit the job and return; for runners whose jobs outlive this process, such as DataflowRunner",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvertOptions:
+    """Options of every conversion.
+
+    Raises:
+        UsageError: values that do not fit each other.
+    """
+
+    input: str = option(REQUIRED, Group.INPUT, "path of the input, local or gs://", Value("SRC"))
+    output: str = option(REQUIRED, Group.OUTPUT, "folder of the dataset; new or empty", Value("DIR"))
+    split: SplitShares | None = option(
+        None,
+        Group.OUTPUT,
+        "assign records to splits by a stable hash of their path, such as train=0.9,validation=0.1 (default: the split"
+        " folders of the input, or all in train)",
+        Value("NAME=SHARE,...", SplitShares.parse),
+        stored=Stored(Entries(TEXT), SplitShares.to_json, SplitShares.from_json),
+    )
+    append: bool = option(
+        False,
+        Group.OUTPUT,
+        "add new inputs to the dataset in the output, as separate shards; options that are not passed are those of the"
+        " dataset",
+    )
+    resume: bool = option(False, Group.OUTPUT, "continue a killed run: keep its finished shards, write the rest")
+    overwrite: bool = option(
+        False, Group.OUTPUT, "replace the dataset in the output: removes the files that its manifest lists"
+    )
+    shard_bytes: int = option(
+        DEFAULT_SHARD_BYTES,
+        Group.SHARDS,
+        "target size of shards (default 100MB; MB is 10^6 bytes, MiB 2^20)",
+        Value("SIZE", parse_size),
+        flag="--shard-size",
+        stored=Stored(Plain((int,), low=1)),
+    )
+    # An append does not take the numbers of shards from the dataset: there are fewer new inputs.
+    num_shards: int | None = option(
+        None, Group.SHARDS, "number of shards of every split, instead of a size", COUNT, stored=Stored()
+    )
+    shards_multiple_of: int = option(
+        1, Group.SHARDS, "make the number of shards a multiple of N (default 1)", COUNT, stored=Stored()
+    )
+    shuffle: bool = option(
+        True,
+        Group.SHARDS,
+        "order records by a hash of their path; --no-shuffle keeps the order of the input (default true)",
+        stored=Stored(FLAG),
+    )
+    seed: int = option(
+        0,
+        Group.SHARDS,
+        "seed of the shuffled order (default 0)",
+        Value("N", int, Bounds()),
+        stored=Stored(Plain((int,), low=-INT64_MAX)),
+    )
+    compression: str | None = option(
+        None,
+        Group.SHARDS,
+        "compression of the shards; gzip is for text and numbers, not for images; TFDS, Grain and DALI do not read it"
+        " (default none)",
+        choices={"none": None, GZIP: GZIP},
+        stored=Stored(TEXT),
+    )
+    dali_index: bool = option(
+        False, Group.SHARDS, "also write index/*.idx, which NVIDIA DALI and the tfrecord package read"
+    )
+    label_offset: int = option(
+        0,
+        Group.LABELS,
+        "label of the first class (default 0)",
+        Value("N", int, Bounds(0, 2**31 - 1, "0, or 1 for readers that keep 0 for background")),
+        stored=Stored(WHOLE),
+    )
+    on_bad_record: str = option(
+        FAIL,
+        Group.RUN,
+        "fail ends with the first bad input; skip lists bad inputs in rejects/ and continues (default fail)",
+        choices=(FAIL, SKIP),
+    )
+    max_bad_records: Budget = option(
+        DEFAULT_BUDGET,
+        Group.RUN,
+        f"with --on-bad-record=skip: fail at the end if more were rejected (default {DEFAULT_BUDGET})",
+        Value("N|P%", Budget.parse),
+    )
+    # The limits of requests of None are those of the engine.
+    read_threads: int | None = option(
+        None,
+        Group.RUN,
+        "objects that a worker process reads at the same time from gs:// and other stores (default"
+        f" {LOCAL_REQUESTS.read_threads}; {REMOTE_REQUESTS.read_threads} on runners of many machines)",
+        COUNT,
+    )
+    retry_seconds: float | None = option(
+        None,
+        Group.RUN,
+        f"retry a failing request to gs:// for S seconds (default {LOCAL_REQUESTS.retry_seconds:g};"
+        f" {REMOTE_REQUESTS.retry_seconds:g} on runners of many machines)",
+        Value("S", float),
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        for name in ("input", "output"):
+            path = getattr(self, name)
+            if not path.strip():
+                raise UsageError(f"--{name} is empty. Pass a path")
+            # One spelling per folder: derived paths and values do not depend on a trailing slash.
+            object.__setattr__(self, name, path.rstrip("/") or "/")
+        if f"{_whole(self.output)}/".startswith(f"{_whole(self.input)}/"):
+            raise UsageError(
+                f"--output {self.output} is inside the input {self.input}, so the next run would read it. Pass a folder outside."
+            )
+        given = [f"--{name}" for name in ("resume", "append", "overwrite") if getattr(self, name)]
+        if len(given) > 1:
+            raise UsageError(
+                f"{' and '.join(given)}: choose one: resume continues a killed run, append adds new inputs (and continues a"
+                " killed append), overwrite starts again"
+            )
+        if not self.shuffle and self.seed:
+            raise UsageError("--seed sets the shuffled order, and --no-shuffle keeps that of the input. Omit one.")
+        if self.num_shards and self.num_shards % self.shards_multiple_of:
+            raise UsageError(
+                f"--num-shards is {self.num_shards}, not a multiple of {self.shards_multiple_of} (--shards-multiple-of). Pass"
+                f" {self.num_shards + -self.num_shards % self.shards_multiple_of}, or another multiple"
+            )
+        if self.on_bad_record == FAIL and self.max_bad_records != DEFAULT_BUDGET:
+            raise UsageError(
+                "--max-bad-records requires --on-bad-record=skip: without it, the first bad record ends the run"
+            )
+        _ = self.request_limits
+        if self.dali_index:
+            check_dali_index("--dali-index", self.compression)
+
+    @property
+    def order(self) -> Order:
+        """The order of records."""
+        return Order(self.shuffle, self.seed)
+
+    @property
+    def request_limits(self) -> RequestLimits:
+        """The limits of requests to object stores; those of the local runner if none are set."""
+        limits = LOCAL_REQUESTS
+        if self.read_threads is not None:
+            limits = dataclasses.replace(limits, read_threads=self.read_threads)
+        if self.retry_seconds is not None:
+            limits = dataclasses.replace(limits, retry_seconds=self.retry_seconds)
+        return limits
+
+    def for_engine(self, *, local: bool) -> ConvertOptions:
+        """Return the options with the limits of requests of an engine: the local runner, or one of many workers."""
+        default = LOCAL_REQUESTS if local else REMOTE_REQUESTS
+        return dataclasses.replace(
+            self,
+            read_threads=default.read_threads if self.read_threads is None else self.read_threads,
+            retry_seconds=default.retry_seconds if self.retry_seconds is None else self.retry_seconds,
+        )
+
+    def deciding(self) -> dict[str, Any]:
+        """Return the options that decide the content of the shards, for the manifest; neither paths nor options of the run."""
+        names = [] if self.split is None else list(self.split.shares)
+        # The order of shares matters, too, and JSON sorts them.
+        order = {"split_order": names} if names != sorted(names) else {}
+        return {**order, **stored_options(self)}
+
+
+def _whole(path: str) -> str:
+    """Return a path for comparison: a local one resolved."""
+    return path if "://" in path else str(Path(path).resolve()).rstrip("/")

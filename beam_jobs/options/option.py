@@ -1,0 +1,239 @@
+"""Options of conversions: fields of frozen dataclasses, each with all that there is to know of the option in its metadata.
+
+    seed: int = option(0, Group.SHARDS, "seed of the shuffled order (default 0)", Value("N", int), stored=Stored(WHOLE))
+
+From these fields follow the flags of the commands (beam_jobs/command/option_parser.py), the checks of single values
+(`check_options`), the options in the manifest (`stored_options`), what an append takes from there
+(beam_jobs/command/inherited_options.py), the flags of keywords (beam_jobs/calls/words.py) and the reference of the commands. Rules
+between several options are in the `__post_init__` of their dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from tpudata.checked_json import Schema
+from tpudata.console.flags import positive_int
+from tpudata.console.nearest import suggestion
+from tpudata.errors import UsageError
+
+_T = TypeVar("_T")
+_METADATA = "option"
+
+
+class Group(enum.Enum):
+    """Groups of flags, in the order of the help."""
+
+    INPUT = "input"
+    LABELS = "labels"
+    OUTPUT = "output"
+    SHARDS = "shards"
+    IMAGES = "images"
+    TEXT = "text"
+    TOKENS = "tokens"
+    RUN = "running"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """Whole numbers that an option may be.
+
+    Attributes:
+        low: smallest number, or None.
+        high: largest number, or None.
+        expected: description of these numbers for messages; empty for `LOW to HIGH`.
+    """
+
+    low: int | None = None
+    high: int | None = None
+    expected: str = ""
+
+    def check(self, flag: str, value: Any) -> None:
+        """Raise UsageError if a value is not a whole number, or out of range."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise UsageError(f"{flag}: not a whole number (got {value!r})")
+        if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
+            raise UsageError(
+                f"{flag}: out of range (got {value:,}, expected {self.expected or f'{self.low:,} to {self.high:,}'})"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """The values of an option on a command line.
+
+    Attributes:
+        metavar: placeholder for the value in the help; empty for the choices.
+        parse: function from text to the value; its ValueError or UsageError is shown.
+        bounds: the numbers that are allowed; None for any value.
+    """
+
+    metavar: str = ""
+    parse: Callable[[str], Any] = str
+    bounds: Bounds | None = None
+
+
+COUNT = Value("N", positive_int, Bounds(1, expected="a whole number of 1 or more"))
+_TEXT = Value()
+REQUIRED: Any = dataclasses.MISSING
+
+
+def _keep(value: Any) -> Any:
+    return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """An option's entry in the manifest: the option decides what the shards hold.
+
+    Attributes:
+        schema: check of the entry, by an append, which uses it unless the flag is passed; None if an append does not use it.
+        write: function from the option's value, other than None, to JSON.
+        read: function from JSON, other than null, to the option's value, or to the list that `collect` takes.
+        is_optional: whether an empty value has no entry: datasets of earlier versions have none.
+        name: name of the entry, if it is not the option's.
+    """
+
+    schema: Schema | None = None
+    write: Callable[[Any], Any] = _keep
+    read: Callable[[Any], Any] = _keep
+    is_optional: bool = False
+    name: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """An option of a conversion, as `option` adds it to a field and `options_of` returns it.
+
+    Attributes:
+        group: group of the flag in the help.
+        help: a phrase, with the default in parentheses unless that is false or nothing.
+        default: default of the field; REQUIRED if there is none.
+        name: name of the field, and of the keyword of the functions.
+        flag: the flag, such as `--shard-size`.
+        value: its values.
+        choices: values by the texts that stand for them; empty if others are allowed.
+        inverts: whether the flag is a switch that stands for False.
+        collect: function from all values of a flag that may be passed several times to the option's value; None for other flags.
+        separator: text between key and value of a keyword that is a mapping.
+        stored: entry in the manifest; None if the option does not decide what the shards hold.
+    """
+
+    group: Group
+    help: str
+    default: Any
+    name: str
+    flag: str
+    value: Value
+    choices: Mapping[str, Any]
+    inverts: bool
+    collect: Callable[[list[Any]], Any] | None
+    separator: str
+    stored: Stored | None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the flag must be passed."""
+        return self.default is REQUIRED
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the flag is `--flag`, `--no-flag` or `--flag=true|false`."""
+        return isinstance(self.default, bool) and not self.choices
+
+    @property
+    def translates_booleans(self) -> bool:
+        """Whether True and False stand for other texts."""
+        return isinstance(self.default, bool) and (self.inverts or not self.is_switch)
+
+    def check(self, value: Any) -> None:
+        """Raise UsageError if a value is not allowed by itself."""
+        if value is None and self.default is None:
+            return
+        if self.choices and value not in self.choices.values():
+            expected = (" or " if len(self.choices) == 2 else ", ").join(self.choices)
+            near = suggestion(str(value), self.choices)
+            raise UsageError(f"{self.flag}: unknown value (got {value!r}, expected {expected}){near}")
+        if self.value.bounds is not None:
+            self.value.bounds.check(self.flag, value)
+
+    def value_of(self, parsed: Any) -> Any:
+        """Return the option's value, given what its flag was parsed to."""
+        if self.collect is not None:
+            return self.collect(parsed)
+        if self.inverts:
+            return not parsed
+        return self.choices.get(parsed, parsed) if self.choices else parsed
+
+    def parsed_of(self, value: Any) -> Any:
+        """Return what the flag is parsed to for a value."""
+        if self.inverts:
+            return not value
+        return next((text for text, choice in self.choices.items() if choice == value), value)
+
+    def text_of(self, value: Any) -> str:
+        """Return the text that the flag takes for a value."""
+        parsed = self.parsed_of(value)
+        if isinstance(parsed, bool):
+            return str(parsed).lower()
+        return os.fspath(parsed) if isinstance(parsed, os.PathLike) else str(parsed)
+
+
+def option(
+    default: _T,
+    group: Group,
+    help: str,
+    value: Value = _TEXT,
+    *,
+    flag: str = "",
+    choices: Mapping[str, Any] | Sequence[str] = (),
+    inverts: bool = False,
+    collect: Callable[[list[Any]], Any] | None = None,
+    separator: str = "=",
+    stored: Stored | None = None,
+) -> _T:
+    """Return a field of a dataclass that is an option; the arguments are the attributes of Option.
+
+    Without `flag`, it is that of the field's name. `choices` may be texts that stand for themselves. A default that is a dict is
+    copied for each object.
+    """
+    texts = choices if isinstance(choices, Mapping) else {text: text for text in choices}
+    entry = Option(group, help, default, "", flag, value, texts, inverts, collect, separator, stored)
+    field: Any = (
+        dataclasses.field(default_factory=default.copy, metadata={_METADATA: entry})
+        if isinstance(default, dict)
+        else dataclasses.field(default=default, metadata={_METADATA: entry})
+    )
+    # The type of the default, as of dataclasses.field, so that it is compared with the annotation.
+    return field  # type: ignore[no-any-return]
+
+
+def options_of(kind: type) -> Mapping[str, Option]:
+    """Return the options of a dataclass by name, in the order of its fields."""
+    found: dict[str, Option] = {}
+    for field in dataclasses.fields(kind):
+        if _METADATA in field.metadata:
+            entry: Option = field.metadata[_METADATA]
+            flag = entry.flag or f"--{field.name.replace('_', '-')}"
+            found[field.name] = dataclasses.replace(entry, name=field.name, flag=flag)
+    return found
+
+
+def check_options(values: Any) -> None:
+    """Raise UsageError if an option of a dataclass has a value that is not allowed by itself."""
+    for name, entry in options_of(type(values)).items():
+        entry.check(getattr(values, name))
+
+
+def stored_options(values: Any) -> dict[str, Any]:
+    """Return the entries of a dataclass's options in the manifest."""
+    entries: dict[str, Any] = {}
+    for name, entry in options_of(type(values)).items():
+        value = getattr(values, name)
+        if entry.stored is not None and (value or not entry.stored.is_optional):
+            entries[entry.stored.name or name] = None if value is None else entry.stored.write(value)
+    return entries

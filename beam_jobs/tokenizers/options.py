@@ -1,0 +1,55 @@
+"""The options of a tokenizer, checked once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from beam_jobs.options.option import Group, Stored, Value, option
+from beam_jobs.tokenizers.open_tokenizer import TokenizerSpec
+from tpudata.checked_json import FLAG, TEXT
+from tpudata.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerOptions:
+    """The options that make a tokenizer: `spec`.
+
+    Raises:
+        UsageError: there is no such tokenizer, or two options do not fit each other.
+    """
+
+    tokenizer: str | None = option(
+        None,
+        Group.TOKENS,
+        "bytes, chars, chars:FILE, sentencepiece:FILE or hf:FILE (default: store text)",
+        Value("KIND[:FILE]"),
+        stored=Stored(TEXT, lambda tokenizer: tokenizer.partition(":")[0]),
+    )
+    eos: str | None = option(
+        None,
+        Group.TOKENS,
+        "token that ends a document (default: that of the tokenizer)",
+        Value("TOKEN"),
+        stored=Stored(TEXT),
+    )
+    replace_unknown: bool = option(
+        False, Group.TOKENS, "chars:FILE: a separate id for unknown characters", stored=Stored(FLAG)
+    )
+
+    def __post_init__(self) -> None:
+        for flag, is_passed in (("--eos", self.eos is not None), ("--replace-unknown", self.replace_unknown)):
+            if is_passed and self.tokenizer is None:
+                raise UsageError(f"{flag} requires --tokenizer. Pass it, or omit the flag")
+        _ = self.spec
+
+    @classmethod
+    def describe(cls, spec: TokenizerSpec | None) -> TokenizerOptions:
+        """Return the options that make a tokenizer."""
+        return cls() if spec is None else cls(spec.text, spec.eos, spec.replace_unknown)
+
+    @property
+    def spec(self) -> TokenizerSpec | None:
+        """The tokenizer; None to store text."""
+        if self.tokenizer is None:
+            return None
+        return TokenizerSpec.parse(self.tokenizer, self.eos, replace_unknown=self.replace_unknown)
