@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
 from tpudata.errors import BadRecordError

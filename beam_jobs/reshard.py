@@ -34,7 +34,7 @@ from beam_jobs.command.run_conversion import (
 )
 from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.stored_records.converter import DatasetConverter, ForeignConverter, estimate_ratio
 from beam_jobs.stored_records.find_inputs import Inputs, check_apart, check_splits, find_inputs

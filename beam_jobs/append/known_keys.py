@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.output.rejects import reject_line
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import HASH_BITS, Reference, key_digests
 from tpudata.errors import BadRecordError
 from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, KEY_BYTES, RECORD, REJECTED, Entries

@@ -22,7 +22,7 @@ from beam_jobs.examples.schema import ExampleSummary
 from beam_jobs.option_values import SplitShares
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.planning.tally import TallyPart
-from beam_jobs.references.pack import packs
+from beam_jobs.references.packs.pack import packs
 from beam_jobs.references.reference import Reference, key_bytes, key_digest
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError

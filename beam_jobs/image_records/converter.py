@@ -17,7 +17,7 @@ from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.schema import image_schema
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Reference, key_bytes
 from beam_jobs.values.column_kinds import float32_problem
 from tpudata.console.tables import counted

@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeAlias
 
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.listed_pack import ListedPack
 from beam_jobs.references.notes import Note
+from beam_jobs.references.packs.listed_pack import ListedPack
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digest
 from beam_jobs.references.repeated_keys import KeyRows, Repeat
 from tpudata.errors import BadRecordError, SourceError

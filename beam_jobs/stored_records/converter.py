@@ -8,8 +8,8 @@ from typing import Any
 
 from beam_jobs.converter import InputConverter
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.pack import Pack
-from beam_jobs.references.pack_reading import read_packs
+from beam_jobs.references.packs.pack import Pack
+from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
 from beam_jobs.stored_records.frames import unframed

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from beam_jobs.references.columns import narrow
-from beam_jobs.references.packed_keys import PackedKeys
+from beam_jobs.references.packs.columns import narrow
+from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.text_files.blocks import SpanBlock
 from beam_jobs.text_files.forms import TextForm

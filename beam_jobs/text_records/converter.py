@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from beam_jobs.converter import Converter, Reject, ShardContext
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.pack import Pack
-from beam_jobs.references.pack_reading import read_blocks
+from beam_jobs.references.packs.pack import Pack
+from beam_jobs.references.packs.pack_reading import read_blocks
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
 from beam_jobs.text_files.options import TextOptions

@@ -23,8 +23,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.columns import spread
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.columns import spread
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.text_files.options import INPUT_IDS, TEXT, TextOptions
 from beam_jobs.text_files.values import PLAIN, DocumentError, RowForm, Value, document_values

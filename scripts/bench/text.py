@@ -29,7 +29,7 @@ import sentencepiece
 import tensorflow as tf
 import tokenizers
 
-from beam_jobs.references.pack import PACK_REFERENCES, Pack
+from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.reference import Reference
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.records import Block, TextRecords

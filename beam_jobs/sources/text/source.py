@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_jobs.options import DEFAULT_SPLIT, SKIP, ConvertOptions
-from beam_jobs.references.columns import joined_columns
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.listed_pack import NOT_HELD, ListedPack
 from beam_jobs.references.notes import TEXT_FOLDERS, Note, ignore_note
-from beam_jobs.references.pack import PACK_REFERENCES, Pack
-from beam_jobs.references.packed_keys import PackedKeys
+from beam_jobs.references.packs.columns import joined_columns
+from beam_jobs.references.packs.listed_pack import NOT_HELD, ListedPack
+from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
+from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.sources.source import PackSource, Reject, raise_rejection

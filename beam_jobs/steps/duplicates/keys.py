@@ -14,7 +14,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.planning.input_counts import InputCounts
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Reference, key_digests
 from tpudata.errors import SourceError
 

@@ -20,7 +20,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.sample import SAMPLE_SIZE
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.notes import Notes
-from beam_jobs.references.pack import Pack, packs
+from beam_jobs.references.packs.pack import Pack, packs
 from beam_jobs.references.reference import Digests, Reference
 from beam_jobs.sources import Reject, Source
 from beam_jobs.sources.source import PackSource

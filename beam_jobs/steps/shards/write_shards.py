@@ -17,7 +17,7 @@ from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import SKIP
 from beam_jobs.output.removal import give_up
 from beam_jobs.planning.plan import Plan
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.duplicates.keys import duplicate_keys

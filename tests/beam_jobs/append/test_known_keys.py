@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.append.known_keys import entry, known_entries, mark_rejected
-from beam_jobs.references.pack import packs
+from beam_jobs.references.packs.pack import packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import Reference, key_digest
 from tpudata.format.shards.keys import ENTRY

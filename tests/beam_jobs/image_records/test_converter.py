@@ -14,7 +14,7 @@ from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tests.beam_jobs.images import encode, exif, picture
 from tpudata.errors import BadRecordError, SourceError, UsageError

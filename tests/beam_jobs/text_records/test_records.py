@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.text_files.options import TextField, TextOptions
 from beam_jobs.text_records.records import Block, TextRecords

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.planning.input_counts import InputCounts
-from beam_jobs.references.pack import Pack, packs
+from beam_jobs.references.packs.pack import Pack, packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import Reference
 from beam_jobs.run.runner import new_pipeline, pipeline_options

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.columns import narrow
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.columns import narrow
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Digests, Reference
 
 Numbers = npt.NDArray[np.int64]

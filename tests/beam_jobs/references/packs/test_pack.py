@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.references.columns import narrow
-from beam_jobs.references.pack import Pack, packs
-from beam_jobs.references.packed_keys import PackedKeys
+from beam_jobs.references.packs.columns import narrow
+from beam_jobs.references.packs.pack import Pack, packs
+from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digest, key_digests
 

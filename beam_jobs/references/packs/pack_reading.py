@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.columns import joined_columns, narrow, shortest, spread
-from beam_jobs.references.packed_keys import PackedKeys
+from beam_jobs.references.packs.columns import joined_columns, narrow, shortest, spread
+from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.record_order import Order, Positions
 from beam_jobs.references.reference import Digests, Reference
 
