@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from beam_jobs.converter import InputConverter
-from beam_jobs.examples.values import decoded_size, describe
+from beam_jobs.feature_values.values import decoded_size, describe
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from tpudata.errors import FeatureError

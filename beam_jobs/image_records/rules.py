@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from beam_jobs.image_records.codecs.header import UPRIGHT, ImageHeader, check_size, read_header
-from beam_jobs.image_records.codecs.image_format import JPEG, PNG, TIFF, image_format
-from beam_jobs.image_records.codecs.pixels import (
+from beam_jobs.image_codecs.header import UPRIGHT, ImageHeader, check_size, read_header
+from beam_jobs.image_codecs.image_format import JPEG, PNG, TIFF, image_format
+from beam_jobs.image_codecs.pixels import (
     DecodedImage,
     check_decodes,
     decode_image,

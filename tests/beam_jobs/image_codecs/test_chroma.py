@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from PIL.JpegImagePlugin import get_sampling
 
-from beam_jobs.image_records.codecs.modern_formats import iso_chroma_step
+from beam_jobs.image_codecs.modern_formats import iso_chroma_step
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.rules import stored_image
 from tests.beam_jobs.images import as_ycck, encode, exif

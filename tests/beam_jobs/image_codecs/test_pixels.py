@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_jobs.image_records.codecs.header import read_header
-from beam_jobs.image_records.codecs.image_format import image_format
-from beam_jobs.image_records.codecs.pillow_files import load_image, open_image
-from beam_jobs.image_records.codecs.pixels import check_decodes, is_lossless
+from beam_jobs.image_codecs.header import read_header
+from beam_jobs.image_codecs.image_format import image_format
+from beam_jobs.image_codecs.pillow_files import load_image, open_image
+from beam_jobs.image_codecs.pixels import check_decodes, is_lossless
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.rules import StoredImage, stored_image
 from tests.beam_jobs.images import encode, exif, picture
