@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from beam_jobs.references.reference import CRC32_FORM, WHOLE_FILE, Reference
-from tpudata.errors import BadRecordError, CorruptionError, SourceError, StorageError, StorageUnavailableError
+from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
 
 # Limit of read-ahead, without requests in flight for larger records.
@@ -51,20 +51,6 @@ def read_reference(reference: Reference) -> bytes:
 def too_large(source: str, size: int, offset: int | None = None) -> BadRecordError:
     """Return the error of an input that is too large."""
     return BadRecordError(source, f"too large: {size} bytes; an input has {MOST_INPUT_BYTES} at most", offset)
-
-
-def rejected_file(path: str, error: SourceError | CorruptionError, more: str = "") -> BadRecordError:
-    """Return the error of a file as its rejection.
-
-    Args:
-        path: path of the file, which begins the message of a SourceError.
-        error: what is wrong with it.
-        more: text that follows the reason.
-    """
-    if isinstance(error, CorruptionError):
-        return BadRecordError(path, f"{error.reason}{more}", error.offset)
-    reason = str(error).removeprefix(path).removeprefix(":").removeprefix(" is").strip()
-    return BadRecordError(path, f"{reason}{more}")
 
 
 def _check_crc32(reference: Reference, data: bytes) -> None:

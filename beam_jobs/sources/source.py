@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import abc
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
 from beam_jobs.references.packs.listed_pack import ListedPack
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digest
+from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import KeyRows, Repeat
-from tpudata.errors import BadRecordError, SourceError
+from tpudata.errors import SourceError
 from tpudata.format import Feature
-
-Reject: TypeAlias = Callable[[BadRecordError], None]
-
-
-def raise_rejection(error: BadRecordError) -> None:
-    """Raise the error of a rejected record: the first one ends the listing."""
-    raise error
-
-
-def with_key(error: BadRecordError, key: str | None) -> BadRecordError:
-    """Return the rejection of a record whose key is known: --append then knows it again wherever the input has moved."""
-    return BadRecordError(error.source, error.reason, error.offset, key)
 
 
 class Source(abc.ABC):

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
-from beam_jobs.sources.source import Reject, Source, raise_rejection
+from beam_jobs.references.rejection import Reject, raise_rejection
+from beam_jobs.sources.source import Source
 from beam_jobs.stored_records.frames import framed, read_frames, read_packed_frames, unframed
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, stored_files

@@ -18,11 +18,12 @@ from beam_jobs.compression.files import open_decompressed, read_compression
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.notes import IDX_SETS, Note, ignore_note
 from beam_jobs.references.reference import Reference
+from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.idx_pairs.file import check_shape, label_pieces, read_exactly, read_header, reject_more
 from beam_jobs.sources.named_splits import folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import make_reference
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for

@@ -20,6 +20,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.reference import Reference, key_digests
+from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.sources.classes import Classes, is_integer_label
 from beam_jobs.sources.input_files import InputFiles
@@ -32,7 +33,7 @@ from beam_jobs.sources.lists.scan import ListScan, row_labels, row_path
 from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, listed_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, ScannedSource, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import ScannedSource, make_reference
 from beam_jobs.values.column_kinds import ColumnKind
 from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import Feature

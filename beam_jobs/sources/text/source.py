@@ -22,8 +22,9 @@ from beam_jobs.references.packs.listed_pack import NOT_HELD, ListedPack
 from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.named_splits import NamedSplits
-from beam_jobs.sources.source import PackSource, Reject, raise_rejection
+from beam_jobs.sources.source import PackSource
 from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text_ranges
 from beam_jobs.text_files.document import DocumentBlock, TextPart
 from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts

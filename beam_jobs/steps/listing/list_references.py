@@ -22,7 +22,8 @@ from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.notes import Notes
 from beam_jobs.references.packs.pack import Pack, packs
 from beam_jobs.references.reference import Digests, Reference
-from beam_jobs.sources import Reject, Source
+from beam_jobs.references.rejection import Reject
+from beam_jobs.sources import Source
 from beam_jobs.sources.source import PackSource
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from tpudata.errors import BadRecordError
