@@ -188,7 +188,6 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             LAYOUT,
             self._rules.classes is not None,
             options.deciding(),
-            keep_equal=True,
             claim=claim,
         )
         return spooled.packs | WriteDataset(spec, plan, context, counts)

@@ -18,6 +18,7 @@ from beam_jobs.image_records.schema import image_schema
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
+from beam_jobs.references.payload import features_text
 from beam_jobs.references.reference import Reference, key_bytes
 from beam_jobs.values.column_kinds import float32_problem
 from tpudata.console.tables import counted
@@ -77,7 +78,7 @@ class ImageConverter(InputConverter):
         has_texts = self._layout.has_texts
         described = [
             len(extra.encode(errors="replace")) + (sum(map(len, labels)) if has_texts else 0)
-            for _, labels, _, extra in pack.described()
+            for _, labels, _, extra in pack.entry_texts()
         ]
         texts = np.broadcast_to(np.array(described, np.int64), len(pack.keys))
         return texts + np.array([len(key_bytes(key)) for key in pack.keys], np.int64) if has_texts else texts
@@ -93,7 +94,7 @@ class ImageConverter(InputConverter):
     def content_size(self, reference: Reference, data: bytes) -> int:
         """Return the bytes of the image in its record; raise BadRecordError if it is rejected."""
         try:
-            return self._layout.content_size(data, reference.form, self.options)
+            return self._layout.content_size(data, reference.payload, self.options)
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
 
@@ -152,7 +153,7 @@ class ImageConverter(InputConverter):
 
     def _extra(self, reference: Reference) -> dict[str, Any]:
         """Return the extra features of a record; ValueError if one is invalid."""
-        values = json.loads(reference.extra) if reference.extra else {}
+        values = json.loads(features_text(reference.features, is_escaped=True) or "{}")
         return {feature.name: _extra_value(feature, values.get(feature.name)) for feature in self.extra}
 
 

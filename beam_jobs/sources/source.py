@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -11,7 +10,8 @@ from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
 from beam_jobs.references.packs.listed_pack import ListedPack
-from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digest
+from beam_jobs.references.payload import SELF_DESCRIBING, Payload
+from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference, key_digest
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import KeyRows, Repeat
 from tpudata.errors import SourceError
@@ -172,9 +172,9 @@ def make_reference(
     offset: int = WHOLE_FILE,
     split: str = "",
     labels: tuple[str, ...] = (),
-    form: str = "",
-    extra: str = "",
-    features: Mapping[str, Any] | None = None,
+    payload: Payload = SELF_DESCRIBING,
+    crc32: int | None = None,
+    features: Mapping[str, Any] = NO_FEATURES,
     data: bytes = b"",
 ) -> Reference:
     """Return a reference.
@@ -187,20 +187,11 @@ def make_reference(
         offset: byte offset in the file.
         split: the split that the input says, or empty.
         labels: names of its classes.
-        form: how its bytes are read; empty for a file that says so itself.
-        extra: a JSON object of further features, or empty.
-        features: the same as values: numbers, strings, and lists of these.
+        payload: kind of its bytes; by default they describe themselves, as image files do.
+        crc32: CRC-32 that the bytes must have, or None.
+        features: further features of the record, by name: numbers, strings, bytes, numpy arrays, and lists of these.
         data: the bytes, if the file has no addressable members.
     """
-    if features is not None:
-        extra = json.dumps(features, default=_plain)
     if not split:
         split = options.split.split_of(key_digest(key)) if options.split else DEFAULT_SPLIT
-    return Reference(key, split, labels, path, offset, size, form, extra, data)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of NumPy as Python's."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no number, string or list of these")
+    return Reference(key, split, labels, path, offset, size, payload, crc32, features, data)

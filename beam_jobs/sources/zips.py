@@ -20,7 +20,7 @@ from beam_jobs.file_kinds import ZIP_MAGIC
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
-from beam_jobs.references.reference import CRC32_FORM, Reference
+from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.input_files import InputFiles
@@ -161,7 +161,7 @@ class Zips(ClassifiedSource):
             size=member.file_size,
             split=split,
             labels=labels,
-            form=f"{CRC32_FORM}{member.CRC:08x}",
+            crc32=member.CRC,
             data=data,
         )
 

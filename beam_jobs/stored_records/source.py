@@ -111,7 +111,7 @@ class StoredRecords(Source):
             yield from self._unpacked(unit, _unpacked_frames(unit.path, reject), reject)
         else:
             offsets = _offsets(unit, reject)
-            yield from self._listed(unit, offsets, [(0, len(offsets) - 1)], "", reject)
+            yield from self._listed(unit, offsets, [(0, len(offsets) - 1)], reject)
 
     def _of_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[Reference]:
         assert unit.dataset is not None
@@ -119,17 +119,17 @@ class StoredRecords(Source):
         index = dataset.index(shard)
         runs = [(first, last) for first, last in dataset.kept_runs(shard).tolist()]
         if index.compression is None:
-            yield from self._listed(unit, index.offsets.astype(np.int64), runs, f"{shard.crc32c:08x}", reject)
+            yield from self._listed(unit, index.offsets.astype(np.int64), runs, reject)
             return
         numbered = (
             (number, frame)
             for first, last in runs
             for number, frame in enumerate(read_packed_frames(unit.path, index, first, last), first)
         )
-        yield from self._unpacked(unit, numbered, reject, f"{shard.crc32c:08x}")
+        yield from self._unpacked(unit, numbered, reject)
 
     def _listed(
-        self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, form: str, reject: Reject
+        self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, reject: Reject
     ) -> Iterator[Reference]:
         """Yield references to records of an uncompressed file, which is read only if that decides their splits."""
         for first, last in runs:
@@ -137,7 +137,7 @@ class StoredRecords(Source):
                 for number in range(first, last):
                     key, begin = f"{unit.name}:{number}", int(offsets[number])
                     split, size = self.splitter.split(unit.split, key), int(offsets[number + 1]) - begin
-                    yield Reference(key, split, (), unit.path, begin, size, form, unit.origin)
+                    yield Reference(key, split, (), unit.path, begin, size, unit.payload)
                 continue
             for number, frame in enumerate(read_frames(unit.path, offsets, first, last), first):
                 begin = int(offsets[number])
@@ -147,10 +147,10 @@ class StoredRecords(Source):
                     reject(error)
                     continue
                 split, key = self.splitter.split(unit.split, known_by), f"{unit.name}:{number}"
-                yield Reference(key, split, (), unit.path, begin, len(frame), form, unit.origin)
+                yield Reference(key, split, (), unit.path, begin, len(frame), unit.payload)
 
     def _unpacked(
-        self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject, form: str = ""
+        self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject
     ) -> Iterator[Reference]:
         """Yield references that carry their frames."""
         for number, frame in frames:
@@ -165,7 +165,7 @@ class StoredRecords(Source):
                 reject(error)
                 continue
             split = self.splitter.split(unit.split, known_by)
-            yield Reference(key, split, (), unit.path, 0, len(frame), form, unit.origin, frame)
+            yield Reference(key, split, (), unit.path, 0, len(frame), unit.payload, data=frame)
 
 
 def file_kind(path: str, size: int) -> str | None:

@@ -28,7 +28,7 @@ from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.references.rejection import RejectInput
 from beam_jobs.text_files.options import INPUT_IDS, TEXT, TextOptions
-from beam_jobs.text_files.values import PLAIN, DocumentError, RowForm, Value, document_values
+from beam_jobs.text_files.values import PLAIN_TEXT, DocumentError, Value, document_values
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.schema import POSITIONS, SEGMENT_IDS
 from beam_jobs.text_records.sequences import Documents, Rows, packed_rows, stream_rows, windows
@@ -131,14 +131,14 @@ class TextRecords:
         """Return the rows of the readable documents, and their values by field; count negative labels."""
         pack, _ = block
         texts = _documents(block)
-        if pack.forms() == [PLAIN]:
+        if pack.payloads == [PLAIN_TEXT]:
             # Most text is plain UTF-8, which needs no other work.
             with contextlib.suppress(UnicodeDecodeError):
                 return list(range(len(texts))), [[text.decode() for text in texts]]
         rows, found = [], []
-        for row, (form, text) in enumerate(zip(spread(pack.forms(), len(texts)), texts, strict=True)):
+        for row, (form, text) in enumerate(zip(spread(pack.payloads, len(texts)), texts, strict=True)):
             try:
-                found.append(document_values(text, RowForm.parse(form), self.options))
+                found.append(document_values(text, form, self.options))
                 rows.append(row)
             except DocumentError as error:
                 reference = pack.reference(row)
@@ -166,7 +166,7 @@ class TextRecords:
     def _utf8_batch(self, block: Block, tokenizer: Tokenizer) -> _Batch | None:
         """Return the tokens of plain text, all documents at once; None if that is impossible."""
         pack, data = block
-        is_plain = pack.forms() == [PLAIN] and [field.kind for field in self.options.fields] == [TEXT]
+        is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in self.options.fields] == [TEXT]
         if not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _is_utf8(data, pack.sizes):
             return None
         return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))])

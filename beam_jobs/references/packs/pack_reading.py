@@ -183,9 +183,7 @@ def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]
 
 def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
     """Return the number of the file of each input in `paths`."""
-    *_, spools = pack.others
-    count = len(pack.keys)
-    originals = pack.paths()
+    count, spools, originals = len(pack.keys), pack.spools, pack.all_paths()
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
         path = spools[0] or originals[0]
         return np.full(count, paths.setdefault(path, len(paths)), np.int32)

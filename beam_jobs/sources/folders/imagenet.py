@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -171,7 +170,7 @@ class ImageNet(Source):
                 size=size,
                 split=unit.split,
                 labels=(synset,),
-                extra=json.dumps({_EXTRA: synset}),
+                features={_EXTRA: synset},
             )
 
     def _synset(self, name: str, path: str) -> str:

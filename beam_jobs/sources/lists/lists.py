@@ -24,7 +24,7 @@ from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.sources.classes import Classes, is_integer_label
 from beam_jobs.sources.input_files import InputFiles
-from beam_jobs.sources.lists.columns import ColumnReader, extra_json, features
+from beam_jobs.sources.lists.columns import LISTED_IMAGE, ColumnReader, column_values, features
 from beam_jobs.sources.lists.facts import ListFacts
 from beam_jobs.sources.lists.list_file import Block, first_columns, list_file
 from beam_jobs.sources.lists.roles import Roles
@@ -266,7 +266,8 @@ class Lists(ScannedSource):
                 size=size,
                 split=row.split or split,
                 labels=row.labels,
-                extra=row.extra,
+                payload=LISTED_IMAGE,
+                features=row.features,
             )
 
     def _named_split(self, path: str) -> str:
@@ -288,4 +289,4 @@ class Lists(ScannedSource):
             return with_key(error, key)
         file = key if key.startswith("/") or "://" in key else storage_for(folder).join(folder, key)
         split = listed_split(str(row.values[self.roles.split])) if self.roles.split else ""
-        return ListedFile(where, key, file, split, labels, extra_json(row.values, kinds))
+        return ListedFile(where, key, file, split, labels, column_values(row.values, kinds))

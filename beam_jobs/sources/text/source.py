@@ -162,8 +162,8 @@ class TextSource(PackSource):
         else:
             splits = self.options.split.splits_of(digests[:, 0]) if self.options.split else [DEFAULT_SPLIT]
         paths = joined_columns([[part.path] for part in parts], counts)
-        forms = joined_columns([[str(block.form)] for block in blocks], counts)
-        pack = Pack.of_columns(PackedKeys.joined(keys), sizes, offsets, (paths, splits, [()], forms, [""], [""]))
+        payloads = joined_columns([[block.form] for block in blocks], counts)
+        pack = Pack.of_columns(PackedKeys.joined(keys), sizes, offsets, paths=paths, splits=splits, payloads=payloads)
         return ListedPack(pack, digests, [block.spans.data for block in blocks], rows, starts)
 
 

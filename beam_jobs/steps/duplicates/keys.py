@@ -70,6 +70,7 @@ def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
     for pack in map(Pack.from_bytes, packs):
         for reference in pack.references():
             if reference.key in seen:
-                raise duplicate_keys(*sorted((seen[reference.key], reference)))
+                pair = seen[reference.key], reference
+                raise duplicate_keys(*sorted(pair, key=lambda one: (one.path, one.offset)))
             seen[reference.key] = reference
     yield from ()

@@ -65,7 +65,7 @@ def test_every_csv_row_comes_once_whatever_the_blocks(
         source = opened(folder / "list.csv")
     assert isinstance(source, Lists)
     assert all(unit.end - unit.start <= block for unit in units(source)[:-1]) or block < 200
-    found = [json.loads(reference.extra) for reference in listed(source)]
+    found = [reference.features for reference in listed(source)]
     assert found == [{"more": "t" + other, "note": "t" + one} for one, other in cells]
     # The whole file is in blocks that touch.
     blocks = units(source)
@@ -350,7 +350,7 @@ def test_several_lists(tmp_path: Path) -> None:
     write_list(tmp_path / "b", "path,label,x\n../b/0.jpg,dog,2.5\n", images=1)
     source = opened(f"{tmp_path}/*/list.csv")
     assert source.labels == Labels(("cat", "dog"))
-    assert [json.loads(reference.extra) for reference in listed(source)] == [{"x": 1.0}, {"x": 2.5}]
+    assert [reference.features for reference in listed(source)] == [{"x": 1.0}, {"x": 2.5}]
     (tmp_path / "b" / "list.csv").write_text("file,label,x\n0.jpg,dog,2\n")
     with pytest.raises(SourceError, match="have other columns"):
         opened(f"{tmp_path}/*/list.csv")
