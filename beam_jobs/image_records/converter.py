@@ -75,13 +75,13 @@ class ImageConverter(InputConverter):
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and extra features in each record of a pack: int64 [n]."""
-        has_texts = self._layout.has_texts
-        described = [
-            len(extra.encode(errors="replace")) + (sum(map(len, labels)) if has_texts else 0)
-            for _, labels, _, extra in pack.entry_texts()
-        ]
-        texts = np.broadcast_to(np.array(described, np.int64), len(pack.keys))
-        return texts + np.array([len(key_bytes(key)) for key in pack.keys], np.int64) if has_texts else texts
+        sizes = np.zeros(len(pack.keys), np.int64)
+        if pack.features:
+            sizes += np.array([len(text.encode(errors="replace")) for *_, text in pack.entry_texts()], np.int64)
+        if self._layout.has_texts:
+            sizes += np.array([sum(map(len, labels)) for labels in pack.labels], np.int64)
+            sizes += np.array([len(key_bytes(key)) for key in pack.keys], np.int64)
+        return sizes
 
     def new_summary(self) -> ImageSummary:
         """Return an empty summary."""

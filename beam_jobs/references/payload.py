@@ -52,7 +52,7 @@ def features_text(features: Mapping[str, Any], *, is_escaped: bool) -> str:
         features: values by name; NumPy's become lists and numbers, bytes become a digest.
         is_escaped: whether the text has only ASCII.
     """
-    return json.dumps(features, ensure_ascii=is_escaped, default=_plain) if features else ""
+    return _ENCODERS[is_escaped].encode(features) if features else ""
 
 
 def _plain(value: Any) -> Any:
@@ -62,3 +62,7 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is no number, string, bytes, array or list of these")
+
+
+# json.dumps would make an encoder for each call.
+_ENCODERS = {is_escaped: json.JSONEncoder(ensure_ascii=is_escaped, default=_plain) for is_escaped in (False, True)}
