@@ -280,3 +280,60 @@ def test_what_is_rejected_for_another_column_does_not_count() -> None:
     with pytest.raises(BadRecordError, match="no int64 in column 'age'"):
         converter.convert(reference("cat"), CLASSES, encode(picture(9, 9), "PNG"), summary)
     assert summary == ImageSummary()
+
+
+ENCODED = (
+    Feature("view", "bytes", "uint8", (None, None, 3), encoding="image"),
+    Feature("map", "bytes", "uint8", (None, None, 1), encoding="label_map"),
+    Feature("pixels", "bytes", "uint8", (2, 3), encoding="raw"),
+    Feature("parts", "bytes", "string", (None,)),
+    Feature("grid", "int64", "int64", (2, 2)),
+)
+
+
+def test_features_may_be_encoded_images_arrays_and_bytes() -> None:
+    converter = ImageConverter(extra=ENCODED)
+    classes, pixels = np.array([[0, 1], [20, 3]], np.uint8), np.arange(6, dtype=np.uint8).reshape(2, 3)
+    features = {"view": picture(), "map": classes, "pixels": pixels, "parts": [b"a", b""], "grid": [[1, 2], (3, 4)]}
+    record = decode_example(
+        b"".join(converter.convert(reference("cat", features=features), CLASSES, JPEG, ImageSummary()))
+    )
+    np.testing.assert_array_equal(tf.io.decode_png(record["view"][0]), picture())
+    np.testing.assert_array_equal(tf.io.decode_png(record["map"][0])[..., 0], classes)
+    assert (record["pixels"], record["parts"], record["grid"]) == ([pixels.tobytes()], [b"a", b""], [1, 2, 3, 4])
+    # The bytes of a file are stored as they are.
+    again = converter.convert(reference("cat", features=features | {"view": JPEG}), CLASSES, JPEG, ImageSummary())
+    assert decode_example(b"".join(again))["view"] == [JPEG]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"view": b"no image"}, "Feature 'view': it does not fit the schema"),
+        ({"view": None}, "no uint8 of shape .* in column 'view': no value"),
+        ({"map": np.full((2, 2), 300)}, "Feature 'map': its label map does not fit uint8"),
+        ({"pixels": np.zeros((3, 2), np.uint8)}, "Feature 'pixels': it does not fit the schema"),
+        ({"parts": b"a"}, r"no string of shape \(None,\) in column 'parts': b'a'"),
+        ({"grid": [[1, 2], [3, 2**63]]}, r"no int64 of shape \(2, 2\) in column 'grid'"),
+        ({"grid": np.zeros((2, 2))}, r"no int64 of shape \(2, 2\) in column 'grid'"),
+    ],
+)
+def test_rejects_encoded_features_that_do_not_fit(changed: dict[str, Any], message: str) -> None:
+    features = {
+        "view": JPEG,
+        "map": np.zeros((2, 2), np.uint8),
+        "pixels": bytes(6),
+        "parts": [],
+        "grid": [[1, 2], [3, 4]],
+    }
+    summary = ImageSummary()
+    with pytest.raises(BadRecordError, match=message):
+        ImageConverter(extra=ENCODED).convert(reference("cat", features=features | changed), CLASSES, JPEG, summary)
+    assert summary == ImageSummary()
+
+
+def test_texts_of_file_names_keep_their_bytes() -> None:
+    converter = ImageConverter(extra=(Feature("from", "bytes", "string", encoding="utf8"),))
+    where = reference("cat", features={"from": "caf\udce9.jpg"})
+    record = b"".join(converter.convert(where, CLASSES, JPEG, ImageSummary()))
+    assert decode_example(record)["from"] == [b"caf\xe9.jpg"]
