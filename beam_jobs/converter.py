@@ -29,11 +29,11 @@ class Columns:
 
     Attributes:
         several_labels: a record has any number of classes, as lists; otherwise it has one.
-        extra: schema of what `Reference.extra` holds: scalars.
+        features: schema of `Reference.features`.
     """
 
     several_labels: bool = False
-    extra: tuple[Feature, ...] = ()
+    features: tuple[Feature, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

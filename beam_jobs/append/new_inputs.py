@@ -67,9 +67,9 @@ class NewInputs(Source):
         return self.source.integer_labels
 
     @property
-    def extra(self) -> tuple[Feature, ...]:
+    def features(self) -> tuple[Feature, ...]:
         """As the source."""
-        return self.source.extra
+        return self.source.features
 
     def noting(self, note: Note) -> NewInputs:
         """Return the new records of the source that notes if it can."""

@@ -31,6 +31,7 @@ class ImageConverter(InputConverter):
         options: rules for checking and storing images.
         several_labels: whether a record has any number of classes, as lists, instead of exactly one.
         extra: schema of `Reference.features`, of a static shape or of one open length; images and label maps may vary in size.
+            Digests of inputs, by which a resumed run knows its shards, have the name of this field.
 
     Raises:
         UsageError: an extra feature has another shape, or a name that the layout uses.
@@ -66,7 +67,7 @@ class ImageConverter(InputConverter):
 
     def with_columns(self, columns: Columns) -> ImageConverter:
         """Return the converter for records of these columns; UsageError as in the constructor."""
-        return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.extra)
+        return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.features)
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and extra features in each record of a pack: int64 [n]."""

@@ -45,8 +45,8 @@ class Source(abc.ABC):
         return False
 
     @property
-    def extra(self) -> tuple[Feature, ...]:
-        """Schema of what `Reference.extra` holds; empty where it holds nothing."""
+    def features(self) -> tuple[Feature, ...]:
+        """Schema of `Reference.features`; empty where they have none."""
         return ()
 
     @property
@@ -133,7 +133,7 @@ class Scan(Protocol):
 class ScannedSource(Source):
     """A source whose schema follows from all of its input: parts are scanned before any unit is listed.
 
-    Before that, `several_labels`, `labels`, `integer_labels` and `extra` are those of an input without rows.
+    Before that, `several_labels`, `labels`, `integer_labels` and `features` are those of an input without rows.
     """
 
     @abc.abstractmethod

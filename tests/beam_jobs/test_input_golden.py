@@ -51,7 +51,7 @@ class Noted(Source):
     options: ConvertOptions
 
     @property
-    def extra(self) -> tuple[Feature, ...]:
+    def features(self) -> tuple[Feature, ...]:
         return (
             Feature("box", "float", "float32", (4,)),
             Feature("points", "int64", "int64", (None,)),

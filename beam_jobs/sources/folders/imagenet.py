@@ -86,7 +86,7 @@ class ImageNet(Source):
     synset_file: str
     synsets: tuple[str, ...]
     has_classes: bool = True
-    extra: tuple[Feature, ...] = (Feature(_EXTRA, "bytes", "string", encoding="utf8"),)
+    features: tuple[Feature, ...] = (Feature(_EXTRA, "bytes", "string", encoding="utf8"),)
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ImageNet | None:

@@ -148,7 +148,7 @@ class Lists(ScannedSource):
         return self.classes.collects_integers
 
     @property
-    def extra(self) -> tuple[Feature, ...]:
+    def features(self) -> tuple[Feature, ...]:
         """Schema of the further columns."""
         return features(dict(self.schema.kinds))
 

@@ -79,7 +79,7 @@ def test_every_image_with_its_synset(tmp_path: Path, layout: type) -> None:
     source = opened(layout(tmp_path))
     assert isinstance(source, ImageNet)
     assert source.labels == Labels(SYNSETS)
-    assert source.extra == (Feature("image/class/synset", "bytes", "string", encoding="utf8"),)
+    assert source.features == (Feature("image/class/synset", "bytes", "string", encoding="utf8"),)
     found = {reference.key: (reference.split, reference.labels, reference.features) for reference in listed(source)}
     wanted = {name: ("train", synset) for synset, files in TRAIN.items() for name in files}
     wanted |= {name: ("validation", synset) for name, synset in zip(VALIDATION, VALIDATION_SYNSETS, strict=True)}
