@@ -73,15 +73,16 @@ class PackColumns:
         return [(split, labels, *text) for split, labels, text in _rows(self.splits, self.labels, texts)]
 
     def feature_rows(self, count: int) -> Iterator[Mapping[str, Any]]:
-        """Yield the features of each of `count` references."""
+        """Return the features of each of `count` references."""
         if self.feature_names == [()]:
-            yield from itertools.repeat(NO_FEATURES, count)
-            return
+            return itertools.repeat(NO_FEATURES, count)
         every = tuple(self.features)
         rows = zip(*(spread(column, count) for column in self.features.values()), strict=True)
-        for names, values in zip(spread(self.feature_names, count), rows, strict=True):
-            row = dict(zip(every, values, strict=True))
-            yield row if names == every else {name: row[name] for name in names}
+        found = (dict(zip(every, values, strict=True)) for values in rows)
+        if self.feature_names == [every]:
+            return found
+        names = spread(self.feature_names, count)
+        return ({name: row[name] for name in some} for some, row in zip(names, found, strict=True))
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(PackColumns))
