@@ -101,9 +101,19 @@ class Source(abc.ABC):
 class PackSource(Source):
     """A source that lists references by column: for records so small that an object for each would cost more than they."""
 
+    @property
+    def has_own_packs(self) -> bool:
+        """Whether packs of fewer than 4,096 stay as they are if there is no shuffle, in which shards are cut by packs."""
+        return False
+
     @abc.abstractmethod
     def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
-        """Yield the records of a unit in packs of at most 4,096, the same as `references` does and in the same order."""
+        """Yield the records of a unit in packs of at most 4,096."""
+
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+        """Yield the same references one by one."""
+        for listed in self.packs(unit, ignored, reject):
+            yield from listed.references()
 
     @abc.abstractmethod
     def noting(self, note: Note) -> PackSource:

@@ -44,6 +44,32 @@ def packs(references: Iterable[Reference], order: Order, unit: int) -> Iterator[
         first += len(batch)
 
 
+def full_packs(listed: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digests]]:
+    """Yield the references of packs in packs of 4,096, and a last one of the rest, each with the digests of its keys."""
+    held: list[tuple[Pack, Digests]] = []
+    count = 0
+    for pack, digests in listed:
+        held.append((pack, digests))
+        count += len(digests)
+        if count >= PACK_REFERENCES:
+            *full, rest = _parts(held)
+            yield from full
+            is_full = len(rest[1]) == PACK_REFERENCES
+            if is_full:
+                yield rest
+            held, count = ([], 0) if is_full else ([rest], len(rest[1]))
+    if held:
+        yield from _parts(held)
+
+
+def _parts(held: Sequence[tuple[Pack, Digests]]) -> list[tuple[Pack, Digests]]:
+    """Return the references of packs in packs of 4,096, and a last one of 4,096 or fewer."""
+    packs, digests = zip(*held, strict=True)
+    every = digests[0] if len(digests) == 1 else np.concatenate(digests)
+    parts = np.split(every, range(PACK_REFERENCES, len(every), PACK_REFERENCES))
+    return list(zip(Pack.joined(packs).in_parts(), parts, strict=True))
+
+
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Pack(PackColumns):
     """One or more references, by column.
@@ -196,6 +222,9 @@ class Pack(PackColumns):
 
     def in_parts(self) -> Iterator[Pack]:
         """Yield the references, in order, in packs of at most 4,096."""
+        if len(self.keys) <= PACK_REFERENCES:
+            yield self
+            return
         for start in range(0, len(self.keys), PACK_REFERENCES):
             yield self.take(np.arange(start, min(start + PACK_REFERENCES, len(self.keys))))
 

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import tracemalloc
 from collections.abc import Iterable
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.references.packs.columns import narrow
-from beam_jobs.references.packs.pack import Pack, packs
+from beam_jobs.references.packs.pack import Pack, full_packs, packs
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.payload import SELF_DESCRIBING, Payload
 from beam_jobs.references.record_order import Order
@@ -150,6 +152,18 @@ def test_a_unit_is_packed_with_positions_that_go_on() -> None:
     assert [list(part.keys) for part in Pack.joined([pack for pack, _ in parts]).in_parts()][2] == list(
         parts[2][0].keys
     )
+
+
+@pytest.mark.parametrize("sizes", [[4096], [1], [4095, 1], [4095, 2, 4096], [5000, 4000, 3288, 5], [1] * 30, []])
+def test_packs_are_filled(sizes: list[int]) -> None:
+    items = [Reference(f"{n}", "train", (), f"/in/{n}", WHOLE_FILE, n) for n in range(sum(sizes))]
+    ends = list(itertools.accumulate(sizes, initial=0))
+    parts = [packed(items[start:end]) for start, end in itertools.pairwise(ends)]
+    found = list(full_packs((part, part.keys.digests()) for part in parts))
+    counts = [len(digests) for _, digests in found]
+    assert counts == [4096] * (len(items) // 4096) + [len(items) % 4096] * (len(items) % 4096 > 0)
+    assert [one for pack, _ in found for one in pack.references()] == items
+    assert all(pack.keys.digests().tolist() == digests.tolist() for pack, digests in found)
 
 
 def test_the_sample_is_of_the_smallest_digests_of_each_split() -> None:
