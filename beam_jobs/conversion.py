@@ -95,7 +95,7 @@ class Conversion:
     def of_scanned(self, source: Source) -> Conversion:
         """Return the conversion of the source once it was scanned; raise as `scanned_here`."""
         self.check(source)
-        converter = self.converter.with_columns(Columns(source.several_labels, source.extra))
+        converter = self.converter.with_columns(Columns(source.several_labels, source.features))
         found = dataclasses.replace(self, source=source, converter=converter)
         found.check_base()
         return found

@@ -5,13 +5,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
+from beam_jobs.references.rejection import RejectInput
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
@@ -20,8 +21,6 @@ from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
 Record: TypeAlias = bytes | Sequence[bytes]
 # An input of a shard with its bytes, or a pack of inputs with their concatenated bytes, from `Converter.read`.
 Input: TypeAlias = tuple[Any, bytes]
-# Called with an input that is rejected, and the reason. It raises if the conversion fails on bad records.
-Reject: TypeAlias = Callable[[Reference, BadRecordError], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +29,11 @@ class Columns:
 
     Attributes:
         several_labels: a record has any number of classes, as lists; otherwise it has one.
-        extra: schema of what `Reference.extra` holds: scalars.
+        features: schema of `Reference.features`.
     """
 
     several_labels: bool = False
-    extra: tuple[Feature, ...] = ()
+    features: tuple[Feature, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +84,9 @@ class Converter(abc.ABC):
         """Return the schema of a dataset whose records `summary` has counted."""
 
     @abc.abstractmethod
-    def records(self, inputs: Iterable[Input], context: ShardContext, summary: Any, reject: Reject) -> Iterator[Record]:
+    def records(
+        self, inputs: Iterable[Input], context: ShardContext, summary: Any, reject: RejectInput
+    ) -> Iterator[Record]:
         """Yield the records of a shard, which may be more or fewer than its inputs.
 
         Args:
@@ -152,7 +153,9 @@ class InputConverter(Converter):
         """Yield the inputs, read sequentially from a disk, concurrently from an object store."""
         return read_references(itertools.chain.from_iterable(pack.references() for pack in packs))
 
-    def records(self, inputs: Iterable[Input], context: ShardContext, summary: Any, reject: Reject) -> Iterator[Record]:
+    def records(
+        self, inputs: Iterable[Input], context: ShardContext, summary: Any, reject: RejectInput
+    ) -> Iterator[Record]:
         """Yield a record for each input that is not rejected."""
         convert, labels = self.convert, context.labels
         for reference, data in inputs:

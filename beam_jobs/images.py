@@ -85,7 +85,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
 def image_conversion(options: ConvertOptions, source_options: SourceOptions, images: ImageOptions) -> Conversion:
     """Inspect the input, and return its conversion, ready to be planned or run."""
     source = open_source(options, source_options)
-    converter = ImageConverter(options.label_offset, images, source.several_labels, source.extra)
+    converter = ImageConverter(options.label_offset, images, source.several_labels, source.features)
     return Conversion(
         options=options,
         source=source,

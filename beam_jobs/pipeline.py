@@ -190,4 +190,4 @@ def _scanned_context(source: Source, base: Base | None) -> ShardContext:
     labels = source.labels
     if labels is None:
         labels = Labels(()) if base is None else base.extended(Labels(()), source.integer_labels)
-    return ShardContext(labels, columns=Columns(source.several_labels, source.extra))
+    return ShardContext(labels, columns=Columns(source.several_labels, source.features))

@@ -35,7 +35,7 @@ from beam_jobs.command.run_conversion import (
 from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions, RunOptions
 from beam_jobs.options.option import stored_options
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.classes import read_labels
 from beam_jobs.stored_records.converter import DatasetConverter, ForeignConverter, estimate_ratio

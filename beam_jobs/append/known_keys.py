@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.output.rejects import reject_line
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import HASH_BITS, Reference, key_digests
 from tpudata.errors import BadRecordError
 from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, KEY_BYTES, RECORD, REJECTED, Entries
@@ -36,7 +36,7 @@ class Standing(enum.Enum):
 
 def entry(reference: Reference, rejected: bool = False) -> bytes:
     """Return the entry of an input: its key, what is known of it without reading it, and whether it was rejected."""
-    described = _described(reference.split, reference.labels, reference.form, reference.extra)
+    described = _described(reference.split, reference.labels, *reference.entry_texts())
     state: int = _state(described, reference.size)
     head = (reference.digest >> HASH_BITS).to_bytes(KEY_BYTES, "big")
     return head + state.to_bytes(KEY_BYTES, "big")[: _HASH_BYTES - KEY_BYTES] + (REJECTED if rejected else RECORD)
@@ -48,7 +48,7 @@ def known_entries(packs: Iterable[Pack]) -> Entries:
     words = np.empty((sum(len(pack.keys) for pack in packs), 2), ">u8")
     first = 0
     for pack in packs:
-        described = np.array([_described(*columns) for columns in pack.described()], np.uint64)
+        described = np.array([_described(*columns) for columns in pack.entry_texts()], np.uint64)
         rows = words[first : first + len(pack.keys)]
         rows[:, 0] = pack.keys.digests()[:, 0]
         rows[:, 1] = _state(described, pack.sizes.astype(np.uint64))
@@ -76,7 +76,7 @@ def sought_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np
     words = np.empty((len(inputs), 2), np.uint64)
     rows = [row for row, one in enumerate(inputs) if not isinstance(one, BadRecordError)]
     references = [one for one in inputs if not isinstance(one, BadRecordError)]
-    described = [_described(one.split, one.labels, one.form, one.extra) for one in references]
+    described = [_described(one.split, one.labels, *one.entry_texts()) for one in references]
     sizes = np.array([one.size for one in references], np.uint64)
     words[rows, 0] = key_digests([one.key for one in references])[:, 0]
     words[rows, 1] = _state(np.array(described, np.uint64), sizes) & np.uint64(_WORD - _LAST_BYTE)

@@ -16,9 +16,10 @@ from beam_jobs.append.known_keys import Standing
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
 from beam_jobs.references.reference import Reference
+from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.run.job import counter_value
-from beam_jobs.sources import Reject, Source, raise_rejection
+from beam_jobs.sources import Source
 from beam_jobs.sources.source import Scan, ScannedSource
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
@@ -66,9 +67,9 @@ class NewInputs(Source):
         return self.source.integer_labels
 
     @property
-    def extra(self) -> tuple[Feature, ...]:
+    def features(self) -> tuple[Feature, ...]:
         """As the source."""
-        return self.source.extra
+        return self.source.features
 
     def noting(self, note: Note) -> NewInputs:
         """Return the new records of the source that notes if it can."""

@@ -17,12 +17,13 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_jobs.examples.example_record import DIGEST, example_record
 from beam_jobs.examples.rules import ExampleRules
 from beam_jobs.examples.schema import ExampleSummary
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions, SplitShares
 from beam_jobs.planning.tally import TallyPart
-from beam_jobs.references.pack import packs
-from beam_jobs.references.reference import Reference, key_bytes, key_digest
+from beam_jobs.references.packs.pack import packs
+from beam_jobs.references.reference import NO_FEATURES, Reference, key_bytes, key_digest
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError
 from tpudata.storage import held_request_limits, storage_for
@@ -111,8 +112,9 @@ class SpoolExamples(LimitedStep):
         except FeatureError as error:
             raise FeatureError(f"{error} Example: {source}.") from None
         digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
-        # Without a key, the content identifies an example. With a key, the form shows a resumed run that the content changed.
-        form = digest if key else ""
+        # Without a key, the content identifies an example. With a key, the digest shows a resumed run that the content changed.
+        payload = example_record(features, is_keyed=bool(key))
+        values = {DIGEST: digest} if key else NO_FEATURES
         if not key:
             both = hashlib.blake2b(f"{digest}{features}".encode(), digest_size=_DIGEST_BYTES)
             key = both.hexdigest()
@@ -121,7 +123,7 @@ class SpoolExamples(LimitedStep):
         self._spool = self._spool or _SpoolFile(self._options.output)
         offset = self._spool.append(data)
         return Reference(
-            key, split, (), self._options.input, offset, len(data), form, extra=features, spool=self._spool.path
+            key, split, (), self._options.input, offset, len(data), payload, None, values, spool=self._spool.path
         )
 
     def _key_and_example(self, element: Any) -> tuple[str, Mapping[str, Any]]:

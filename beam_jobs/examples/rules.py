@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from beam_jobs.examples.schema import signature
-from beam_jobs.examples.values import fit, infer
+from beam_jobs.feature_values.values import fit, infer
 from beam_jobs.references.labels import Labels, is_utf8
 from tpudata.errors import BadRecordError, FeatureError, UsageError
 from tpudata.format import Feature, encode_example

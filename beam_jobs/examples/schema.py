@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from beam_jobs.converter import InputConverter
-from beam_jobs.examples.values import decoded_size, describe
+from beam_jobs.examples.example_record import ExampleRecord
+from beam_jobs.feature_values.values import decoded_size, describe
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from tpudata.errors import FeatureError
@@ -129,7 +130,8 @@ class ExampleConverter(InputConverter):
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: ExampleSummary) -> bytes:
         """Return the record, which is the data itself."""
         del labels
-        summary.add(reference.extra, reference.key, len(data))
+        assert isinstance(reference.payload, ExampleRecord)
+        summary.add(reference.payload.signature, reference.key, len(data))
         return data
 
     def features(self, summary: ExampleSummary, labels: Labels) -> tuple[Feature, ...]:

@@ -60,8 +60,8 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
     With keys, two examples of one key are an error.
 
     Values are bytes, str, int, bool, float, lists of one of these, numpy arrays, whose shape is kept in the schema, and dicts of
-    values, whose features have the names of both: `{"image": {"height": 3}}` is `image/height`. beam_jobs.examples.values lists
-    the feature of each; arrays of uint8 are stored as one byte a value.
+    values, whose features have the names of both: `{"image": {"height": 3}}` is `image/height`. The feature of each is listed in
+    beam_jobs.feature_values.values; arrays of uint8 are stored as one byte a value.
 
     The result is a PCollection of one element, the `tpudata.format.Manifest` of the dataset, once it is complete.
 
@@ -182,7 +182,6 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             LAYOUT,
             self._rules.classes is not None,
             options.deciding(),
-            keep_equal=True,
             claim=claim,
         )
         return spooled.packs | WriteDataset(spec, plan, context, counts)

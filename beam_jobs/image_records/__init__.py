@@ -1,1 +1,1 @@
-"""Images: headers, pixels, and the records made from them."""
+"""Records of images: layouts, rules for storing them, and counts."""

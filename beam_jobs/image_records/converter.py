@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import reprlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.converter import Columns, InputConverter
+from beam_jobs.feature_values.input_values import held_bytes, stored_value
 from beam_jobs.image_records.layouts import LAYOUTS, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.schema import image_schema
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Reference, key_bytes
-from beam_jobs.values.column_kinds import float32_problem
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature, encode_example_parts
@@ -33,10 +30,11 @@ class ImageConverter(InputConverter):
         label_offset: label of the first class.
         options: rules for checking and storing images.
         several_labels: whether a record has any number of classes, as lists, instead of exactly one.
-        extra: schema of `Reference.extra`: numbers and strings, and arrays of these of a static shape or of one open length.
+        extra: schema of `Reference.features`, of a static shape or of one open length; images and label maps may vary in size.
+            Digests of inputs, by which a resumed run knows its shards, have the name of this field.
 
     Raises:
-        UsageError: an extra feature has another shape or encoding, or a name that the layout uses.
+        UsageError: an extra feature has another shape, or a name that the layout uses.
     """
 
     label_offset: int = 0
@@ -51,11 +49,10 @@ class ImageConverter(InputConverter):
                 raise UsageError(
                     f"the column {feature.name!r} has the name of a feature that is written already. Rename the column."
                 )
-            if (None in feature.shape and feature.shape != (None,)) or feature.encoding not in (None, "utf8"):
-                shape, encoding = feature.shape, feature.encoding
+            if not (feature.is_static or feature.is_image_file or feature.shape == (None,)):
                 raise UsageError(
-                    f"the extra feature {feature.name!r}: of another kind (got shape {shape} and encoding {encoding}, expected a"
-                    " static shape or (None,), and none or utf8). Store it as numbers or strings."
+                    f"the extra feature {feature.name!r}: of another kind (got shape {feature.shape}, expected a static shape or"
+                    " (None,), or encoding image or label_map). Store it flat."
                 )
             used.add(feature.name)
 
@@ -70,17 +67,19 @@ class ImageConverter(InputConverter):
 
     def with_columns(self, columns: Columns) -> ImageConverter:
         """Return the converter for records of these columns; UsageError as in the constructor."""
-        return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.extra)
+        return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.features)
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and extra features in each record of a pack: int64 [n]."""
-        has_texts = self._layout.has_texts
-        described = [
-            len(extra.encode(errors="replace")) + (sum(map(len, labels)) if has_texts else 0)
-            for _, labels, _, extra in pack.described()
-        ]
-        texts = np.broadcast_to(np.array(described, np.int64), len(pack.keys))
-        return texts + np.array([len(key_bytes(key)) for key in pack.keys], np.int64) if has_texts else texts
+        sizes = np.zeros(len(pack.keys), np.int64)
+        if pack.features:
+            sizes += np.array([len(text.encode(errors="replace")) for *_, text in pack.entry_texts()], np.int64)
+        for column in pack.features.values():
+            sizes += np.array(list(map(held_bytes, column)), np.int64)
+        if self._layout.has_texts:
+            sizes += np.array([sum(map(len, labels)) for labels in pack.labels], np.int64)
+            sizes += np.array([len(key_bytes(key)) for key in pack.keys], np.int64)
+        return sizes
 
     def new_summary(self) -> ImageSummary:
         """Return an empty summary."""
@@ -93,7 +92,7 @@ class ImageConverter(InputConverter):
     def content_size(self, reference: Reference, data: bytes) -> int:
         """Return the bytes of the image in its record; raise BadRecordError if it is rejected."""
         try:
-            return self._layout.content_size(data, reference.form, self.options)
+            return self._layout.content_size(data, reference.payload, self.options)
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
 
@@ -152,45 +151,4 @@ class ImageConverter(InputConverter):
 
     def _extra(self, reference: Reference) -> dict[str, Any]:
         """Return the extra features of a record; ValueError if one is invalid."""
-        values = json.loads(reference.extra) if reference.extra else {}
-        return {feature.name: _extra_value(feature, values.get(feature.name)) for feature in self.extra}
-
-
-def _extra_value(feature: Feature, value: Any) -> bytes | int | float | list[Any]:
-    """Return the values of an extra feature as a record stores them; ValueError if they are of another kind or shape."""
-    if not feature.shape:
-        return _scalar(feature, value)
-    items = _flatten(value, feature.shape)
-    if items is None:
-        got = "no value" if value is None else reprlib.repr(value)
-        raise ValueError(f"no {feature.dtype} of shape {feature.shape} in column {feature.name!r}: {got}")
-    return [_scalar(feature, item) for item in items]
-
-
-def _flatten(value: Any, shape: Sequence[int | None]) -> list[Any] | None:
-    """Return the items of nested lists in order; None if the lists have another shape."""
-    if not shape:
-        return None if isinstance(value, list) else [value]
-    if not isinstance(value, list) or shape[0] not in (None, len(value)):
-        return None
-    items: list[Any] = []
-    for part in value:
-        inner = _flatten(part, shape[1:])
-        if inner is None:
-            return None
-        items += inner
-    return items
-
-
-def _scalar(feature: Feature, value: Any) -> bytes | int | float:
-    if feature.kind == "bytes" and isinstance(value, str):
-        return key_bytes(value)
-    if feature.kind == "float" and isinstance(value, (int, float)) and not isinstance(value, bool):
-        problem = float32_problem(value, rounds=True)
-        if problem:
-            raise ValueError(f"{reprlib.repr(value)} in column {feature.name!r} {problem}")
-        return float(value)
-    if feature.kind == "int64" and isinstance(value, int) and -(2**63) <= value < 2**63:
-        return value
-    got = "no value" if value is None else reprlib.repr(value)
-    raise ValueError(f"no {feature.dtype} in column {feature.name!r}: {got}")
+        return {feature.name: stored_value(feature, reference.features.get(feature.name)) for feature in self.extra}

@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 from beam_jobs.image_records.options import IMAGENET, RAW, ImageOptions
 from beam_jobs.image_records.rules import image_pixels, stored_image
 from beam_jobs.image_records.summary import ImageSummary
+from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference, key_bytes
 from tpudata.errors import SourceError
 from tpudata.format import Feature
@@ -49,7 +50,7 @@ class ImageLayout(abc.ABC):
     has_texts: bool
 
     @abc.abstractmethod
-    def content_size(self, data: bytes, form: str, options: ImageOptions) -> int:
+    def content_size(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
         """Return the bytes of an image in its record.
 
         Raises:
@@ -93,15 +94,15 @@ class ImagenetLayout(ImageLayout):
     label = "image/class/label"
     has_texts = True
 
-    def content_size(self, data: bytes, form: str, options: ImageOptions) -> int:
+    def content_size(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
         """Return the bytes of the encoded image."""
-        return len(stored_image(data, form, options).data)
+        return len(stored_image(data, payload, options).data)
 
     def values(
         self, reference: Reference, label: Label, data: bytes, options: ImageOptions, summary: ImageSummary
     ) -> dict[str, Any]:
         """Return the features of a record, and count the image."""
-        image, name, height, width, channels, reason = stored_image(data, reference.form, options)
+        image, name, height, width, channels, reason = stored_image(data, reference.payload, options)
         summary.add((height, width, channels), reference.key, reason)
         values: dict[str, Any] = {
             "image/channels": channels,
@@ -140,15 +141,15 @@ class RawLayout(ImageLayout):
     label = "label"
     has_texts = False
 
-    def content_size(self, data: bytes, form: str, options: ImageOptions) -> int:
+    def content_size(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
         """Return the bytes of the pixels."""
-        return len(image_pixels(data, form, options)[0])
+        return len(image_pixels(data, payload, options)[0])
 
     def values(
         self, reference: Reference, label: Label, data: bytes, options: ImageOptions, summary: ImageSummary
     ) -> dict[str, Any]:
         """Return the features of a record, and count the image."""
-        pixels, shape = image_pixels(data, reference.form, options)
+        pixels, shape = image_pixels(data, reference.payload, options)
         summary.add(shape, reference.key)
         _check_one_size(summary)
         return {"image_raw": pixels} if label is None else {"image_raw": pixels, "label": label}

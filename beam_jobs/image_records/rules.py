@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import re
 from typing import NamedTuple
 
 from PIL import Image
 
-from beam_jobs.image_records.codecs.header import UPRIGHT, ImageHeader, check_size, read_header
-from beam_jobs.image_records.codecs.image_format import JPEG, PNG, TIFF, image_format
-from beam_jobs.image_records.codecs.pixels import (
+from beam_jobs.image_codecs.header import UPRIGHT, ImageHeader, read_header
+from beam_jobs.image_codecs.image_format import JPEG, PNG, TIFF, image_format
+from beam_jobs.image_codecs.pixels import (
     DecodedImage,
     check_decodes,
     decode_image,
@@ -21,10 +19,8 @@ from beam_jobs.image_records.codecs.pixels import (
     shrink,
 )
 from beam_jobs.image_records.options import DECODE, DEFAULT_QUALITY, ImageOptions
-from beam_jobs.references.reference import CRC32_FORM
-
-IDX = "IDX"
-_IDX_FORM = re.compile(r"idx:(\d+)x(\d+)(?:x([13]))?")
+from beam_jobs.image_records.pixels import IDX, Pixels
+from beam_jobs.references.payload import Payload
 
 
 class StoredImage(NamedTuple):
@@ -47,20 +43,20 @@ class StoredImage(NamedTuple):
     reason: str = ""
 
 
-def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
+def stored_image(data: bytes, payload: Payload, options: ImageOptions) -> StoredImage:
     """Return the encoded image that a record holds.
 
     Args:
         data: the input's bytes.
-        form: `Reference.form`: `idx:HxW` or `idx:HxWxC` for bare uint8 pixels; empty or `crc32:...` for an encoded image.
+        payload: kind of the bytes: `Pixels`, or an encoded image.
         options: rules for checking and storing images.
 
     Raises:
         ValueError: rejected; the message completes `rejected: `.
     """
-    if _is_pixels(form):
+    if isinstance(payload, Pixels):
         name, reason, lossless = IDX, "IDX pixels", True
-        decoded = DecodedImage(_idx_image(data, form, options))
+        decoded = DecodedImage(_idx_image(data, payload, options))
     else:
         name = image_format(data)
         header = read_header(data, name) if name in (JPEG, PNG) else None
@@ -81,12 +77,12 @@ def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
     return StoredImage(encoded, stored, image.height, image.width, len(image.getbands()), reason)
 
 
-def image_pixels(data: bytes, form: str, options: ImageOptions) -> tuple[bytes, tuple[int, int, int]]:
+def image_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple[bytes, tuple[int, int, int]]:
     """Return the pixels of an image by the same rules, and their shape.
 
     Args:
         data: the input's bytes.
-        form: as in `stored_image`.
+        payload: as in `stored_image`.
         options: rules for checking and storing images.
 
     Returns:
@@ -95,16 +91,12 @@ def image_pixels(data: bytes, form: str, options: ImageOptions) -> tuple[bytes, 
     Raises:
         ValueError: rejected; the message completes `rejected: `.
     """
-    if _is_pixels(form):
-        image = _idx_image(data, form, options)
+    if isinstance(payload, Pixels):
+        image = _idx_image(data, payload, options)
     else:
         name = image_format(data)
         image = _decode(data, name, read_header(data, name) if name in (JPEG, PNG) else None, options).image
     return image.tobytes(), (image.height, image.width, len(image.getbands()))
-
-
-def _is_pixels(form: str) -> bool:
-    return bool(form) and not form.startswith(CRC32_FORM)
 
 
 def _why(header: ImageHeader, options: ImageOptions) -> str:
@@ -128,18 +120,8 @@ def _decode(data: bytes, name: str, header: ImageHeader | None, options: ImageOp
     return decode_image(data, name, header, options.resize_shorter, draft=options.check != DECODE)
 
 
-def _idx_image(data: bytes, form: str, options: ImageOptions) -> Image.Image:
-    height, width, channels = shape = _idx_shape(form)
+def _idx_image(data: bytes, payload: Pixels, options: ImageOptions) -> Image.Image:
+    height, width, channels = shape = payload.image_shape()
     if len(data) != math.prod(shape):
         raise ValueError(f"pixels cut (got {len(data)} bytes, expected {' x '.join(map(str, shape))}); the file is cut")
     return shrink(Image.frombytes("L" if channels == 1 else "RGB", (width, height), data), options.resize_shorter)
-
-
-@functools.lru_cache(maxsize=8)
-def _idx_shape(form: str) -> tuple[int, int, int]:
-    match = _IDX_FORM.fullmatch(form)
-    if match is None:
-        raise ValueError(f"pixels of an unknown form: {form!r}; idx:HEIGHTxWIDTH and idx:HEIGHTxWIDTHx3 are read")
-    height, width, channels = int(match[1]), int(match[2]), int(match[3] or 1)
-    check_size(IDX, width, height)
-    return height, width, channels

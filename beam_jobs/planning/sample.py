@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import apache_beam as beam
 
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Reference, key_digest
 
 # For images whose ratios vary by half of their mean, 200 determine the mean within 4 %.

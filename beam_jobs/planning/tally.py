@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.columns import narrow
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.columns import narrow
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.record_order import Positions
 from beam_jobs.references.reference import HASH_BITS, Digests
 

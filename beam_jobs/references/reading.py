@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from beam_jobs.references.reference import CRC32_FORM, WHOLE_FILE, Reference
-from tpudata.errors import BadRecordError, CorruptionError, SourceError, StorageError, StorageUnavailableError
+from beam_jobs.references.reference import WHOLE_FILE, Reference
+from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
 
 # Limit of read-ahead, without requests in flight for larger records.
@@ -43,8 +43,8 @@ def read_reference(reference: Reference) -> bytes:
         raise BadRecordError(reference.origin, f"could not be read: {error}") from error
     if len(data) < reference.size:
         raise BadRecordError(reference.origin, f"cut: {len(data)} of {reference.size} bytes", reference.offset)
-    if reference.form.startswith(CRC32_FORM):
-        _check_crc32(reference, data)
+    if reference.crc32 is not None:
+        _check_crc32(reference, data, reference.crc32)
     return data
 
 
@@ -53,24 +53,10 @@ def too_large(source: str, size: int, offset: int | None = None) -> BadRecordErr
     return BadRecordError(source, f"too large: {size} bytes; an input has {MOST_INPUT_BYTES} at most", offset)
 
 
-def rejected_file(path: str, error: SourceError | CorruptionError, more: str = "") -> BadRecordError:
-    """Return the error of a file as its rejection.
-
-    Args:
-        path: path of the file, which begins the message of a SourceError.
-        error: what is wrong with it.
-        more: text that follows the reason.
-    """
-    if isinstance(error, CorruptionError):
-        return BadRecordError(path, f"{error.reason}{more}", error.offset)
-    reason = str(error).removeprefix(path).removeprefix(":").removeprefix(" is").strip()
-    return BadRecordError(path, f"{reason}{more}")
-
-
-def _check_crc32(reference: Reference, data: bytes) -> None:
-    found, expected = f"{zlib.crc32(data):08x}", reference.form.removeprefix(CRC32_FORM)
+def _check_crc32(reference: Reference, data: bytes, expected: int) -> None:
+    found = zlib.crc32(data)
     if found != expected:
-        reason = f"damaged in the archive: its CRC-32 is {found} (expected {expected})"
+        reason = f"damaged in the archive: its CRC-32 is {found:08x} (expected {expected:08x})"
         raise BadRecordError(reference.origin, reason, reference.offset)
 
 

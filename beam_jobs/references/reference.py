@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_jobs.references.payload import SELF_DESCRIBING, Payload
+
 WHOLE_FILE = -1
-# Prefix of the form of a record with a CRC-32 from its source; eight hexadecimal digits follow.
-CRC32_FORM = "crc32:"
 HASH_BITS = 64
 DIGEST_BYTES = 16
 # uint64 [n, 2]: high and low half of each digest.
 Digests: TypeAlias = npt.NDArray[np.uint64]
+# Shared by all references without features.
+NO_FEATURES: Mapping[str, Any] = {}
 
 
 class Reference(NamedTuple):
@@ -28,8 +30,9 @@ class Reference(NamedTuple):
         path: path of the file that contains it.
         offset: byte offset in the file, or WHOLE_FILE.
         size: size of the record in the file, in bytes.
-        form: form of its bytes; `crc32:` and eight digits if they must have this CRC-32; empty for a self-describing file.
-        extra: a JSON object of further features, or empty.
+        payload: kind of its bytes.
+        crc32: CRC-32 that its bytes must have, or None if the source has none.
+        features: further features of its record, by name: numbers, strings, bytes, lists of these, or numpy arrays.
         data: the bytes themselves if the file has no addressable members (a compressed stream); otherwise empty. Only between a
             source and the listing step, which spools them.
         spool: the file they were spooled to; offset and size are those in it.
@@ -41,8 +44,9 @@ class Reference(NamedTuple):
     path: str
     offset: int
     size: int
-    form: str = ""
-    extra: str = ""
+    payload: Payload = SELF_DESCRIBING
+    crc32: int | None = None
+    features: Mapping[str, Any] = NO_FEATURES
     data: bytes = b""
     spool: str = ""
 
@@ -50,6 +54,10 @@ class Reference(NamedTuple):
     def digest(self) -> int:
         """128-bit hash of the key; split and order are derived from it."""
         return key_digest(self.key)
+
+    def entry_texts(self) -> tuple[str, str]:
+        """Return what the entry of the input hashes of its payload and features, see `Payload.entry_texts`."""
+        return self.payload.entry_texts(self.crc32, self.features)
 
     @property
     def origin(self) -> str:

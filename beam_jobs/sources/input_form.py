@@ -6,7 +6,7 @@ import re
 
 from beam_jobs import file_kinds
 from beam_jobs.compression.files import read_compression, read_head, unpacked_name
-from beam_jobs.image_records.codecs.image_format import BMP, PPM, image_format
+from beam_jobs.image_codecs.image_format import BMP, PPM, image_format
 from beam_jobs.sources.tars.members import BLOCK, is_tar_header
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS
 from tpudata.errors import SourceError

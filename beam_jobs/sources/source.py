@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import abc
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.listed_pack import ListedPack
 from beam_jobs.references.notes import Note
-from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digest
+from beam_jobs.references.packs.listed_pack import ListedPack
+from beam_jobs.references.payload import SELF_DESCRIBING, Payload
+from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference, key_digest
+from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import KeyRows, Repeat
-from tpudata.errors import BadRecordError, SourceError
+from tpudata.errors import SourceError
 from tpudata.format import Feature
-
-Reject: TypeAlias = Callable[[BadRecordError], None]
-
-
-def raise_rejection(error: BadRecordError) -> None:
-    """Raise the error of a rejected record: the first one ends the listing."""
-    raise error
-
-
-def with_key(error: BadRecordError, key: str | None) -> BadRecordError:
-    """Return the rejection of a record whose key is known: --append then knows it again wherever the input has moved."""
-    return BadRecordError(error.source, error.reason, error.offset, key)
 
 
 class Source(abc.ABC):
@@ -56,8 +45,8 @@ class Source(abc.ABC):
         return False
 
     @property
-    def extra(self) -> tuple[Feature, ...]:
-        """Schema of what `Reference.extra` holds; empty where it holds nothing."""
+    def features(self) -> tuple[Feature, ...]:
+        """Schema of `Reference.features`; empty where they have none."""
         return ()
 
     @property
@@ -112,9 +101,19 @@ class Source(abc.ABC):
 class PackSource(Source):
     """A source that lists references by column: for records so small that an object for each would cost more than they."""
 
+    @property
+    def has_own_packs(self) -> bool:
+        """Whether packs of fewer than 4,096 stay as they are if there is no shuffle, in which shards are cut by packs."""
+        return False
+
     @abc.abstractmethod
     def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
-        """Yield the records of a unit in packs of at most 4,096, the same as `references` does and in the same order."""
+        """Yield the records of a unit in packs of at most 4,096."""
+
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+        """Yield the same references one by one."""
+        for listed in self.packs(unit, ignored, reject):
+            yield from listed.references()
 
     @abc.abstractmethod
     def noting(self, note: Note) -> PackSource:
@@ -144,7 +143,7 @@ class Scan(Protocol):
 class ScannedSource(Source):
     """A source whose schema follows from all of its input: parts are scanned before any unit is listed.
 
-    Before that, `several_labels`, `labels`, `integer_labels` and `extra` are those of an input without rows.
+    Before that, `several_labels`, `labels`, `integer_labels` and `features` are those of an input without rows.
     """
 
     @abc.abstractmethod
@@ -183,9 +182,9 @@ def make_reference(
     offset: int = WHOLE_FILE,
     split: str = "",
     labels: tuple[str, ...] = (),
-    form: str = "",
-    extra: str = "",
-    features: Mapping[str, Any] | None = None,
+    payload: Payload = SELF_DESCRIBING,
+    crc32: int | None = None,
+    features: Mapping[str, Any] = NO_FEATURES,
     data: bytes = b"",
 ) -> Reference:
     """Return a reference.
@@ -198,20 +197,11 @@ def make_reference(
         offset: byte offset in the file.
         split: the split that the input says, or empty.
         labels: names of its classes.
-        form: how its bytes are read; empty for a file that says so itself.
-        extra: a JSON object of further features, or empty.
-        features: the same as values: numbers, strings, and lists of these.
+        payload: kind of its bytes; by default they describe themselves, as image files do.
+        crc32: CRC-32 that the bytes must have, or None.
+        features: further features of the record, by name: numbers, strings, bytes, numpy arrays, and lists of these.
         data: the bytes, if the file has no addressable members.
     """
-    if features is not None:
-        extra = json.dumps(features, default=_plain)
     if not split:
         split = options.split.split_of(key_digest(key)) if options.split else DEFAULT_SPLIT
-    return Reference(key, split, labels, path, offset, size, form, extra, data)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of NumPy as Python's."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no number, string or list of these")
+    return Reference(key, split, labels, path, offset, size, payload, crc32, features, data)

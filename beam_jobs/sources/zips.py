@@ -20,7 +20,8 @@ from beam_jobs.file_kinds import ZIP_MAGIC
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
-from beam_jobs.references.reference import CRC32_FORM, Reference
+from beam_jobs.references.reference import Reference
+from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
@@ -33,7 +34,7 @@ from beam_jobs.sources.named_splits import (
 )
 from beam_jobs.sources.names import is_path_left_behind, member_path
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import make_reference
 from beam_jobs.sources.tars.members import OUTSIDE
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, CorruptionError
@@ -160,7 +161,7 @@ class Zips(ClassifiedSource):
             size=member.file_size,
             split=split,
             labels=labels,
-            form=f"{CRC32_FORM}{member.CRC:08x}",
+            crc32=member.CRC,
             data=data,
         )
 

@@ -23,7 +23,6 @@ class DatasetSpec:
         has_classes: whether it has classes.
         deciding: the options that decide what the shards hold, for the manifest: a JSON object.
         keys: whether shards have a file of the keys of their inputs, which an append needs.
-        keep_equal: whether equal inputs of one key are all kept; any others of one key are an error.
         base: the dataset that is added to, or None.
         claim: the run's on the output; None in tests.
     """
@@ -34,7 +33,6 @@ class DatasetSpec:
     has_classes: bool
     deciding: Mapping[str, Any]
     keys: bool = False
-    keep_equal: bool = False
     base: Base | None = None
     claim: Claim | None = None
 

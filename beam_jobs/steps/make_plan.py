@@ -14,10 +14,11 @@ from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.sample import Sample
 from beam_jobs.planning.tally import Tally, TallyPart
 from beam_jobs.planning.warning_lines import InputFacts, warning_lines
-from beam_jobs.references.pack import packs
+from beam_jobs.references.packs.pack import packs
 from beam_jobs.references.reference import Reference
+from beam_jobs.references.rejection import raise_rejection
 from beam_jobs.run.progress import ProgressReport
-from beam_jobs.sources import Source, raise_rejection
+from beam_jobs.sources import Source
 from beam_jobs.steps.listing.list_references import TextBytes
 from beam_jobs.steps.listing.list_units import numbered_units
 from tpudata.errors import BadRecordError, SourceError

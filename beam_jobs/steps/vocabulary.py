@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 
-from beam_jobs.references.pack import Pack
-from beam_jobs.references.pack_reading import read_packs
+from beam_jobs.references.packs.pack import Pack
+from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import readable_texts
 from beam_jobs.tokenizers import CharacterSet

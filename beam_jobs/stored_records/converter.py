@@ -8,13 +8,14 @@ from typing import Any
 
 from beam_jobs.converter import InputConverter
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.pack import Pack
-from beam_jobs.references.pack_reading import read_packs
+from beam_jobs.references.packs.pack import Pack
+from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
 from beam_jobs.stored_records.frames import unframed
 from beam_jobs.stored_records.inferred_features import InferredSummary
 from beam_jobs.stored_records.options import RawFeature
+from beam_jobs.stored_records.stored_record import StoredRecord
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Feature, decode_example, encode_example
@@ -121,10 +122,11 @@ class DatasetConverter(FrameConverter):
         """Return the record of a frame: its own bytes, unless its label gets another number."""
         del labels
         record = self.data(reference, data)
-        numbers = self.label_numbers.get(reference.extra.partition("/")[0])
+        assert isinstance(reference.payload, StoredRecord)
+        numbers, origin = self.label_numbers.get(str(reference.payload.dataset)), reference.payload.origin
         if numbers is not None:
             record = self._renumbered(reference, record, numbers)
-        summary.records[reference.extra] = summary.records.get(reference.extra, 0) + 1
+        summary.records[origin] = summary.records.get(origin, 0) + 1
         return record
 
     def counts(self, summary: StoredSummary) -> dict[str, int]:

@@ -20,8 +20,8 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from beam_jobs.image_records.codecs.header import read_header
-from beam_jobs.image_records.codecs.image_format import JPEG, PNG, image_format
+from beam_jobs.image_codecs.header import read_header
+from beam_jobs.image_codecs.image_format import JPEG, PNG, image_format
 from beam_jobs.stored_records.options import RawFeature
 from tpudata.errors import FeatureError
 from tpudata.format import Feature

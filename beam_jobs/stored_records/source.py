@@ -12,14 +12,19 @@ import itertools
 import re
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.reference import Reference
-from beam_jobs.sources.source import Reject, Source, raise_rejection
+from beam_jobs.references.notes import Note
+from beam_jobs.references.packs.columns import narrow
+from beam_jobs.references.packs.listed_pack import NOT_HELD, ListedPack
+from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
+from beam_jobs.references.packs.packed_keys import PackedKeys
+from beam_jobs.references.rejection import Reject, raise_rejection
+from beam_jobs.sources.source import PackSource
 from beam_jobs.stored_records.frames import framed, read_frames, read_packed_frames, unframed
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, stored_files
@@ -36,12 +41,14 @@ from tpudata.storage import Entry, storage_for
 _RECORDS_NAME = re.compile(r"(?:-\d+-of-\d+|\.(?:tfrecords?|tfrec|records?)[-_.\d]*)(?:\.gz)?$", re.IGNORECASE)
 # Names of ignored files that are printed, and files that are looked at for them.
 _NAMES, _LOOKS = 5, 100
+# Bytes of records that are unpacked and held at once, or one larger record.
+_PACK_BYTES = 1 << 24
 Runs = Sequence[tuple[int, int]]
 
 
 @dataclasses.dataclass(frozen=True)
-class StoredRecords(Source):
-    """The records of datasets or of files, in order: a Source whose parts and units are files.
+class StoredRecords(PackSource):
+    """The records of datasets or of files, in order: a PackSource whose parts and units are files.
 
     Attributes:
         paths: of the inputs.
@@ -87,8 +94,13 @@ class StoredRecords(Source):
         del ignored
         return (part,)
 
-    def references(self, unit: StoredFile, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to each record of a file that is not in quarantine.
+    def noting(self, note: Note) -> StoredRecords:
+        """Return this source, which notes nothing."""
+        del note
+        return self
+
+    def packs(self, unit: StoredFile, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
+        """Yield the records of a file that are not in quarantine.
 
         Args:
             unit: the file.
@@ -110,61 +122,107 @@ class StoredRecords(Source):
             yield from self._unpacked(unit, _unpacked_frames(unit.path, reject), reject)
         else:
             offsets = _offsets(unit, reject)
-            yield from self._listed(unit, offsets, [(0, len(offsets) - 1)], "", reject)
+            yield from self._listed(unit, offsets, [(0, len(offsets) - 1)], reject)
 
-    def _of_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[Reference]:
+    def _of_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[ListedPack]:
         assert unit.dataset is not None
         dataset = self.datasets[unit.dataset].open()
         index = dataset.index(shard)
         runs = [(first, last) for first, last in dataset.kept_runs(shard).tolist()]
         if index.compression is None:
-            yield from self._listed(unit, index.offsets.astype(np.int64), runs, f"{shard.crc32c:08x}", reject)
+            yield from self._listed(unit, index.offsets.astype(np.int64), runs, reject)
             return
         numbered = (
             (number, frame)
             for first, last in runs
             for number, frame in enumerate(read_packed_frames(unit.path, index, first, last), first)
         )
-        yield from self._unpacked(unit, numbered, reject, f"{shard.crc32c:08x}")
+        yield from self._unpacked(unit, numbered, reject)
 
     def _listed(
-        self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, form: str, reject: Reject
-    ) -> Iterator[Reference]:
-        """Yield references to records of an uncompressed file, which is read only if that decides their splits."""
+        self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, reject: Reject
+    ) -> Iterator[ListedPack]:
+        """Yield records of an uncompressed file, which is read only if that decides their splits."""
         for first, last in runs:
-            if not self.splitter.reads_records:
-                for number in range(first, last):
-                    key, begin = f"{unit.name}:{number}", int(offsets[number])
-                    split, size = self.splitter.split(unit.split, key), int(offsets[number + 1]) - begin
-                    yield Reference(key, split, (), unit.path, begin, size, form, unit.origin)
-                continue
-            for number, frame in enumerate(read_frames(unit.path, offsets, first, last), first):
-                begin = int(offsets[number])
-                try:
-                    known_by = self.splitter.key_of(unframed(frame, unit.path, begin), unit.path, begin)
-                except BadRecordError as error:
-                    reject(error)
-                    continue
-                split, key = self.splitter.split(unit.split, known_by), f"{unit.name}:{number}"
-                yield Reference(key, split, (), unit.path, begin, len(frame), form, unit.origin)
-
-    def _unpacked(
-        self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject, form: str = ""
-    ) -> Iterator[Reference]:
-        """Yield references that carry their frames."""
-        for number, frame in frames:
-            key = f"{unit.name}:{number}"
-            try:
-                if isinstance(frame, Exception):
-                    raise BadRecordError(f"{key} in {unit.path}", getattr(frame, "reason", str(frame)))
-                known_by = key
+            frames = read_frames(unit.path, offsets, first, last) if self.splitter.reads_records else iter(())
+            for start in range(first, last, PACK_REFERENCES):
+                numbers = np.arange(start, min(start + PACK_REFERENCES, last))
+                splits = None
                 if self.splitter.reads_records:
-                    known_by = self.splitter.key_of(unframed(frame, unit.path, 0), f"{key} in {unit.path}", 0)
+                    found = self._splits_of(unit, zip(numbers.tolist(), frames, strict=False), offsets, reject)
+                    numbers, splits = np.array(list(found), np.int64), list(found.values())
+                if len(numbers):
+                    sizes = offsets[numbers + 1] - offsets[numbers]
+                    starts = np.full(len(numbers), NOT_HELD)
+                    yield self._pack(unit, numbers, sizes, offsets[numbers], starts, splits)
+
+    def _splits_of(
+        self,
+        unit: StoredFile,
+        frames: Iterable[tuple[int, bytes]],
+        offsets: npt.NDArray[np.int64],
+        reject: Reject,
+    ) -> dict[int, str]:
+        """Return by number the split of each record that is not rejected."""
+        splits = {}
+        for number, frame in frames:
+            begin = int(offsets[number])
+            try:
+                known_by = self.splitter.key_of(unframed(frame, unit.path, begin), unit.path, begin)
             except BadRecordError as error:
                 reject(error)
                 continue
-            split = self.splitter.split(unit.split, known_by)
-            yield Reference(key, split, (), unit.path, 0, len(frame), form, unit.origin, frame)
+            splits[number] = self.splitter.split(unit.split, known_by)
+        return splits
+
+    def _unpacked(
+        self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject
+    ) -> Iterator[ListedPack]:
+        """Yield records with their frames."""
+        held: dict[int, bytes] = {}
+        splits: list[str] = []
+        size = 0
+        for number, frame in frames:
+            where = f"{unit.name}:{number} in {unit.path}"
+            try:
+                if isinstance(frame, Exception):
+                    raise BadRecordError(where, getattr(frame, "reason", str(frame)))
+                if self.splitter.reads_records:
+                    known_by = self.splitter.key_of(unframed(frame, unit.path, 0), where, 0)
+                    splits.append(self.splitter.split(unit.split, known_by))
+            except BadRecordError as error:
+                reject(error)
+                continue
+            held[number] = frame
+            size += len(frame)
+            if len(held) == PACK_REFERENCES or size >= _PACK_BYTES:
+                yield self._held_pack(unit, held, splits)
+                held, splits, size = {}, [], 0
+        if held:
+            yield self._held_pack(unit, held, splits)
+
+    def _held_pack(self, unit: StoredFile, held: Mapping[int, bytes], splits: list[str]) -> ListedPack:
+        frames, places = list(held.values()), np.zeros(len(held), np.int64)
+        sizes = np.array(list(map(len, frames)), np.int64)
+        listed = self._pack(unit, np.array(list(held), np.int64), sizes, places, places, splits or None)
+        return listed._replace(buffers=frames, rows=np.arange(len(frames)))
+
+    def _pack(
+        self,
+        unit: StoredFile,
+        numbers: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
+        splits: list[str] | None,
+    ) -> ListedPack:
+        """Return records of a file; without `splits`, their keys decide."""
+        keys = PackedKeys([f"{unit.name}:"], narrow(numbers))
+        digests = keys.digests()
+        if splits is None:
+            splits = self.splitter.splits(unit.split, keys, digests)
+        pack = Pack.of_columns(keys, sizes, offsets, paths=[unit.path], splits=splits, payloads=[unit.payload])
+        return ListedPack(pack, digests, [], np.zeros(len(numbers), np.intp), starts)
 
 
 def file_kind(path: str, size: int) -> str | None:

@@ -8,7 +8,8 @@ import hashlib
 from collections.abc import Mapping
 
 from beam_jobs.options import SplitShares
-from beam_jobs.references.reference import key_digest
+from beam_jobs.references.packs.packed_keys import PackedKeys
+from beam_jobs.references.reference import Digests, key_digest
 from beam_jobs.stored_records.options import CONTENT, RECORD
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import decode_example
@@ -50,6 +51,18 @@ class Splitter:
         if listed is not None:
             return listed
         return own if self.shares is None else self.shares.split_of(key_digest(key))
+
+    def splits(self, own: str, keys: PackedKeys, digests: Digests) -> list[str]:
+        """Return the split of each of some records that are known by their keys, or one that stands for all.
+
+        Args:
+            own: the split that they have in the input.
+            keys: n keys.
+            digests: their digests.
+        """
+        if self.lists:
+            return [self.split(own, key) for key in keys]
+        return [own] if self.shares is None else self.shares.splits_of(digests[:, 0])
 
     def key_of(self, data: bytes, path: str, offset: int) -> str:
         """Return the key of a record by its content.

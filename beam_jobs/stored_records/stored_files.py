@@ -14,6 +14,7 @@ from beam_jobs.options import DEFAULT_SPLIT
 from beam_jobs.references.reference import key_bytes
 from beam_jobs.sources.named_splits import split_in_path
 from beam_jobs.sources.names import is_path_left_behind
+from beam_jobs.stored_records.stored_record import StoredRecord
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import Dataset, Shard, open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -42,9 +43,9 @@ class StoredFile(NamedTuple):
     shard: Shard | None = None
 
     @property
-    def origin(self) -> str:
-        """Name of the records' origin for converters: the dataset and the split, or nothing."""
-        return "" if self.dataset is None else f"{self.dataset}/{self.split}"
+    def payload(self) -> StoredRecord:
+        """Kind of the bytes of its records."""
+        return StoredRecord(self.dataset, self.split, None if self.shard is None else self.shard.crc32c)
 
 
 class StoredDataset(NamedTuple):

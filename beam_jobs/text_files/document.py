@@ -6,16 +6,15 @@ file, or the path alone if the file is the document. The key of a compressed fil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from beam_jobs.references.columns import narrow
-from beam_jobs.references.packed_keys import PackedKeys
+from beam_jobs.references.packs.columns import narrow
+from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.text_files.blocks import SpanBlock
 from beam_jobs.text_files.forms import TextForm
 from beam_jobs.text_files.values import RowForm
-from tpudata.errors import BadRecordError
 
 
 class TextFile(NamedTuple):
@@ -100,6 +99,3 @@ class DocumentBlock(NamedTuple):
         columns = (column.tolist() for column in self.spans[1:])
         for key, start, size, offset in zip(self.keys(), *columns, strict=True):
             yield Document(key, offset, size, self.form, data[start : start + size], self.is_addressed)
-
-
-Reject = Callable[[BadRecordError], None]

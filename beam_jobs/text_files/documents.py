@@ -10,10 +10,10 @@ import numpy as np
 
 from beam_jobs.compression.files import decompress_file, unpacked_name
 from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
-from beam_jobs.references.reading import rejected_file
 from beam_jobs.references.reference import WHOLE_FILE
+from beam_jobs.references.rejection import Reject, rejected_file
 from beam_jobs.text_files.blocks import SpanBlock, gathered, line_blocks, line_blocks_in_range
-from beam_jobs.text_files.document import Document, DocumentBlock, Reject, TextFile, TextPart
+from beam_jobs.text_files.document import Document, DocumentBlock, TextFile, TextPart
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, look_at
 from beam_jobs.text_files.lines import BOM, Span, has_mark

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import json
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
+from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference
 from beam_jobs.text_files.csv_rows import cells
 from beam_jobs.text_files.lines import BOM
@@ -31,8 +32,9 @@ class DocumentError(ValueError):
         self.at = at
 
 
-class RowForm(NamedTuple):
-    """Rules for reading a document's bytes, from `Reference.form`.
+@dataclasses.dataclass(frozen=True)
+class RowForm(Payload):
+    """Rules for reading a document's bytes.
 
     Attributes:
         kind: `"plain"` for unchanged text, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"`
@@ -45,33 +47,28 @@ class RowForm(NamedTuple):
     delimiter: str = ""
     columns: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        return self.kind if not self.columns else json.dumps([self.kind, self.delimiter, *self.columns])
-
-    @classmethod
-    @functools.lru_cache(maxsize=1024)
-    def parse(cls, text: str) -> RowForm:
-        """Return what `str` wrote."""
-        if not text.startswith("["):
-            return cls(text)
-        kind, delimiter, *columns = json.loads(text)
-        return cls(kind, delimiter, tuple(columns))
+    def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the kind, or for cells a JSON list with the delimiter and the columns; documents have no features."""
+        del crc32, features
+        return self.kind if not self.columns else json.dumps([self.kind, self.delimiter, *self.columns]), ""
 
 
 PLAIN, FILE, JSON_ROW, CSV_ROW, TSV_ROW, RAW_ROW = "plain", "file", "json", "csv", "tsv", "raw"
+PLAIN_TEXT = RowForm(PLAIN)
 
 
-def document_values(data: bytes, form: RowForm, options: TextOptions) -> list[Value]:
+def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Value]:
     """Return the values of `options.fields`, in their order.
 
     Args:
         data: bytes of one document.
-        form: rules for reading them.
+        form: rules for reading them, a `RowForm`.
         options: the fields, and the treatment of bytes that are not UTF-8.
 
     Raises:
         DocumentError: the bytes are not UTF-8, not such a row, or a field is missing or of another kind.
     """
+    assert isinstance(form, RowForm)
     # A file that is one document still has its byte order mark; elsewhere the mark is an ordinary character.
     mark = len(BOM) if form.kind == FILE and data.startswith(BOM) else 0
     text = _decoded(data[mark:], mark, options.replace_invalid)
@@ -95,7 +92,7 @@ def readable_texts(
 
 
 def _values(reference: Reference, data: bytes, options: TextOptions) -> list[Value]:
-    return document_values(data, RowForm.parse(reference.form), options)
+    return document_values(data, reference.payload, options)
 
 
 def _decoded(data: bytes, start: int, replace: bool) -> str:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.converter import Converter, Reject, ShardContext
+from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.pack import Pack
-from beam_jobs.references.pack_reading import read_blocks
+from beam_jobs.references.packs.pack import Pack
+from beam_jobs.references.packs.pack_reading import read_blocks
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
+from beam_jobs.references.rejection import RejectInput
 from beam_jobs.text_files.options import SPLIT, TextOptions
 from beam_jobs.text_files.values import readable_texts
 from beam_jobs.text_records.records import Block, TextRecords
@@ -69,7 +70,7 @@ class TextConverter(Converter):
             yield (pack.reference(0) if isinstance(data, BadRecordError) else pack), data
 
     def records(
-        self, inputs: Iterable[Block], context: ShardContext, summary: TextSummary, reject: Reject
+        self, inputs: Iterable[Block], context: ShardContext, summary: TextSummary, reject: RejectInput
     ) -> Iterator[bytes]:
         """Yield the records of a shard; `inputs` are packs of documents with their bytes."""
         tokenizer = self._tokenizer(context.characters)

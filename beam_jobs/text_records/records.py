@@ -17,17 +17,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.columns import spread
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.columns import spread
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.references.rejection import RejectInput
 from beam_jobs.text_files.options import INPUT_IDS, TEXT, TextOptions
-from beam_jobs.text_files.values import PLAIN, DocumentError, RowForm, Value, document_values
+from beam_jobs.text_files.values import PLAIN_TEXT, DocumentError, Value, document_values
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.schema import POSITIONS, SEGMENT_IDS
 from beam_jobs.text_records.sequences import Documents, Rows, packed_rows, stream_rows, windows
@@ -39,7 +40,6 @@ from tpudata.format import encode_example
 
 # Neighbours in a shard, and their concatenated bytes.
 Block: TypeAlias = tuple[Pack, bytes]
-Reject: TypeAlias = Callable[[Reference, BadRecordError], None]
 
 
 class _Batch(NamedTuple):
@@ -85,7 +85,7 @@ class TextRecords:
         return self.options.sequence_length is not None and self.options.end_documents
 
     def records(
-        self, blocks: Iterable[Block], tokenizer: Tokenizer | None, summary: TextSummary, reject: Reject
+        self, blocks: Iterable[Block], tokenizer: Tokenizer | None, summary: TextSummary, reject: RejectInput
     ) -> Iterator[bytes]:
         """Yield the records of a shard.
 
@@ -115,7 +115,7 @@ class TextRecords:
             rows = stream_rows(windows(documents), length, pad_id)
         return self._row_records(rows, summary)
 
-    def _text_records(self, blocks: Iterable[Block], summary: TextSummary, reject: Reject) -> Iterator[bytes]:
+    def _text_records(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:
         names = [field.name for field in self.options.fields]
         for block in blocks:
             _, columns = self._read(block, summary, reject)
@@ -127,18 +127,18 @@ class TextRecords:
                 summary.decoded_bytes += len(record)
                 yield record
 
-    def _read(self, block: Block, summary: TextSummary, reject: Reject) -> tuple[list[int], list[list[Value]]]:
+    def _read(self, block: Block, summary: TextSummary, reject: RejectInput) -> tuple[list[int], list[list[Value]]]:
         """Return the rows of the readable documents, and their values by field; count negative labels."""
         pack, _ = block
         texts = _documents(block)
-        if pack.forms() == [PLAIN]:
+        if pack.payloads == [PLAIN_TEXT]:
             # Most text is plain UTF-8, which needs no other work.
             with contextlib.suppress(UnicodeDecodeError):
                 return list(range(len(texts))), [[text.decode() for text in texts]]
         rows, found = [], []
-        for row, (form, text) in enumerate(zip(spread(pack.forms(), len(texts)), texts, strict=True)):
+        for row, (form, text) in enumerate(zip(spread(pack.payloads, len(texts)), texts, strict=True)):
             try:
-                found.append(document_values(text, RowForm.parse(form), self.options))
+                found.append(document_values(text, form, self.options))
                 rows.append(row)
             except DocumentError as error:
                 reference = pack.reference(row)
@@ -150,7 +150,7 @@ class TextRecords:
         return rows, columns
 
     def _tokenized(
-        self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: Reject
+        self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> Iterator[_Batch]:
         """Yield batches of documents, which are not empty, and count unknown tokens."""
         for block in blocks:
@@ -166,12 +166,12 @@ class TextRecords:
     def _utf8_batch(self, block: Block, tokenizer: Tokenizer) -> _Batch | None:
         """Return the tokens of plain text, all documents at once; None if that is impossible."""
         pack, data = block
-        is_plain = pack.forms() == [PLAIN] and [field.kind for field in self.options.fields] == [TEXT]
+        is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in self.options.fields] == [TEXT]
         if not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _is_utf8(data, pack.sizes):
             return None
         return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))])
 
-    def _batch(self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: Reject) -> _Batch | None:
+    def _batch(self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput) -> _Batch | None:
         """Return the tokens of documents, one by one; None if none is readable."""
         rows, values = self._read(block, summary, reject)
         if not rows:
@@ -254,7 +254,7 @@ def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
 
 
 def _one_by_one(
-    references: Sequence[Reference], texts: Sequence[Sequence[str]], tokenizer: Tokenizer, reject: Reject
+    references: Sequence[Reference], texts: Sequence[Sequence[str]], tokenizer: Tokenizer, reject: RejectInput
 ) -> tuple[list[int], list[list[Ids]]]:
     """Return the rows of the documents that can be encoded, and their ids by text field."""
     rows: list[int] = []

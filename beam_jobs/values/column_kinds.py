@@ -18,6 +18,8 @@ INT, FLOAT, FLOAT32, STR = "int", "float", "float32", "str"
 # Above, float32 has no fractions, and from there to the other number, float64 has every whole number.
 FLOAT32_WHOLE = 2**24
 _FLOAT64_WHOLE = 2**53
+# The largest float32.
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 _INT = re.compile(r"[+-]?[0-9]+")
 
 

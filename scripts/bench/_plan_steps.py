@@ -23,7 +23,7 @@ from beam_jobs.pipeline import FANOUT
 from beam_jobs.planning.plan import Plan, SumTallies, make_plan
 from beam_jobs.planning.sample import MergeSamples
 from beam_jobs.references.labels import CollectLabels, Labels
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources import Reject, make_reference, raise_rejection
 from beam_jobs.sources import Source as RecordSource

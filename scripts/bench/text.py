@@ -29,9 +29,10 @@ import sentencepiece
 import tensorflow as tf
 import tokenizers
 
-from beam_jobs.references.pack import PACK_REFERENCES, Pack
+from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.reference import Reference
 from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_files.values import PLAIN_TEXT
 from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.tokenizers import Tokenizer, TokenizerSpec, open_tokenizer
@@ -159,7 +160,9 @@ def blocks_of(texts: Sequence[str]) -> list[Block]:
     blocks = []
     for start in range(0, len(texts), PACK_REFERENCES):
         data = [text.encode() for text in texts[start : start + PACK_REFERENCES]]
-        references = [Reference(f"a.txt:{n}", "train", (), "a.txt", n, len(one), "plain") for n, one in enumerate(data)]
+        references = [
+            Reference(f"a.txt:{n}", "train", (), "a.txt", n, len(one), PLAIN_TEXT) for n, one in enumerate(data)
+        ]
         blocks.append((Pack.of(references, np.zeros(len(references), np.uint64)), b"".join(data)))
     return blocks
 

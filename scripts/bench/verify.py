@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import google_crc32c
 
-from beam_jobs.image_records.check import image_problems
+from beam_jobs.image_codecs.check import image_problems
 from tpudata.format import open_dataset, verify
 
 _CHUNK = 1 << 20

@@ -153,7 +153,7 @@ class Drawn(Source):
             raise ValueError(f"count is {self.count} (expected 1 or more)")
 
     @property
-    def extra(self) -> tuple[Feature, ...]:
+    def features(self) -> tuple[Feature, ...]:
         return (
             Feature("box", "float", "float32", (4,)),
             Feature("points", "int64", "int64", (None,)),
@@ -212,6 +212,46 @@ def test_records_have_features_of_any_shape(tmp_path: Path, monkeypatch: pytest.
     (batch,) = input_fn({"batch_size": 3}).as_numpy_iterator()
     assert batch["matrix"].tolist() == [[[1, 2], [3, 4.5]]] * 3
     assert batch["words"].tolist() == [[b"a", b"b"]] * 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Viewed(Drawn):
+    """Pictures with a second picture, a label map and a picture of which there are only pixels."""
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return (
+            Feature("view", "bytes", "uint8", (None, None, 3), encoding="image"),
+            Feature("map", "bytes", "uint8", (None, None, 1), encoding="label_map"),
+            Feature("pixels", "bytes", "uint8", (2, 2, 3), encoding="raw"),
+        )
+
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+        for number, reference in enumerate(super().references(unit, ignored, reject)):
+            features = {
+                "view": encode(picture(4, 5 + number), "JPEG"),
+                "map": np.full((8 + number, 9), number, np.uint8),
+                "pixels": np.full((2, 2, 3), number, np.uint8),
+            }
+            yield reference._replace(features=features)
+
+
+def test_records_have_pictures_as_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_drawn(tmp_path, monkeypatch, "count=3", kind=Viewed) == 0
+    output = f"{tmp_path}/out"
+    assert main(["verify", output, "--decode"]) == 0
+    found = list(RecordSource(output, "train", features=["view", "map", "pixels"]))
+    assert [one["view"].shape for one in found] == [(4, 5, 3), (4, 6, 3), (4, 7, 3)]
+    assert [(one["map"].shape, int(one["map"].max())) for one in found] == [
+        ((8, 9, 1), 0),
+        ((9, 9, 1), 1),
+        ((10, 9, 1), 2),
+    ]
+    assert [int(one["pixels"].max()) for one in found] == [0, 1, 2]
+    # An append knows such inputs again, and takes the new one alone.
+    (tmp_path / "in" / "3.jpg").write_bytes(encode(picture(20, 9), "JPEG"))
+    assert images.run([f"--input={tmp_path}/in", f"--output={output}", "--append"]) == 0
+    assert open_dataset(output).manifest.splits["train"].records == 4
 
 
 @pytest.mark.parametrize(

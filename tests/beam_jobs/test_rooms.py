@@ -17,6 +17,8 @@ ROOMS = (
     "values",
     "file_kinds",
     "compression",
+    "image_codecs",
+    "feature_values",
     "references",
     "parquet_files",
     "converter",

@@ -10,7 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from beam_jobs.image_records.check import decoded_image_problems, image_problems
+from beam_jobs.image_codecs.check import decoded_image_problems, image_problems
 from tpudata.console.flags import FlagParser, positive_int
 from tpudata.console.process import interruptible
 from tpudata.console.tables import bytes_text, count_text, counted, table

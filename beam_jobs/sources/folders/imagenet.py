@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -20,11 +19,12 @@ from typing import NamedTuple
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.form import TARS
 from beam_jobs.sources.tars.tars import Tars
@@ -86,7 +86,7 @@ class ImageNet(Source):
     synset_file: str
     synsets: tuple[str, ...]
     has_classes: bool = True
-    extra: tuple[Feature, ...] = (Feature(_EXTRA, "bytes", "string", encoding="utf8"),)
+    features: tuple[Feature, ...] = (Feature(_EXTRA, "bytes", "string", encoding="utf8"),)
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ImageNet | None:
@@ -170,7 +170,7 @@ class ImageNet(Source):
                 size=size,
                 split=unit.split,
                 labels=(synset,),
-                extra=json.dumps({_EXTRA: synset}),
+                features={_EXTRA: synset},
             )
 
     def _synset(self, name: str, path: str) -> str:

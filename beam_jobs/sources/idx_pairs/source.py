@@ -15,14 +15,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from beam_jobs.compression.files import open_decompressed, read_compression
+from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.notes import IDX_SETS, Note, ignore_note
 from beam_jobs.references.reference import Reference
+from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.idx_pairs.file import check_shape, label_pieces, read_exactly, read_header, reject_more
 from beam_jobs.sources.named_splits import folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import make_reference
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
@@ -121,10 +123,10 @@ class IdxPairs(ClassifiedSource):
         return (part,)
 
     def references(self, unit: IdxUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to every image of a run; its `form` is `idx:HEIGHTxWIDTH[xCHANNELS]`."""
+        """Yield a reference to every image of a run; its bytes are `Pixels`."""
         del ignored
         size = math.prod(unit.shape)
-        form = "idx:" + "x".join(map(str, unit.shape))
+        payload = Pixels(tuple(unit.shape))
         compression = read_compression(unit.images)
         with open_decompressed(unit.images, compression) if compression else contextlib.nullcontext() as images:
             if images is not None:
@@ -147,7 +149,7 @@ class IdxPairs(ClassifiedSource):
                     size=size,
                     split=unit.split,
                     labels=(name,) if self.has_classes else (),
-                    form=form,
+                    payload=payload,
                     data=data,
                 )
             if images is not None:

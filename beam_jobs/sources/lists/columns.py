@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_jobs.references.labels import is_utf8
+from beam_jobs.references.payload import Payload
 from beam_jobs.sources.lists.place import Place, earliest
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind, fits_int64, float32_problem, parse_float
@@ -30,6 +31,15 @@ _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 _DECLARED_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|-?inf", re.IGNORECASE)
 # From narrow to wide; a column is as wide as its widest value.
 _KINDS = (INT, FLOAT, STR)
+
+
+class ListedImage(Payload):
+    """An image file that a list names. Entries of inputs have the text of its columns unescaped."""
+
+    is_escaped = False
+
+
+LISTED_IMAGE = ListedImage()
 
 
 @dataclasses.dataclass
@@ -167,11 +177,9 @@ def features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
     )
 
 
-def extra_json(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> str:
-    """Return the further columns of a row as a JSON object (with NaN, as Python writes it), or nothing if there are none."""
-    if not kinds:
-        return ""
-    return json.dumps({name: _value(values.get(name), kind) for name, kind in kinds.items()}, ensure_ascii=False)
+def column_values(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> dict[str, int | float | str]:
+    """Return the values of the further columns of a row."""
+    return {name: _value(values.get(name), kind) for name, kind in kinds.items()}
 
 
 def _value(value: Any, kind: ColumnKind) -> int | float | str:

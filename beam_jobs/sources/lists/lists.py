@@ -20,10 +20,11 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.reference import Reference, key_digests
+from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.sources.classes import Classes, is_integer_label
 from beam_jobs.sources.input_files import InputFiles
-from beam_jobs.sources.lists.columns import ColumnReader, extra_json, features
+from beam_jobs.sources.lists.columns import LISTED_IMAGE, ColumnReader, column_values, features
 from beam_jobs.sources.lists.facts import ListFacts
 from beam_jobs.sources.lists.list_file import Block, first_columns, list_file
 from beam_jobs.sources.lists.roles import Roles
@@ -32,7 +33,7 @@ from beam_jobs.sources.lists.scan import ListScan, row_labels, row_path
 from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, listed_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, ScannedSource, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import ScannedSource, make_reference
 from beam_jobs.values.column_kinds import ColumnKind
 from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import Feature
@@ -147,7 +148,7 @@ class Lists(ScannedSource):
         return self.classes.collects_integers
 
     @property
-    def extra(self) -> tuple[Feature, ...]:
+    def features(self) -> tuple[Feature, ...]:
         """Schema of the further columns."""
         return features(dict(self.schema.kinds))
 
@@ -265,7 +266,8 @@ class Lists(ScannedSource):
                 size=size,
                 split=row.split or split,
                 labels=row.labels,
-                extra=row.extra,
+                payload=LISTED_IMAGE,
+                features=row.features,
             )
 
     def _named_split(self, path: str) -> str:
@@ -287,4 +289,4 @@ class Lists(ScannedSource):
             return with_key(error, key)
         file = key if key.startswith("/") or "://" in key else storage_for(folder).join(folder, key)
         split = listed_split(str(row.values[self.roles.split])) if self.roles.split else ""
-        return ListedFile(where, key, file, split, labels, extra_json(row.values, kinds))
+        return ListedFile(where, key, file, split, labels, column_values(row.values, kinds))

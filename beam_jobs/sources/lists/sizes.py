@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
@@ -21,7 +22,7 @@ class ListedFile:
         file: the full path.
         split: where a column says it.
         labels: names of its classes.
-        extra: further columns, as JSON.
+        features: values of the further columns.
     """
 
     where: str
@@ -29,7 +30,7 @@ class ListedFile:
     file: str
     split: str
     labels: tuple[str, ...]
-    extra: str
+    features: Mapping[str, Any]
 
 
 def with_sizes(

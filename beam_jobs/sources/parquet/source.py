@@ -19,15 +19,15 @@ from beam_jobs.parquet_files.values import Unreadable, column_values
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
 from beam_jobs.references.ranged_file import file_size
-from beam_jobs.references.reading import rejected_file
 from beam_jobs.references.reference import Reference
+from beam_jobs.references.rejection import Reject, raise_rejection, rejected_file, with_key
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import Columns, find_columns
 from beam_jobs.sources.parquet.images import image_bytes, images_of
-from beam_jobs.sources.source import Reject, Source, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import Source, make_reference
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 

@@ -20,6 +20,7 @@ from beam_jobs.compression.files import read_compression, unpacked_name
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.notes import SAMPLE_FIELDS, TEXT_CLASSES, Note, ignore_note
 from beam_jobs.references.reference import Reference
+from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes, ClassifiedSource, is_integer_label
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
@@ -31,7 +32,7 @@ from beam_jobs.sources.named_splits import (
     split_in_file_name,
 )
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
-from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
+from beam_jobs.sources.source import make_reference
 from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.form import PAIRS, TARS, check_is_no_sample, inner_tars, tar_form
 from beam_jobs.sources.tars.members import Member

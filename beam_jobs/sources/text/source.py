@@ -15,15 +15,16 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_jobs.options import DEFAULT_SPLIT, SKIP, ConvertOptions
-from beam_jobs.references.columns import joined_columns
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.listed_pack import NOT_HELD, ListedPack
 from beam_jobs.references.notes import TEXT_FOLDERS, Note, ignore_note
-from beam_jobs.references.pack import PACK_REFERENCES, Pack
-from beam_jobs.references.packed_keys import PackedKeys
-from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.references.packs.columns import joined_columns
+from beam_jobs.references.packs.listed_pack import NOT_HELD, ListedPack
+from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
+from beam_jobs.references.packs.packed_keys import PackedKeys
+from beam_jobs.references.reference import WHOLE_FILE
+from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.named_splits import NamedSplits
-from beam_jobs.sources.source import PackSource, Reject, raise_rejection
+from beam_jobs.sources.source import PackSource
 from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text_ranges
 from beam_jobs.text_files.document import DocumentBlock, TextPart
 from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts
@@ -85,6 +86,11 @@ class TextSource(PackSource):
         """None: text has no classes."""
         return Labels(())
 
+    @property
+    def has_own_packs(self) -> bool:
+        """Packs end with runs of some 65,536 documents."""
+        return True
+
     def parts(self) -> Iterator[TextFiles]:
         """Yield ranges of the files."""
         return text_ranges(self.options.input)
@@ -117,11 +123,6 @@ class TextSource(PackSource):
         folders = name.split("/")[:-1]
         if self.text.form == FILES and len(folders) > bool(split and folders and self.splits.split_of(folders[0])):
             self.note(TEXT_FOLDERS, folders[-1])
-
-    def references(self, unit: TextUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to each document of a unit."""
-        for listed in self.packs(unit, ignored, reject):
-            yield from listed.references()
 
     def packs(self, unit: TextUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position."""
@@ -161,8 +162,8 @@ class TextSource(PackSource):
         else:
             splits = self.options.split.splits_of(digests[:, 0]) if self.options.split else [DEFAULT_SPLIT]
         paths = joined_columns([[part.path] for part in parts], counts)
-        forms = joined_columns([[str(block.form)] for block in blocks], counts)
-        pack = Pack.of_columns(PackedKeys.joined(keys), sizes, offsets, (paths, splits, [()], forms, [""], [""]))
+        payloads = joined_columns([[block.form] for block in blocks], counts)
+        pack = Pack.of_columns(PackedKeys.joined(keys), sizes, offsets, paths=paths, splits=splits, payloads=payloads)
         return ListedPack(pack, digests, [block.spans.data for block in blocks], rows, starts)
 
 

@@ -14,7 +14,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.planning.input_counts import InputCounts
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Reference, key_digests
 from tpudata.errors import SourceError
 
@@ -70,6 +70,7 @@ def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
     for pack in map(Pack.from_bytes, packs):
         for reference in pack.references():
             if reference.key in seen:
-                raise duplicate_keys(*sorted((seen[reference.key], reference)))
+                pair = seen[reference.key], reference
+                raise duplicate_keys(*sorted(pair, key=lambda one: (one.path, one.offset)))
             seen[reference.key] = reference
     yield from ()

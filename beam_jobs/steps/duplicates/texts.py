@@ -18,8 +18,8 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.planning.input_counts import InputCounts
-from beam_jobs.references.pack import Pack
-from beam_jobs.references.pack_reading import read_packs
+from beam_jobs.references.packs.pack import Pack
+from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.reference import key_bytes
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.text_files.options import TextOptions

@@ -20,9 +20,10 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.sample import SAMPLE_SIZE
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.notes import Notes
-from beam_jobs.references.pack import Pack, packs
+from beam_jobs.references.packs.pack import Pack, full_packs, packs
 from beam_jobs.references.reference import Digests, Reference
-from beam_jobs.sources import Reject, Source
+from beam_jobs.references.rejection import Reject
+from beam_jobs.sources import Source
 from beam_jobs.sources.source import PackSource
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from tpudata.errors import BadRecordError
@@ -93,7 +94,13 @@ class ListReferences(LimitedStep):
             references = itertools.chain.from_iterable(self._references(unit, counts) for unit in units)
             yield from packs(references, order, number)
             return
-        first = 0
+        listed = self._listed_packs(source, number, units, counts)
+        yield from listed if source.has_own_packs and not self._options.shuffle else full_packs(listed)
+
+    def _listed_packs(
+        self, source: PackSource, number: int, units: Sequence[Any], counts: list[InputCounts]
+    ) -> Iterator[tuple[Pack, Digests]]:
+        order, first = self._options.order, 0
         for unit in units:
             with self._unit(unit, counts) as listing:
                 noted = source.noting(listing.notes.add)

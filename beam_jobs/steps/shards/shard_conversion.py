@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from beam_jobs.converter import Converter, Input, Record, ShardContext
 from beam_jobs.output.rejects import Rejects
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Reference
 from beam_jobs.run.progress import ProgressReport
 from tpudata.errors import BadRecordError

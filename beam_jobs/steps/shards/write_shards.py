@@ -17,7 +17,7 @@ from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import SKIP
 from beam_jobs.output.removal import give_up
 from beam_jobs.planning.plan import Plan
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.duplicates.keys import duplicate_keys
@@ -122,7 +122,7 @@ class WriteShards(LimitedStep):
         (split, number), data = element
         packs = [Pack.from_bytes(pack) for pack in data]
         try:
-            _check_duplicates(packs, self._spec.keep_equal)
+            _check_duplicates(packs)
         except SourceError:
             # No other attempt will do better, and what was written aside may be as large as the dataset.
             give_up(self._output, self._spec.claim)
@@ -217,15 +217,15 @@ class WriteShards(LimitedStep):
         return WrittenFile.of(keys_name(name), data)
 
 
-def _check_duplicates(packs: Sequence[Pack], keep_equal: bool) -> None:
-    """Raise SourceError if two neighbours have one key, unless equal ones are kept."""
+def _check_duplicates(packs: Sequence[Pack]) -> None:
+    """Raise SourceError if two neighbours have one key that may not repeat."""
     # In the shuffled order equal keys have equal positions, so they always meet in one shard, side by side.
     positions = np.concatenate([pack.positions for pack in packs])
     if not (positions[1:] == positions[:-1]).any():
         return
     references = itertools.chain.from_iterable(pack.references() for pack in packs)
     for one, other in itertools.pairwise(references):
-        if one.key == other.key and not (keep_equal and not other.form):
+        if one.key == other.key and not other.payload.may_repeat:
             raise duplicate_keys(one, other)
 
 

@@ -58,7 +58,14 @@ def test_standing_is_that_of_a_dictionary(old: list[tuple[str, int, bool]], new:
 
 def test_whatever_is_known_without_reading_counts() -> None:
     first = reference("cat/1.jpg")
-    others = ({"size": 2}, {"labels": ("dog",)}, {"labels": ()}, {"split": "test"}, {"form": "raw"}, {"extra": "{}"})
+    others = (
+        {"size": 2},
+        {"labels": ("dog",)},
+        {"labels": ()},
+        {"split": "test"},
+        {"crc32": 1},
+        {"features": {"x": 1}},
+    )
     moved = first._replace(path="/elsewhere/cat/1.jpg")
     found = standings([entry(first)], [moved, *(first._replace(**other) for other in others)])
     assert found == [Standing.RECORD, *[Standing.CHANGED] * len(others)]

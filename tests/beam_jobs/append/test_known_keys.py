@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.append.known_keys import entry, known_entries, mark_rejected
-from beam_jobs.references.pack import packs
+from beam_jobs.references.packs.pack import packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import Reference, key_digest
 from tpudata.format.shards.keys import ENTRY
@@ -28,7 +28,9 @@ def test_entries_are_of_one_size_and_end_with_what_became_of_the_input() -> None
 @given(INPUTS)
 def test_entries_of_packs_are_those_of_their_references(inputs: list[tuple[str, int, bool]]) -> None:
     references = [
-        reference(f"{number}-{key}", size, label=key, split=("train", "test")[size % 2])._replace(extra=key[:1])
+        reference(f"{number}-{key}", size, label=key, split=("train", "test")[size % 2])._replace(
+            features={"x": key[:1]}
+        )
         for number, (key, size, _) in enumerate(inputs)
     ]
     parts = [pack for pack, _ in packs(references, Order(shuffle=True, seed=0), 0)]

@@ -11,7 +11,7 @@ from apache_beam.pvalue import TaggedOutput
 from beam_jobs.examples.example_files import SCHEMA, TALLY, SpoolExamples
 from beam_jobs.examples.rules import ExampleRules
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reading import read_reference
 from tpudata.errors import FeatureError
 from tpudata.format import decode_example

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.examples.schema import ExampleConverter, ExampleSummary, signature
-from beam_jobs.examples.values import infer
+from beam_jobs.feature_values.values import infer
 from beam_jobs.references.labels import Labels
 from tpudata.errors import FeatureError
 from tpudata.format import Feature

@@ -12,10 +12,12 @@ import tensorflow as tf
 
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.options import ImageOptions
+from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.sources.lists.columns import LISTED_IMAGE
 from tests.beam_jobs.images import encode, exif, picture
 from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import Feature, decode_example
@@ -78,7 +80,7 @@ def test_the_raw_layout() -> None:
 @pytest.mark.parametrize("shape", [(24, 40), (24, 40, 3)])
 def test_idx_pixels_are_stored_as_they_are_in_the_raw_layout(shape: tuple[int, ...]) -> None:
     pixels = (picture() if len(shape) == 3 else GREY).tobytes()
-    where = reference("cat", form="idx:" + "x".join(map(str, shape)))
+    where = reference("cat", payload=Pixels(shape))
     converter, summary = ImageConverter(options=RAW), ImageSummary()
     record = decode_example(b"".join(converter.convert(where, CLASSES, pixels, summary)))
     assert record == {"image_raw": [pixels], "label": [0]}
@@ -88,7 +90,7 @@ def test_idx_pixels_are_stored_as_they_are_in_the_raw_layout(shape: tuple[int, .
 
 
 def test_idx_pixels_become_png_in_the_imagenet_layout() -> None:
-    parsed = convert(ImageConverter(), reference("cat", form="idx:24x40"), GREY.tobytes())
+    parsed = convert(ImageConverter(), reference("cat", payload=Pixels((24, 40))), GREY.tobytes())
     assert (parsed["image/format"], parsed["image/channels"], parsed["image/height"]) == (b"PNG", 1, 24)
     np.testing.assert_array_equal(tf.io.decode_png(parsed["image/encoded"])[..., 0], GREY)
 
@@ -151,8 +153,8 @@ EXTRA = (
 @pytest.mark.parametrize("options", [ImageOptions(), RAW])
 def test_extra_features(options: ImageOptions) -> None:
     converter = ImageConverter(options=options, extra=EXTRA)
-    values = json.dumps({"age": -3, "weight": 2, "note": "für Äpfel"})
-    parsed = convert(converter, reference("cat", extra=values))
+    values = {"age": -3, "weight": 2, "note": "für Äpfel"}
+    parsed = convert(converter, reference("cat", features=values))
     assert (parsed["age"], parsed["weight"], parsed["note"].decode()) == (-3, 2.0, "für Äpfel")
     assert parsed["weight"].dtype == np.float32
     assert converter.features(ImageSummary(), CLASSES)[-3:] == EXTRA
@@ -172,9 +174,9 @@ def test_extra_features(options: ImageOptions) -> None:
     ],
 )
 def test_extra_values_that_do_not_fit_are_rejected(changed: dict[str, Any], message: str) -> None:
-    values = json.dumps({"age": 1, "weight": 2.0, "note": "x"} | changed)
+    values = {"age": 1, "weight": 2.0, "note": "x"} | changed
     with pytest.raises(BadRecordError, match=message):
-        convert(ImageConverter(extra=EXTRA), reference("cat", extra=values))
+        convert(ImageConverter(extra=EXTRA), reference("cat", features=values))
     with pytest.raises(BadRecordError, match="no int64 in column 'age': no value"):
         convert(ImageConverter(extra=EXTRA), reference("cat"))
 
@@ -193,7 +195,7 @@ def test_arrays_of_extra_features_are_stored_flat(
     shape: tuple[int | None, ...], value: Any, items: list[float]
 ) -> None:
     converter = ImageConverter(extra=(Feature("box", "float", "float32", shape),))
-    where = reference("cat", extra=json.dumps({"box": value}))
+    where = reference("cat", features={"box": value})
     record = b"".join(converter.convert(where, CLASSES, JPEG, ImageSummary()))
     assert decode_example(record)["box"] == items
 
@@ -214,7 +216,7 @@ def test_rejects_arrays_of_another_shape(shape: tuple[int | None, ...], value: A
     converter = ImageConverter(extra=(Feature("box", "float", "float32", shape),))
     message = re.escape(f"no float32 of shape {shape} in column 'box': {got}")
     with pytest.raises(BadRecordError, match=message):
-        convert(converter, reference("cat", extra=json.dumps({"box": value})))
+        convert(converter, reference("cat", features={"box": value}))
 
 
 def test_extra_names_may_not_collide() -> None:
@@ -257,8 +259,8 @@ def test_a_member_of_a_container_is_named_with_it() -> None:
 @pytest.mark.parametrize("key", ["cat/1.jpg", "train/cat/" + "long/" * 200 + "n0144_1.jpg"])
 @pytest.mark.parametrize("note", ["some", "a caption, " * 300, "Überschrift " * 100])
 def test_content_texts_and_overhead_make_a_record(converter: ImageConverter, key: str, note: str) -> None:
-    extra = json.dumps({"age": 5, "weight": 2.0, "note": note}, ensure_ascii=False) if converter.extra else ""
-    where = reference("cat", key=key, extra=extra)
+    features = {"age": 5, "weight": 2.0, "note": note} if converter.extra else {}
+    where = reference("cat", key=key, features=features, payload=LISTED_IMAGE)
     record = b"".join(converter.convert(where, CLASSES, JPEG, ImageSummary()))
     (texts,) = converter.text_bytes(Pack.of([where], np.zeros(1, np.uint64))).tolist()
     overhead = len(record) - converter.content_size(where, JPEG)
@@ -278,3 +280,60 @@ def test_what_is_rejected_for_another_column_does_not_count() -> None:
     with pytest.raises(BadRecordError, match="no int64 in column 'age'"):
         converter.convert(reference("cat"), CLASSES, encode(picture(9, 9), "PNG"), summary)
     assert summary == ImageSummary()
+
+
+ENCODED = (
+    Feature("view", "bytes", "uint8", (None, None, 3), encoding="image"),
+    Feature("map", "bytes", "uint8", (None, None, 1), encoding="label_map"),
+    Feature("pixels", "bytes", "uint8", (2, 3), encoding="raw"),
+    Feature("parts", "bytes", "string", (None,)),
+    Feature("grid", "int64", "int64", (2, 2)),
+)
+
+
+def test_features_may_be_encoded_images_arrays_and_bytes() -> None:
+    converter = ImageConverter(extra=ENCODED)
+    classes, pixels = np.array([[0, 1], [20, 3]], np.uint8), np.arange(6, dtype=np.uint8).reshape(2, 3)
+    features = {"view": picture(), "map": classes, "pixels": pixels, "parts": [b"a", b""], "grid": [[1, 2], (3, 4)]}
+    record = decode_example(
+        b"".join(converter.convert(reference("cat", features=features), CLASSES, JPEG, ImageSummary()))
+    )
+    np.testing.assert_array_equal(tf.io.decode_png(record["view"][0]), picture())
+    np.testing.assert_array_equal(tf.io.decode_png(record["map"][0])[..., 0], classes)
+    assert (record["pixels"], record["parts"], record["grid"]) == ([pixels.tobytes()], [b"a", b""], [1, 2, 3, 4])
+    # The bytes of a file are stored as they are.
+    again = converter.convert(reference("cat", features=features | {"view": JPEG}), CLASSES, JPEG, ImageSummary())
+    assert decode_example(b"".join(again))["view"] == [JPEG]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"view": b"no image"}, "Feature 'view': it does not fit the schema"),
+        ({"view": None}, "no uint8 of shape .* in column 'view': no value"),
+        ({"map": np.full((2, 2), 300)}, "Feature 'map': its label map does not fit uint8"),
+        ({"pixels": np.zeros((3, 2), np.uint8)}, "Feature 'pixels': it does not fit the schema"),
+        ({"parts": b"a"}, r"no string of shape \(None,\) in column 'parts': b'a'"),
+        ({"grid": [[1, 2], [3, 2**63]]}, r"no int64 of shape \(2, 2\) in column 'grid'"),
+        ({"grid": np.zeros((2, 2))}, r"no int64 of shape \(2, 2\) in column 'grid'"),
+    ],
+)
+def test_rejects_encoded_features_that_do_not_fit(changed: dict[str, Any], message: str) -> None:
+    features = {
+        "view": JPEG,
+        "map": np.zeros((2, 2), np.uint8),
+        "pixels": bytes(6),
+        "parts": [],
+        "grid": [[1, 2], [3, 4]],
+    }
+    summary = ImageSummary()
+    with pytest.raises(BadRecordError, match=message):
+        ImageConverter(extra=ENCODED).convert(reference("cat", features=features | changed), CLASSES, JPEG, summary)
+    assert summary == ImageSummary()
+
+
+def test_texts_of_file_names_keep_their_bytes() -> None:
+    converter = ImageConverter(extra=(Feature("from", "bytes", "string", encoding="utf8"),))
+    where = reference("cat", features={"from": "caf\udce9.jpg"})
+    record = b"".join(converter.convert(where, CLASSES, JPEG, ImageSummary()))
+    assert decode_example(record)["from"] == [b"caf\xe9.jpg"]

@@ -14,7 +14,7 @@ import beam_jobs.planning.tally as tally_module
 from beam_jobs.options import ConvertOptions, SplitShares
 from beam_jobs.planning.plan import Plan, SplitPlan, SumTallies, cut, make_plan
 from beam_jobs.planning.tally import Buckets, Tally, TallyPart
-from beam_jobs.references.pack import packs
+from beam_jobs.references.packs.pack import packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import SourceError, UsageError

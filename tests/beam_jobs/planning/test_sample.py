@@ -5,7 +5,7 @@ import random
 import numpy as np
 
 from beam_jobs.planning.sample import SAMPLE_SIZE, MergeSamples, Sample
-from beam_jobs.references.pack import packs
+from beam_jobs.references.packs.pack import packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digest
 

@@ -13,7 +13,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.planning import tally as tally_module
 from beam_jobs.planning.plan import Plan, SumTallies, cut, make_plan
 from beam_jobs.planning.tally import Buckets, Tally, TallyPart, joined_fingerprint
-from beam_jobs.references.pack import packs
+from beam_jobs.references.packs.pack import packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import SourceError

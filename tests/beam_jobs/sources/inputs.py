@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -121,4 +120,4 @@ def write_list(folder: Path, text: str | bytes, images: int = 3, name: str = "li
 
 
 def extras(path: Path, said: SourceOptions | None = None) -> list[dict[str, object]]:
-    return [json.loads(reference.extra) for reference in listed(opened(path, said))]
+    return [dict(reference.features) for reference in listed(opened(path, said))]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.idx_pairs import source as idx
@@ -49,7 +50,7 @@ def test_every_image_once(tmp_path: Path, gz: bool, shape: tuple[int, ...]) -> N
     assert [data_of(reference) for reference in references] == [stream[i * size : (i + 1) * size] for i in range(25)]
     assert [reference.labels for reference in references] == [(str(i % 10),) for i in range(25)]
     assert references[7].key == f"train-images-idx{len(shape) + 1}-ubyte/00000007"
-    assert {reference.form for reference in references} == {"idx:" + "x".join(map(str, shape))}
+    assert {reference.payload for reference in references} == {Pixels(shape)}
     assert {(reference.split, reference.size) for reference in references} == {("train", size)}
     assert (source.has_classes, source.integer_labels, source.labels) == (True, True, None)
 

@@ -36,7 +36,7 @@ def test_jsonl(tmp_path: Path) -> None:
         "2.jpg": ("train", (), jpeg(2)),
     }
     assert source.several_labels
-    assert [(feature.name, feature.kind) for feature in source.extra] == [
+    assert [(feature.name, feature.kind) for feature in source.features] == [
         ("f", "float"),
         ("n", "float"),
         ("s", "bytes"),

@@ -65,7 +65,7 @@ def test_every_csv_row_comes_once_whatever_the_blocks(
         source = opened(folder / "list.csv")
     assert isinstance(source, Lists)
     assert all(unit.end - unit.start <= block for unit in units(source)[:-1]) or block < 200
-    found = [json.loads(reference.extra) for reference in listed(source)]
+    found = [reference.features for reference in listed(source)]
     assert found == [{"more": "t" + other, "note": "t" + one} for one, other in cells]
     # The whole file is in blocks that touch.
     blocks = units(source)
@@ -89,7 +89,7 @@ def test_csv_with_splits_and_further_columns(tmp_path: Path) -> None:
     }
     assert source.labels == Labels(("cat", "dog, big"))
     assert (source.has_classes, source.several_labels, source.integer_labels) == (True, False, False)
-    assert source.extra == (
+    assert source.features == (
         Feature("age", "int64", "int64"),
         Feature("code", "bytes", "string", encoding="utf8"),
         Feature("score", "float", "float32"),
@@ -139,7 +139,7 @@ def test_the_kind_of_a_column_is_the_narrowest_that_all_values_fit(
 ) -> None:
     rows = "".join(f"{number}.jpg,cat,{value}\n" for number, value in enumerate(values))
     path = write_list(tmp_path, f"path,label,x\n{rows}")
-    assert [feature.kind for feature in opened(path).extra] == [kind]
+    assert [feature.kind for feature in opened(path).features] == [kind]
     for value, row in zip(values, extras(path), strict=True):
         got = row["x"]
         if kind == "bytes":
@@ -184,7 +184,7 @@ def test_a_missing_whole_number_is_an_error_or_a_declared_value(tmp_path: Path, 
     with pytest.raises(SourceError, match=r"line \d: column 'id' is 1234567890123, which would become 1234567954432"):
         opened(path, SourceOptions(column_types={"id": "float"}))
     declared = SourceOptions(column_types={"id": "int=-1"})
-    assert opened(path, declared).extra == (Feature("id", "int64", "int64"),)
+    assert opened(path, declared).features == (Feature("id", "int64", "int64"),)
     assert extras(path, declared) == [{"id": ID}, {"id": -1}, {"id": -1}]
     assert extras(path, SourceOptions(column_types={"id": "str=none"}))[1:] == [{"id": "none"}, {"id": "none"}]
     tpudata.convert_images(path, tmp_path / "out", column_types={"id": "int=-1"})
@@ -350,7 +350,7 @@ def test_several_lists(tmp_path: Path) -> None:
     write_list(tmp_path / "b", "path,label,x\n../b/0.jpg,dog,2.5\n", images=1)
     source = opened(f"{tmp_path}/*/list.csv")
     assert source.labels == Labels(("cat", "dog"))
-    assert [json.loads(reference.extra) for reference in listed(source)] == [{"x": 1.0}, {"x": 2.5}]
+    assert [reference.features for reference in listed(source)] == [{"x": 1.0}, {"x": 2.5}]
     (tmp_path / "b" / "list.csv").write_text("file,label,x\n0.jpg,dog,2\n")
     with pytest.raises(SourceError, match="have other columns"):
         opened(f"{tmp_path}/*/list.csv")

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.text_files.options import TextField, TextOptions
+from beam_jobs.text_files.values import PLAIN_TEXT, RowForm
 from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import text_features, text_layout
 from beam_jobs.text_records.summary import TextSummary
@@ -32,7 +33,7 @@ TEXTS = ["One.", "", "Zwölf Boxkämpfer jagen Viktor quer über den großen Syl
 ROW_FIELDS = (TextField("source"), TextField("target"), TextField("n", "int"))
 
 
-def blocks_of(data: Sequence[bytes], form: str = "plain", size: int = 3, **said: Any) -> list[Block]:
+def blocks_of(data: Sequence[bytes], form: RowForm = PLAIN_TEXT, size: int = 3, **said: Any) -> list[Block]:
     """Documents as a worker reads them, `size` at a time."""
     references = [
         Reference(f"a.txt:{n}", "train", (), "in/a.txt", 100 * n, len(some), form, **said)
@@ -86,7 +87,7 @@ def test_fields_of_every_kind() -> None:
     rows = [b'{"text": "a", "name": "b", "n": -1, "x": 0.5}', b'{"text": "c", "name": "", "n": 7, "x": 2}']
     for tokenizer in (None, ByteTokenizer()):
         options = TextOptions(fields=fields, tokenizer=BYTES if tokenizer else None)
-        records, _, _ = convert(blocks_of(rows, "json"), options, tokenizer)
+        records, _, _ = convert(blocks_of(rows, RowForm("json")), options, tokenizer)
         one, two = (tf.train.Example.FromString(record).features.feature for record in records)
         assert (one["n"].int64_list.value[0], two["n"].int64_list.value[0]) == (-1, 7)
         assert (one["x"].float_list.value[0], two["x"].float_list.value[0]) == (0.5, 2.0)
@@ -98,7 +99,7 @@ def test_fields_of_every_kind() -> None:
 def test_tokens_of_several_fields() -> None:
     rows = [b'{"source": "ab", "target": "", "n": 1}', b'{"source": "", "target": "cde", "n": 2}']
     options = TextOptions(fields=ROW_FIELDS, tokenizer=BYTES)
-    records, summary, _ = convert(blocks_of(rows, "json"), options, ByteTokenizer())
+    records, summary, _ = convert(blocks_of(rows, RowForm("json")), options, ByteTokenizer())
     assert [ints(record, "source_ids") for record in records] == [[97, 98], []]
     assert [ints(record, "target_ids") for record in records] == [[], [99, 100, 101]]
     assert [ints(record, "n") for record in records] == [[1], [2]]
@@ -144,7 +145,7 @@ def test_a_whole_text_as_characters() -> None:
     seen.add(text)
     tokenizer = CharTokenizer(seen.characters)
     options = TextOptions(form="files", tokenizer=TokenizerSpec("chars"), sequence_length=100)
-    reference = Reference("a.txt", "train", (), "a.txt", WHOLE_FILE, len(text.encode()), "file")
+    reference = Reference("a.txt", "train", (), "a.txt", WHOLE_FILE, len(text.encode()), RowForm("file"))
     records, summary, _ = convert([block_of([reference], [text.encode()])], options, tokenizer)
     assert "".join(tokenizer.decode(ints(record, "input_ids")) for record in records) == text
     assert (summary.documents, summary.tokens) == (1, len(text) + 1)
@@ -255,7 +256,9 @@ def test_memory_holds_a_window_and_not_a_shard() -> None:
         nonlocal taken
         for n in range(0, 100_000, 10):
             taken += 10
-            yield block_of([Reference(f"a:{n + m}", "train", (), "a", n, 8, "plain") for m in range(10)], [b"x" * 80])
+            yield block_of(
+                [Reference(f"a:{n + m}", "train", (), "a", n, 8, PLAIN_TEXT) for m in range(10)], [b"x" * 80]
+            )
 
     for pack in (False, True):
         taken = 0

@@ -79,12 +79,12 @@ def test_every_image_with_its_synset(tmp_path: Path, layout: type) -> None:
     source = opened(layout(tmp_path))
     assert isinstance(source, ImageNet)
     assert source.labels == Labels(SYNSETS)
-    assert source.extra == (Feature("image/class/synset", "bytes", "string", encoding="utf8"),)
-    found = {reference.key: (reference.split, reference.labels, reference.extra) for reference in listed(source)}
+    assert source.features == (Feature("image/class/synset", "bytes", "string", encoding="utf8"),)
+    found = {reference.key: (reference.split, reference.labels, reference.features) for reference in listed(source)}
     wanted = {name: ("train", synset) for synset, files in TRAIN.items() for name in files}
     wanted |= {name: ("validation", synset) for name, synset in zip(VALIDATION, VALIDATION_SYNSETS, strict=True)}
     assert found == {
-        name: (split, (synset,), f'{{"image/class/synset": "{synset}"}}') for name, (split, synset) in wanted.items()
+        name: (split, (synset,), {"image/class/synset": synset}) for name, (split, synset) in wanted.items()
     }
 
 

@@ -229,7 +229,7 @@ def test_a_list_that_begins_like_an_image_is_a_list(tmp_path: Path, first: str) 
     for name in ("list.tsv", "*.tsv"):
         source = opened(tmp_path / name)
         assert isinstance(source, Lists)
-        assert [feature.name for feature in source.extra] == [first]
+        assert [feature.name for feature in source.features] == [first]
 
 
 def test_what_is_opened_does_not_grow_with_the_matches(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.planning.input_counts import InputCounts
-from beam_jobs.references.pack import Pack, packs
+from beam_jobs.references.packs.pack import Pack, packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import Reference
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.steps.duplicates import texts as text_dedup
 from beam_jobs.steps.duplicates.texts import KEPT, LEFT_OUT, LeaveOutDuplicates, content_digest
 from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_files.values import PLAIN_TEXT
 from tpudata.storage import RequestLimits
 
 texts = st.lists(st.text(st.sampled_from("ab \n"), max_size=3), max_size=3)
@@ -42,7 +43,7 @@ def test_the_smallest_key_stays_wherever_it_is(tmp_path: Path, monkeypatch: pyte
     references, offset = [], 0
     for number, (key, some) in enumerate(data.items()):
         split = "train" if number % 2 else "test"
-        references.append(Reference(key, split, (), str(tmp_path / "all"), offset, len(some), "plain"))
+        references.append(Reference(key, split, (), str(tmp_path / "all"), offset, len(some), PLAIN_TEXT))
         offset += len(some)
     order = Order(True, 0)
     given = [pack.to_bytes() for part in (references[:3], references[3:]) for pack, _ in packs(part, order, 0)]

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.planning.plan import Plan, SplitPlan
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digests
 from beam_jobs.steps.shards.group_by_shard import GroupByShard

@@ -18,6 +18,16 @@ def shortest(column: list[Any]) -> list[Any]:
     return column[:1] if column.count(column[0]) == len(column) else column
 
 
+def shortest_values(column: list[Any]) -> list[Any]:
+    """Return a column of values of any type as one value if all are the same, also in type."""
+    return shortest(column) if _are_comparable(column) else column
+
+
+def taken(column: list[Any], places: Sequence[int]) -> list[Any]:
+    """Return the values of some rows."""
+    return column if len(column) == 1 else [column[place] for place in places]
+
+
 def spread(column: list[Any], count: int) -> Iterable[Any]:
     """Return the column with a value for each of `count` rows."""
     return itertools.repeat(column[0], count) if len(column) == 1 else column
@@ -29,6 +39,19 @@ def joined_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list
     if all(len(column) == 1 and column[0] == first[0] for column in columns):
         return first
     return list(itertools.chain.from_iterable(map(spread, columns, lengths)))
+
+
+def joined_values(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
+    """Return the same of columns of values of any type."""
+    if _are_comparable([column[0] for column in columns]):
+        return joined_columns(columns, lengths)
+    return list(itertools.chain.from_iterable(map(spread, columns, lengths)))
+
+
+def _are_comparable(values: list[Any]) -> bool:
+    """Return whether equal values are the same: 1, 1.0 and True are not, nor 0.0 and -0.0, and arrays compare by item."""
+    kind = type(values[0])
+    return kind in (str, bytes, int) and all(type(value) is kind for value in values)
 
 
 def narrow(numbers: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:

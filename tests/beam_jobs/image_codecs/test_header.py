@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from beam_jobs.image_records.codecs.header import exif_orientation, read_header
-from beam_jobs.image_records.codecs.image_format import image_format
+from beam_jobs.image_codecs.header import exif_orientation, read_header
+from beam_jobs.image_codecs.image_format import image_format
 from tests.beam_jobs.images import big_endian_exif, encode, exif, png
 
 

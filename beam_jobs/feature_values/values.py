@@ -5,7 +5,7 @@
     str                                         the same with encoding utf8
     int, bool                                   int64, shape ()
     float                                       float, dtype float32, shape ()
-    a list of n of one of these                 the same, shape (n,)
+    a list of n of one of these                 the same, shape (n,); nested lists if a schema has their shape
     numpy array or scalar of int or bool        int64, the array's shape
     numpy array or scalar of float              float, dtype float32, the array's shape
     numpy array of bytes or str                 bytes, dtype string, the array's shape
@@ -16,7 +16,7 @@ float32 rounds, but a float that would become another number is an error: 123456
 schema with float32, rounds all. numpy drops zero bytes at the end of each value of an array of bytes; lists of bytes keep them.
 
 A `tf.train.Example` has flat lists; the shape is in the schema. Images and label maps, which only a schema declares, may be arrays
-of any size: they become PNGs. `beam_jobs.examples.label_maps` has the rules of the latter.
+of any size: they become PNGs. `beam_jobs.feature_values.label_maps` has the rules of the latter.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.examples.label_maps import encode_label_map
-from beam_jobs.examples.png import encode_png
-from beam_jobs.examples.short_numbers import widen
-from beam_jobs.image_records.check import check_fits
+from beam_jobs.feature_values.label_maps import encode_label_map
+from beam_jobs.feature_values.png import encode_png
+from beam_jobs.feature_values.short_numbers import widen
+from beam_jobs.image_codecs.check import check_fits
 from beam_jobs.values.column_kinds import FLOAT32_WHOLE, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
@@ -87,6 +87,9 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
         return dataclasses.replace(feature, shape=size), stored
     if feature.encoding == "image":
         return feature, _fit_image(feature, value)
+    nested: tuple[int, ...] | None = None
+    if isinstance(value, (list, tuple)) and len(feature.shape) > 1:
+        value, nested = _flatten(feature, value)
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
         value = _as_kind(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
@@ -98,8 +101,9 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
             f"Feature {feature.name!r}: it does not fit the schema (got {describe(found)}, expected"
             f" {describe(feature)})."
         )
-    _check_shape(feature, found.shape, feature.shape)
-    return dataclasses.replace(feature, shape=found.shape), stored
+    shape = found.shape if nested is None else nested
+    _check_shape(feature, shape, feature.shape)
+    return dataclasses.replace(feature, shape=shape), stored
 
 
 def describe(feature: Feature) -> str:
@@ -218,6 +222,21 @@ def _encode_image(feature: Feature, value: np.ndarray[Any, Any]) -> bytes:
             f"Feature {feature.name!r}: it does not fit the schema (got shape {array.shape}, expected {expected})."
         )
     return encode_png(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
+
+
+def _flatten(feature: Feature, value: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
+    """Return the items of nested lists in C order, and their shape; lists without items have the sizes of the feature."""
+    items, shape = list(value), [len(value)]
+    for size in feature.shape[1:]:
+        sizes = {len(item) if isinstance(item, (list, tuple)) else -1 for item in items} or {size or 0}
+        if len(sizes) > 1 or -1 in sizes:
+            raise FeatureError(
+                f"Feature {feature.name!r}: it does not fit the schema (got lists of several sizes or depths, expected"
+                f" {describe(feature)})."
+            )
+        shape.append(sizes.pop())
+        items = [inner for item in items for inner in item]
+    return items, tuple(shape)
 
 
 def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray[Any, Any]:

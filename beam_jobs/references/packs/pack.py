@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.columns import joined_columns, narrow, shortest, spread
-from beam_jobs.references.packed_keys import PackedKeys
+from beam_jobs.references.packs.columns import narrow, shortest, spread
+from beam_jobs.references.packs.pack_columns import COLUMNS, PackColumns, feature_columns, joined_fields
+from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.record_order import Order, Positions
 from beam_jobs.references.reference import Digests, Reference
 
@@ -43,8 +44,34 @@ def packs(references: Iterable[Reference], order: Order, unit: int) -> Iterator[
         first += len(batch)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Pack:
+def full_packs(listed: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digests]]:
+    """Yield the references of packs in packs of 4,096, and a last one of the rest, each with the digests of its keys."""
+    held: list[tuple[Pack, Digests]] = []
+    count = 0
+    for pack, digests in listed:
+        held.append((pack, digests))
+        count += len(digests)
+        if count >= PACK_REFERENCES:
+            *full, rest = _parts(held)
+            yield from full
+            is_full = len(rest[1]) == PACK_REFERENCES
+            if is_full:
+                yield rest
+            held, count = ([], 0) if is_full else ([rest], len(rest[1]))
+    if held:
+        yield from _parts(held)
+
+
+def _parts(held: Sequence[tuple[Pack, Digests]]) -> list[tuple[Pack, Digests]]:
+    """Return the references of packs in packs of 4,096, and a last one of 4,096 or fewer."""
+    packs, digests = zip(*held, strict=True)
+    every = digests[0] if len(digests) == 1 else np.concatenate(digests)
+    parts = np.split(every, range(PACK_REFERENCES, len(every), PACK_REFERENCES))
+    return list(zip(Pack.joined(packs).in_parts(), parts, strict=True))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Pack(PackColumns):
     """One or more references, by column.
 
     Attributes:
@@ -52,25 +79,36 @@ class Pack:
         sizes: integers [n]: sizes in bytes.
         offsets: integers [n], or [1] if one value stands for all.
         keys: keys of the references.
-        root: prefix of the key in every path; empty without a common one.
-        others: paths (empty with a `root`), splits, labels, forms, extras and spools: each a list of n, or of one value that
-            stands for all.
+        root: prefix of the key in every path; empty without a common one. With one, `paths` are empty.
     """
 
     positions: Positions
     sizes: npt.NDArray[np.integer[Any]]
     offsets: npt.NDArray[np.integer[Any]]
     keys: PackedKeys
-    root: str
-    others: tuple[list[Any], ...]
+    root: str = ""
 
     @classmethod
     def of(cls, references: Sequence[Reference], positions: Positions) -> Pack:
         """Pack references and their positions."""
-        keys, splits, labels, paths, offsets, sizes, forms, extras, _, spools = map(list, zip(*references, strict=True))
-        root = _root(paths, keys)
-        columns = tuple(map(shortest, ([""] if root else paths, splits, labels, forms, extras, spools)))
-        return cls(positions, narrow(sizes), narrow(shortest(offsets)), PackedKeys.of(keys), root, columns)
+        columns = dict(zip(Reference._fields, map(list, zip(*references, strict=True)), strict=True))
+        root = _root(columns["path"], columns["key"])
+        names, features = feature_columns(columns["features"])
+        return cls(
+            positions=positions,
+            sizes=narrow(columns["size"]),
+            offsets=narrow(shortest(columns["offset"])),
+            keys=PackedKeys.of(columns["key"]),
+            root=root,
+            paths=[""] if root else shortest(columns["path"]),
+            splits=shortest(columns["split"]),
+            labels=shortest(columns["labels"]),
+            payloads=shortest(columns["payload"]),
+            crc32s=shortest(columns["crc32"]),
+            spools=shortest(columns["spool"]),
+            feature_names=names,
+            features=features,
+        )
 
     @classmethod
     def of_columns(
@@ -78,44 +116,52 @@ class Pack:
         keys: PackedKeys,
         sizes: npt.NDArray[np.int64],
         offsets: npt.NDArray[np.int64],
-        others: tuple[list[Any], ...],
+        *,
+        paths: list[str],
+        **others: Any,
     ) -> Pack:
         """Return a pack of these columns, see `Pack`; positions are 0."""
         same = offsets[:1] if (offsets == offsets[0]).all() else offsets
-        paths, *rest = others
+        rest: dict[str, Any] = {name: shortest(column) for name, column in others.items()}
         root = _root(paths, keys.heads) if keys.numbers is None and len(paths) == len(keys) else ""
-        columns = tuple(map(shortest, ([""] if root else paths, *rest)))
-        return cls(np.zeros(len(keys), np.uint64), narrow(sizes), narrow(same), keys, root, columns)
+        return cls(
+            positions=np.zeros(len(keys), np.uint64),
+            sizes=narrow(sizes),
+            offsets=narrow(same),
+            keys=keys,
+            root=root,
+            paths=[""] if root else shortest(paths),
+            **rest,
+        )
 
     @classmethod
     def joined(cls, packs: Sequence[Pack]) -> Pack:
         """Return the concatenated references of packs."""
         if len(packs) == 1:
             return packs[0]
-        one_root = len({pack.root for pack in packs}) == 1
-        others = [pack.others if one_root else (pack.paths(), *pack.others[1:]) for pack in packs]
+        if len({pack.root for pack in packs}) > 1:
+            packs = [dataclasses.replace(pack, root="", paths=pack.all_paths()) for pack in packs]
         lengths = [len(pack.keys) for pack in packs]
         offsets = [pack.offsets for pack in packs]
         one_offset = all(len(some) == 1 and some[0] == offsets[0][0] for some in offsets)
         return cls(
-            np.concatenate([pack.positions for pack in packs]),
-            np.concatenate([pack.sizes for pack in packs]),
-            offsets[0] if one_offset else np.concatenate(list(map(np.broadcast_to, offsets, lengths))),
-            PackedKeys.joined([pack.keys for pack in packs]),
-            packs[0].root if one_root else "",
-            tuple(joined_columns(columns, lengths) for columns in zip(*others, strict=True)),
+            positions=np.concatenate([pack.positions for pack in packs]),
+            sizes=np.concatenate([pack.sizes for pack in packs]),
+            offsets=offsets[0] if one_offset else np.concatenate(list(map(np.broadcast_to, offsets, lengths))),
+            keys=PackedKeys.joined([pack.keys for pack in packs]),
+            root=packs[0].root,
+            **joined_fields(packs, lengths),
         )
 
     def take(self, rows: npt.NDArray[np.intp]) -> Pack:
         """Return the references of these rows, in the order of `rows`."""
-        places = rows.tolist() if any(len(column) > 1 for column in self.others) else []
         return Pack(
-            self.positions[rows],
-            self.sizes[rows],
-            self.offsets if len(self.offsets) == 1 else self.offsets[rows],
-            self.keys.take(rows),
-            self.root,
-            tuple(column if len(column) == 1 else [column[place] for place in places] for column in self.others),
+            positions=self.positions[rows],
+            sizes=self.sizes[rows],
+            offsets=self.offsets if len(self.offsets) == 1 else self.offsets[rows],
+            keys=self.keys.take(rows),
+            root=self.root,
+            **self.taken_fields(rows),
         )
 
     def smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
@@ -140,19 +186,23 @@ class Pack:
 
     def without_contents(self) -> Pack:
         """Return the same keys and places; the other columns are empty, and take a byte or two a reference."""
-        paths, empty = self.others[0], np.zeros(len(self.keys), np.uint8)
+        empty = np.zeros(len(self.keys), np.uint8)
         return Pack(
-            empty.astype(np.uint64), empty, self.offsets, self.keys, self.root, (paths, [""], [()], [""], [""], [""])
+            positions=empty.astype(np.uint64),
+            sizes=empty,
+            offsets=self.offsets,
+            keys=self.keys,
+            root=self.root,
+            paths=self.paths,
         )
 
     def split_rows(self) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
         """Yield each split, and the rows of its references."""
-        _, splits, *_ = self.others
-        if len(splits) == 1:
-            yield splits[0], np.arange(len(self.keys))
+        if len(self.splits) == 1:
+            yield self.splits[0], np.arange(len(self.keys))
             return
-        for split in sorted(set(splits)):
-            yield split, np.flatnonzero([value == split for value in splits])
+        for split in sorted(set(self.splits)):
+            yield split, np.flatnonzero([value == split for value in self.splits])
 
     def by_split(self) -> Iterator[tuple[str, Pack]]:
         """Yield the references of each split, in their order."""
@@ -172,63 +222,63 @@ class Pack:
 
     def in_parts(self) -> Iterator[Pack]:
         """Yield the references, in order, in packs of at most 4,096."""
+        if len(self.keys) <= PACK_REFERENCES:
+            yield self
+            return
         for start in range(0, len(self.keys), PACK_REFERENCES):
             yield self.take(np.arange(start, min(start + PACK_REFERENCES, len(self.keys))))
 
-    def paths(self) -> list[str]:
+    def all_paths(self) -> list[str]:
         """Return the path of each reference, or one path that stands for all."""
-        return [self.root + key for key in self.keys] if self.root else self.others[0]
-
-    def forms(self) -> list[str]:
-        """Return the form of each reference, or one that stands for all."""
-        _, _, _, forms, _, _ = self.others
-        return forms
+        return [self.root + key for key in self.keys] if self.root else self.paths
 
     def reference(self, row: int) -> Reference:
         """Return the reference of a row."""
         return next(self.take(np.array([row])).references())
 
-    def classes(self) -> dict[str, set[str]]:
-        """Return the names of the classes that references have, by split; splits without any are not there."""
-        _, splits, labels, *_ = self.others
-        if labels == [()]:
-            return {}
-        count = max(len(splits), len(labels))
-        found: dict[str, set[str]] = {}
-        for split, names in zip(spread(splits, count), spread(labels, count), strict=True):
-            if names:
-                found.setdefault(split, set()).update(names)
-        return found
-
-    def described(self) -> list[tuple[str, tuple[str, ...], str, str]]:
-        """Split, labels, form and extra of each reference, or one tuple of them that stands for all."""
-        _, *columns, _ = self.others
-        count = max(map(len, columns))
-        return list(zip(*(spread(column, count) for column in columns), strict=True))
-
     def references(self) -> Iterator[Reference]:
         """Return the references, in order."""
         count = len(self.keys)
-        paths = spread(self.paths(), count)
-        splits, labels, forms, extras, spools = (spread(column, count) for column in self.others[1:])
-        offsets = spread(self.offsets.tolist(), count)
-        data = itertools.repeat(b"", count)
-        columns = (self.keys, splits, labels, paths, offsets, self.sizes.tolist(), forms, extras, data, spools)
+        lists = (self.splits, self.labels, self.all_paths(), self.offsets.tolist())
+        splits, labels, paths, offsets = (spread(column, count) for column in lists)
+        payloads, crc32s, spools = (spread(column, count) for column in (self.payloads, self.crc32s, self.spools))
+        features, data = self.feature_rows(count), itertools.repeat(b"", count)
+        columns = (
+            self.keys,
+            splits,
+            labels,
+            paths,
+            offsets,
+            self.sizes.tolist(),
+            payloads,
+            crc32s,
+            features,
+            data,
+            spools,
+        )
         return map(Reference._make, zip(*columns, strict=True))
 
     def to_bytes(self) -> bytes:
         """Return the pack as an element of a PCollection."""
         # Random positions do not compress, and other numbers are narrow already.
-        keys = self.keys
-        texts = zlib.compress(pickle.dumps((keys.heads, self.root, self.others), protocol=5), _LEVEL)
-        return pickle.dumps((self.positions, self.sizes, self.offsets, keys.numbers, texts), protocol=5)
+        keys, columns = self.keys, [getattr(self, name) for name in COLUMNS]
+        texts = pickle.dumps((keys.heads, self.root, columns), protocol=5)
+        numbers = (self.positions, self.sizes, self.offsets, keys.numbers)
+        return pickle.dumps((*numbers, zlib.compress(texts, _LEVEL)), protocol=5)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Pack:
         """Return the pack that `to_bytes` wrote."""
         positions, sizes, offsets, numbers, texts = pickle.loads(data)
-        heads, root, others = pickle.loads(zlib.decompress(texts))
-        return cls(positions, sizes, offsets, PackedKeys(heads, numbers), root, others)
+        heads, root, columns = pickle.loads(zlib.decompress(texts))
+        return cls(
+            positions=positions,
+            sizes=sizes,
+            offsets=offsets,
+            keys=PackedKeys(heads, numbers),
+            root=root,
+            **dict(zip(COLUMNS, columns, strict=True)),
+        )
 
 
 def _root(paths: Sequence[str], keys: Sequence[str]) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from beam_jobs.image_records.codecs.header import read_header
-from beam_jobs.image_records.codecs.image_format import AVIF, HEIC, JPEG, JPEG_2000, PNG, PPM, TIFF, image_format
-from beam_jobs.image_records.codecs.pillow_files import open_image
-from beam_jobs.image_records.codecs.pixels import check_decodes
+from beam_jobs.image_codecs.header import read_header
+from beam_jobs.image_codecs.image_format import AVIF, HEIC, JPEG, JPEG_2000, PNG, PPM, TIFF, image_format
+from beam_jobs.image_codecs.pillow_files import open_image
+from beam_jobs.image_codecs.pixels import check_decodes
 from tpudata.format import Feature, Manifest
 from tpudata.format.example.wire import Value
 from tpudata.format.label_map import label_map_problem

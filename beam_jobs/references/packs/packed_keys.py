@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.columns import joined_columns, narrow, shortest, spread
+from beam_jobs.references.packs.columns import joined_columns, narrow, shortest, spread
 from beam_jobs.references.reference import DIGEST_BYTES, Digests, as_digests, key_bytes, key_digests
 
 # More digits may not fit int64.

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.references import pack_reading
-from beam_jobs.references.pack import Pack
-from beam_jobs.references.pack_reading import read_packs
+from beam_jobs.references.packs import pack_reading
+from beam_jobs.references.packs.pack import Pack
+from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.reference import Reference
 from scripts.fake_gcs import FakeGcs
 from tpudata.errors import BadRecordError

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from beam_jobs.examples.values import decoded_size, describe, fit, infer
+from beam_jobs.feature_values.values import decoded_size, describe, fit, infer
 from tests.beam_jobs.images import encode, picture
 from tpudata.errors import FeatureError
 from tpudata.format import Feature, decode_example, encode_example

@@ -10,17 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_jobs.image_records.codecs.header import read_header
-from beam_jobs.image_records.codecs.image_format import image_format
-from beam_jobs.image_records.codecs.pillow_files import load_image, open_image
-from beam_jobs.image_records.codecs.pixels import check_decodes, is_lossless
+from beam_jobs.image_codecs.header import read_header
+from beam_jobs.image_codecs.image_format import image_format
+from beam_jobs.image_codecs.pillow_files import load_image, open_image
+from beam_jobs.image_codecs.pixels import check_decodes, is_lossless
 from beam_jobs.image_records.options import ImageOptions
+from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.image_records.rules import StoredImage, stored_image
+from beam_jobs.references.payload import SELF_DESCRIBING, Payload
 from tests.beam_jobs.images import encode, exif, picture
 
 
-def stored(data: bytes, form: str = "", **options: Any) -> StoredImage:
-    return stored_image(data, form, ImageOptions(**options))
+def stored(data: bytes, payload: Payload = SELF_DESCRIBING, **options: Any) -> StoredImage:
+    return stored_image(data, payload, ImageOptions(**options))
 
 
 def opened(image: StoredImage) -> Image.Image:
@@ -108,15 +110,15 @@ def test_what_is_too_long_for_a_jpeg_is_rejected() -> None:
 
 def test_idx_pixels() -> None:
     grey, rgb = picture()[..., 0], picture()
-    image = stored(grey.tobytes(), "idx:24x40")
+    image = stored(grey.tobytes(), Pixels((24, 40)))
     assert image[1:] == ("PNG", 24, 40, 1, "IDX pixels")
     np.testing.assert_array_equal(opened(image), grey)
-    np.testing.assert_array_equal(opened(stored(rgb.tobytes(), "idx:24x40x3")), rgb)
-    assert stored(grey.tobytes(), "idx:24x40x1", resize_shorter=12)[2:4] == (12, 20)
+    np.testing.assert_array_equal(opened(stored(rgb.tobytes(), Pixels((24, 40, 3)))), rgb)
+    assert stored(grey.tobytes(), Pixels((24, 40, 1)), resize_shorter=12)[2:4] == (12, 20)
     with pytest.raises(ValueError, match=r"got 100 bytes, expected 24 x 40 x 1\); the file is cut"):
-        stored(b"\0" * 100, "idx:24x40")
-    with pytest.raises(ValueError, match="'idx:24x40x2'; idx:HEIGHTxWIDTH"):
-        stored(b"", "idx:24x40x2")
+        stored(b"\0" * 100, Pixels((24, 40)))
+    with pytest.raises(ValueError, match=r"unknown form: \(24, 40, 2\)"):
+        stored(b"", Pixels((24, 40, 2)))
 
 
 def boxed(data: bytes, kind: bytes, content: bytes, size: int | None = None) -> bytes:

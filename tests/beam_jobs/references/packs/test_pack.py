@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import json
 import tracemalloc
+from collections.abc import Iterable
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.references.columns import narrow
-from beam_jobs.references.pack import Pack, packs
-from beam_jobs.references.packed_keys import PackedKeys
+from beam_jobs.references.packs.columns import narrow
+from beam_jobs.references.packs.pack import Pack, full_packs, packs
+from beam_jobs.references.packs.packed_keys import PackedKeys
+from beam_jobs.references.payload import SELF_DESCRIBING, Payload
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digest, key_digests
 
@@ -16,6 +22,24 @@ NAMES = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(["a"
 # What ends with a number, and what only looks so.
 NUMBERED = st.builds("{}{}".format, st.sampled_from(["", ":", "a:", "caf\udce9:1:"]), st.integers(0, 2**66))
 NEARLY = st.sampled_from(["a:01", "a:-0", "a:-7", "a: 7", "a:1_0", "a:٣", "a:+1", "7 ", "a:", "a", "007"])
+
+
+VALUES = st.one_of(
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    NAMES,
+    st.binary(max_size=3),
+    st.lists(st.integers(), max_size=2),
+    st.sampled_from([1, 1.0, True, 0.0, -0.0, "1", b"1"]),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbered(Payload):
+    """A kind of bytes."""
+
+    number: int
 
 
 @st.composite
@@ -29,13 +53,19 @@ def references(draw: st.DrawFn) -> Reference:
         draw(st.sampled_from([root + key, "/one.tar", key])),
         draw(st.integers(WHOLE_FILE, 2**50)),
         draw(st.integers(0, 2**50)),
-        draw(st.sampled_from(["", "idx:8x8"])),
-        draw(st.sampled_from(["", '{"a": 1}'])),
+        draw(st.sampled_from([SELF_DESCRIBING, Numbered(1), Numbered(2)])),
+        draw(st.none() | st.integers(0, 2**32 - 1)),
+        draw(st.just({}) | st.dictionaries(st.sampled_from("abc"), VALUES)),
         spool=draw(st.sampled_from(["", "/out/.spool"])),
     )
 
 
 MANY = st.lists(references(), min_size=1, max_size=12)
+
+
+def same(found: Iterable[Reference], items: Iterable[Reference]) -> bool:
+    """Whether references are equal, also in the types and the order of their features: 1, 1.0 and True differ."""
+    return [(one, repr(one)) for one in found] == [(one, repr(one)) for one in items]
 
 
 def packed(items: list[Reference]) -> Pack:
@@ -45,9 +75,9 @@ def packed(items: list[Reference]) -> Pack:
 @given(MANY)
 def test_references_come_back_from_columns_and_from_bytes(items: list[Reference]) -> None:
     pack = packed(items)
-    assert list(pack.references()) == items
+    assert same(pack.references(), items)
     again = Pack.from_bytes(pack.to_bytes())
-    assert list(again.references()) == items
+    assert same(again.references(), items)
     assert again.positions.tolist() == list(range(len(items)))
     splits = {item.split for item in items if item.labels}
     assert pack.classes() == {
@@ -58,7 +88,7 @@ def test_references_come_back_from_columns_and_from_bytes(items: list[Reference]
 @given(st.lists(MANY, min_size=1, max_size=4))
 def test_joined_packs_hold_all_references_in_order(parts: list[list[Reference]]) -> None:
     joined = Pack.joined([packed(part) for part in parts])
-    assert list(joined.references()) == [item for part in parts for item in part]
+    assert same(joined.references(), [item for part in parts for item in part])
     assert joined.positions.tolist() == [number for part in parts for number in range(len(part))]
 
 
@@ -68,8 +98,32 @@ def test_taken_rows_come_in_the_order_asked_for(items: list[Reference], random: 
     random.shuffle(rows)  # type: ignore[attr-defined]
     rows = rows[: len(rows) // 2 + 1]
     taken = packed(items).take(np.array(rows))
-    assert list(taken.references()) == [items[row] for row in rows]
+    assert same(taken.references(), [items[row] for row in rows])
     assert taken.positions.tolist() == rows
+
+
+@given(st.lists(MANY, min_size=1, max_size=3))
+def test_entries_do_not_depend_on_how_references_are_packed(parts: list[list[Reference]]) -> None:
+    items = [item for part in parts for item in part]
+    texts = [(item.split, item.labels, *item.entry_texts()) for item in items]
+    for pack in (packed(items), Pack.joined([packed(part) for part in parts])):
+        found = pack.entry_texts()
+        assert (found if len(found) > 1 else found * len(items)) == texts
+
+
+def test_features_may_be_arrays() -> None:
+    arrays = [np.arange(size, dtype=np.float32).reshape(-1, 2) for size in (2, 2, 4)]
+    items = [
+        Reference(f"{n}", "train", (), f"/in/{n}", 0, 1, features={"box": array, "n": 7})
+        for n, array in enumerate(arrays)
+    ]
+    pack = Pack.from_bytes(Pack.joined([packed(items[:1]), packed(items[1:])]).to_bytes())
+    found = [reference.features["box"] for reference in pack.take(np.array([2, 0, 1])).references()]
+    assert [box.tolist() for box in found] == [arrays[row].tolist() for row in (2, 0, 1)]
+    assert pack.features["n"] == [7]
+    assert [text for _, _, _, text in pack.entry_texts()] == [
+        json.dumps({"box": array.tolist(), "n": 7}) for array in arrays
+    ]
 
 
 @given(MANY, st.data())
@@ -100,6 +154,18 @@ def test_a_unit_is_packed_with_positions_that_go_on() -> None:
     )
 
 
+@pytest.mark.parametrize("sizes", [[4096], [1], [4095, 1], [4095, 2, 4096], [5000, 4000, 3288, 5], [1] * 30, []])
+def test_packs_are_filled(sizes: list[int]) -> None:
+    items = [Reference(f"{n}", "train", (), f"/in/{n}", WHOLE_FILE, n) for n in range(sum(sizes))]
+    ends = list(itertools.accumulate(sizes, initial=0))
+    parts = [packed(items[start:end]) for start, end in itertools.pairwise(ends)]
+    found = list(full_packs((part, part.keys.digests()) for part in parts))
+    counts = [len(digests) for _, digests in found]
+    assert counts == [4096] * (len(items) // 4096) + [len(items) % 4096] * (len(items) % 4096 > 0)
+    assert [one for pack, _ in found for one in pack.references()] == items
+    assert all(pack.keys.digests().tolist() == digests.tolist() for pack, digests in found)
+
+
 def test_the_sample_is_of_the_smallest_digests_of_each_split() -> None:
     items = [Reference(f"{n}", ("train", "test")[n % 4 == 0], (), f"/in/{n}", WHOLE_FILE, n) for n in range(100)]
     pack, digests = next(packs(items, Order(shuffle=False, seed=0), 0))
@@ -108,7 +174,7 @@ def test_the_sample_is_of_the_smallest_digests_of_each_split() -> None:
         for split in ("train", "test")
     }
     bounds: dict[str, np.uint64] = {}
-    assert {part.others[1][0]: set(part.keys) for part in pack.smallest(digests, 7, bounds)} == due
+    assert {part.splits[0]: set(part.keys) for part in pack.smallest(digests, 7, bounds)} == due
     # Of packs after it, only references that may be among the smallest count.
     assert {key for part in pack.smallest(digests, 7, bounds) for key in part.keys} == due["train"] | due["test"]
     highest = np.argsort(digests[:, 0])[-20:]
@@ -139,7 +205,7 @@ def test_narrow_integers_are_the_same_integers(numbers: list[int]) -> None:
 
 
 def test_lines_of_a_file_take_a_few_bytes_each() -> None:
-    lines = [Reference(f"a.txt:{35 * n}", "train", (), "/in/a.txt", 35 * n, 34, "plain") for n in range(40_000)]
+    lines = [Reference(f"a.txt:{35 * n}", "train", (), "/in/a.txt", 35 * n, 34, Numbered(0)) for n in range(40_000)]
     tracemalloc.start()
     inside = [pack for pack, _ in packs(iter(lines), Order(shuffle=True, seed=0), 0)]
     joined = Pack.joined(inside)

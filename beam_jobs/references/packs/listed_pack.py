@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.columns import narrow
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.columns import narrow
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Digests, Reference
 
 Numbers = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ class ListedPack(NamedTuple):
         sizes = np.where(is_held, pack.sizes.astype(np.int64), 0)
         offsets = narrow(np.where(is_held, begin + np.cumsum(sizes) - sizes, pack.offsets))
         spools = [path] if is_held.all() else [path if is_one else "" for is_one in is_held.tolist()]
-        return dataclasses.replace(pack, offsets=offsets, others=(*pack.others[:-1], spools))
+        return dataclasses.replace(pack, offsets=offsets, spools=spools)
 
     def references(self) -> Iterator[Reference]:
         """Yield the references, those without an address with their bytes."""

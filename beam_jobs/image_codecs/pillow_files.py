@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from PIL import Image, UnidentifiedImageError
 
-from beam_jobs.image_records.codecs.image_format import BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP
-from beam_jobs.image_records.codecs.modern_formats import PLUGINS, open_modern
+from beam_jobs.image_codecs.image_format import BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP
+from beam_jobs.image_codecs.modern_formats import PLUGINS, open_modern
 from tpudata.console.process import owns_process
 from tpudata.errors import UsageError
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.pack import Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
@@ -183,9 +183,7 @@ def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]
 
 def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
     """Return the number of the file of each input in `paths`."""
-    *_, spools = pack.others
-    count = len(pack.keys)
-    originals = pack.paths()
+    count, spools, originals = len(pack.keys), pack.spools, pack.all_paths()
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
         path = spools[0] or originals[0]
         return np.full(count, paths.setdefault(path, len(paths)), np.int32)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from beam_jobs.image_records.check import decoded_image_problems, image_problems
+from beam_jobs.image_codecs.check import decoded_image_problems, image_problems
 from tests.beam_jobs.images import encode, picture
 from tests.helpers.datasets import write_dataset
 from tests.helpers.label_maps import PALETTE, png_of

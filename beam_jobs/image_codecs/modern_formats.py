@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from PIL import Image, features
 
-from beam_jobs.image_records.codecs.image_format import AVIF, HEIC, JPEG_2000
+from beam_jobs.image_codecs.image_format import AVIF, HEIC, JPEG_2000
 from tpudata.errors import MissingExtraError, UsageError
 
 # Pillow's names of the formats.

@@ -1,0 +1,1 @@
+"""Values of features: what a user or an input gives, and what a record stores."""

@@ -1,1 +1,0 @@
-"""Encoded images: their formats and headers, and their pixels with Pillow."""

@@ -1,0 +1,116 @@
+"""The columns of a pack whose values are any objects; all that is done with rows of a pack is done with each, by its field."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.references.packs.columns import (
+    joined_columns,
+    joined_values,
+    shortest,
+    shortest_values,
+    spread,
+    taken,
+)
+from beam_jobs.references.payload import SELF_DESCRIBING, Payload
+from beam_jobs.references.reference import NO_FEATURES
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class PackColumns:
+    """Columns of references: each a list of n values, or of one that stands for all.
+
+    Attributes:
+        paths: paths.
+        splits: names of splits.
+        labels: names of classes.
+        payloads: kinds of bytes.
+        crc32s: checksums.
+        spools: files that bytes were spooled to.
+        feature_names: names of features, in the order of the source.
+        features: by name, a column of values; any value for a reference without that feature.
+    """
+
+    paths: list[str] = dataclasses.field(default_factory=lambda: [""])
+    splits: list[str] = dataclasses.field(default_factory=lambda: [""])
+    labels: list[tuple[str, ...]] = dataclasses.field(default_factory=lambda: [()])
+    payloads: list[Payload] = dataclasses.field(default_factory=lambda: [SELF_DESCRIBING])
+    crc32s: list[int | None] = dataclasses.field(default_factory=lambda: [None])
+    spools: list[str] = dataclasses.field(default_factory=lambda: [""])
+    feature_names: list[tuple[str, ...]] = dataclasses.field(default_factory=lambda: [()])
+    features: Mapping[str, list[Any]] = dataclasses.field(default_factory=dict)
+
+    def taken_fields(self, rows: npt.NDArray[np.intp]) -> dict[str, Any]:
+        """Return by field the columns of these rows, in the order of `rows`."""
+        fields = {name: getattr(self, name) for name in LISTS}
+        has_lists = any(len(column) > 1 for column in itertools.chain(fields.values(), self.features.values()))
+        places = rows.tolist() if has_lists else []
+        return {name: taken(column, places) for name, column in fields.items()} | {
+            "features": {name: taken(column, places) for name, column in self.features.items()}
+        }
+
+    def classes(self) -> dict[str, set[str]]:
+        """Return the names of the classes that references have, by split; splits without any are not there."""
+        if self.labels == [()]:
+            return {}
+        found: dict[str, set[str]] = {}
+        for split, names in _rows(self.splits, self.labels):
+            if names:
+                found.setdefault(split, set()).update(names)
+        return found
+
+    def entry_texts(self) -> list[tuple[str, tuple[str, ...], str, str]]:
+        """Return split, labels and `Reference.entry_texts` of each reference, or one tuple of them that stands for all."""
+        features = list(self.feature_rows(max(map(len, (self.feature_names, *self.features.values())))))
+        kinds = _rows(self.payloads, self.crc32s, features)
+        texts = [payload.entry_texts(crc32, values) for payload, crc32, values in kinds]
+        return [(split, labels, *text) for split, labels, text in _rows(self.splits, self.labels, texts)]
+
+    def feature_rows(self, count: int) -> Iterator[Mapping[str, Any]]:
+        """Return the features of each of `count` references."""
+        if self.feature_names == [()]:
+            return itertools.repeat(NO_FEATURES, count)
+        every = tuple(self.features)
+        rows = zip(*(spread(column, count) for column in self.features.values()), strict=True)
+        found = (dict(zip(every, values, strict=True)) for values in rows)
+        if self.feature_names == [every]:
+            return found
+        names = spread(self.feature_names, count)
+        return ({name: row[name] for name in some} for some, row in zip(names, found, strict=True))
+
+
+COLUMNS = tuple(field.name for field in dataclasses.fields(PackColumns))
+LISTS = tuple(name for name in COLUMNS if name != "features")
+
+
+def joined_fields(packs: Sequence[PackColumns], lengths: Sequence[int]) -> dict[str, Any]:
+    """Return by field the columns of the concatenation of packs with these numbers of references."""
+    names = dict.fromkeys(itertools.chain.from_iterable(pack.features for pack in packs))
+    features = {name: joined_values([pack.features.get(name, [None]) for pack in packs], lengths) for name in names}
+    return {name: joined_columns([getattr(pack, name) for pack in packs], lengths) for name in LISTS} | {
+        "features": features
+    }
+
+
+def _rows(*columns: list[Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of some columns: one if a value of each stands for all."""
+    count = max(map(len, columns))
+    return zip(*(spread(column, count) for column in columns), strict=True)
+
+
+def feature_columns(features: list[Mapping[str, Any]]) -> tuple[list[tuple[str, ...]], dict[str, list[Any]]]:
+    """Return the features of references as the column of their names, and by name the column of its values."""
+    if not any(features):
+        return [()], {}
+    names = shortest(list(map(tuple, features)))
+    every = dict.fromkeys(itertools.chain.from_iterable(names))
+    if len(names) == 1:
+        columns = map(list, zip(*(values.values() for values in features), strict=True))
+        return names, dict(zip(every, map(shortest_values, columns), strict=True))
+    return names, {name: shortest_values([values.get(name) for values in features]) for name in every}

@@ -1,0 +1,68 @@
+"""Kinds of the bytes that references lead to, and the texts by which entries of inputs know them.
+
+A room that reads bytes of another kind than files that describe themselves derives its own: IDX pixels, rows of text, stored
+records. What it needs next to the bytes are its fields, so they travel once for many references.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+_DIGEST_BYTES = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Payload:
+    """Kind of a record's bytes; this one's describe themselves, as image files do.
+
+    Attributes:
+        is_escaped: whether the text of features has only ASCII.
+    """
+
+    is_escaped: ClassVar[bool] = True
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether a key may occur several times, as all its records are equal."""
+        return False
+
+    def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
+        """Return what the entry of an input hashes of its kind and of its features.
+
+        Entries are on disk, so these are the texts that references had in earlier versions, and each is empty if there is nothing.
+
+        Args:
+            crc32: CRC-32 of the bytes, or None if it is unknown.
+            features: values by name.
+        """
+        return "" if crc32 is None else f"crc32:{crc32:08x}", features_text(features, is_escaped=self.is_escaped)
+
+
+SELF_DESCRIBING = Payload()
+
+
+def features_text(features: Mapping[str, Any], *, is_escaped: bool) -> str:
+    """Return features as a JSON object, with NaN as Python writes it, in their order; nothing if there are none.
+
+    Args:
+        features: values by name; NumPy's become lists and numbers, bytes become a digest.
+        is_escaped: whether the text has only ASCII.
+    """
+    return _ENCODERS[is_escaped].encode(features) if features else ""
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON does not have as one that it has."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return f"blake2b:{hashlib.blake2b(value, digest_size=_DIGEST_BYTES).hexdigest()}"
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no number, string, bytes, array or list of these")
+
+
+# json.dumps would make an encoder for each call.
+_ENCODERS = {is_escaped: json.JSONEncoder(ensure_ascii=is_escaped, default=_plain) for is_escaped in (False, True)}

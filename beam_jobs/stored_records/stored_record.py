@@ -1,0 +1,34 @@
+"""The kind of bytes that references to stored records lead to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from beam_jobs.references.payload import Payload
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredRecord(Payload):
+    """The frame of a record in a TFRecord file.
+
+    Attributes:
+        dataset: number of the dataset that the file belongs to; None for a foreign file.
+        split: that the record has in the input.
+        crc32c: of the shard, as the dataset's manifest has it; None for a foreign file.
+    """
+
+    dataset: int | None
+    split: str
+    crc32c: int | None
+
+    @property
+    def origin(self) -> str:
+        """Name of the dataset and the split for counts; nothing for a foreign file."""
+        return "" if self.dataset is None else f"{self.dataset}/{self.split}"
+
+    def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the checksum of the shard and the origin."""
+        del crc32, features
+        return "" if self.crc32c is None else f"{self.crc32c:08x}", self.origin
