@@ -16,7 +16,7 @@ float32 rounds, but a float that would become another number is an error: 123456
 schema with float32, rounds all. numpy drops zero bytes at the end of each value of an array of bytes; lists of bytes keep them.
 
 A `tf.train.Example` has flat lists; the shape is in the schema. Images and label maps, which only a schema declares, may be arrays
-of any size: they become PNGs. `beam_jobs.examples.label_maps` has the rules of the latter.
+of any size: they become PNGs. `beam_jobs.image_records.label_maps` has the rules of the latter.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.examples.label_maps import encode_label_map
-from beam_jobs.examples.png import encode_png
 from beam_jobs.examples.short_numbers import widen
 from beam_jobs.image_records.check import check_fits
+from beam_jobs.image_records.codecs.png import encode_png
+from beam_jobs.image_records.label_maps import encode_label_map
 from beam_jobs.values.column_kinds import FLOAT32_WHOLE, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.examples.png import encode_png
 from beam_jobs.image_records.codecs.header import check_png_checksums, read_header
 from beam_jobs.image_records.codecs.image_format import PNG
 from beam_jobs.image_records.codecs.pillow_files import load_image, open_image
+from beam_jobs.image_records.codecs.png import encode_png
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
 from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
