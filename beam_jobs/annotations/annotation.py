@@ -1,8 +1,9 @@
 """What annotation files say of a picture, the same for all their forms.
 
 Coordinates are those of the file: pixels of the picture as its file or as a viewer shows it, or fractions of its sides. x grows to
-the right and y downwards, both from the top left corner; a pixel spans 0 to 1. `beam_jobs.image_records.annotated` makes the features of a
-record of them. The types are small, since a file may describe millions of objects: numbers of any count are bytes.
+the right and y downwards, both from the top left corner; a pixel spans 0 to 1. `beam_jobs.image_records.annotated` makes the
+features of a record of them. The types are small, since a file may describe millions of objects: numbers of any count are
+bytes.
 """
 
 from __future__ import annotations
@@ -123,6 +124,11 @@ class ImageAnnotation(NamedTuple):
 
 # A damaged annotation stands for its picture.
 Annotated: TypeAlias = ImageAnnotation | BadRecordError
+
+
+def box_of(x: float, y: float, width: float, height: float) -> Box:
+    """Return the edges of a box from its top left corner and its size."""
+    return y, x, y + height, x + width
 
 
 def pack_keypoints(numbers: Iterable[float]) -> bytes:

@@ -80,4 +80,6 @@ def _folder_form(path: str, entries: list[Entry]) -> AnnotationForm | None:
 
 def _unknown(path: str) -> SourceError:
     known = "; ".join(form.title for form in FORMS)
-    return SourceError(f"{path}: no annotations of a known form (expected one of: {known}). Pass another file or folder.")
+    return SourceError(
+        f"{path}: no annotations of a known form (expected one of: {known}). Pass another file or folder."
+    )

@@ -27,7 +27,8 @@ class ListedNames:
 
 
 class AnnotationForm(abc.ABC):
-    """Annotation files of one form. A frozen dataclass that is pickled to the workers; making it looks at the files, reading little.
+    """Annotation files of one form. A frozen dataclass that is pickled to the workers; making it looks at the files, reading
+    little.
 
     Attributes:
         title: name of the form in messages.

@@ -5,7 +5,23 @@ from __future__ import annotations
 import unicodedata
 
 _EXTENSIONS = (
-    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".jp2", ".ppm"),
+    *(
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".jfif",
+        ".png",
+        ".gif",
+        ".bmp",
+        ".webp",
+        ".tif",
+        ".tiff",
+        ".avif",
+        ".heic",
+        ".heif",
+        ".jp2",
+        ".ppm",
+    ),
     *(".pgm", ".pnm", ".dib"),
 )
 
@@ -21,18 +37,17 @@ def match_key(path: str) -> str:
 def is_same_picture(name: str, path: str) -> bool:
     """Return whether a name in an annotation file stands for the picture of a path.
 
+    One of them is the end of the other, from the name of some folder on. Extensions are compared if both have one.
+
     Args:
-        name: name or path of the picture in the annotation file: the end of the path, from some folder on, or the path is the end of it. It may
-            lack the extension.
+        name: name or path of the picture in the annotation file.
         path: path of the picture, for example its key in a conversion.
     """
-    left, right = _slashed(name), _slashed(path)
-    if left != (bare := without_extension(left)) and right != without_extension(right):
-        bare, right_bare = left, right
-    else:
-        right_bare = without_extension(right)
-    shorter, longer = sorted((bare, right_bare), key=len)
-    return longer == shorter or longer.endswith(f"/{shorter}")
+    one, other = _slashed(name), _slashed(path)
+    if one == without_extension(one) or other == without_extension(other):
+        one, other = without_extension(one), without_extension(other)
+    shorter, longer = sorted((one, other), key=len)
+    return longer == shorter or (bool(shorter) and longer.endswith(f"/{shorter}"))
 
 
 def without_extension(path: str) -> str:

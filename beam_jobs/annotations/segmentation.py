@@ -1,8 +1,8 @@
 """The pixels of an object: polygons, run lengths, or an id in a PNG of segments.
 
 COCO's formats, and the order of pixels in run lengths (by column): https://cocodataset.org/#format-data and
-cocoapi/common/maskApi.c. Polygons are drawn by pycocotools, which has COCO's rule for the pixels at an edge. Run lengths are unpacked here:
-pycocotools 2.0.11 returns memory that nothing was written to for run lengths that end early.
+cocoapi/common/maskApi.c. Polygons are drawn by pycocotools, which has COCO's rule for the pixels at an edge. Run lengths are
+unpacked here: pycocotools 2.0.11 returns memory that nothing was written to for run lengths that end early.
 """
 
 from __future__ import annotations
@@ -101,16 +101,15 @@ class RunLengths(NamedTuple):
         """Return the pixels of the runs inside; see `Segmentation`."""
         del segments
         if (self.height, self.width) != (height, width):
-            raise ValueError(
-                f"a mask of {self.width} x {self.height} pixels in a picture of {width} x {height} pixels"
-            )
+            raise ValueError(f"a mask of {self.width} x {self.height} pixels in a picture of {width} x {height} pixels")
         counts = _unpack_counts(self.counts) if self.is_text else np.frombuffer(self.counts, np.uint32).astype(np.int64)
         if int(counts.sum()) != height * width or (counts < 0).any():
             raise ValueError(
                 f"a mask whose run lengths are damaged: {int(counts.sum())} pixels, and the picture has {height * width}"
             )
         values = (np.arange(len(counts)) % 2).astype(np.bool_)
-        return np.repeat(values, counts).reshape(width, height).T
+        mask: Mask = np.repeat(values, counts).reshape(width, height).T
+        return mask
 
 
 class SegmentId(NamedTuple):

@@ -18,6 +18,7 @@ ROOMS = (
     "file_kinds",
     "compression",
     "references",
+    "annotations",
     "parquet_files",
     "converter",
     "option_values",

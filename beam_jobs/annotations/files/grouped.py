@@ -14,7 +14,7 @@ from types import TracebackType
 
 import numpy as np
 
-from beam_jobs.annotations.annotation import Annotated, ImageAnnotation
+from beam_jobs.annotations.annotation import Annotated
 from tpudata.errors import BadRecordError
 
 _BUFFER_BYTES = 1 << 20
@@ -24,7 +24,7 @@ class PictureParts:
     """Parts of the annotations of many pictures; a context, whose end deletes the temporary file."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(buffering=_BUFFER_BYTES)
+        self._file = tempfile.TemporaryFile(buffering=_BUFFER_BYTES)  # noqa: SIM115
         self._numbers: dict[Hashable, int] = {}
         self._pictures = array.array("i")
         self._ends = array.array("q", [0])
@@ -54,7 +54,7 @@ class PictureParts:
         return self._numbers.setdefault(picture, len(self._numbers))
 
     def take(self) -> Iterator[tuple[int, list[Annotated]]]:
-        """Yield the number of each picture that has parts, in ascending order, with its parts in the order in which they were added."""
+        """Yield the number of each picture that has parts, in ascending order, with its parts as they were added."""
         pictures = np.frombuffer(self._pictures, np.int32)
         order = np.argsort(pictures, kind="stable").astype(np.int32)
         begins = np.flatnonzero(np.diff(pictures[order], prepend=-1)).tolist()

@@ -1,8 +1,8 @@
 """Elements of the arrays in a JSON object, such as `{"images": [...], "annotations": [...]}`, in a file of any size.
 
-Memory holds one element, not the file. Python's parser reads each element where it begins in the text; if the text ends too early, more
-is read and the element is parsed again. That takes no longer than parsing the whole file, and needs no parser of streams: ijson with
-its C backend takes FIXME times as long.
+Memory holds one element, not the file. Python's parser reads each element where it begins in the text; if the text ends too
+early, more is read and the element is parsed again. That takes no longer than parsing the whole file, and needs no parser of
+streams: ijson with its C backend takes FIXME times as long.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def array_elements(file: BinaryIO, path: str, keys: Collection[str]) -> Iterator
         keys: of the arrays.
 
     Raises:
-        SourceError: the file is no JSON object, is cut, has something after its end, or a value of `keys` is no array; names the byte.
+        SourceError: the file is no JSON object, is cut, has something after its end, or a value of `keys` is no array; names
+        the byte.
     """
     text = _Text(file, path)
     text.take("{", "a JSON object")
@@ -174,7 +175,9 @@ class _Text:
         except UnicodeDecodeError as error:
             at = self._read_bytes - len(error.object) + error.start
             raise SourceError(f"{self._path} at byte {at}: it is not UTF-8. {_FIX}") from None
-        self._mark_offset = self.offset + (len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0)
+        self._mark_offset = self.offset + (
+            len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0
+        )
         self._text, self._place, self._mark = self._text[self._place :] + more, 0, 0
         return not self._is_whole or bool(more)
 

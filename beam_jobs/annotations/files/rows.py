@@ -96,8 +96,11 @@ def table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> 
     Raises:
         SourceError: the file is no such table; names the line.
     """
-    quoting = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
-    reader = csv.reader(decoded_lines(path), delimiter=delimiter, quoting=quoting, strict=True)
+    lines = decoded_lines(path)
+    if has_quotes:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
     try:
         for cells in reader:
             stripped = [cell.strip() for cell in cells]

@@ -3,8 +3,8 @@
     filename,width,height,class,xmin,ymin,xmax,ymax
     raccoon-1.jpg,650,417,raccoon,81,88,522,408
 
-Coordinates are pixels: the edges of the box. The columns `width` and `height` may be missing. A row whose class and coordinates are all
-empty is a picture without objects. Columns of other names are ignored.
+Coordinates are pixels: the edges of the box. The columns `width` and `height` may be missing. A row whose class and coordinates
+are all empty is a picture without objects. Columns of other names are ignored.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
     list_bbox_celeba.txt                   a line with the count, `image_id x_1 y_1 width height`, and NAME 95 71 226 313
     list_landmarks_celeba.txt              points in the pictures as they were found ("in the wild")
 
-The attributes with 1 are the classes of a picture. Boxes are of the pictures as they were found, and would lie outside of the aligned
-ones: a folder with landmarks of aligned pictures (`img_align_celeba`) gives these, and another one boxes and landmarks of the others. A
-landmark without box has the box around all points. Source: https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html.
+The attributes with 1 are the classes of a picture. Boxes are of the pictures as they were found, and would lie outside of the
+aligned ones: a folder with landmarks of aligned pictures (`img_align_celeba`) gives these, and another one boxes and landmarks
+of the others. A landmark without box has the box around all points. Source: https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place, pack_keypoints
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, box_of, pack_keypoints
 from beam_jobs.annotations.files.folders import read_start
 from beam_jobs.annotations.files.grouped import grouped
 from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
@@ -64,9 +64,7 @@ class CelebaForm(AnnotationForm):
                     kinds[entry.path] = kind
         aligned = [found for found, kind in kinds.items() if kind == _LANDMARKS_KIND and _ALIGNED in found]
         if aligned:
-            kinds = {
-                found: kind for found, kind in kinds.items() if kind == _ATTRIBUTES_KIND or found in aligned
-            }
+            kinds = {found: kind for found, kind in kinds.items() if kind == _ATTRIBUTES_KIND or found in aligned}
         doubled = sorted({kind for kind in kinds.values() if list(kinds.values()).count(kind) > 1})
         if doubled:
             files = ", ".join(found for found, kind in kinds.items() if kind == doubled[0])
@@ -158,7 +156,7 @@ def _attributes(row: TableRow) -> ImageAnnotation:
 def _box(row: TableRow) -> ImageAnnotation:
     x, y, width, height = map(row.number, _BOX)
     return ImageAnnotation(
-        row.cells[_PICTURE], row.place, objects=(ObjectAnnotation((y, x, y + height, x + width), FACE),)
+        row.cells[_PICTURE], row.place, objects=(ObjectAnnotation(box_of(x, y, width, height), FACE),)
     )
 
 

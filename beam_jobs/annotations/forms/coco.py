@@ -6,9 +6,9 @@
                       "keypoints": [x, y, visibility, ...], "caption": "..."}, ...],
      "categories":  [{"id": 18, "name": "dog"}, ...]}
 
-The arrays come in any order, and so do the annotations of a picture; all but the id, the image's name and what belongs to the annotation's
-kind may be missing. Classes are numbered in the order of the ids of their categories; categories of one name are one class. In
-panoptic files an annotation has a PNG, in the folder of the JSON's name, and the segments in it.
+The arrays come in any order, and so do the annotations of a picture; all but the id, the image's name and what belongs to the
+annotation's kind may be missing. Classes are numbered in the order of the ids of their categories; categories of one name are
+one class. In panoptic files an annotation has a PNG, in the folder of the JSON's name, and the segments in it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from beam_jobs.annotations.annotation import (
     MapFile,
     ObjectAnnotation,
     Place,
+    box_of,
     pack_keypoints,
 )
 from beam_jobs.annotations.files.grouped import PictureParts, joined
 from beam_jobs.annotations.files.json_elements import Element, array_elements
 from beam_jobs.annotations.files.rows import open_annotations
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
-from beam_jobs.annotations.segmentation import Polygons, RunLengths, SegmentId, Segmentation, pack_counts, pack_polygon
-from beam_jobs.values.json_values import shown_json
-from tpudata.errors import BadRecordError, SourceError
+from beam_jobs.annotations.segmentation import Polygons, RunLengths, Segmentation, SegmentId, pack_counts, pack_polygon
+from beam_jobs.values.json_values import json_number, shown_json
+from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
 IMAGES, ANNOTATIONS, CATEGORIES = "images", "annotations", "categories"
@@ -232,8 +233,8 @@ def _object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotation:
     if numbers is not None:
         if not isinstance(numbers, list) or len(numbers) != 4:
             raise ValueError(f"'bbox' is not [x, y, width, height]: {shown_json(numbers)}")
-        x, y, width, height = (_number(number, "bbox") for number in numbers)
-        box = (y, x, y + height, x + width)
+        x, y, width, height = (json_number(number, "bbox") for number in numbers)
+        box = box_of(x, y, width, height)
     elif isinstance(segmentation, Polygons):
         box = segmentation.bounds
     else:
@@ -245,10 +246,10 @@ def _object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotation:
     return ObjectAnnotation(
         box,
         _category_key(row["category_id"]),
-        is_crowd=bool(_number(row.get("iscrowd", 0), "iscrowd")),
-        area=None if area is None else _number(area, "area"),
+        is_crowd=row.get("iscrowd") not in (None, 0, False),
+        area=None if area is None else json_number(area, "area"),
         segmentation=segmentation,
-        keypoints=pack_keypoints(_number(number, "keypoints") for number in keypoints or ()),
+        keypoints=pack_keypoints(json_number(number, "keypoints") for number in keypoints or ()),
     )
 
 
@@ -263,16 +264,10 @@ def _segmentation(value: Any) -> Segmentation | None:
     counts, size = (value.get("counts"), value.get("size")) if isinstance(value, dict) else (None, None)
     if isinstance(size, list) and len(size) == 2 and all(isinstance(side, int) and side > 0 for side in size):
         if isinstance(counts, str) and counts.isascii():
-            return RunLengths(*size, counts.encode())
+            return RunLengths(size[0], size[1], counts.encode())
         if isinstance(counts, list):
-            return RunLengths(*size, pack_counts(counts), is_text=False)
+            return RunLengths(size[0], size[1], pack_counts(counts), is_text=False)
     raise ValueError(f"'segmentation' is neither polygons nor run lengths with their size: {shown_json(value)}")
-
-
-def _number(value: Any, name: str) -> float:
-    if not isinstance(value, int | float):
-        raise ValueError(f"{name!r} is no number: {shown_json(value)}")
-    return float(value)
 
 
 def _whole(row: Any, name: str) -> int:
@@ -284,17 +279,18 @@ def _whole(row: Any, name: str) -> int:
 
 def _picture(parts: list[Annotated], categories: _Categories, doubled: frozenset[int]) -> Annotated:
     """Return the annotation of a picture from its row of "images" and its annotations; an error if one is damaged."""
-    images = [part for part in parts if isinstance(part, ImageAnnotation) and part.picture]
-    others = [part for part in parts if not (isinstance(part, ImageAnnotation) and part.picture)]
-    whole = joined([*images, *others])
-    if isinstance(whole, BadRecordError):
-        return whole
-    if len(images) != 1:
-        what = "another image has the same id" if images else "an annotation of an image that the file does not list"
-        return (images[1] if images else others[0]).place.rejected(what)
-    for part in parts:
-        if isinstance(part, ImageAnnotation) and part.place.offset in doubled and not part.picture:
-            return part.place.rejected(f"another annotation has the same id; it is of {whole.picture!r}")
+    known = [part for part in parts if isinstance(part, ImageAnnotation)]
+    if len(known) < len(parts):
+        return joined(parts)
+    images, others = ([part for part in known if bool(part.picture) is is_image] for is_image in (True, False))
+    if not images:
+        return others[0].place.rejected("an annotation of an image that the file does not list")
+    if len(images) > 1:
+        return images[1].place.rejected(f"another image has the same id: {images[0].picture!r}")
+    for part in others:
+        if part.place.offset in doubled:
+            return part.place.rejected(f"another annotation has the same id; this one is of {images[0].picture!r}")
+    whole = images[0].joined(others)
     try:
         return whole._replace(objects=tuple(map(categories.named, whole.objects)))
     except ValueError as error:

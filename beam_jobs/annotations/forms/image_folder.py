@@ -1,6 +1,7 @@
 """Hugging Face's imagefolder: metadata.csv or metadata.jsonl next to the pictures.
 
-    {"file_name": "0001.png", "text": "a red roof", "label": "house", "objects": {"bbox": [[x, y, width, height], ...], "categories": [0, ...]}}
+    {"file_name": "0001.png", "text": "a red roof", "label": "house", "objects": {"bbox": [[x, y, width, height], ...],
+    "categories": [0, ...]}}
 
 `text` is a caption or a list of them, `label` the class of the picture, or a list of classes. Boxes of `objects` are in pixels; its
 `category` or `categories` are names or numbers, and `area` may be there, too. Other columns are values of the record. A CSV has no
@@ -13,11 +14,11 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place, box_of
 from beam_jobs.annotations.files.folders import file_named
 from beam_jobs.annotations.files.rows import table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
-from beam_jobs.values.json_values import parse_json, shown_json
+from beam_jobs.values.json_values import json_number, parse_json, shown_json
 from tpudata.errors import BadRecordError
 from tpudata.storage import Entry
 
@@ -55,6 +56,7 @@ class ImageFolderForm(AnnotationForm):
     @classmethod
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
         """Return the form of a folder with such a file."""
+        del path
         found = file_named(entries, *_NAMES)
         return cls(found, is_csv=found.endswith(".csv")) if found else None
 
@@ -76,7 +78,7 @@ class ImageFolderForm(AnnotationForm):
                     raise ValueError("listed twice")
                 seen.add(found.picture)
                 yield found
-            except (ValueError, TypeError, OverflowError) as error:
+            except ValueError as error:
                 yield place.rejected(f"{shown_json(row.get(_PICTURE))}: {error}")
 
 
@@ -142,8 +144,9 @@ def _objects(value: Mapping[str, Any]) -> tuple[ObjectAnnotation, ...]:
         if values is not None and (not isinstance(values, list) or len(values) != len(boxes)):
             raise ValueError(f"{key!r} of objects is no list of {len(boxes)}, one for each box: {shown_json(values)}")
     objects = []
-    for number, (x, y, width, height) in enumerate(boxes):
-        box = (float(y), float(x), float(y + height), float(x + width))
+    for number, sides in enumerate(boxes):
+        x, y, width, height = (json_number(side, "bbox") for side in sides)
         name = "" if classes is None else _class(classes[number])
-        objects.append(ObjectAnnotation(box, name, area=None if areas is None else float(areas[number])))
+        area = None if areas is None else json_number(areas[number], "area")
+        objects.append(ObjectAnnotation(box_of(x, y, width, height), name, area=area))
     return tuple(objects)

@@ -3,10 +3,10 @@
     ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside
     000002b66c9c498e,xclick,/m/01g317,1,0.012500,0.195312,0.148438,0.587500,0,1,0,0,0
 
-Coordinates are fractions of the picture's sides. A box of a group (IsGroupOf) is a crowd. Without XMin a row is a class of the whole
-picture, which counts if its confidence is above 0: those below were checked, and are not in the picture. Class names are those of
-class-descriptions-boxable.csv and similar files in the same folder (`/m/011k07,Tortoise`), without one the LabelNames. Source:
-https://storage.googleapis.com/openimages/web/download_v7.html.
+Coordinates are fractions of the picture's sides. A box of a group (IsGroupOf) is a crowd. Without XMin a row is a class of the
+whole picture, which counts if its confidence is above 0: those below were checked, and are not in the picture. Class names are
+those of class-descriptions-boxable.csv and similar files in the same folder (`/m/011k07,Tortoise`), without one the LabelNames.
+Source: https://storage.googleapis.com/openimages/web/download_v7.html.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class OpenImagesForm(AnnotationForm):
     @classmethod
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
         """Return the form of a folder with such files: those with boxes, if there are both kinds."""
+        del path
         heads = {entry.path: read_start(entry.path) for entry in entries if entry.name.endswith(".csv")}
         rows = [found for found, head in heads.items() if _is_rows(head)]
         with_boxes = [found for found in rows if _has_boxes(heads[found])]

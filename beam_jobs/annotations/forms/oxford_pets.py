@@ -3,9 +3,9 @@
     #Image CLASS-ID SPECIES BREED ID
     Abyssinian_100 1 1 1
 
-A picture's class is its breed: its name without number; `species` is 1 for a cat and 2 for a dog. Trimaps have 1 for the pet, 2 for the
-background and 3 for the border. The boxes of heads, which only a part of the pictures has, are Pascal VOC files: read them with the
-folder `annotations/xmls`. Source: https://www.robots.ox.ac.uk/~vgg/data/pets/.
+A picture's class is its breed: its name without number; `species` is 1 for a cat and 2 for a dog. Trimaps have 1 for the pet, 2
+for the background and 3 for the border. The boxes of heads, which only a part of the pictures has, are Pascal VOC files: read
+them with the folder `annotations/xmls`. Source: https://www.robots.ox.ac.uk/~vgg/data/pets/.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class OxfordPetsForm(AnnotationForm):
     @classmethod
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> OxfordPetsForm | None:
         """Return the form of a folder with list.txt and trimaps."""
+        del path
         trimaps, names = folder_named(entries, "trimaps"), file_named(entries, "list.txt")
         return cls(names, trimaps) if trimaps and names else None
 
@@ -77,9 +78,7 @@ class OxfordPetsForm(AnnotationForm):
                 yield place.rejected(f"{picture!r} is listed twice")
                 continue
             seen.add(picture)
-            trimap = (
-                MapFile(storage_for(self.trimaps).join(self.trimaps, f"{picture}.png")) if self.trimaps else None
-            )
+            trimap = MapFile(storage_for(self.trimaps).join(self.trimaps, f"{picture}.png")) if self.trimaps else None
             yield ImageAnnotation(
                 picture, place, classes=(breed,), map_file=trimap, values=(("species", int(row["species"])),)
             )

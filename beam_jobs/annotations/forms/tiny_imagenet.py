@@ -2,8 +2,9 @@ r"""Tiny ImageNet: val_annotations.txt, with class and box of each picture of th
 
     val_0.JPEG\tn03444034\t0\t32\t44\t62
 
-The columns are the file, the class, xmin, ymin, xmax and ymax, in pixels counted from 0, all of which the box contains: a box of a whole
-picture of 64 x 64 pixels is 0, 0, 63, 63. So its edges are at xmin, ymin, xmax + 1 and ymax + 1. Source: http://cs231n.stanford.edu/tiny-imagenet-200.zip.
+The columns are the file, the class, xmin, ymin, xmax and ymax, in pixels counted from 0, all of which the box contains: a box
+of a whole picture of 64 x 64 pixels is 0, 0, 63, 63. So its edges are at xmin, ymin, xmax + 1 and ymax + 1. Source:
+http://cs231n.stanford.edu/tiny-imagenet-200.zip.
 """
 
 from __future__ import annotations

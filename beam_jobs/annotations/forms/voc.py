@@ -11,8 +11,8 @@
     </annotation>
 
 The top left pixel of a picture is (1, 1), and a box contains its pixels of xmin, ymin, xmax and ymax
-(http://host.robots.ox.ac.uk/pascal/VOC/voc2012/devkit_doc.pdf, section 3.4), so its edges are at xmin - 1, ymin - 1, xmax and ymax, as
-detectron2 reads them. A file with a document type is rejected, since entities of one can grow without bounds.
+(http://host.robots.ox.ac.uk/pascal/VOC/voc2012/devkit_doc.pdf, section 3.4), so its edges are at xmin - 1, ymin - 1, xmax and
+ymax, as detectron2 reads them. A file with a document type is rejected, since entities of one can grow without bounds.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     0 0.681 0.485 0.670 0.487 0.676 0.487            class number, x and y of each point of a polygon
     0 0.48 0.63 0.69 0.71 0.5 0.5 2 0.6 0.5 1        a box and keypoints, with kpt_shape in data.yaml
 
-All are fractions of the picture's sides. An empty file is a picture without objects. The names are those of data.yaml (`names: [...]`
-or `names: {0: ..., 1: ...}`), classes.txt or obj.names (a line each), in the folder or in one of the two above it. Source:
-https://docs.ultralytics.com/datasets/ (detect, segment and pose).
+All are fractions of the picture's sides. An empty file is a picture without objects. The names are those of data.yaml (`names:
+[...]` or `names: {0: ..., 1: ...}`), classes.txt or obj.names (a line each), in the folder or in one of the two above it.
+Source: https://docs.ultralytics.com/datasets/ (detect, segment and pose).
 """
 
 from __future__ import annotations
@@ -36,7 +36,15 @@ from tpudata.storage import Entry, storage_for
 _SUFFIXES = (".txt",)
 _NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels")
 # Lists of pictures and names that lie among the files of pictures.
-_OTHER_FILES = ("classes.txt", "train.txt", "val.txt", "test.txt", "README.txt", "README.dataset.txt", "README.roboflow.txt")
+_OTHER_FILES = (
+    "classes.txt",
+    "train.txt",
+    "val.txt",
+    "test.txt",
+    "README.txt",
+    "README.dataset.txt",
+    "README.roboflow.txt",
+)
 _NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _HEAD = re.compile(rb"\s*\d+(?:[ \t]+%s){4,}[ \t]*(?:\r?\n|\Z)" % _NUMBER)
 _BOX_NUMBERS = 4
@@ -118,7 +126,9 @@ def _object(cells: list[str], names: _Names) -> ObjectAnnotation:
             points = [number for x, y in pairs for number in (x, y, 2.0 if x or y else 0.0)]
         return ObjectAnnotation(box, name, keypoints=pack_keypoints(points))
     if names.keypoints or len(values) % 2 or len(values) < 6:
-        expected = f"a box and {names.keypoints} keypoints" if names.keypoints else "a box, or 3 points of a polygon or more"
+        expected = (
+            f"a box and {names.keypoints} keypoints" if names.keypoints else "a box, or 3 points of a polygon or more"
+        )
         raise ValueError(f"{len(values)} numbers after the class (expected those of {expected})")
     polygon = Polygons((pack_polygon(values),), is_normalised=True)
     return ObjectAnnotation(polygon.bounds, name, segmentation=polygon)
