@@ -78,8 +78,9 @@ class Polygons(NamedTuple):
                     f" {points[:, 1].min():g} to {points[:, 1].max():g}; the picture has {width} x {height} pixels"
                 )
             polygons.append(points.ravel().tolist())
-        mask: Mask = coco.decode(coco.merge(coco.frPyObjects(polygons, height, width))).astype(np.bool_)
-        return mask
+        # Unpacked here as well: pycocotools 2.0.11 warns of NumPy 2 when it returns arrays.
+        counts: bytes = coco.merge(coco.frPyObjects(polygons, height, width))["counts"]
+        return RunLengths(height, width, counts).mask(height, width)
 
 
 class RunLengths(NamedTuple):

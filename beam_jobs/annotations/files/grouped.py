@@ -17,14 +17,12 @@ import numpy as np
 from beam_jobs.annotations.annotation import Annotated
 from tpudata.errors import BadRecordError
 
-_BUFFER_BYTES = 1 << 20
-
 
 class PictureParts:
     """Parts of the annotations of many pictures; a context, whose end deletes the temporary file."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(buffering=_BUFFER_BYTES)  # noqa: SIM115
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._numbers: dict[Hashable, int] = {}
         self._pictures = array.array("i")
         self._ends = array.array("q", [0])

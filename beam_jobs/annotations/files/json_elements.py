@@ -1,8 +1,8 @@
 """Elements of the arrays in a JSON object, such as `{"images": [...], "annotations": [...]}`, in a file of any size.
 
-Memory holds one element, not the file. Python's parser reads each element where it begins in the text; if the text ends too
-early, more is read and the element is parsed again. That takes no longer than parsing the whole file, and needs no parser of
-streams: ijson with its C backend takes FIXME times as long.
+Memory holds one element, not the file. Python's parser reads each element where it begins in the text; if the text ends too early,
+more is read and the element is parsed again. ijson with its C backend took 1.5 times as long for one of the arrays, and reads the file
+once for each.
 """
 
 from __future__ import annotations
@@ -154,8 +154,9 @@ class _Text:
                 if len(self._text) - self._place > _MOST_ELEMENT or not self._read_more():
                     raise self.error(f"not JSON, or cut: {error}", after) from None
                 continue
-            # A number may go on.
-            if end < len(self._text) or not self._read_more():
+            # A number may go on after the window, or at its end: `1` of `1.5`.
+            is_whole = end < len(self._text) and not (isinstance(value, int | float) and self._text[end] in ".eE")
+            if is_whole or len(self._text) - self._place > _MOST_ELEMENT or not self._read_more():
                 self._place = end
                 return value
 

@@ -40,7 +40,8 @@ from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
 IMAGES, ANNOTATIONS, CATEGORIES = "images", "annotations", "categories"
-_HEAD = re.compile(rb'\s*\{.*"(?:images|annotations|categories)"\s*:\s*\[', re.DOTALL)
+# Some files begin with a long description.
+_HEAD = re.compile(rb'\s*\{(?:\s*"(?:info|licenses)"|.*"(?:images|annotations|categories)"\s*:\s*\[)', re.DOTALL)
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -69,10 +70,12 @@ class CocoForm(AnnotationForm):
         categories = _Categories(part)
         ids = _AnnotationIds()
         segments = _SegmentFolder(part)
+        has_images = False
         with PictureParts() as parts:
             with open_annotations(part) as file:
                 for element in array_elements(file, part, (IMAGES, ANNOTATIONS, CATEGORIES)):
                     place = Place(part, offset=element.offset)
+                    has_images = has_images or element.key == IMAGES
                     if not isinstance(element.value, dict):
                         reason = f"no JSON object in {element.key!r}: {shown_json(element.value)}"
                         parts.add(_no_picture(element), place.rejected(reason))
@@ -92,6 +95,8 @@ class CocoForm(AnnotationForm):
                             picture,
                             _image(row, place) if element.key == IMAGES else _annotation(row, place, segments),
                         )
+            if not has_images:
+                raise SourceError(f"{part}: COCO JSON without images. Pass a file that lists them in \"images\".")
             names.objects, names.keypoints = categories.names, categories.keypoints
             doubled = ids.doubled()
             for _, found in parts.take():

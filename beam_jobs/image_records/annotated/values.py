@@ -175,7 +175,7 @@ def _read_segments(data: bytes, view: View) -> Segments:
 
 
 def _class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view: View, segments: Segments) -> Segments:
-    """Return the label of each pixel's segment; the largest number of the dtype where there is none."""
+    """Return the label of each pixel's segment; the largest number of the dtype for pixels of no segment."""
     none = np.iinfo(schema.map_dtype).max
     classes = np.full(segments.shape, none, np.uint32)
     for item in annotation.objects:
