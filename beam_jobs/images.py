@@ -33,6 +33,7 @@ from beam_jobs.command.run_conversion import (
     run_job,
 )
 from beam_jobs.conversion import Conversion
+from beam_jobs.image_records.annotated.converter import AnnotatedConverter
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.estimate import estimate_ratio
 from beam_jobs.image_records.options import ImageOptions
@@ -40,6 +41,7 @@ from beam_jobs.options import ConvertOptions, RunOptions
 from beam_jobs.options.option import stored_options
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.sources import SourceOptions, open_source
+from beam_jobs.sources.annotated.source import AnnotatedImages
 
 _FORMS = """
 SRC is a folder whose subfolders are classes (under train, validation and test folders, or not), a CSV or JSONL list of paths and
@@ -85,7 +87,8 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
 def image_conversion(options: ConvertOptions, source_options: SourceOptions, images: ImageOptions) -> Conversion:
     """Inspect the input, and return its conversion, ready to be planned or run."""
     source = open_source(options, source_options)
-    converter = ImageConverter(options.label_offset, images, source.several_labels, source.features)
+    kind = AnnotatedConverter if isinstance(source, AnnotatedImages) else ImageConverter
+    converter = kind(options.label_offset, images, source.several_labels, source.features)
     return Conversion(
         options=options,
         source=source,
@@ -94,5 +97,6 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         text_bytes=converter.text_bytes,
         estimate=functools.partial(estimate_ratio, converter),
         deciding={**options.deciding(), **stored_options(source_options), **stored_options(images)},
+        why_ignored=(lambda: "by name, or without annotation") if source_options.is_annotated else None,
         facts=InputFacts.of(source, source_options),
     )

@@ -26,6 +26,11 @@ _EXTENSIONS = (
 )
 
 
+def is_picture_name(path: str) -> bool:
+    """Return whether a path has the extension of an image."""
+    return without_extension(path) != path
+
+
 def match_key(path: str) -> str:
     """Return what a picture's path and its name in an annotation file have in common: the last part, without an image's extension.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.metrics.metric import MetricResults
@@ -23,6 +23,9 @@ from beam_jobs.sources import Source
 from beam_jobs.sources.source import Scan, ScannedSource
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
+
+if TYPE_CHECKING:
+    from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
 # Beam counter: inputs whose records the dataset has.
 _KNOWN = "known"
@@ -70,6 +73,11 @@ class NewInputs(Source):
     def features(self) -> tuple[Feature, ...]:
         """As the source."""
         return self.source.features
+
+    @property
+    def annotations(self) -> AnnotationSchema | None:
+        """As the source."""
+        return self.source.annotations
 
     def noting(self, note: Note) -> NewInputs:
         """Return the new records of the source that notes if it can."""

@@ -13,8 +13,9 @@ from beam_jobs.image_codecs.header import (
     check_png_checksums,
     check_size,
     exif_orientation,
+    read_header,
 )
-from beam_jobs.image_codecs.image_format import AVIF, GIF, HEIC, JPEG, JPEG_2000, PNG, TIFF, WEBP
+from beam_jobs.image_codecs.image_format import AVIF, GIF, HEIC, JPEG, JPEG_2000, PNG, TIFF, WEBP, image_format
 from beam_jobs.image_codecs.modern_formats import is_reversible, iso_chroma_step
 from beam_jobs.image_codecs.pillow_files import load_image, open_image, pillow_errors
 from beam_jobs.image_codecs.sixteen_bits import (
@@ -211,6 +212,21 @@ def _orientation(image: Image.Image, name: str) -> int:
     if name not in (WEBP, AVIF):
         return UPRIGHT
     return exif_orientation(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
+
+
+def picture_frame(data: bytes) -> tuple[int, int, int]:
+    """Return width and height of an image in its file, before it is turned, and its Exif orientation, 1 to 8.
+
+    Raises:
+        ValueError: it is no supported image.
+    """
+    name = image_format(data)
+    if name in (JPEG, PNG):
+        header = read_header(data, name)
+        return header.width, header.height, header.orientation
+    with pillow_errors(name):
+        image = open_image(data, name)
+        return *image.size, _orientation(image, name)
 
 
 def _shrunk_size(size: tuple[int, int], shorter: int | None) -> tuple[int, int]:

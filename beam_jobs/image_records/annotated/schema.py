@@ -33,7 +33,7 @@ class AnnotationSchema:
     """The features of the annotations of a dataset; pickled to the workers.
 
     Attributes:
-        kinds: what the annotations have, see `beam_jobs.annotations.contents`.
+        kinds: what the annotations have, see `beam_jobs.annotations.contents`; sorted, as a digest of it is written.
         keypoints: keypoints of an object; 0 without any.
         object_labels: classes of objects.
         class_labels: classes of pictures.
@@ -47,7 +47,7 @@ class AnnotationSchema:
         MissingExtraError: there are polygons, and what draws them is not installed.
     """
 
-    kinds: frozenset[str]
+    kinds: tuple[str, ...]
     keypoints: int = 0
     object_labels: Labels = dataclasses.field(default_factory=lambda: Labels(()))
     class_labels: Labels = dataclasses.field(default_factory=lambda: Labels(()))
@@ -73,7 +73,7 @@ class AnnotationSchema:
             **options: attributes that do not follow from it, or replace what does.
         """
         found: dict[str, Any] = {
-            "kinds": frozenset(contents.kinds),
+            "kinds": tuple(sorted(contents.kinds)),
             "keypoints": contents.keypoints,
             "object_labels": Labels(contents.object_names),
             "class_labels": Labels(contents.class_names),
@@ -81,6 +81,17 @@ class AnnotationSchema:
             "further": contents.value_features,
         }
         return cls(**found | options)
+
+    @property
+    def labels(self) -> Labels:
+        """The classes of the dataset: of pictures, or of objects if pictures have none."""
+        return self.class_labels if self.class_labels.names else self.object_labels
+
+    def with_labels(self, labels: Labels) -> AnnotationSchema:
+        """Return the schema with other classes of the dataset."""
+        if self.class_labels.names:
+            return dataclasses.replace(self, class_labels=labels)
+        return dataclasses.replace(self, object_labels=labels)
 
     @property
     def object_features(self) -> tuple[Feature, ...]:
@@ -121,7 +132,7 @@ class AnnotationSchema:
     @property
     def map_feature(self) -> Feature | None:
         """Feature of the label map, or None."""
-        if not {kinds.MAPS, kinds.SEGMENT_MAPS} & self.kinds:
+        if not {kinds.MAPS, kinds.SEGMENT_MAPS} & {*self.kinds}:
             return None
         shape = (None, None, 1)
         return Feature("image/segmentation/class/encoded", "bytes", self.map_dtype, shape, encoding="label_map")
