@@ -96,7 +96,7 @@ class CocoForm(AnnotationForm):
                             _image(row, place) if element.key == IMAGES else _annotation(row, place, segments),
                         )
             if not has_images:
-                raise SourceError(f"{part}: COCO JSON without images. Pass a file that lists them in \"images\".")
+                raise SourceError(f'{part}: COCO JSON without images. Pass a file that lists them in "images".')
             names.objects, names.keypoints = categories.names, categories.keypoints
             doubled = ids.doubled()
             for _, found in parts.take():
