@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import uuid
 from pathlib import Path
 
+import fsspec
 import pytest
 from PIL import Image
 
 from beam_jobs.annotations.find_form import FORMS, find_form
-from tests.beam_jobs.annotations.reading import write_files
+from tests.beam_jobs.annotations.reading import read, write_files
 from tpudata.errors import SourceError
 
 
@@ -61,3 +63,30 @@ def test_forms_travel_between_processes(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.json.gz": gzip.compress(b'{"images": []}')})
     form = find_form(str(tmp_path / "a.json.gz"))
     assert pickle.loads(pickle.dumps(form)) == form
+
+
+@pytest.mark.parametrize(
+    ("files", "below"),
+    [
+        ({"a.json": '{"images": [{"id": 1, "file_name": "a"}]}'}, "a.json"),
+        ({"Annotations/a.xml": "<annotation><filename>a</filename></annotation>"}, ""),
+        ({"labels/a.txt": "0 .5 .5 1 1", "data.yaml": "names: [x]"}, ""),
+        ({"labels/a.txt": "0 .5 .5 1 1", "classes.txt": "x"}, "labels"),
+        ({"bbox.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\na,x,0,1,0,1"}, "bbox.csv"),
+        ({"captions.txt": "image,caption\na,b"}, "captions.txt"),
+        ({"metadata.jsonl": '{"file_name": "a"}'}, ""),
+    ],
+)
+def test_reads_from_an_object_store(files: dict[str, str], below: str) -> None:
+    store = fsspec.filesystem("memory")
+    bucket = uuid.uuid4().hex
+    for name, text in files.items():
+        store.pipe(f"/{bucket}/{name}", text.encode())
+    assert list(read(f"memory://{bucket}/{below}".rstrip("/")).pictures) == ["a"]
+
+
+def test_yolo_without_names_looks_no_higher_than_the_bucket() -> None:
+    bucket = uuid.uuid4().hex
+    fsspec.filesystem("memory").pipe(f"/{bucket}/labels/a.txt", b"0 .5 .5 1 1")
+    with pytest.raises(SourceError, match=r"without names of classes. Add classes\.txt"):
+        find_form(f"memory://{bucket}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 
 import numpy as np
@@ -10,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from beam_jobs.image_records.annotated.frame import Frame, view_of
+from beam_jobs.image_records.annotated.frame import Frame, frame_of, view_of
 from beam_jobs.image_records.codecs.header import read_header
 from beam_jobs.image_records.codecs.image_format import PNG
 from beam_jobs.image_records.codecs.pixels import decode_image
+from beam_jobs.image_records.options import ImageOptions
+from beam_jobs.image_records.rules import stored_image
 from tests.beam_jobs.images import encode, exif
 
 ORIENTATIONS = range(1, 9)
@@ -27,7 +30,7 @@ def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return np.asarray(ImageOps.exif_transpose(image))
 
 
-def frame_of(height: int, width: int, orientation: int) -> Frame:
+def same_size(height: int, width: int, orientation: int) -> Frame:
     """A picture that keeps its size."""
     upright = turned(np.zeros((height, width), np.uint8), orientation).shape
     return Frame(width, height, orientation, upright[1], upright[0])
@@ -42,7 +45,7 @@ def test_boxes_turn_with_their_pictures(orientation: int, data: st.DataObject, h
     pixels[top:bottom, left:right] = 255
     rows, columns = np.nonzero(upright := turned(pixels, orientation))
     expected = rows.min(), columns.min(), rows.max() + 1, columns.max() + 1
-    view = view_of(frame_of(height, width, orientation), width, height)
+    view = view_of(same_size(height, width, orientation), width, height)
     found = np.array(view.box((top, left, bottom, right), is_normalised=False)) * np.tile(upright.shape, 2)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     fractions = (top / height, left / width, bottom / height, right / width)
@@ -54,7 +57,7 @@ def test_boxes_turn_with_their_pictures(orientation: int, data: st.DataObject, h
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
 def test_corners_turn_with_their_pictures(orientation: int) -> None:
     height, width = 6, 9
-    view = view_of(frame_of(height, width, orientation), width, height)
+    view = view_of(same_size(height, width, orientation), width, height)
     for row, column in ((0, 0), (0, width - 1), (height - 1, 0), (height - 1, width - 1), (2, 3)):
         pixels = np.zeros((height, width), np.uint8)
         pixels[row, column] = 255
@@ -85,6 +88,31 @@ def test_maps_turn_and_shrink_with_their_pictures(orientation: int) -> None:
     np.testing.assert_allclose(found[middle].astype(int), stored[middle].astype(int), atol=2)
 
 
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF", "BMP"])
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+def test_frames_are_those_of_the_converter(name: str, orientation: int) -> None:
+    """A corner that was marked in the file is where the converter puts it."""
+    pixels = np.zeros((40, 64, 3), np.uint8)
+    pixels[:20, :32] = 255
+    data = encode(pixels, name, **({} if name == "BMP" else {"exif": exif(orientation)}))
+    stored = stored_image(data, "", ImageOptions(resize_shorter=20))
+    image = np.asarray(Image.open(io.BytesIO(stored.data)).convert("L"))
+    frame = frame_of(data, stored.width, stored.height)
+    assert (frame.stored_height, frame.stored_width) == image.shape
+    # Pillow turns a TIFF as it opens it, so that annotations of such a file are of the upright picture.
+    turn = orientation if name == "TIFF" else 1
+    upright = turned(pixels[:, :, 0], turn)
+    rows, columns = np.nonzero(upright)
+    height, width = upright.shape
+    box = (rows.min(), columns.min(), rows.max() + 1, columns.max() + 1)
+    ymin, xmin, ymax, xmax = view_of(frame, width, height).box(box, is_normalised=False)
+    top, left, bottom, right = np.round([ymin, xmin, ymax, xmax] * np.tile(image.shape, 2)).astype(int)
+    inside = np.zeros(image.shape, bool)
+    inside[top:bottom, left:right] = True
+    assert (image[inside] > 128).mean() > 0.95
+    assert (image[~inside] < 128).mean() > 0.95
+
+
 @given(height=SIDE, width=SIDE, new_height=SIDE, new_width=SIDE)
 def test_resized_maps_are_those_of_pillow(height: int, width: int, new_height: int, new_width: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (height, width), np.uint8)
@@ -101,7 +129,7 @@ def test_resized_maps_are_those_of_pillow(height: int, width: int, new_height: i
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
 def test_the_size_tells_whether_the_upright_picture_was_annotated(orientation: int) -> None:
-    frame = frame_of(60, 100, orientation)
+    frame = same_size(60, 100, orientation)
     sideways = orientation >= 5
     assert view_of(frame, 100, 60).orientation == orientation
     assert view_of(frame, 0, 0).orientation == orientation
@@ -156,7 +184,7 @@ def test_rejects_boxes_outside_and_without_area(box: tuple[float, float, float, 
 def test_any_box_is_inside_or_an_error(
     box: tuple[float, float, float, float], orientation: int, is_normalised: bool
 ) -> None:
-    view = view_of(frame_of(60, 100, orientation), 100, 60)
+    view = view_of(same_size(60, 100, orientation), 100, 60)
     try:
         ymin, xmin, ymax, xmax = map(np.float32, view.box(box, is_normalised=is_normalised))
     except ValueError:
