@@ -52,10 +52,10 @@ def find_form(path: str) -> AnnotationForm:
             raise _unknown(path)
         return form
     entries = first_entries(path)
-    form = _folder_form(path, entries)
     inside = folder_named(entries, *_FOLDERS)
-    if form is None and inside:
-        form = _folder_form(inside, first_entries(inside))
+    # Before the dataset's folder: names of label maps are paths below theirs.
+    form = _folder_form(inside, first_entries(inside)) if inside else None
+    form = form or _folder_form(path, entries)
     if form is None:
         raise _unknown(path)
     return form

@@ -112,7 +112,7 @@ class SourceOptions:
         None,
         Group.LABELS,
         "pictures without annotation: fail makes them bad records, empty stores them without objects, skip ignores them"
-        " (default fail)",
+        " (default: as with fail)",
         choices=(FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED),
         stored=Stored(TEXT, is_optional=True),
     )

@@ -71,5 +71,6 @@ def read_start(path: str) -> bytes:
 
 
 def parent(path: str) -> str:
-    """Return the folder that a path is in; an empty string for a bare name."""
-    return path.rstrip("/").rpartition("/")[0]
+    """Return the folder that a path is in; an empty string for a bare name and for a bucket."""
+    above = path.rstrip("/").rpartition("/")[0]
+    return "" if above.endswith(":/") else above

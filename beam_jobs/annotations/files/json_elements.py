@@ -1,8 +1,8 @@
 """Elements of the arrays in a JSON object, such as `{"images": [...], "annotations": [...]}`, in a file of any size.
 
 Memory holds one element, not the file. Python's parser reads each element where it begins in the text; if the text ends too early,
-more is read and the element is parsed again. ijson with its C backend took 1.5 times as long for one of the arrays, and reads the file
-once for each.
+more is read and the element is parsed again. ijson with its C backend took 1.5 times as long for one of the arrays, and reads the
+file once for each.
 """
 
 from __future__ import annotations

@@ -56,13 +56,14 @@ class CelebaForm(AnnotationForm):
     @classmethod
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> CelebaForm | None:
         """Return the form of a folder with lists: of aligned pictures, if it has their landmarks, and of the others otherwise."""
-        kinds = {}
+        kinds, aligned = {}, set()
         for entry in entries:
             if not entry.is_folder and entry.name.startswith("list_") and entry.name.endswith((".txt", ".csv")):
                 kind = _kind(_columns(read_start(entry.path)))
                 if kind:
                     kinds[entry.path] = kind
-        aligned = [found for found, kind in kinds.items() if kind == _LANDMARKS_KIND and _ALIGNED in found]
+                if kind == _LANDMARKS_KIND and _ALIGNED in entry.name:
+                    aligned.add(entry.path)
         if aligned:
             kinds = {found: kind for found, kind in kinds.items() if kind == _ATTRIBUTES_KIND or found in aligned}
         doubled = sorted({kind for kind in kinds.values() if list(kinds.values()).count(kind) > 1})

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from beam_jobs.annotations.annotation import ImageAnnotation
 from beam_jobs.converter import Columns, Input, Record, ShardContext
-from beam_jobs.image_codecs.pixels import picture_frame
-from beam_jobs.image_records.annotated.frame import Frame
+from beam_jobs.image_records.annotated.frame import frame_of
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
 from beam_jobs.image_records.annotated.values import values_of
 from beam_jobs.image_records.converter import ImageConverter
@@ -109,7 +108,7 @@ class AnnotatedConverter(ImageConverter):
         counted = self.new_summary()
         try:
             values = self._layout.values(reference, None, data, self.options, counted)
-            frame = Frame(*picture_frame(data), values["image/width"], values["image/height"])
+            frame = frame_of(data, values["image/width"], values["image/height"])
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
         values |= values_of(self.schema, annotation, frame, _read_map(annotation))

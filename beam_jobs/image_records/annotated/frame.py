@@ -15,7 +15,10 @@ import numpy.typing as npt
 
 from beam_jobs.annotations.annotation import Box
 from beam_jobs.annotations.segmentation import MOST_OUTSIDE
-from beam_jobs.image_codecs.header import UPRIGHT
+from beam_jobs.image_codecs.header import UPRIGHT, read_header
+from beam_jobs.image_codecs.image_format import JPEG, PNG, image_format
+from beam_jobs.image_codecs.pillow_files import open_image
+from beam_jobs.image_codecs.pixels import exif_turn
 
 # Orientations that exchange rows and columns.
 _SIDEWAYS = (5, 6, 7, 8)
@@ -130,6 +133,25 @@ class View(NamedTuple):
         height, width = sides[::-1] if self.orientation in _SIDEWAYS else sides
         rows, columns = _nearest(height, self.height), _nearest(width, self.width)
         return np.ascontiguousarray(_TURNED_PIXELS[self.orientation](pixels[rows][:, columns]))
+
+
+def frame_of(data: bytes, stored_width: int, stored_height: int) -> Frame:
+    """Return a picture in its file and in its record.
+
+    Args:
+        data: bytes of the file: an image of any format that is read.
+        stored_width: pixels of the record's picture.
+        stored_height: the same.
+
+    Raises:
+        ValueError: the bytes are no such image; the message completes `rejected: `.
+    """
+    name = image_format(data)
+    if name in (JPEG, PNG):
+        header = read_header(data, name)
+        return Frame(header.width, header.height, header.orientation, stored_width, stored_height)
+    image = open_image(data, name)
+    return Frame(*image.size, exif_turn(image, name), stored_width, stored_height)
 
 
 def view_of(frame: Frame, width: int, height: int, *, is_upright: bool = False) -> View:

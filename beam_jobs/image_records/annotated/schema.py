@@ -85,7 +85,9 @@ class AnnotationSchema:
     @property
     def labels(self) -> Labels:
         """The classes of the dataset: of pictures, or of objects if pictures have none."""
-        return self.class_labels if self.class_labels.names else self.object_labels
+        if self.class_labels.names or kinds.OBJECT_CLASSES not in self.kinds:
+            return self.class_labels
+        return self.object_labels
 
     def with_labels(self, labels: Labels) -> AnnotationSchema:
         """Return the schema with other classes of the dataset."""

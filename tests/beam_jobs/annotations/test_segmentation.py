@@ -31,10 +31,12 @@ SIDES = st.integers(1, 40)
 @given(mask=SIDES.flatmap(lambda height: SIDES.flatmap(lambda width: arrays(np.bool_, (height, width)))))
 def test_text_of_run_lengths_is_that_of_pycocotools(mask: np.ndarray) -> None:
     counts = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))["counts"]
-    np.testing.assert_array_equal(RunLengths(*mask.shape, counts).mask(*mask.shape), mask)
+    height, width = mask.shape
+    np.testing.assert_array_equal(RunLengths(height, width, counts).mask(height, width), mask)
 
 
-def test_long_runs(rows: int = 3_000, columns: int = 5_000) -> None:
+def test_long_runs() -> None:
+    rows, columns = 3_000, 5_000
     mask = np.zeros((rows, columns), np.uint8, order="F")
     mask[100:2_900, 7:4_999] = 1
     mask[500, 600] = 0
