@@ -63,7 +63,7 @@ FSSPEC = ["fsspec>=2024.10"]
 HEIF = ["pillow-heif>=0.22,<2"]
 
 # Polygons as masks, by COCO's rule for the pixels at an edge.
-ANNOTATIONS = ["pycocotools>=2.0.8,<3"]
+ANNOTATIONS = ["pycocotools>=2.0.11,<3"]
 
 # Tokenizers with a file.
 TEXT = ["sentencepiece>=0.2.3,<0.3", "tokenizers>=0.23,<0.24"]

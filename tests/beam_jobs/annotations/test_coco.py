@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
@@ -20,8 +22,11 @@ from beam_jobs.annotations.annotation import MapFile
 from beam_jobs.annotations.find_form import find_form
 from beam_jobs.annotations.form import ListedNames
 from beam_jobs.annotations.segmentation import SegmentId
+from beam_jobs.image_records.annotated.frame import Frame
+from beam_jobs.image_records.annotated.schema import AnnotationSchema
+from beam_jobs.image_records.annotated.values import values_of
 from tests.beam_jobs.annotations.reading import approximately, read, write_json, write_text
-from tpudata.errors import CorruptionError, SourceError
+from tpudata.errors import BadRecordError, CorruptionError, SourceError
 
 # Of pycocotools 2.0.11 with NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -241,6 +246,41 @@ def test_rejects_damaged_rows(tmp_path: Path, change_of: tuple[str, int, dict[st
     assert len(found.pictures) + len(found.errors) in (3, 4)
 
 
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+    | st.sampled_from([0, 1, 18, 10**400]),
+    lambda inner: st.lists(inner, max_size=7) | st.dictionaries(st.sampled_from(["counts", "size", "id"]), inner),
+    max_leaves=9,
+)
+
+
+@given(data=st.data(), value=JSON)
+def test_any_value_is_read_or_an_error(
+    data: st.DataObject, value: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    content = instances()
+    content["categories"][1] |= {"keypoints": ["nose"]}
+    content["annotations"][2]["keypoints"] = [1, 2, 2]
+    key = data.draw(st.sampled_from(["images", "annotations", "categories"]))
+    row = data.draw(st.integers(0, len(content[key]) - 1))
+    names = sorted({name for item in content[key] for name in item} | {"segments_info", "caption", "coco_url"})
+    if data.draw(st.booleans()):
+        content[key][row][data.draw(st.sampled_from(names))] = value
+    else:
+        content[key][row] = value
+    path = write_json(tmp_path_factory.mktemp("coco") / "a.json", content)
+    with contextlib.suppress(SourceError):
+        found = read(path)
+        schema = AnnotationSchema.of(found.contents)
+        for picture in found.pictures.values():
+            with contextlib.suppress(BadRecordError):
+                values_of(schema, picture, Frame(WIDTH, HEIGHT, 6, HEIGHT, WIDTH))
+
+
 def test_rejects_rows_that_are_no_objects(tmp_path: Path) -> None:
     content = instances()
     content["images"].append("a.jpg")
@@ -297,7 +337,7 @@ def test_more_after_the_end_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_million_rows_take_little_memory(tmp_path: Path) -> None:
-    """A tenth of a gigabyte for a million: 100 bytes a row, next to the buffers of the file."""
+    """At most 100 bytes for each row more, whose polygon alone has 480: the rows wait in a file."""
     count, few = 20_000, 2_000
     row = '{"id": %d, "image_id": %d, "category_id": 1, "bbox": [1, 2, 3, 4], "area": 12, "segmentation": [[%s]]}'
     polygon = ", ".join("12.25" for _ in range(60))
