@@ -117,7 +117,7 @@ class PackSource(Source):
 
     @property
     def has_own_packs(self) -> bool:
-        """Whether packs of fewer than 4,096 stay as they are if there is no shuffle, in which shards are cut by packs."""
+        """Whether packs of fewer than 4,096 stay as they are; without a shuffle, shards are cut by packs."""
         return False
 
     @abc.abstractmethod

@@ -95,7 +95,7 @@ class ListReferences(LimitedStep):
             yield from packs(references, order, number)
             return
         listed = self._listed_packs(source, number, units, counts)
-        yield from listed if source.has_own_packs and not self._options.shuffle else full_packs(listed)
+        yield from listed if source.has_own_packs else full_packs(listed)
 
     def _listed_packs(
         self, source: PackSource, number: int, units: Sequence[Any], counts: list[InputCounts]
