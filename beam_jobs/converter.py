@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
@@ -16,6 +16,9 @@ from beam_jobs.references.rejection import RejectInput
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
+
+if TYPE_CHECKING:
+    from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
 # A serialised tf.train.Example, whole or in parts to be concatenated.
 Record: TypeAlias = bytes | Sequence[bytes]
@@ -30,10 +33,12 @@ class Columns:
     Attributes:
         several_labels: a record has any number of classes, as lists; otherwise it has one.
         features: schema of `Reference.features`.
+        annotations: features of annotations, in place of `features`; None without any.
     """
 
     several_labels: bool = False
     features: tuple[Feature, ...] = ()
+    annotations: AnnotationSchema | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -58,6 +58,9 @@ class ImageKeywords(ConversionKeywords, total=False):
     label_type: str | None
     column_types: str | Mapping[str, str] | None
     raw_tsv: bool | None
+    annotations: str | os.PathLike[str] | None
+    masks: str | os.PathLike[str] | None
+    unannotated: str | None
     source_args: Mapping[str, str | float | bool] | None
     layout: str | None
     check: str | None

@@ -16,6 +16,8 @@ COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
 LABEL_TYPES = (INT, STR)
 # Those of this package; beam_jobs/sources/table.py has what opens them.
 SOURCE_NAMES = ("folders", "files", "list", "tar", "zip", "parquet", "idx", "imagenet")
+# What becomes of pictures without annotation.
+FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED = "fail", "empty", "skip"
 _TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join(COLUMN_TYPES)})(?:=.*)?)", re.DOTALL)
 
 
@@ -91,6 +93,29 @@ class SourceOptions:
         Value("NAME=TYPE[=VALUE],...", _parse_types),
         stored=Stored(Entries(TEXT)),
     )
+    annotations: str | None = option(
+        None,
+        Group.LABELS,
+        "annotations of the pictures in SRC: a file or a folder of COCO, Pascal VOC, YOLO, Open Images, CelebA, captions, label"
+        " maps and other forms, recognised by content",
+        Value("FILE|DIR"),
+        stored=Stored(TEXT, is_optional=True),
+    )
+    masks: str | None = option(
+        None,
+        Group.LABELS,
+        "label maps of the pictures in SRC: a folder of PNGs with their names",
+        Value("DIR"),
+        stored=Stored(TEXT, is_optional=True),
+    )
+    unannotated: str | None = option(
+        None,
+        Group.LABELS,
+        "pictures without annotation: fail makes them bad records, empty stores them without objects, skip ignores them"
+        " (default: as with fail)",
+        choices=(FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED),
+        stored=Stored(TEXT, is_optional=True),
+    )
     raw_tsv: bool = option(
         False,
         Group.INPUT,
@@ -139,11 +164,25 @@ class SourceOptions:
         for name in ("labels_file", "label_column", "label_separator", "label_type"):
             if self.unlabelled and getattr(self, name) is not None:
                 raise UsageError(f"--unlabelled and {_flag(name)}: choose one")
+        if self.annotations is not None and self.masks is not None:
+            raise UsageError("--annotations and --masks: choose one")
+        if self.unannotated is not None and not self.is_annotated:
+            raise UsageError("--unannotated requires --annotations or --masks. Pass one, or omit the flag")
+        for name in ("source", "unlabelled", "label_column", "label_type"):
+            if self.is_annotated and getattr(self, name):
+                raise UsageError(
+                    f"--annotations and {_flag(name)}: the annotations say how pictures are labelled. Omit the latter."
+                )
         for column, kind in self.column_kinds.items():
             if kind.kind not in COLUMN_TYPES:
                 raise UsageError(
                     f"--column-types: {column} is {str(kind)!r}; allowed are {', '.join(COLUMN_TYPES)}, as in age=int"
                 )
+
+    @property
+    def is_annotated(self) -> bool:
+        """Whether pictures have annotations."""
+        return self.annotations is not None or self.masks is not None
 
     @property
     def column_kinds(self) -> dict[str, ColumnKind]:

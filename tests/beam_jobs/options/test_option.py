@@ -161,9 +161,17 @@ INHERITED = {
         "--int64-lists",
     ],
     "unlabelled": ["--unlabelled"],
+    "annotations": ["--annotations=a.json", "--unannotated=skip"],
+    "masks": ["--masks=maps"],
     "sentencepiece": ["--tokenizer=sentencepiece:a.model", "--eos=</s>"],
 }
-KINDS = {"unlabelled": "images", "sequences": "text", "sentencepiece": "text"}
+KINDS = {
+    "unlabelled": "images",
+    "annotations": "images",
+    "masks": "images",
+    "sequences": "text",
+    "sentencepiece": "text",
+}
 
 
 @pytest.fixture(scope="module")
