@@ -8,7 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.format import Dataset, Feature
-from tpudata.input.dataset.fields import Field, Fields, select_fields
+from tpudata.input.dataset.fields import Field, Fields
+from tpudata.input.dataset.select_fields import select_fields
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.parse import decode_columns, stored_columns

@@ -184,7 +184,7 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
 
 def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
     """Return the feature that is the dataset's label, or None; raise the errors of training_input."""
-    from tpudata.input.dataset.fields import select_fields
+    from tpudata.input.dataset.select_fields import select_fields
 
     fields = select_fields(
         dataset.manifest,

@@ -18,7 +18,7 @@ from tests.helpers.datasets import Written, write_images
 from tpudata import DatasetError, StorageError, UsageError, as_numpy, make_input_fn, open_dataset
 from tpudata.cli import main
 from tpudata.format import Shard, Split
-from tpudata.input.dataset.fields import select_fields
+from tpudata.input.dataset.select_fields import select_fields
 from tpudata.input.graph.reading import cache as cache_module
 from tpudata.input.graph.reading.cache import CachePlan, free_memory, plan_cache
 

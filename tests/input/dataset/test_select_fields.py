@@ -8,7 +8,7 @@ import pytest
 
 from tpudata import FeatureError, Manifest, UsageError
 from tpudata.format import Feature, Source
-from tpudata.input.dataset.fields import select_fields
+from tpudata.input.dataset.select_fields import select_fields
 
 IMAGE = Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image")
 LABEL = Feature("image/class/label", "int64", "int64", num_classes=3)
