@@ -14,6 +14,7 @@ from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.parse import decode_columns, stored_columns
 from tpudata.input.graph.batch_steps import BatchSteps
+from tpudata.input.options.columns import Columns
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
 from tpudata.input.options.tokens import Tokens
@@ -45,15 +46,17 @@ class ServingFeatures:
         dataset: the dataset.
         images: options of images in evaluation.
         tokens: options of tokens.
+        columns: what is read of each record; none for what the layout feeds.
 
     Raises:
         FeatureError: a feature has no static shape.
         UsageError: an option does not fit the dataset.
     """
 
-    def __init__(self, dataset: Dataset, images: Images, tokens: Tokens) -> None:
+    def __init__(self, dataset: Dataset, images: Images, tokens: Tokens, columns: Columns | None = None) -> None:
         fields = select_fields(
             dataset.manifest,
+            columns or Columns(),
             image_size=images.size,
             keep_encoded=images.crop is not None,
             sequence_length=tokens.sequence_length,

@@ -18,8 +18,21 @@ PARSE = "Pass parse= to make_input_fn, which takes records apart itself."
 
 
 @dataclasses.dataclass(frozen=True)
+class Padding:
+    """Padding of a feature whose records have any number of entries.
+
+    Attributes:
+        table: key of `pad`: features of one key have as many entries in each record.
+        value: value of padding.
+    """
+
+    table: str
+    value: int | float | bytes
+
+
+@dataclasses.dataclass(frozen=True)
 class Field:
-    """A feature that is read.
+    """A feature that is read, or the number of entries of padded ones.
 
     Attributes:
         feature: the stored feature.
@@ -29,6 +42,9 @@ class Field:
         is_whole: whether the value is the whole record, as bytes.
         pads: whether records have any number of integers, and `PADDING` fills them up to shape; int32 once decoded.
         cuts: whether values longer than shape are truncated instead of an error.
+        padding: padding of a list, which fills it up to shape; None for anything else.
+        counts: key of `pad` whose entries it counts. Its feature is not stored.
+        is_multi_hot: whether records have any number of classes, which become float32 [classes] of 1 and 0.
     """
 
     feature: Feature
@@ -38,12 +54,27 @@ class Field:
     is_whole: bool = False
     pads: bool = False
     cuts: bool = False
+    padding: Padding | None = None
+    counts: str | None = None
+    is_multi_hot: bool = False
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether records have the feature."""
+        return self.counts is None
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is made of lists of any length."""
+        return self.pads or self.padding is not None or self.counts is not None or self.is_multi_hot
 
     @property
     def dtype(self) -> str:
         """numpy's name of the decoded value's dtype, or "string"."""
         if self.is_encoded:
             return "string"
+        if self.is_multi_hot:
+            return "float32"
         # A TPU takes neither.
         is_narrowed = self.feature.dtype == "int64" or (self.feature.is_label_map and self.feature.dtype == "uint16")
         return "int32" if is_narrowed or self.pads else self.feature.dtype
