@@ -9,12 +9,13 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field, Fields
-from tpudata.input.dataset_ops import as_written
-from tpudata.input.decode.parse import to_int32
+from tpudata.input.dataset_ops import as_written, to_int32
 from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.graph.batch import check_static, has_room, map_named, named_leaves, with_rows, with_weights
 from tpudata.input.image.image_steps import prepare_image, scale_images
 from tpudata.input.image.mix import mix_images, mix_labels
+from tpudata.input.lists.moves import move_table
+from tpudata.input.lists.tables import placed_tables
 from tpudata.input.options.images import label_classes
 from tpudata.input.options.options import Options, check_arguments, takes_seed
 from tpudata.input.order.seeds import MIX_SEED
@@ -32,6 +33,8 @@ class BatchSteps:
     def __init__(self, fields: Fields, options: Options) -> None:
         self._fields = fields
         self._options = options
+        # Tables that move with the image.
+        self._tables = placed_tables(fields) if options.images.moves_pixels else ()
 
     @property
     def _has_labels(self) -> bool:
@@ -155,10 +158,17 @@ class BatchSteps:
             channels = field.feature.shape[2]
             assert channels is not None
             # Of several images none is moved, and maps stay as they are.
-            inputs[field.name], moved = prepare_image(
-                inputs[field.name], channels, self._options.images, extras.get("seed"), maps
+            prepared = prepare_image(
+                inputs[field.name],
+                channels,
+                self._options.images,
+                extras.get("seed"),
+                maps,
+                tracks_moves=bool(self._tables),
             )
-            inputs |= moved
+            inputs |= {field.name: prepared.image, **prepared.maps}
+            for table in self._tables:
+                inputs |= move_table(table, inputs, prepared.moves, self._options.images.least_visible)
         return self._fed(parsed, inputs)
 
     def _scaled(self, field: Field, value: tf.Tensor) -> tf.Tensor:
@@ -183,13 +193,14 @@ class BatchSteps:
             return element
         labels = element[1]
         is_classes = isinstance(labels, tf.Tensor) and labels.shape.rank == 1 and labels.dtype.is_integer
-        if not is_classes and not (isinstance(labels, tf.Tensor) and labels.shape.rank == 2):
+        if not is_classes and not (
+            isinstance(labels, tf.Tensor) and (labels.shape.rank == 2 or labels.dtype.is_floating)
+        ):
             raise FeatureError(
-                "mix: labels are a tensor of classes, integers [batch], or of shares, [batch, classes]. Let transform return one"
-                " of these."
+                "mix: labels are a tensor of classes, integers [batch], of shares, [batch, classes], or of floats. Let transform"
+                " return one of these."
             )
-        classes = label_classes(label) if is_classes else labels.shape[1]
-        return element[0], mix_labels(labels, classes, shares)
+        return element[0], mix_labels(labels, label_classes(label) if is_classes else None, shares)
 
     def _images(self, element: Any) -> list[tf.Tensor]:
         """Return the batch's images, and its label maps."""
