@@ -41,6 +41,8 @@ def make_input_fn(
     extra_features: Sequence[str] = (),
     pad: Mapping[str, int | Pad] | None = None,
     label: str | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    weight: str | None = None,
     images: Images | None = None,
     tokens: Tokens | None = None,
     parse: Callable[..., Any] | None = None,
@@ -94,6 +96,11 @@ def make_input_fn(
         label: name of the feature that is yielded as labels: integers or floats of any static shape, int32 or float32 [B, ...]; or
             a list of a schema with `num_classes`, float32 [B, classes] of 1 for each class of the record and 0 for others. None
             for `image/class/label` or `label`.
+        defaults: values of features that a record may lack, by their full names, such as `{"age": -1}`: one for all entries, or an
+            array of the feature's shape. Other features that a record lacks are an error.
+        weight: name of the feature that is the weight of each record, one number of 0 or more. In training and evaluation it is
+            where `weights` says, float32 [B]; in evaluation 0 is fed as 2**-126, since 0 stands for padding. With next tokens as
+            targets it also multiplies their weights.
         images: `Images(...)`: how images are resized, cropped, augmented, scaled, mixed and laid out.
         tokens: `Tokens(...)`: how sequences of tokens are padded, bucketed and turned into inputs and targets.
         parse: `parse(records)` parses records of any kind: it gets a batch of them, string [n], and returns features, or (features,
@@ -120,7 +127,7 @@ def make_input_fn(
             are decoded at the first batch; into a folder, by the first call of input_fn. All datasets of this
             input_fn share them. Of an object store, a folder keeps the records as they are stored, and is filled while they are
             read: each host keeps what it reads in every epoch, and its processes share the folder.
-        weights: place of the weights of evaluation: "feature" in `features["weights"]`; "sample_weight" yields
+        weights: place of the weights of evaluation, and of `weight`: "feature" in `features["weights"]`; "sample_weight" yields
             (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
         service: `DataService("grpc://HOST:PORT", workers=8)` has the workers of a tf.data service read, decode and batch the
             records, in the same order. They need the same paths, and `parse` and `transform` without Python functions.
@@ -150,6 +157,7 @@ def make_input_fn(
         training=training,
         images=images,
         bare=features is not None,
+        weighs_records=weight is not None,
         parse=parse,
         transform=transform,
         seed=_drawn_seed() if seed is None else seed,
@@ -161,7 +169,11 @@ def make_input_fn(
         num_epochs=num_epochs,
         reading=reading,
     )
-    columns = Columns(features=features, extra_features=extra_features, pad=pad, label=label)
+    if weight is not None and tokens.names is not None:
+        raise UsageError(f"weight={weight!r}: names={tokens.names!r} has its own weights of tokens. Omit one of them.")
+    columns = Columns(
+        features=features, extra_features=extra_features, pad=pad, label=label, defaults=defaults, weight=weight
+    )
     dataset, split = open_data(data, split)
     check_scheme(dataset.path)
     if isinstance(dataset, PlainDataset):
@@ -209,6 +221,7 @@ def make_input_fn(
         training=training,
         is_endless=training and num_epochs is None,
         mixes_rows=images.mix is not None or batch_transform is not None,
+        weighs_records=weight is not None,
         names=tokens.names,
         row_axes=_row_axes(images, fields, options.bare),
     )

@@ -102,7 +102,7 @@ class ServingFeatures:
 
     def _features(self, columns: dict[str, Any]) -> dict[str, tf.Tensor]:
         if not self._is_one_by_one:
-            return _without_targets(self._steps.rows(columns))
+            return _without_targets(self._steps.rows(columns, {})[0])
 
         def prepared(row: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             return _without_targets(self._steps.row(row, {})[0])

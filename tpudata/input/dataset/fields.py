@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class Field:
         padding: padding of a list, which fills it up to shape; None for anything else.
         counts: key of `pad` whose entries it counts. Its feature is not stored.
         is_multi_hot: whether records have any number of classes, which become float32 [classes] of 1 and 0.
+        default: stored values, one after the other, for records that lack the feature; None if they may not.
     """
 
     feature: Feature
@@ -57,6 +59,7 @@ class Field:
     padding: Padding | None = None
     counts: str | None = None
     is_multi_hot: bool = False
+    default: tuple[Any, ...] | None = None
 
     @property
     def is_stored(self) -> bool:
@@ -94,10 +97,12 @@ class Fields:
     Attributes:
         inputs: fields that a model is fed, by name.
         label: the label, or None without labels.
+        weight: the weight of each record, or None without one.
     """
 
     inputs: tuple[Field, ...]
     label: Field | None
+    weight: Field | None = None
 
     @classmethod
     def of_whole_records(cls, name: str) -> Fields:
@@ -106,8 +111,8 @@ class Fields:
 
     @property
     def all(self) -> tuple[Field, ...]:
-        """Inputs and label."""
-        return self.inputs if self.label is None else (*self.inputs, self.label)
+        """Inputs, label and weight."""
+        return (*self.inputs, *(field for field in (self.label, self.weight) if field is not None))
 
     @property
     def images(self) -> tuple[Field, ...]:

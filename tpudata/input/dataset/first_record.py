@@ -82,7 +82,7 @@ def _misfit(example: dict[str, Value], field: Field) -> str | None:
     feature, values = field.feature, example.get(field.feature.name)
     if not values:
         # A sequence of any length may be empty.
-        if field.is_list:
+        if field.is_list or (field.default is not None and not values):
             return None
         return "is not in the record" if values is None else "has no values"
     if _kind(values) != feature.kind:

@@ -134,6 +134,8 @@ def fields_of(
             if value and name != "features":
                 raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Omit it.")
         return Fields.of_whole_records(line.name)
+    if isinstance(files, FixedLengthRecordFiles) and columns.defaults:
+        raise UsageError(f"defaults={columns.defaults!r}: records of one length have all their parts. Omit it.")
     return select_fields(
         dataset.manifest,
         columns,

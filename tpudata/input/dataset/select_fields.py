@@ -10,13 +10,14 @@ from collections.abc import Collection, Sequence
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Feature, Manifest
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature, short_name
+from tpudata.input.dataset.default_values import with_defaults
 from tpudata.input.dataset.fields import PARSE, Field, Fields
 from tpudata.input.dataset.padded_fields import is_paddable, padded_fields
 from tpudata.input.options.columns import Columns
 
 # The channels that `tf.io.decode_image` decodes to.
 _CHANNELS = (1, 3, 4)
-# dtypes of labels as they are fed.
+# dtypes of labels and weights as they are fed.
 _LABEL_DTYPES = ("int32", "float32")
 # What is read if nothing is asked for.
 _ALL = Columns()
@@ -52,10 +53,11 @@ def select_fields(
         UsageError: `image_size` without an encoded image, `sequence_length` without a sequence whose length varies, an extra
             feature that is read anyway, or a name to pad that is no list.
     """
-    label = _label(manifest, columns.label) or label_feature(manifest, label_name)
+    label = _named(manifest, "label", columns.label) or label_feature(manifest, label_name)
+    weight = _named(manifest, "weight", columns.weight)
     padded = padded_fields(manifest.features, columns.pads)
     lists = {field.feature.name: field for field in padded if field.is_stored}
-    chosen = _chosen(manifest, columns, label)
+    chosen = _chosen(manifest, columns, label, weight)
     # Lists that are padded come in the places of the others, and counts at the end.
     chosen += [f for f in manifest.features if f.name in lists and f not in chosen and f is not label]
     _check_sizes(chosen, lists, image_size, sequence_length, buckets)
@@ -75,23 +77,27 @@ def select_fields(
         raise FeatureError(
             f"Two features would have one name: {', '.join(sorted(names))}. Choose fewer extra_features, or others to pad."
         )
-    return Fields(inputs, None if label is None else _label_field(label, lists.get(label.name), hint))
+    fields = Fields(
+        inputs,
+        None if label is None else _label_field(label, lists.get(label.name), hint),
+        None if weight is None else _weight_field(weight, label),
+    )
+    return with_defaults(fields, columns.defaults or {})
 
 
-def _label(manifest: Manifest, name: str | None) -> Feature | None:
-    """Return the feature that is asked for as the label, or None."""
+def _named(manifest: Manifest, option: str, name: str | None) -> Feature | None:
+    """Return the feature that an option names, or None."""
     found = None if name is None else label_feature(manifest, name)
     if name is not None and found is None:
-        raise FeatureError(
-            f"label={name!r}: the records have {', '.join(f.name for f in manifest.features)}. Name one."
-        )
+        names = ", ".join(feature.name for feature in manifest.features)
+        raise FeatureError(f"{option}={name!r}: the records have {names}. Name one of these.")
     return found
 
 
-def _chosen(manifest: Manifest, columns: Columns, label: Feature | None) -> list[Feature]:
+def _chosen(manifest: Manifest, columns: Columns, label: Feature | None, weight: Feature | None) -> list[Feature]:
     """Return the features that a model is fed because of the layout, and those that are asked for by their names."""
     fed = FED_BY_LAYOUT.get(manifest.layout)
-    chosen = fed_features(manifest, label)
+    chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]
     if not chosen and label is not None and fed is None:
         raise FeatureError(f"The only feature is the label, {label.name!r}, and a model is fed others. Name one more.")
     if not chosen:
@@ -106,7 +112,7 @@ def _chosen(manifest: Manifest, columns: Columns, label: Feature | None) -> list
             raise FeatureError(f"features={only!r}: the dataset feeds {', '.join(names)}. Name one of these.")
         chosen = [chosen[names.index(only)]]
     for name in columns.extra_features:
-        if name in (f.name for f in (*chosen, label) if f is not None):
+        if name in (f.name for f in (*chosen, label, weight) if f is not None):
             raise UsageError(f"extra_features: {name!r} is read anyway. Omit it.")
         try:
             chosen.append(manifest.feature(name))
@@ -172,6 +178,19 @@ def _static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: st
     raise FeatureError(
         f"Feature {feature.name!r}: shape {feature.shape} varies between records (None), and a TPU takes one static shape. {hint}"
     )
+
+
+def _weight_field(feature: Feature, label: Feature | None) -> Field:
+    """Return the field of the records' weights."""
+    field = Field(feature, feature.name, ())
+    if feature is label:
+        raise UsageError(f"weight={feature.name!r}: it is the label, too. Name another feature, or pass label=.")
+    if feature.shape != () or field.dtype not in _LABEL_DTYPES:
+        raise FeatureError(
+            f"weight={feature.name!r}: a weight is one int64 or float32 (got {feature.dtype} of shape {feature.shape}). Name"
+            " another feature."
+        )
+    return field
 
 
 def _label_field(feature: Feature, padded: Field | None, hint: str) -> Field:

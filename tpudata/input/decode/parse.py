@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpudata.format import Feature
@@ -54,12 +56,24 @@ def decode_columns(stored: dict[str, Any], fields: Sequence[Field], hint: str = 
     return decoded | padded_columns(stored, fields, hint)
 
 
-def parse_stored(serialized: tf.Tensor, features: Sequence[Feature]) -> dict[str, Any]:
+def default_value(field: Field) -> Any:
+    """Return the stored values of records that lack a feature, in its shape; None if they may not."""
+    if field.default is None:
+        return None
+    values = np.empty(len(field.default), object)
+    values[:] = field.default
+    return values.reshape(() if field.feature.is_one_value else field.shape).tolist()
+
+
+def parse_stored(
+    serialized: tf.Tensor, features: Sequence[Feature], defaults: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
     """Parse a batch of records without decoding what is in them.
 
     Args:
         serialized: string [n], each a serialised `tf.train.Example`.
         features: features to read.
+        defaults: values of records that lack one, by its name.
 
     Returns:
         By feature name a tensor [n, *shape]; string [n] for images and raw bytes, ragged [n, None] for shapes that vary.
@@ -68,7 +82,10 @@ def parse_stored(serialized: tf.Tensor, features: Sequence[Feature]) -> dict[str
     for feature in features:
         dtype = _STORED[feature.kind]
         shape = () if feature.is_one_value else feature.shape
-        spec[feature.name] = tf.io.RaggedFeature(dtype) if None in shape else tf.io.FixedLenFeature(shape, dtype)
+        if None in shape:
+            spec[feature.name] = tf.io.RaggedFeature(dtype)
+        else:
+            spec[feature.name] = tf.io.FixedLenFeature(shape, dtype, defaults.get(feature.name))
     found: dict[str, Any] = tf.io.parse_example(serialized, spec)
     return found
 
@@ -95,7 +112,7 @@ def _spec(field: Field) -> Any:
     feature, dtype = field.feature, _STORED[field.feature.kind]
     if field.is_list:
         return list_spec(feature)
-    return tf.io.FixedLenFeature(() if feature.is_one_value else field.shape, dtype)
+    return tf.io.FixedLenFeature(() if feature.is_one_value else field.shape, dtype, default_value(field))
 
 
 def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:

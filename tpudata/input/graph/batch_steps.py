@@ -11,7 +11,16 @@ from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset_ops import as_written, to_int32
 from tpudata.input.decode.user_parse import parse_rows
-from tpudata.input.graph.batch import check_static, has_room, map_named, named_leaves, with_rows, with_weights
+from tpudata.input.graph.batch import (
+    check_static,
+    has_room,
+    map_named,
+    named_leaves,
+    row_weights,
+    with_record_weight,
+    with_rows,
+    with_weights,
+)
 from tpudata.input.image.image_steps import prepare_image, scale_images
 from tpudata.input.image.mix import mix_images, mix_labels
 from tpudata.input.lists.moves import move_table
@@ -46,14 +55,16 @@ class BatchSteps:
         (serialized,) = found.values()
         return parse_rows(self._options.parse, serialized), extras
 
-    def rows(self, parsed: Any) -> Any:
-        """Turn parsed columns into the model's (features, labels) or features."""
+    def rows(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
+        """Turn parsed columns into the model's (features, labels) or features; also return the extras."""
         if self._options.parse is not None:
-            return parsed
-        return self._fed(parsed, {f.name: self._scaled(f, parsed[f.feature.name]) for f in self._fields.inputs})
+            return parsed, extras
+        extras = with_record_weight(parsed, extras, self._fields.weight)
+        return self._fed(parsed, {f.name: self._scaled(f, parsed[f.feature.name]) for f in self._fields.inputs}), extras
 
     def row(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
         """Turn parsed columns of one record into the model's features and labels; also return its extras."""
+        extras = with_record_weight(parsed, extras, self._fields.weight)
         record = as_written(self._prepared)(parsed, extras)
         if self._options.transform is None:
             return record, extras
@@ -109,16 +120,24 @@ class BatchSteps:
         return element, extras
 
     def weighted(self, element: Any, extras: dict[str, tf.Tensor]) -> Any:
-        """Return a batch with its weights, those of evaluation and those of tokens."""
-        if not self._options.training:
-            element = with_row_weights(element, extras["weights"])
+        """Return a batch with its weights: those of evaluation, of records and of tokens."""
+        weights = row_weights(extras, self._fields.weight)
+        if weights is not None:
+            element = with_row_weights(element, weights)
         if self._options.weights == "sample_weight" and self._options.sequences.targets is not None:
             return split_token_weights(element)
-        if self._options.training:
+        if weights is None:
             return element
         if self._options.weights == "sample_weight":
-            return (*element, extras["weights"])
-        return with_weights(element, extras["weights"]) if has_room(element) else element
+            return (*element, weights)
+        if has_room(element):
+            return with_weights(element, weights)
+        if self._fields.weight is not None:
+            raise FeatureError(
+                f"weight={self._fields.weight.name!r}: features that are not a dict have no place for weights. Let transform return"
+                ' a dict, or pass weights="sample_weight".'
+            )
+        return element
 
     def _transformed(self, element: Any, extras: dict[str, tf.Tensor], batch_size: int) -> Any:
         """Return the result of the user's batch_transform for a batch."""
@@ -140,12 +159,13 @@ class BatchSteps:
         check_static(result, "the result of batch_transform")
         if self._has_labels and not (isinstance(result, tuple) and len(result) == 2):
             raise UsageError("batch_transform returned no (features, labels). End it with `return features, labels`.")
-        if not self._options.training and self._options.images.permutation is None:
+        is_weighed = not self._options.training or self._fields.weight is not None
+        if is_weighed and self._options.images.permutation is None:
             for name, leaf in named_leaves(result, "the result of batch_transform"):
                 if leaf.shape.rank == 0 or leaf.shape[0] != batch_size:
                     raise FeatureError(
-                        f"{name} has the shape {leaf.shape} (expected {counted(batch_size, 'row')}). Keep the rows: evaluation's"
-                        " weights mark which of them are padding."
+                        f"{name} has the shape {leaf.shape} (expected {counted(batch_size, 'row')}). Keep the rows: their"
+                        " weights belong to them, which mark the padding of evaluation."
                     )
         return result
 

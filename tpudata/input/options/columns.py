@@ -22,6 +22,8 @@ class Columns:
     extra_features: Sequence[str] = ()
     pad: Mapping[str, int | Pad] | None = None
     label: str | None = None
+    defaults: Mapping[str, Any] | None = None
+    weight: str | None = None
 
     def __post_init__(self) -> None:
         extra = self.extra_features
@@ -29,8 +31,15 @@ class Columns:
             raise UsageError(f"extra_features={extra!r}: pass a sequence of names, such as ({extra!r},).")
         if not isinstance(extra, Sequence) or not all(isinstance(name, str) for name in extra):
             raise UsageError(f"extra_features={extra!r}: pass a sequence of names, such as ('image/filename',).")
-        if self.label is not None and (not isinstance(self.label, str) or not self.label):
-            raise UsageError(f"label={self.label!r}: pass the name of a feature, such as 'image/class/label', or None.")
+        for name in ("label", "weight"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise UsageError(f"{name}={value!r}: pass the name of a feature, such as 'image/class/label', or None.")
+        if self.weight is not None and self.weight == self.label:
+            raise UsageError(f"weight={self.weight!r}: it is the label, too. Name another feature.")
+        defaults = {} if self.defaults is None else self.defaults
+        if not isinstance(defaults, Mapping) or not all(isinstance(name, str) for name in defaults):
+            raise UsageError(f'defaults={defaults!r}: pass a dict of values by name, such as {{"age": -1}}.')
         checked_pads(self.pad)
         for name in ("extra_features", "pad"):
             if self.features is not None and getattr(self, name):

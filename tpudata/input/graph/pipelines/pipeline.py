@@ -119,8 +119,8 @@ class Pipeline:
             dataset = dataset.batch(batch_size, drop_remainder=True, **PARALLEL)
 
         def finished(parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
-            element = parsed if self._options.one_by_one else elements.rows(parsed)
-            return finish((element, extras), batch_size)
+            made = (parsed, extras) if self._options.one_by_one else elements.rows(parsed, extras)
+            return finish(made, batch_size)
 
         return dataset.map(as_written(finished), **PARALLEL)
 

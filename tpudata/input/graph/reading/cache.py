@@ -115,7 +115,8 @@ class CachePlan:
     def stored(self, fields: Fields) -> Fields:
         """Return fields as the cache has them."""
         label = None if fields.label is None else _stored(fields.label)
-        return Fields(tuple(_stored(field) for field in fields.inputs), label)
+        weight = None if fields.weight is None else _stored(fields.weight)
+        return Fields(tuple(_stored(field) for field in fields.inputs), label, weight)
 
     @property
     def _fix(self) -> str:
@@ -243,7 +244,8 @@ def _decoding(field: Field) -> tuple[Any, ...]:
     padding = () if field.padding is None else (field.padding.table, field.padding.value)
     counts = () if field.counts is None else (field.counts,)
     classes = ("classes",) if field.is_multi_hot else ()
-    return field.feature, field.shape, field.cuts, *padding, *counts, *classes
+    default = () if field.default is None else ("default", field.default)
+    return field.feature, field.shape, field.cuts, *padding, *counts, *classes, *default
 
 
 def _gb(size: int) -> str:
