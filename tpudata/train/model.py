@@ -195,9 +195,11 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
 def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
     """Return the feature that is the dataset's label, or None; raise the errors of training_input."""
     from tpudata.input.dataset.select_fields import select_fields
+    from tpudata.input.options.columns import Columns
 
     fields = select_fields(
         dataset.manifest,
+        Columns(pad=options.pad),
         image_size=options.image_size,
         keep_encoded=options.crop is not None,
         sequence_length=options.sequence_length,

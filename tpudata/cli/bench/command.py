@@ -91,7 +91,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         dataset,
         flags.split,
         training=flags.training,
-        columns=Columns(),
+        columns=Columns(pad=dict(flags.pad)),
         sequences=Tokens(flags.sequence_length, truncate=flags.truncate),
         batch_size=flags.batch_size,
         reading=_reading(flags),
@@ -152,6 +152,7 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
             training=flags.training,
             images=tpudata.Images(size=flags.image_size, crop=crop, augment=augment, dtype=dtype),
             tokens=tpudata.Tokens(sequence_length=flags.sequence_length, truncate=flags.truncate),
+            pad=dict(flags.pad),
             seed=0,
             reading=_reading(flags),
         )
