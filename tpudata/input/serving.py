@@ -104,14 +104,16 @@ class ServingFeatures:
         if not self._is_one_by_one:
             return _without_targets(self._steps.rows(columns, {})[0])
 
-        def prepared(row: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            return _without_targets(self._steps.row(row, {})[0])
+        def prepared(row: dict[str, tf.Tensor]) -> Any:
+            element, extras = self._steps.row(row, {})
+            return _without_targets(element), extras
 
         with tf.Graph().as_default():
             rows = {name: tf.compat.v1.placeholder(value.dtype, value.shape[1:]) for name, value in columns.items()}
-            signature = {name: tf.TensorSpec(value.shape, value.dtype) for name, value in prepared(rows).items()}
-        mapped: dict[str, tf.Tensor] = tf.map_fn(as_written(prepared), columns, fn_output_signature=signature)
-        return mapped
+            signature = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), prepared(rows))
+        mapped = tf.map_fn(as_written(prepared), columns, fn_output_signature=signature)
+        features: dict[str, tf.Tensor] = self._steps.moved(*mapped)[0]
+        return features
 
 
 def _as_file(field: Field) -> Field:

@@ -23,12 +23,15 @@ from tpudata.input.graph.batch import (
 )
 from tpudata.input.image.image_steps import prepare_image, scale_images
 from tpudata.input.image.mix import mix_images, mix_labels
-from tpudata.input.lists.moves import move_table
+from tpudata.input.lists.moves import move_record, move_tables
 from tpudata.input.lists.tables import placed_tables
 from tpudata.input.options.images import label_classes
 from tpudata.input.options.options import Options, check_arguments, takes_seed
 from tpudata.input.order.seeds import MIX_SEED
 from tpudata.input.text.sequence import split_token_weights, with_row_weights
+
+# Extra of a record: the moves of its image.
+_MOVES = "moves"
 
 
 class BatchSteps:
@@ -65,7 +68,8 @@ class BatchSteps:
     def row(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
         """Turn parsed columns of one record into the model's features and labels; also return its extras."""
         extras = with_record_weight(parsed, extras, self._fields.weight)
-        record = as_written(self._prepared)(parsed, extras)
+        record, moves = as_written(self._prepared)(parsed, extras)
+        extras = {**extras, **moves}
         if self._options.transform is None:
             return record, extras
         arguments = record if isinstance(record, tuple) else (record,)
@@ -78,6 +82,15 @@ class BatchSteps:
         if isinstance(result, list):
             raise UsageError("transform returned a list. End it with `return features, labels`, which is a tuple.")
         return map_named(_tensor, result, "the result of transform"), extras
+
+    def moved(self, element: Any, extras: dict[str, tf.Tensor]) -> tuple[Any, dict[str, tf.Tensor]]:
+        """Return a batch of results of `row` with its boxes and points moved, if they are not yet; and the other extras."""
+        if _MOVES not in extras:
+            return element, extras
+        features = element[0] if isinstance(element, tuple) else element
+        features = move_tables(self._tables, features, extras[_MOVES], self._options.images.least_visible)
+        element = (features, *element[1:]) if isinstance(element, tuple) else features
+        return element, {name: value for name, value in extras.items() if name != _MOVES}
 
     def check_row(self, spec: Any) -> None:
         """Check the `element_spec` of single records.
@@ -169,9 +182,11 @@ class BatchSteps:
                     )
         return result
 
-    def _prepared(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
+    def _prepared(self, parsed: Any, extras: dict[str, tf.Tensor]) -> tuple[Any, dict[str, tf.Tensor]]:
+        """Return a record with its image prepared, and as an extra the moves that its boxes and points have yet to make."""
         if self._options.parse is not None:
-            return parsed
+            return parsed, {}
+        moves: list[tf.Tensor] = []
         inputs = {field.name: parsed[field.feature.name] for field in self._fields.inputs}
         maps = {field.name: (field.feature, inputs[field.name]) for field in self._fields.label_maps}
         for field in self._fields.images:
@@ -187,9 +202,14 @@ class BatchSteps:
                 tracks_moves=bool(self._tables),
             )
             inputs |= {field.name: prepared.image, **prepared.maps}
-            for table in self._tables:
-                inputs |= move_table(table, inputs, prepared.moves, self._options.images.least_visible)
-        return self._fed(parsed, inputs)
+            moves += prepared.moves
+        if not moves:
+            return self._fed(parsed, inputs), {}
+        if self._options.transform is None:
+            # Later, a batch at a time: for single records some sixty small operations would take as long as a small image.
+            return self._fed(parsed, inputs), {_MOVES: tf.stack(moves)}
+        least = self._options.images.least_visible
+        return self._fed(parsed, move_record(self._tables, inputs, tf.stack(moves), least)), {}
 
     def _scaled(self, field: Field, value: tf.Tensor) -> tf.Tensor:
         return scale_images(value, self._options.images) if field.feature.is_image else value
