@@ -21,13 +21,11 @@ from tpudata.input.graph.batch import (
     with_rows,
     with_weights,
 )
+from tpudata.input.graph.batch_images import BatchImages
 from tpudata.input.image.image_steps import prepare_image, scale_images
-from tpudata.input.image.mix import mix_images, mix_labels
 from tpudata.input.lists.moves import move_record, move_tables
 from tpudata.input.lists.tables import placed_tables
-from tpudata.input.options.images import label_classes
 from tpudata.input.options.options import Options, check_arguments, takes_seed
-from tpudata.input.order.seeds import MIX_SEED
 from tpudata.input.text.sequence import split_token_weights, with_row_weights
 
 # Extra of a record: the moves of its image.
@@ -45,6 +43,7 @@ class BatchSteps:
     def __init__(self, fields: Fields, options: Options) -> None:
         self._fields = fields
         self._options = options
+        self._images = BatchImages(fields)
         # Tables that move with the image.
         self._tables = placed_tables(fields) if options.images.moves_pixels else ()
 
@@ -124,10 +123,10 @@ class BatchSteps:
         """Return a batch with its number of rows in its shapes, its images mixed and transposed, and its extras."""
         element, extras = with_rows((element, extras), batch_size)
         if self._options.images.mix is not None:
-            element = self._mixed(element, extras["seed"][0])
+            element = self._images.mix(element, self._options.images.mix, extras["seed"][0])
         if self._options.images.permutation is not None:
-            turned = [tf.transpose(values, self._options.images.permutation) for values in self._images(element)]
-            element = self._with_images(element, turned)
+            turned = [tf.transpose(values, self._options.images.permutation) for values in self._images.of(element)]
+            element = self._images.put(element, turned)
         if self._options.batch_transform is not None:
             element = self._transformed(element, extras, batch_size)
         return element, extras
@@ -221,56 +220,6 @@ class BatchSteps:
         features = inputs[self._fields.inputs[0].name] if self._options.bare else inputs
         label = self._fields.label
         return features if label is None else (features, parsed[label.feature.name])
-
-    def _mixed(self, element: Any, seed: tf.Tensor) -> Any:
-        """Return the batch mixed; its seed is that of its first row, which no other batch has."""
-        options, label = self._options.images.mix, self._fields.label
-        assert options is not None
-        seed = tf.bitwise.bitwise_xor(seed, tf.constant(MIX_SEED, tf.int32))
-        images, shares = mix_images(self._images(element), options, seed)
-        element = self._with_images(element, images)
-        if label is None:
-            return element
-        labels = element[1]
-        is_classes = isinstance(labels, tf.Tensor) and labels.shape.rank == 1 and labels.dtype.is_integer
-        if not is_classes and not (
-            isinstance(labels, tf.Tensor) and (labels.shape.rank == 2 or labels.dtype.is_floating)
-        ):
-            raise FeatureError(
-                "mix: labels are a tensor of classes, integers [batch], of shares, [batch, classes], or of floats. Let transform"
-                " return one of these."
-            )
-        return element[0], mix_labels(labels, label_classes(label) if is_classes else None, shares)
-
-    def _images(self, element: Any) -> list[tf.Tensor]:
-        """Return the batch's images, and its label maps."""
-        features, names = element[0] if isinstance(element, tuple) else element, self._image_names
-        found = []
-        for name in names:
-            image = features.get(name) if isinstance(features, dict) else features if len(names) == 1 else None
-            if not isinstance(image, tf.Tensor) or image.shape.rank != 4:
-                raise FeatureError(
-                    f"Feature {name!r}: mix and transpose take images [batch, height, width, channels]; after transform it is"
-                    f" {getattr(image, 'shape', 'not there')}. Leave the options out, or let transform keep its name and shape."
-                )
-            found.append(image)
-        if len({tuple(image.shape[1:3]) for image in found}) > 1:
-            sizes = ", ".join(f"{name} {image.shape[1:3]}" for name, image in zip(names, found, strict=True))
-            raise FeatureError(
-                f"mix and transpose: images and label maps have several sizes ({sizes}). Let transform keep one."
-            )
-        return found
-
-    def _with_images(self, element: Any, images: list[tf.Tensor]) -> Any:
-        """Return the batch with other values of what `_images` returns."""
-        features = element[0] if isinstance(element, tuple) else element
-        named = dict(zip(self._image_names, images, strict=True))
-        features = {**features, **named} if isinstance(features, dict) else images[0]
-        return (features, *element[1:]) if isinstance(element, tuple) else features
-
-    @property
-    def _image_names(self) -> list[str]:
-        return [field.name for field in (self._fields.images[0], *self._fields.label_maps)]
 
 
 def _tensor(name: str, value: Any) -> Any:
