@@ -31,9 +31,9 @@ def label_feature(manifest: Manifest, name: str | None = None) -> Feature | None
 def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
     """Return the features that a model is fed, without the label, in the manifest's order; may be empty."""
     fed = FED_BY_LAYOUT.get(manifest.layout)
-    chosen = [f for f in manifest.features if (f is not label if fed is None else f.name in fed)]
+    chosen = [f for f in manifest.features if f is not label and (fed is None or f.name in fed)]
     if manifest.layout == "tokens" and not chosen:
-        chosen = [f for f in manifest.features if f.name.endswith(_IDS_SUFFIX) and is_sequence(f)]
+        chosen = [f for f in manifest.features if f is not label and f.name.endswith(_IDS_SUFFIX) and is_sequence(f)]
     return chosen
 
 
