@@ -16,7 +16,7 @@ import tensorflow as tf
 from beam_jobs.images import run
 from tests.beam_jobs.images import encode, exif, picture
 from tests.helpers.pictures import digests
-from tpudata import RecordSource
+from tpudata import Images, RecordSource, as_numpy, make_input_fn
 from tpudata.errors import BadRecordError, SourceError, TpudataError, UsageError
 from tpudata.format import open_dataset
 from tpudata.format.example.decode import decode_example
@@ -161,6 +161,30 @@ def test_captions_and_masks(tmp_path: Path) -> None:
     expected = np.zeros((24, 40, 1), np.uint8)
     expected[6:18, 10:30] = 1
     np.testing.assert_array_equal(tf.io.decode_png(mask).numpy(), expected)
+
+
+def test_keypoints_are_fed_next_to_their_boxes(tmp_path: Path) -> None:
+    flags = make_coco(tmp_path / "in")
+    file = coco()
+    for row in file["annotations"]:
+        row |= {"keypoints": [10, 6, 2, 30, 18, 1, 0, 0, 0], "num_keypoints": 2}
+        del row["segmentation"]
+    (tmp_path / "in" / "instances.json").write_text(json.dumps(file))
+    assert run([*flags, "--output", str(tmp_path / "out")]) == 0
+    input_fn = make_input_fn(
+        str(tmp_path / "out"),
+        "train",
+        training=False,
+        images=Images(size=(24, 40)),
+        pad={"image/object/*": 4},
+        extra_features=("image/filename",),
+    )
+    (batch,) = as_numpy(input_fn, 12)
+    row = batch["image/filename"].tolist().index(b"p02.jpg")
+    assert batch["image/object/count"][row] == 1
+    np.testing.assert_allclose(batch["image/object/keypoint/x"][row, 0], [10 / 40, 30 / 40, 0])
+    np.testing.assert_allclose(batch["image/object/keypoint/y"][row, 0], [6 / 24, 18 / 24, 0])
+    assert batch["image/object/keypoint/visibility"][row].tolist() == [[2, 1, 0], *[[0, 0, 0]] * 3]
 
 
 def test_label_maps_are_stored_as_they_are(tmp_path: Path) -> None:

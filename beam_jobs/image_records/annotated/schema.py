@@ -5,7 +5,7 @@
     image/object/is_crowd, difficult            0 or 1
     image/object/area                           pixels of the stored picture
     image/object/mask                           PNGs as large as the stored picture, 1 inside and 0 outside
-    image/object/keypoint/x, y, visibility      fractions of the sides; as many for each object; 0, 0, 0 for a point without place
+    image/object/keypoint/x, y, visibility      [objects, keypoints]: fractions of the sides; 0, 0, 0 for a point without place
     image/caption                                   texts
     image/segmentation/class/encoded            label map
     image/class/label, text                     of the whole picture
@@ -114,8 +114,9 @@ class AnnotationSchema:
         if kinds.MASKS in self.kinds:
             features.append(Feature("image/object/mask", "bytes", "string", (None,)))
         if self.keypoints:
-            features += [_floats(f"image/object/keypoint/{axis}") for axis in "xy"]
-            features.append(_ints("image/object/keypoint/visibility"))
+            shape = (None, self.keypoints)
+            features += [Feature(f"image/object/keypoint/{axis}", "float", "float32", shape) for axis in "xy"]
+            features.append(Feature("image/object/keypoint/visibility", "int64", "int64", shape))
         return tuple(features)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,6 +13,8 @@ from tpudata.format import Feature
 from tpudata.input.dataset.fields import Field, Padding
 from tpudata.input.options.pad import Pad
 
+# Of fnmatch.
+_WILDCARDS = re.compile(r"\[!?[^\]]*\]|[*?]")
 _ANY = "*"
 # Number of names in a message.
 _NAMED = 20
@@ -123,7 +126,8 @@ def _has_type(feature: Feature, value: int | float | str | bytes) -> bool:
 
 
 def _count(key: str, features: Sequence[Feature]) -> Field:
-    """Return the field of the number of entries, named after the key without `*`."""
-    parts = key.split("/") if any(feature.name == key for feature in features) else key.replace(_ANY, "").split("/")
+    """Return the field of the number of entries, named after the key without wildcards."""
+    is_name = any(feature.name == key for feature in features)
+    parts = (key if is_name else _WILDCARDS.sub("", key)).split("/")
     name = "/".join((*filter(None, parts), "count"))
     return Field(Feature(name, "int64", "int64"), name, (), counts=key)

@@ -95,7 +95,8 @@ def check_placed(fields: Fields, option: str) -> None:
     for field in fields.all:
         if field.padding is not None and _last(field.name) == _MASK_NAME and field.dtype == "string":
             raise UsageError(
-                f"{option}: the masks {field.name!r} would not move with the image. Omit them, or {option}."
+                f"{option}: the masks {field.name!r} would not move with the image. Omit them, as pad={{'image/object/[!m]*': 100}}"
+                f" does, or {option}."
             )
 
 
