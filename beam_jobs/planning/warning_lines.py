@@ -17,6 +17,7 @@ from beam_jobs.references import notes
 from beam_jobs.sources.classes import is_integer_label
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
+from beam_jobs.text_files.label_options import TextLabelOptions
 from tpudata.console.tables import count_text, counted
 
 # Names that folders of images have next to folders of something else, and classes hardly.
@@ -60,8 +61,8 @@ class InputFacts:
     is_ordered: bool = False
 
     @classmethod
-    def of(cls, source: Source, options: SourceOptions) -> InputFacts:
-        """Return what a source of images knows."""
+    def of(cls, source: Source, options: SourceOptions | TextLabelOptions) -> InputFacts:
+        """Return what a source knows."""
         is_ordered = options.labels_file is not None or options.label_type is not None
         return cls(
             source.named_splits,

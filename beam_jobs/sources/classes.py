@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
+from beam_jobs.text_files.label_options import TextLabelOptions
 from beam_jobs.values.json_values import shown_json
 from tpudata.console.nearest import suggestion
 from tpudata.console.tables import counted
@@ -49,7 +50,9 @@ class Classes:
     unmixed: bool = False
 
     @classmethod
-    def open(cls, options: SourceOptions, *, integers: bool = False, unmixed: bool = False) -> Classes:
+    def open(
+        cls, options: SourceOptions | TextLabelOptions, *, integers: bool = False, unmixed: bool = False
+    ) -> Classes:
         """Read the file of class names, if the options name one.
 
         Args:

@@ -121,7 +121,7 @@ def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> Non
     """Note the columns that no field names; sequences of tokens have no place for any."""
     if options.sequence_length is not None:
         return
-    stored = {field.name for field in options.fields}
+    stored = {field.name for field in options.columns}
     for name in names:
         if name not in stored:
             note(COLUMNS, name)

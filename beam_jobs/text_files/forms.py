@@ -73,14 +73,25 @@ def look_at(path: str, options: TextOptions) -> TextForm:
         )
     if kind == JSONL and is_json_array(head):
         kind = JSON_ARRAY
-    if not TEXT_FORMATS[kind].has_fields and len(options.fields) > 1:
+    if not TEXT_FORMATS[kind].has_fields and options.needs_rows:
         raise UsageError(
-            f"{path} is read by {kind}, which have no fields, but --field names {len(options.fields)}. Pass --form if it has"
-            " rows, or omit --field."
+            f"{path} is read by {kind}, which have no fields, but {_describe_needs(options)}. Pass --form if it has rows, or"
+            " omit --field."
         )
     if kind in (CSV, TSV, RAW_TSV):
         return _with_columns(path, kind, compression, head, options)
     return TextForm(kind, compression)
+
+
+def _describe_needs(options: TextOptions) -> str:
+    if len(options.fields) > 1:
+        return f"--field names {len(options.fields)}"
+    flag, name = (
+        ("--label-field", options.labels.label_field)
+        if options.labels.label_field
+        else ("--key-field", options.key_field)
+    )
+    return f"{flag} names {name!r}"
 
 
 def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
@@ -103,7 +114,7 @@ def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str
 
 def _with_columns(path: str, kind: str, compression: str, head: bytes, options: TextOptions) -> TextForm:
     """Return a CSV or TSV form with the columns from the first row."""
-    names = [field.name for field in options.fields]
+    names = [field.name for field in options.columns]
     delimiter, columns = find_columns(
         ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"),
         lambda delimiter: _first_row(path, kind, head, delimiter),

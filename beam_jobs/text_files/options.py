@@ -10,6 +10,7 @@ from typing import Any
 from beam_jobs.options import parse_size
 from beam_jobs.options.option import Bounds, Group, Stored, Value, check_options, option, stored_options
 from beam_jobs.references.reading import MOST_INPUT_BYTES
+from beam_jobs.text_files.label_options import LABEL, TextLabelOptions
 from beam_jobs.tokenizers import TokenizerSpec
 from beam_jobs.tokenizers.options import TokenizerOptions
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
@@ -32,6 +33,8 @@ _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20
 INPUT_IDS = "input_ids"
+# The feature of a document's key.
+KEY = "key"
 # Treatment of documents that are longer than a sequence.
 SPLIT, CUT = "split", "cut"
 # A worker holds a few documents of this size; the limit also rejects a file without line ends.
@@ -89,7 +92,7 @@ def _fields_from_json(kinds: Mapping[str, str]) -> list[TextField]:
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """Options for reading text and for its records; `tokenizer` is None to store text.
+    """Options for reading text and for its records; `tokenizer` is None to store text, `labels` says where classes are.
 
     Raises:
         UsageError: a value is invalid, or two do not fit each other.
@@ -129,8 +132,22 @@ class TextOptions:
         Value("SIZE", parse_size, Bounds(1, MOST_INPUT_BYTES, "1 to 1 GiB")),
         stored=Stored(Plain((int,), low=1)),
     )
+    key_field: str | None = option(
+        None,
+        Group.TEXT,
+        "field of rows that is the key of a document in place of its file and byte; unique, a text or a whole number",
+        Value("NAME"),
+        stored=Stored(TEXT_SCHEMA, is_optional=True),
+    )
+    keep_key: bool = option(
+        False,
+        Group.TEXT,
+        "store the key of each document as key, so that predictions can be joined to their documents",
+        stored=Stored(FLAG, is_optional=True),
+    )
     dedup: bool = option(False, Group.TEXT, "keep one of several documents with equal text", stored=Stored())
     tokenizer: TokenizerSpec | None = None
+    labels: TextLabelOptions = dataclasses.field(default_factory=TextLabelOptions)
     sequence_length: int | None = option(
         None,
         Group.TOKENS,
@@ -177,6 +194,7 @@ class TextOptions:
         if self.tokenizer is not None and self.tokenizer.eos is not None and not self.end_documents:
             raise UsageError(f"--no-eos and --eos {self.tokenizer.eos} exclude each other. Omit one")
         self._check_ids()
+        self._check_labels_and_keys(names)
         self._check_sequences(names)
 
     def _check_ids(self) -> None:
@@ -188,6 +206,28 @@ class TextOptions:
             if field.kind != TEXT and field.name in ids:
                 raise UsageError(
                     f"--field {field.name}:{field.kind}: {field.name} is the name of the ids of {ids[field.name]} in the records."
+                    " Rename the field in the input, or omit it"
+                )
+
+    def _check_labels_and_keys(self, names: list[str]) -> None:
+        if self.key_field == "":
+            raise UsageError("--key-field is empty. Pass a field of the rows, or omit the flag")
+        if self.labels.label_from is not None and self.form != FILES:
+            raise UsageError(
+                f"--label-from {self.labels.label_from} requires --form files: other documents share their file with others"
+            )
+        for flag, name in (("--label-field", self.labels.label_field), ("--key-field", self.key_field)):
+            if name is not None and self.form in (LINES, PARAGRAPHS, FILES):
+                raise UsageError(f"{flag} {name}: documents of --form {self.form} have no fields. Omit the flag")
+        for added in (LABEL,) * self.labels.are_stored + (KEY,) * self.keep_key:
+            if self.sequence_length is not None:
+                raise UsageError(
+                    f"--sequence-length: a sequence joins documents, so it has no {added} of one. Omit it, or the flags of"
+                    f" the {added}"
+                )
+            if added in names:
+                raise UsageError(
+                    f"--field {added}: {added} is the name of the {'class' if added == LABEL else 'key'} in the records."
                     " Rename the field in the input, or omit it"
                 )
 
@@ -220,6 +260,18 @@ class TextOptions:
         return tuple(field.name for field in self.fields if field.kind == TEXT)
 
     @property
+    def columns(self) -> tuple[TextField, ...]:
+        """The fields of rows that are read: those that go into the records, and those of classes and keys, as they are written."""
+        names = {field.name for field in self.fields}
+        others = dict.fromkeys(name for name in (self.labels.label_field, self.key_field) if name is not None)
+        return (*self.fields, *(TextField(name, STR) for name in others if name not in names))
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether documents must be rows of named fields."""
+        return len(self.columns) > 1
+
+    @property
     def label_fields(self) -> tuple[TextField, ...]:
         """The fields of whole numbers that are labels by their names."""
         return tuple(field for field in self.fields if field.kind == INT and field.name.lower() in _LABELS)
@@ -230,4 +282,5 @@ class TextOptions:
 
     def deciding(self) -> dict[str, Any]:
         """Return the options that decide the content of the shards, for the manifest; of the tokenizer, only its kind."""
-        return {**stored_options(self), **stored_options(TokenizerOptions.describe(self.tokenizer))}
+        tokenizer = TokenizerOptions.describe(self.tokenizer)
+        return {**stored_options(self), **stored_options(self.labels), **stored_options(tokenizer)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from beam_jobs.text_files.options import INPUT_IDS, TEXT, TextField, TextOptions
+from beam_jobs.text_files.label_options import LABEL
+from beam_jobs.text_files.options import INPUT_IDS, KEY, TEXT, TextField, TextOptions
 from beam_jobs.values.column_kinds import INT, STR
 from tpudata.format import Feature
 
@@ -19,11 +20,24 @@ def text_layout(options: TextOptions) -> str:
     return LAYOUT_PACKED if options.pack else LAYOUT_SEQUENCES
 
 
-def text_features(options: TextOptions) -> tuple[Feature, ...]:
-    """Return the schema of the records."""
+def text_features(options: TextOptions, classes: int = 1, *, several_labels: bool = False) -> tuple[Feature, ...]:
+    """Return the schema of the records.
+
+    Args:
+        options: fields and layout.
+        classes: number of classes, if documents have any.
+        several_labels: whether a document has any number of classes.
+    """
     length = options.sequence_length
     if length is None:
-        return tuple(_feature(field, options) for field in options.fields)
+        features = [_feature(field, options) for field in options.fields]
+        if options.labels.are_stored and several_labels:
+            features.append(Feature(LABEL, "int64", "int64", (None,)))
+        elif options.labels.are_stored:
+            features.append(Feature(LABEL, "int64", "int64", num_classes=classes))
+        if options.keep_key:
+            features.append(Feature(KEY, "bytes", "string", encoding="utf8"))
+        return tuple(features)
     names = (INPUT_IDS, SEGMENT_IDS, POSITIONS) if options.pack else (INPUT_IDS,)
     if options.int64_lists:
         return tuple(Feature(name, "int64", "int64", (length,)) for name in names)
