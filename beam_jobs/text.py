@@ -35,12 +35,12 @@ from beam_jobs.command.run_conversion import (
 )
 from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions, RunOptions
+from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.text import TextSource
 from beam_jobs.steps.duplicates.texts import LeaveOutDuplicates
 from beam_jobs.steps.vocabulary import CollectCharacters
-from beam_jobs.text_files.label_options import TextLabelOptions
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.converter import TextConverter
 from beam_jobs.text_records.schema import text_layout

@@ -72,6 +72,8 @@ class TextKeywords(ConversionKeywords, total=False):
 
     append: bool | None
     form: str | None
+    separator: str | None
+    headerless: bool | None
     fields: str | Sequence[str] | Mapping[str, str] | None
     replace_invalid: bool | None
     document_bytes: int | str | None

@@ -12,12 +12,12 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
+from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references import notes
 from beam_jobs.sources.classes import is_integer_label
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
-from beam_jobs.text_files.label_options import TextLabelOptions
 from tpudata.console.tables import count_text, counted
 
 # Names that folders of images have next to folders of something else, and classes hardly.

@@ -7,10 +7,10 @@ import functools
 import re
 from typing import Any, NoReturn
 
+from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
-from beam_jobs.text_files.label_options import TextLabelOptions
 from beam_jobs.values.json_values import shown_json
 from tpudata.console.nearest import suggestion
 from tpudata.console.tables import counted

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from beam_jobs.options import parse_size
+from beam_jobs.options.labels import LABEL, TextLabelOptions
 from beam_jobs.options.option import Bounds, Group, Stored, Value, check_options, option, stored_options
 from beam_jobs.references.reading import MOST_INPUT_BYTES
-from beam_jobs.text_files.label_options import LABEL, TextLabelOptions
 from beam_jobs.tokenizers import TokenizerSpec
 from beam_jobs.tokenizers.options import TokenizerOptions
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
@@ -20,9 +20,11 @@ from tpudata.console.flags import positive_int
 from tpudata.errors import UsageError
 
 AUTO = "auto"
-LINES, PARAGRAPHS, FILES = "lines", "paragraphs", "files"
+LINES, PARAGRAPHS, SEPARATED, FILES = "lines", "paragraphs", "separated", "files"
 JSONL, CSV, TSV, RAW_TSV, PARQUET = "jsonl", "csv", "tsv", "raw-tsv", "parquet"
-FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, RAW_TSV, PARQUET)
+FORMS = (AUTO, LINES, PARAGRAPHS, SEPARATED, FILES, JSONL, CSV, TSV, RAW_TSV, PARQUET)
+# Their documents have no fields.
+_PLAIN_FORMS = (LINES, PARAGRAPHS, SEPARATED, FILES)
 # A file of JSON that is one array: found by its content, and named by no flag.
 JSON_ARRAY = "json array"
 TEXT = "text"
@@ -90,6 +92,10 @@ def _fields_from_json(kinds: Mapping[str, str]) -> list[TextField]:
     return [TextField(name, *ColumnKind.parse(kind)) for name, kind in kinds.items()]
 
 
+def _parse_separator(text: str) -> str:
+    return text.replace(r"\n", "\n").replace(r"\t", "\t")
+
+
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
     """Options for reading text and for its records; `tokenizer` is None to store text, `labels` says where classes are.
@@ -101,10 +107,24 @@ class TextOptions:
     form: str = option(
         AUTO,
         Group.TEXT,
-        "unit of a document: a line, a paragraph (between blank lines), a file, or a row; quotes in rows of raw-tsv are"
-        " ordinary characters (default auto: rows if a file's name or content shows them, else lines)",
+        "unit of a document: a line, a paragraph (between blank lines), text between --separator, a file, or a row; quotes"
+        " in rows of raw-tsv are ordinary characters (default auto: rows if a file's name or content shows them, else lines)",
         choices=FORMS,
         stored=Stored(TEXT_SCHEMA),
+    )
+    separator: str | None = option(
+        None,
+        Group.TEXT,
+        r"with --form separated: text between documents, such as '<|endoftext|>'; \n is a line end, \t a tab",
+        Value("TEXT", _parse_separator),
+        stored=Stored(TEXT_SCHEMA, is_optional=True),
+    )
+    headerless: bool = option(
+        False,
+        Group.TEXT,
+        "the first row of CSV and TSV is a document, and fields are numbers of columns, counted from 0",
+        flag="--no-header",
+        stored=Stored(FLAG, is_optional=True),
     )
     fields: tuple[TextField, ...] = option(
         (TextField("text"),),
@@ -187,15 +207,24 @@ class TextOptions:
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
         if not self.text_fields:
             raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")
-        if self.form in (LINES, PARAGRAPHS, FILES) and len(names) > 1:
+        if self.form in _PLAIN_FORMS and len(names) > 1:
             raise UsageError(
                 f"--field {' --field '.join(names)}: documents of --form {self.form} have no fields. Omit --field"
             )
         if self.tokenizer is not None and self.tokenizer.eos is not None and not self.end_documents:
             raise UsageError(f"--no-eos and --eos {self.tokenizer.eos} exclude each other. Omit one")
+        self._check_form()
         self._check_ids()
         self._check_labels_and_keys(names)
         self._check_sequences(names)
+
+    def _check_form(self) -> None:
+        if self.form == SEPARATED and not self.separator:
+            raise UsageError("--form separated requires --separator, the text between documents")
+        if self.form != SEPARATED and self.separator is not None:
+            raise UsageError(f"--separator requires --form separated (got --form {self.form})")
+        if self.headerless and self.form not in (AUTO, CSV, TSV, RAW_TSV):
+            raise UsageError(f"--no-header is for CSV and TSV (got --form {self.form}). Omit the flag")
 
     def _check_ids(self) -> None:
         """Check that no other field of the records has the name of a field's ids."""
@@ -217,7 +246,7 @@ class TextOptions:
                 f"--label-from {self.labels.label_from} requires --form files: other documents share their file with others"
             )
         for flag, name in (("--label-field", self.labels.label_field), ("--key-field", self.key_field)):
-            if name is not None and self.form in (LINES, PARAGRAPHS, FILES):
+            if name is not None and self.form in _PLAIN_FORMS:
                 raise UsageError(f"{flag} {name}: documents of --form {self.form} have no fields. Omit the flag")
         for added in (LABEL,) * self.labels.are_stored + (KEY,) * self.keep_key:
             if self.sequence_length is not None:

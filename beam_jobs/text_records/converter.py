@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.converter import Converter, ShardContext
+from beam_jobs.options.labels import TextLabelOptions
+from beam_jobs.options.option import is_optional, stored_options
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_blocks
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
-from beam_jobs.text_files.label_options import TextLabelOptions
 from beam_jobs.text_files.options import SPLIT, TextOptions
 from beam_jobs.text_files.values import readable_texts
 from beam_jobs.text_records.records import Block, TextRecords
@@ -119,6 +120,16 @@ class TextConverter(Converter):
         if not self.options.keep_key:
             return np.zeros(len(pack.keys), np.int64)
         return np.array([len(key_bytes(key)) for key in pack.keys], np.int64)
+
+    def deciding_fields(self) -> dict[str, Any]:
+        """Return the fields by name; without those that earlier versions lacked if they are empty."""
+        fields = super().deciding_fields()
+        kept = {name: value for name, value in fields["options"].items() if value or not is_optional(TextOptions, name)}
+        kept["labels"] = stored_options(self.options.labels)
+        added = {"options": kept, "several_labels": self.several_labels}
+        if not kept["labels"]:
+            del kept["labels"], fields["several_labels"], added["several_labels"]
+        return {**fields, **added}
 
     @property
     def record_overhead(self) -> int:

@@ -23,12 +23,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from beam_jobs.options.labels import LABEL
 from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
-from beam_jobs.text_files.label_options import LABEL
 from beam_jobs.text_files.options import INPUT_IDS, KEY, TEXT, TextOptions
 from beam_jobs.text_files.values import PLAIN_TEXT, DocumentError, Value, document_values
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples

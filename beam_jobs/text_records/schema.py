@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from beam_jobs.text_files.label_options import LABEL
+from beam_jobs.options.labels import LABEL
 from beam_jobs.text_files.options import INPUT_IDS, KEY, TEXT, TextField, TextOptions
 from beam_jobs.values.column_kinds import INT, STR
 from tpudata.format import Feature

@@ -231,3 +231,44 @@ def test_rejects_a_value_that_is_no_key(tmp_path: Path, value: str) -> None:
     (tmp_path / "a.jsonl").write_text(f'{{"text": "x", "id": {value}}}\n')
     with pytest.raises(BadRecordError, match="is no key"):
         convert(tmp_path / "a.jsonl", tmp_path / "out", "--key-field=id")
+
+
+@pytest.mark.parametrize(("name", "cut"), [("train.csv", ","), ("train.tsv", "\t")])
+def test_reads_columns_by_number_without_a_header(tmp_path: Path, name: str, cut: str) -> None:
+    rows = [("3", "Wall St.", "Oil is up"), ("1", "War", '"so, they say"'), ("4", "Chips", "new")]
+    (tmp_path / name).write_text("".join(cut.join(row) + "\n" for row in rows))
+    flags = ["--no-header", "--label-field=0", "--field=2", "--no-shuffle"]
+    assert convert(tmp_path / name, tmp_path / "out", *flags) == 0
+    found = [(record["2"][0].decode(), record["label"][0]) for record in records(tmp_path / "out")]
+    assert found == [("Oil is up", 3), ("so, they say", 1), ("new", 4)]
+
+
+def test_reads_the_collection_of_sms_spam(tmp_path: Path) -> None:
+    (tmp_path / "SMSSpamCollection").write_text('ham\tGo until "jurong\nspam\tFree entry\n')
+    flags = ["--form=raw-tsv", "--no-header", "--label-field=0", "--field=1", "--no-shuffle"]
+    assert convert(tmp_path / "SMSSpamCollection", tmp_path / "out", *flags) == 0
+    found = [(record["1"][0], record["label"][0]) for record in records(tmp_path / "out")]
+    assert found == [(b'Go until "jurong', 0), (b"Free entry", 1)]
+
+
+def test_stores_documents_between_separators(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n\nmore\n<|endoftext|>\ntwo\n<|endoftext|>\n")
+    flags = ["--form=separated", "--separator=<|endoftext|>", "--keep-key", "--no-shuffle"]
+    assert convert(tmp_path / "a.txt", tmp_path / "out", *flags) == 0
+    found = [(record["key"][0], record["text"][0]) for record in records(tmp_path / "out")]
+    assert found == [(b"a.txt:0", b"one\n\nmore"), (b"a.txt:24", b"two")]
+
+
+def test_separators_may_have_line_ends(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one --- still\n---\ntwo\n---\n")
+    assert convert(tmp_path / "a.txt", tmp_path / "out", "--form=separated", r"--separator=\n---\n") == 0
+    assert {record["text"][0] for record in records(tmp_path / "out")} == {b"one --- still", b"two"}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--form=separated"], ["--separator=--"], ["--form=jsonl", "--no-header"], ["--form=separated", "--separator="]],
+)
+def test_rejects_flags_of_forms_that_exclude_each_other(tmp_path: Path, flags: list[str]) -> None:
+    with pytest.raises(UsageError):
+        convert(write_reviews(tmp_path), tmp_path / "out", *flags)
