@@ -115,8 +115,7 @@ def _describe_notes(taken: notes.Notes) -> dict[str, str]:
         )
     if len(folders := taken.examples(notes.TEXT_FOLDERS)) > 1:
         lines[notes.TEXT_FOLDERS] = (
-            f"names of folders that are not stored: {_listed(folders)}; if they are classes, write JSONL rows and pass --field"
-            " text --field label:str"
+            f"names of folders that are not stored: {_listed(folders)}; if they are classes, pass --label-from folder"
         )
     if labels := taken.examples(notes.LABEL_BLANKS):
         lines[notes.LABEL_BLANKS] = (
