@@ -89,6 +89,8 @@ def look_at(path: str, options: TextOptions) -> TextForm:
 def _describe_needs(options: TextOptions) -> str:
     if len(options.fields) > 1:
         return f"--field names {len(options.fields)}"
+    if not options.text_fields:
+        return f"--field {options.fields[0].name} is a list"
     flag, name = (
         ("--label-field", options.labels.label_field)
         if options.labels.label_field

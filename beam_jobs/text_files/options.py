@@ -30,7 +30,9 @@ JSON_ARRAY = "json array"
 TEXT = "text"
 _LABELS = ("label", "labels", "class", "classes", "target", "targets")
 TEXT_KINDS = (TEXT, STR)
-FIELD_KINDS = (*TEXT_KINDS, INT, FLOAT, FLOAT32)
+# Kinds of lists, and of their items.
+LIST_KINDS = {"ints": INT, "floats": FLOAT, "strings": STR}
+FIELD_KINDS = (*TEXT_KINDS, INT, FLOAT, FLOAT32, *LIST_KINDS)
 _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20
@@ -50,7 +52,7 @@ class TextField:
     Attributes:
         name: name of the field, and of the feature.
         kind: `"text"` is tokenized if there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds) are stored
-            unchanged.
+            unchanged, as are lists: `"ints"`, `"floats"` and `"strings"`.
         missing: value that is stored for a missing one; None rejects its document.
 
     Raises:
@@ -78,6 +80,8 @@ class TextField:
         if not found:
             return cls(text)
         name, kind = found.groups()
+        if kind.partition("=")[0] in LIST_KINDS and "=" in kind:
+            raise UsageError(f"--field {text}: a list has no value for missing ones. Omit ={kind.partition('=')[2]}")
         try:
             return cls(name, *ColumnKind.parse(kind))
         except ValueError as error:
@@ -129,8 +133,9 @@ class TextOptions:
     fields: tuple[TextField, ...] = option(
         (TextField("text"),),
         Group.TEXT,
-        "field of rows that goes into the records, once for each: text (default kind), or str, int, float or float32 to"
-        " store it as it is; VALUE is stored for missing values, such as id:int=0 (default text)",
+        "field of rows that goes into the records, once for each: text (default kind), str, int, float or float32 to"
+        " store it as it is, or ints, floats or strings for a list; VALUE is stored for missing values, such as id:int=0"
+        " (default text)",
         Value("NAME[:KIND[=VALUE]]", TextField.parse),
         flag="--field",
         collect=tuple,
@@ -205,7 +210,8 @@ class TextOptions:
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
-        if not self.text_fields:
+        needs_text = self.tokenizer is not None or self.dedup or self.form in _PLAIN_FORMS
+        if not self.text_fields and (needs_text or not any(field.kind in LIST_KINDS for field in self.fields)):
             raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")
         if self.form in _PLAIN_FORMS and len(names) > 1:
             raise UsageError(
@@ -298,7 +304,7 @@ class TextOptions:
     @property
     def needs_rows(self) -> bool:
         """Whether documents must be rows of named fields."""
-        return len(self.columns) > 1
+        return len(self.columns) > 1 or not self.text_fields
 
     @property
     def label_fields(self) -> tuple[TextField, ...]:

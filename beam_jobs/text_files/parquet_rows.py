@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
-from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, Unreadable, column_values, is_read
+from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, Unreadable, column_values, is_list, is_read
 from beam_jobs.text_files.lines import Span
-from beam_jobs.text_files.options import TEXT_KINDS, TextOptions
+from beam_jobs.text_files.options import LIST_KINDS, TEXT_KINDS, TextOptions
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 
@@ -107,7 +107,8 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
         if names.count(field.name) > 1:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
         kind = file.schema.field(field.name).type
-        if not is_read(kind):
+        takes_lists = field.kind in LIST_KINDS or field.name == options.labels.label_field
+        if not is_read(kind) and not (takes_lists and is_list(kind)):
             raise SourceError(
                 f"{path}: column {field.name!r} has an unsupported type (got {kind}, expected text, numbers, dates or times)."
                 " Store it as a string."

@@ -12,13 +12,13 @@ from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference
 from beam_jobs.text_files.csv_rows import cells
 from beam_jobs.text_files.lines import BOM
-from beam_jobs.text_files.options import TEXT, TextField, TextOptions
+from beam_jobs.text_files.options import LIST_KINDS, TEXT, TextField, TextOptions
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, fits_int64, float32_problem, parse_float
 from beam_jobs.values.json_values import parse_json, shown_json
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError
 
-Value: TypeAlias = "str | int | float"
+Value: TypeAlias = "str | int | float | list[str | int | float]"
 
 # A JSON string may contain half of a surrogate pair, which is not a character.
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -163,6 +163,8 @@ def _value(field: TextField, values: dict[str, Any]) -> Value:
             f"field {field.name!r} has no value: {shown_json(value)}; to store another one there, pass --field"
             f" {field.name}:{field.kind}{example}"
         )
+    if field.kind in LIST_KINDS:
+        return _list(field, value)
     if is_number:
         return _number(field, value)
     if not isinstance(value, str):
@@ -170,6 +172,18 @@ def _value(field: TextField, values: dict[str, Any]) -> Value:
     if not value.isascii() and _SURROGATE.search(value):
         raise DocumentError(f"field {field.name!r} has half of a surrogate pair, which is not a character")
     return value
+
+
+def _list(field: TextField, value: Any) -> list[Any]:
+    """Return the items of a list; those of a text lie between blanks."""
+    items = value.split() if isinstance(value, str) else value
+    if not isinstance(items, list):
+        raise DocumentError(f"field {field.name!r} is not a list: {shown_json(value)}")
+    hole = next((number for number, item in enumerate(items) if item is None), None)
+    if hole is not None:
+        raise DocumentError(f"field {field.name!r} has a list with a hole: item {hole} is null")
+    item = TextField(field.name, LIST_KINDS[field.kind])
+    return [_value(item, {field.name: one}) for one in items]
 
 
 def missing_field(name: str, values: Iterable[str]) -> DocumentError:

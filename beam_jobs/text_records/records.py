@@ -29,7 +29,7 @@ from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
-from beam_jobs.text_files.options import INPUT_IDS, KEY, TEXT, TextOptions
+from beam_jobs.text_files.options import INPUT_IDS, KEY, LIST_KINDS, TEXT, TextOptions
 from beam_jobs.text_files.values import PLAIN_TEXT, DocumentError, Value, document_values
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.schema import POSITIONS, SEGMENT_IDS
@@ -223,7 +223,7 @@ class TextRecords:
             for field, column in zip(self.options.fields, values, strict=True):
                 if field.kind == TEXT:
                     lists[self.options.ids_name(field.name)] = IntLists.of_sizes(*text[field.name])
-                elif field.kind == INT:
+                elif LIST_KINDS.get(field.kind, field.kind) == INT:
                     lists[field.name] = _int_lists(column)
                 else:
                     others[field.name] = column

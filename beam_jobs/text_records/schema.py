@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from beam_jobs.options.labels import LABEL
-from beam_jobs.text_files.options import INPUT_IDS, KEY, TEXT, TextField, TextOptions
+from beam_jobs.text_files.options import INPUT_IDS, KEY, LIST_KINDS, TEXT, TextField, TextOptions
 from beam_jobs.values.column_kinds import INT, STR
 from tpudata.format import Feature
 
@@ -14,7 +14,8 @@ SEGMENT_IDS, POSITIONS = "segment_ids", "positions"
 def text_layout(options: TextOptions) -> str:
     """Name of the feature layout."""
     if options.tokenizer is None:
-        return LAYOUT_TEXT
+        has_ids = any(field == TextField(INPUT_IDS, "ints") for field in options.fields)
+        return LAYOUT_TOKENS if has_ids else LAYOUT_TEXT
     if options.sequence_length is None:
         return LAYOUT_TOKENS
     return LAYOUT_PACKED if options.pack else LAYOUT_SEQUENCES
@@ -47,6 +48,10 @@ def text_features(options: TextOptions, classes: int = 1, *, several_labels: boo
 def _feature(field: TextField, options: TextOptions) -> Feature:
     if field.kind == TEXT and options.tokenizer is not None:
         return Feature(options.ids_name(field.name), "int64", "int64", (None,))
-    if field.kind in (TEXT, STR):
-        return Feature(field.name, "bytes", "string", encoding="utf8")
-    return Feature(field.name, "int64", "int64") if field.kind == INT else Feature(field.name, "float", "float32")
+    shape = (None,) if field.kind in LIST_KINDS else ()
+    kind = LIST_KINDS.get(field.kind, field.kind)
+    if kind in (TEXT, STR):
+        return Feature(field.name, "bytes", "string", shape, encoding="utf8")
+    return (
+        Feature(field.name, "int64", "int64", shape) if kind == INT else Feature(field.name, "float", "float32", shape)
+    )
