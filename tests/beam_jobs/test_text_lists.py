@@ -19,7 +19,7 @@ ROWS: list[dict[str, Any]] = [
     {"text": "y", "ids": [], "v": [], "words": []},
 ]
 FIELDS = ["--field=ids:ints", "--field=v:floats", "--field=words:strings"]
-EXPECTED = [
+EXPECTED: list[dict[str, Any]] = [
     {"ids": [3, -4], "v": [0.5], "words": [b"a", "é".encode()]},
     {"ids": [], "v": [], "words": []},
 ]
