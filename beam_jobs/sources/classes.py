@@ -39,15 +39,17 @@ class Classes:
 
     Attributes:
         labels: the names in `--labels FILE`, or None.
-        path: that file.
+        path: that file, or the file whose metadata have the names.
         integers: whether the input writes whole numbers. They are labels themselves; with a file, lines counted from 0.
         unmixed: whether names that are numbers are rejected: the labels looked at first are names.
+        are_of_input: whether the names are those of an input's metadata.
     """
 
     labels: Labels | None = None
     path: str = ""
     integers: bool = False
     unmixed: bool = False
+    are_of_input: bool = False
 
     @classmethod
     def open(
@@ -91,10 +93,10 @@ class Classes:
                 return written
             if self.integers and is_integer_label(written) and int(written) < len(self.labels.names):
                 return self.labels.names[int(written)]
-            near = suggestion(written, self.labels.names)
+            near, where = suggestion(written, self.labels.names), "" if self.are_of_input else "--labels "
             raise BadRecordError(
                 source,
-                f"unknown label: {written!r}; --labels {self.path} has {counted(len(self.labels.names), 'name')}{near}",
+                f"unknown label: {written!r}; {where}{self.path} has {counted(len(self.labels.names), 'name')}{near}",
             )
         if self.integers:
             self._check_integer(written, source)

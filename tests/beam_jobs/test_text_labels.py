@@ -272,3 +272,24 @@ def test_separators_may_have_line_ends(tmp_path: Path) -> None:
 def test_rejects_flags_of_forms_that_exclude_each_other(tmp_path: Path, flags: list[str]) -> None:
     with pytest.raises(UsageError):
         convert(write_reviews(tmp_path), tmp_path / "out", *flags)
+
+
+def test_lists_of_classes_have_the_names_of_parquet_metadata(tmp_path: Path) -> None:
+    feature = {"feature": {"names": ["joy", "fear"], "_type": "ClassLabel"}, "_type": "Sequence"}
+    metadata = {"huggingface": json.dumps({"info": {"features": {"labels": feature}}})}
+    table = pa.table({"text": ["x", "y"], "labels": [[1, 0], []]})
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "a.parquet")
+    assert convert(tmp_path / "a.parquet", tmp_path / "out", "--label-field=labels", "--no-shuffle") == 0
+    assert open_dataset(str(tmp_path / "out")).labels() == ("joy", "fear")
+    assert [list(record["label"]) for record in records(tmp_path / "out")] == [[1, 0], []]
+    table = pa.table({"text": ["x"], "labels": [[2]]})
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "a.parquet")
+    with pytest.raises(BadRecordError, match=r"unknown label: '2'; .*a\.parquet has 2 names"):
+        convert(tmp_path / "a.parquet", tmp_path / "other", "--label-field=labels")
+
+
+def test_skips_a_first_document_whose_label_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "x", "label": {}}\n{"text": "y", "label": "b"}\n')
+    flags = ["--label-field=label", "--on-bad-record=skip", "--max-bad-records=1"]
+    assert convert(tmp_path / "a.jsonl", tmp_path / "out", *flags) == 0
+    assert labelled(tmp_path / "out") == {"y": 0}

@@ -76,15 +76,20 @@ class DocumentColumns:
             return cls(text, splits, Classes.open(options, integers=options.label_type == INT))
         first = next(iter(files), None)
         names = None if first is None else parquet_class_names(first, text)
-        if names is not None and options.labels_file is None:
-            return cls(text, splits, Classes(Labels(names), first.path if first else "", integers=True), names=names)
         value = None if first is None else _first_label(first, text)
-        written = _labels(value, text, "")[0] if value is not None else ()
+        several = options.label_separator is not None or isinstance(value, list)
+        if first is not None and names is not None and options.labels_file is None:
+            classes = Classes(Labels(names), first.path, integers=True, are_of_input=True)
+            return cls(text, splits, classes, several, names)
+        written: tuple[str, ...] = ()
+        if value is not None:
+            # The listing of its document rejects a label that is none.
+            with contextlib.suppress(BadRecordError):
+                written, _ = _labels(value, text, first.path if first else "")
         looks_whole = bool(written) and all(map(is_integer_label, written))
         integers = options.label_type == INT or (options.label_type is None and looks_whole)
         unmixed = options.label_type is None and not integers
-        several = options.label_separator is not None or isinstance(value, list)
-        return cls(text, splits, Classes.open(options, integers=integers, unmixed=unmixed), several, names)
+        return cls(text, splits, Classes.open(options, integers=integers, unmixed=unmixed), several)
 
     @property
     def are_read(self) -> bool:
