@@ -107,7 +107,7 @@ def document_blocks(
     row, name = _row_form(form), unpacked_name(file.name)
     if options.form == AUTO:
         note(FOUND_ROWS if known.has_fields else FOUND_LINES, file.name)
-    if form.has_header:
+    if not form.headerless:
         _note_columns(form.columns, options, note)
     for number, spans in enumerate(found):
         if not number and known.row == JSON_ROW and form.kind != PARQUET:
@@ -167,7 +167,7 @@ def _of_allowed_size(
 
 def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     blocks = _found(part, form, limit)
-    if form.has_header and part.start == 0:
+    if form.columns and not form.headerless and part.start == 0:
         # The first row names the columns.
         first = next(blocks, None)
         if first is not None and len(first.sizes) > 1:

@@ -33,14 +33,14 @@ class TextForm(NamedTuple):
         compression: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing.
         columns: names of the cells of a row of CSV or TSV.
         delimiter: delimiter of cells, or of documents.
-        has_header: whether the first row names the columns.
+        headerless: whether the first row is a document, and columns have numbers.
     """
 
     kind: str
     compression: str = ""
     columns: tuple[str, ...] = ()
     delimiter: str = ""
-    has_header: bool = False
+    headerless: bool = False
 
     @property
     def has_ranges(self) -> bool:
@@ -134,7 +134,7 @@ def _with_columns(path: str, kind: str, compression: str, head: bytes, options: 
     doubled = sorted({name for name in columns if columns.count(name) > 1})
     if doubled:
         raise SourceError(f"{path}: column {doubled[0]!r} appears twice in the first row. Rename one.")
-    return TextForm(kind, compression, columns, delimiter, not options.headerless)
+    return TextForm(kind, compression, columns, delimiter, options.headerless)
 
 
 def _columns(row: tuple[str, ...], options: TextOptions) -> tuple[str, ...]:

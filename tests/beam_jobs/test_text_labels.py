@@ -293,3 +293,17 @@ def test_skips_a_first_document_whose_label_is_none(tmp_path: Path) -> None:
     flags = ["--label-field=label", "--on-bad-record=skip", "--max-bad-records=1"]
     assert convert(tmp_path / "a.jsonl", tmp_path / "out", *flags) == 0
     assert labelled(tmp_path / "out") == {"y": 0}
+
+
+def test_a_resume_keeps_the_shards_of_the_same_labels(tmp_path: Path) -> None:
+    source, out = write_reviews(tmp_path), tmp_path / "out"
+    flags = ["--label-field=label", "--keep-key", "--num-shards=2"]
+    assert convert(source, out, *flags) == 0
+    before = files_of(out)
+    (out / "manifest.json").unlink()
+    (out / "train-00001-of-00002.tfrecord").unlink()
+    kept = out / "train-00000-of-00002.tfrecord"
+    written = kept.stat().st_mtime_ns
+    assert convert(source, out, *flags, "--resume") == 0
+    assert files_of(out) == before
+    assert kept.stat().st_mtime_ns == written
