@@ -114,6 +114,10 @@ class Converter(abc.ABC):
         del columns
         return self
 
+    def deciding_fields(self) -> dict[str, Any]:
+        """Return the fields by name, from which a resumed run knows shards that it would write again."""
+        return dataclasses.asdict(self)  # type: ignore[call-overload,no-any-return]
+
     def in_context(self, context: ShardContext) -> Converter:
         """Return the converter of a run whose facts are known."""
         return self if context.columns is None else self.with_columns(context.columns)

@@ -75,9 +75,18 @@ class TextKeywords(ConversionKeywords, total=False):
 
     append: bool | None
     form: str | None
+    separator: str | None
+    headerless: bool | None
     fields: str | Sequence[str] | Mapping[str, str] | None
     replace_invalid: bool | None
     document_bytes: int | str | None
+    key_field: str | None
+    keep_key: bool | None
+    label_field: str | None
+    label_from: str | None
+    label_separator: str | None
+    labels_file: str | os.PathLike[str] | None
+    label_type: str | None
     dedup: bool | None
     tokenizer: str | None
     replace_unknown: bool | None

@@ -237,3 +237,9 @@ def stored_options(values: Any) -> dict[str, Any]:
         if entry.stored is not None and (value or not entry.stored.is_optional):
             entries[entry.stored.name or name] = None if value is None else entry.stored.write(value)
     return entries
+
+
+def is_optional(kind: type, name: str) -> bool:
+    """Return whether a field of a dataclass is an option whose empty value has no entry in the manifest."""
+    entry = options_of(kind).get(name)
+    return entry is not None and entry.stored is not None and entry.stored.is_optional

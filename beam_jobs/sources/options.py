@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 
 from beam_jobs.options import ConvertOptions
+from beam_jobs.options.labels import LABEL_TYPES, labels_file_option
 from beam_jobs.options.option import Group, Stored, Value, check_options, option, options_of
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
 from tpudata.checked_json import FLAG, TEXT, Entries
 from tpudata.errors import UsageError
 
 COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
-LABEL_TYPES = (INT, STR)
 # Those of this package; beam_jobs/sources/table.py has what opens them.
 SOURCE_NAMES = ("folders", "files", "list", "tar", "zip", "parquet", "idx", "imagenet")
 # What becomes of pictures without annotation.
@@ -122,14 +122,7 @@ class SourceOptions:
         "quotes are ordinary characters in lists separated by tabs",
         stored=Stored(FLAG, is_optional=True),
     )
-    labels_file: str | None = option(
-        None,
-        Group.LABELS,
-        "class names, a line each: fixes the classes and their order",
-        Value("FILE"),
-        flag="--labels",
-        stored=Stored(TEXT),
-    )
+    labels_file: str | None = labels_file_option()
     unlabelled: bool = option(False, Group.LABELS, "the images have no classes", stored=Stored(FLAG))
     label_column: str | None = option(
         None,

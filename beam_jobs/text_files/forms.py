@@ -28,16 +28,19 @@ class TextForm(NamedTuple):
     """Form of a file.
 
     Attributes:
-        kind: `"lines"`, `"paragraphs"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"`, `"raw-tsv"` or `"parquet"`.
+        kind: `"lines"`, `"paragraphs"`, `"separated"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"`,
+            `"raw-tsv"` or `"parquet"`.
         compression: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing.
         columns: names of the cells of a row of CSV or TSV.
-        delimiter: delimiter of cells.
+        delimiter: delimiter of cells, or of documents.
+        headerless: whether the first row is a document, and columns have numbers.
     """
 
     kind: str
     compression: str = ""
     columns: tuple[str, ...] = ()
     delimiter: str = ""
+    headerless: bool = False
 
     @property
     def has_ranges(self) -> bool:
@@ -73,14 +76,27 @@ def look_at(path: str, options: TextOptions) -> TextForm:
         )
     if kind == JSONL and is_json_array(head):
         kind = JSON_ARRAY
-    if not TEXT_FORMATS[kind].has_fields and len(options.fields) > 1:
+    if not TEXT_FORMATS[kind].has_fields and options.needs_rows:
         raise UsageError(
-            f"{path} is read by {kind}, which have no fields, but --field names {len(options.fields)}. Pass --form if it has"
-            " rows, or omit --field."
+            f"{path} is read by {kind}, which have no fields, but {_describe_needs(options)}. Pass --form if it has rows, or"
+            " omit --field."
         )
     if kind in (CSV, TSV, RAW_TSV):
         return _with_columns(path, kind, compression, head, options)
-    return TextForm(kind, compression)
+    return TextForm(kind, compression, delimiter=options.separator or "")
+
+
+def _describe_needs(options: TextOptions) -> str:
+    if len(options.fields) > 1:
+        return f"--field names {len(options.fields)}"
+    if not options.text_fields:
+        return f"--field {options.fields[0].name} is a list"
+    flag, name = (
+        ("--label-field", options.labels.label_field)
+        if options.labels.label_field
+        else ("--key-field", options.key_field)
+    )
+    return f"{flag} names {name!r}"
 
 
 def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
@@ -102,11 +118,11 @@ def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str
 
 
 def _with_columns(path: str, kind: str, compression: str, head: bytes, options: TextOptions) -> TextForm:
-    """Return a CSV or TSV form with the columns from the first row."""
-    names = [field.name for field in options.fields]
+    """Return a CSV or TSV form with the columns from the first row, or their numbers."""
+    names = [field.name for field in options.columns]
     delimiter, columns = find_columns(
         ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"),
-        lambda delimiter: _first_row(path, kind, head, delimiter),
+        lambda delimiter: _columns(_first_row(path, kind, head, delimiter), options),
         lambda columns: all(name in columns for name in names),
     )
     if not delimiter:
@@ -118,7 +134,12 @@ def _with_columns(path: str, kind: str, compression: str, head: bytes, options: 
     doubled = sorted({name for name in columns if columns.count(name) > 1})
     if doubled:
         raise SourceError(f"{path}: column {doubled[0]!r} appears twice in the first row. Rename one.")
-    return TextForm(kind, compression, columns, delimiter)
+    return TextForm(kind, compression, columns, delimiter, options.headerless)
+
+
+def _columns(row: tuple[str, ...], options: TextOptions) -> tuple[str, ...]:
+    """Return the columns of a file by its first row: its cells, or their numbers without a header."""
+    return tuple(map(str, range(len(row)))) if options.headerless else row
 
 
 def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from beam_jobs.options import parse_size
+from beam_jobs.options.labels import LABEL, TextLabelOptions
 from beam_jobs.options.option import Bounds, Group, Stored, Value, check_options, option, stored_options
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from beam_jobs.tokenizers import TokenizerSpec
@@ -19,19 +20,25 @@ from tpudata.console.flags import positive_int
 from tpudata.errors import UsageError
 
 AUTO = "auto"
-LINES, PARAGRAPHS, FILES = "lines", "paragraphs", "files"
+LINES, PARAGRAPHS, SEPARATED, FILES = "lines", "paragraphs", "separated", "files"
 JSONL, CSV, TSV, RAW_TSV, PARQUET = "jsonl", "csv", "tsv", "raw-tsv", "parquet"
-FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, RAW_TSV, PARQUET)
+FORMS = (AUTO, LINES, PARAGRAPHS, SEPARATED, FILES, JSONL, CSV, TSV, RAW_TSV, PARQUET)
+# Their documents have no fields.
+_PLAIN_FORMS = (LINES, PARAGRAPHS, SEPARATED, FILES)
 # A file of JSON that is one array: found by its content, and named by no flag.
 JSON_ARRAY = "json array"
 TEXT = "text"
 _LABELS = ("label", "labels", "class", "classes", "target", "targets")
 TEXT_KINDS = (TEXT, STR)
-FIELD_KINDS = (*TEXT_KINDS, INT, FLOAT, FLOAT32)
+# Kinds of lists, and of their items.
+LIST_KINDS = {"ints": INT, "floats": FLOAT, "strings": STR}
+FIELD_KINDS = (*TEXT_KINDS, INT, FLOAT, FLOAT32, *LIST_KINDS)
 _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20
 INPUT_IDS = "input_ids"
+# The feature of a document's key.
+KEY = "key"
 # Treatment of documents that are longer than a sequence.
 SPLIT, CUT = "split", "cut"
 # A worker holds a few documents of this size; the limit also rejects a file without line ends.
@@ -45,7 +52,7 @@ class TextField:
     Attributes:
         name: name of the field, and of the feature.
         kind: `"text"` is tokenized if there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds) are stored
-            unchanged.
+            unchanged, as are lists: `"ints"`, `"floats"` and `"strings"`.
         missing: value that is stored for a missing one; None rejects its document.
 
     Raises:
@@ -73,6 +80,8 @@ class TextField:
         if not found:
             return cls(text)
         name, kind = found.groups()
+        if kind.partition("=")[0] in LIST_KINDS and "=" in kind:
+            raise UsageError(f"--field {text}: a list has no value for missing ones. Omit ={kind.partition('=')[2]}")
         try:
             return cls(name, *ColumnKind.parse(kind))
         except ValueError as error:
@@ -87,9 +96,13 @@ def _fields_from_json(kinds: Mapping[str, str]) -> list[TextField]:
     return [TextField(name, *ColumnKind.parse(kind)) for name, kind in kinds.items()]
 
 
+def _parse_separator(text: str) -> str:
+    return text.replace(r"\n", "\n").replace(r"\t", "\t")
+
+
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """Options for reading text and for its records; `tokenizer` is None to store text.
+    """Options for reading text and for its records; `tokenizer` is None to store text, `labels` says where classes are.
 
     Raises:
         UsageError: a value is invalid, or two do not fit each other.
@@ -98,16 +111,31 @@ class TextOptions:
     form: str = option(
         AUTO,
         Group.TEXT,
-        "unit of a document: a line, a paragraph (between blank lines), a file, or a row; quotes in rows of raw-tsv are"
-        " ordinary characters (default auto: rows if a file's name or content shows them, else lines)",
+        "unit of a document: a line, a paragraph (between blank lines), text between --separator, a file, or a row; quotes"
+        " in rows of raw-tsv are ordinary characters (default auto: rows if a file's name or content shows them, else lines)",
         choices=FORMS,
         stored=Stored(TEXT_SCHEMA),
+    )
+    separator: str | None = option(
+        None,
+        Group.TEXT,
+        r"with --form separated: text between documents, such as '<|endoftext|>'; \n is a line end, \t a tab",
+        Value("TEXT", _parse_separator),
+        stored=Stored(TEXT_SCHEMA, is_optional=True),
+    )
+    headerless: bool = option(
+        False,
+        Group.TEXT,
+        "the first row of CSV and TSV is a document, and fields are numbers of columns, counted from 0",
+        flag="--no-header",
+        stored=Stored(FLAG, is_optional=True),
     )
     fields: tuple[TextField, ...] = option(
         (TextField("text"),),
         Group.TEXT,
-        "field of rows that goes into the records, once for each: text (default kind), or str, int, float or float32 to"
-        " store it as it is; VALUE is stored for missing values, such as id:int=0 (default text)",
+        "field of rows that goes into the records, once for each: text (default kind), str, int, float or float32 to"
+        " store it as it is, or ints, floats or strings for a list; VALUE is stored for missing values, such as id:int=0"
+        " (default text)",
         Value("NAME[:KIND[=VALUE]]", TextField.parse),
         flag="--field",
         collect=tuple,
@@ -129,8 +157,22 @@ class TextOptions:
         Value("SIZE", parse_size, Bounds(1, MOST_INPUT_BYTES, "1 to 1 GiB")),
         stored=Stored(Plain((int,), low=1)),
     )
+    key_field: str | None = option(
+        None,
+        Group.TEXT,
+        "field of rows that is the key of a document in place of its file and byte; unique, a text or a whole number",
+        Value("NAME"),
+        stored=Stored(TEXT_SCHEMA, is_optional=True),
+    )
+    keep_key: bool = option(
+        False,
+        Group.TEXT,
+        "store the key of each document as key, so that predictions can be joined to their documents",
+        stored=Stored(FLAG, is_optional=True),
+    )
     dedup: bool = option(False, Group.TEXT, "keep one of several documents with equal text", stored=Stored())
     tokenizer: TokenizerSpec | None = None
+    labels: TextLabelOptions = dataclasses.field(default_factory=TextLabelOptions)
     sequence_length: int | None = option(
         None,
         Group.TOKENS,
@@ -168,16 +210,27 @@ class TextOptions:
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
-        if not self.text_fields:
+        needs_text = self.tokenizer is not None or self.dedup or self.form in _PLAIN_FORMS
+        if not self.text_fields and (needs_text or not any(field.kind in LIST_KINDS for field in self.fields)):
             raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")
-        if self.form in (LINES, PARAGRAPHS, FILES) and len(names) > 1:
+        if self.form in _PLAIN_FORMS and len(names) > 1:
             raise UsageError(
                 f"--field {' --field '.join(names)}: documents of --form {self.form} have no fields. Omit --field"
             )
         if self.tokenizer is not None and self.tokenizer.eos is not None and not self.end_documents:
             raise UsageError(f"--no-eos and --eos {self.tokenizer.eos} exclude each other. Omit one")
+        self._check_form()
         self._check_ids()
+        self._check_labels_and_keys(names)
         self._check_sequences(names)
+
+    def _check_form(self) -> None:
+        if self.form == SEPARATED and not self.separator:
+            raise UsageError("--form separated requires --separator, the text between documents")
+        if self.form != SEPARATED and self.separator is not None:
+            raise UsageError(f"--separator requires --form separated (got --form {self.form})")
+        if self.headerless and self.form not in (AUTO, CSV, TSV, RAW_TSV):
+            raise UsageError(f"--no-header is for CSV and TSV (got --form {self.form}). Omit the flag")
 
     def _check_ids(self) -> None:
         """Check that no other field of the records has the name of a field's ids."""
@@ -188,6 +241,28 @@ class TextOptions:
             if field.kind != TEXT and field.name in ids:
                 raise UsageError(
                     f"--field {field.name}:{field.kind}: {field.name} is the name of the ids of {ids[field.name]} in the records."
+                    " Rename the field in the input, or omit it"
+                )
+
+    def _check_labels_and_keys(self, names: list[str]) -> None:
+        if self.key_field == "":
+            raise UsageError("--key-field is empty. Pass a field of the rows, or omit the flag")
+        if self.labels.label_from is not None and self.form != FILES:
+            raise UsageError(
+                f"--label-from {self.labels.label_from} requires --form files: other documents share their file with others"
+            )
+        for flag, name in (("--label-field", self.labels.label_field), ("--key-field", self.key_field)):
+            if name is not None and self.form in _PLAIN_FORMS:
+                raise UsageError(f"{flag} {name}: documents of --form {self.form} have no fields. Omit the flag")
+        for added in (LABEL,) * self.labels.are_stored + (KEY,) * self.keep_key:
+            if self.sequence_length is not None:
+                raise UsageError(
+                    f"--sequence-length: a sequence joins documents, so it has no {added} of one. Omit it, or the flags of"
+                    f" the {added}"
+                )
+            if added in names:
+                raise UsageError(
+                    f"--field {added}: {added} is the name of the {'class' if added == LABEL else 'key'} in the records."
                     " Rename the field in the input, or omit it"
                 )
 
@@ -220,6 +295,18 @@ class TextOptions:
         return tuple(field.name for field in self.fields if field.kind == TEXT)
 
     @property
+    def columns(self) -> tuple[TextField, ...]:
+        """The fields of rows that are read: those that go into the records, and those of classes and keys, as they are written."""
+        names = {field.name for field in self.fields}
+        others = dict.fromkeys(name for name in (self.labels.label_field, self.key_field) if name is not None)
+        return (*self.fields, *(TextField(name, STR) for name in others if name not in names))
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether documents must be rows of named fields."""
+        return len(self.columns) > 1 or not self.text_fields
+
+    @property
     def label_fields(self) -> tuple[TextField, ...]:
         """The fields of whole numbers that are labels by their names."""
         return tuple(field for field in self.fields if field.kind == INT and field.name.lower() in _LABELS)
@@ -230,4 +317,5 @@ class TextOptions:
 
     def deciding(self) -> dict[str, Any]:
         """Return the options that decide the content of the shards, for the manifest; of the tokenizer, only its kind."""
-        return {**stored_options(self), **stored_options(TokenizerOptions.describe(self.tokenizer))}
+        tokenizer = TokenizerOptions.describe(self.tokenizer)
+        return {**stored_options(self), **stored_options(self.labels), **stored_options(tokenizer)}

@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.converter import Converter, ShardContext
+from beam_jobs.options.labels import TextLabelOptions
+from beam_jobs.options.option import is_optional, stored_options
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_blocks
 from beam_jobs.references.reading import read_references
-from beam_jobs.references.reference import Reference
+from beam_jobs.references.reference import Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
 from beam_jobs.text_files.options import SPLIT, TextOptions
 from beam_jobs.text_files.values import readable_texts
@@ -39,6 +41,7 @@ class TextConverter(Converter):
     Attributes:
         options: fields and layout.
         tokenizer: identity of the tokenizer; None without one, or if its vocabulary is collected from the data.
+        several_labels: whether a document has any number of classes.
 
     Raises:
         UsageError: the tokenizer lacks an end of document that is needed.
@@ -46,6 +49,7 @@ class TextConverter(Converter):
 
     options: TextOptions
     tokenizer: TokenizerIdentity | None = None
+    several_labels: bool = False
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:
@@ -60,9 +64,9 @@ class TextConverter(Converter):
         return TextSummary.from_json(value)
 
     def features(self, summary: TextSummary, labels: Labels) -> tuple[Feature, ...]:
-        """Return the schema, which does not depend on the documents."""
-        del summary, labels
-        return text_features(self.options)
+        """Return the schema, which depends on the documents by the number of their classes alone."""
+        del summary
+        return text_features(self.options, len(labels.names), several_labels=self.several_labels)
 
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Pack | Reference, bytes | BadRecordError]]:
         """Yield the documents in groups; neighbours in a file are read together."""
@@ -74,7 +78,8 @@ class TextConverter(Converter):
     ) -> Iterator[bytes]:
         """Yield the records of a shard; `inputs` are packs of documents with their bytes."""
         tokenizer = self._tokenizer(context.characters)
-        records = TextRecords(self.options, None if tokenizer is None else tokenizer.identity)
+        identity = None if tokenizer is None else tokenizer.identity
+        records = TextRecords(self.options, identity, context.labels, self.several_labels)
         return records.records(inputs, tokenizer, summary, reject)
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
@@ -110,6 +115,22 @@ class TextConverter(Converter):
             return {}
         return {tokenizer.identity.file: tokenizer.file_bytes}
 
+    def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
+        """Return the bytes of the key in each record of a pack, if it has one: int64 [n]."""
+        if not self.options.keep_key:
+            return np.zeros(len(pack.keys), np.int64)
+        return np.array([len(key_bytes(key)) for key in pack.keys], np.int64)
+
+    def deciding_fields(self) -> dict[str, Any]:
+        """Return the fields by name; without those that earlier versions lacked if they are empty."""
+        fields = super().deciding_fields()
+        kept = {name: value for name, value in fields["options"].items() if value or not is_optional(TextOptions, name)}
+        kept["labels"] = stored_options(self.options.labels)
+        added = {"options": kept, "several_labels": self.several_labels}
+        if not kept["labels"]:
+            del kept["labels"], fields["several_labels"], added["several_labels"]
+        return {**fields, **added}
+
     @property
     def record_overhead(self) -> int:
         """Approximate bytes of a document in a shard without its text or tokens, and without its frame if it is a record."""
@@ -136,6 +157,8 @@ class TextConverter(Converter):
             long_documents=SPLIT,
             end_documents=True,
             int64_lists=False,
+            labels=TextLabelOptions(),
+            keep_key=False,
         )
         records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
         summary, skipped = self.new_summary(), set()
@@ -172,11 +195,6 @@ class TextConverter(Converter):
         lists = varint + (1 + positions if self.options.pack else 0)
         fixed = (_record_bytes(self.options) + FRAME_BYTES) / length
         return (fixed + (lists if self.options.int64_lists else 4 * features)) * (1 + _FREE)
-
-
-def text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
-    """Return no extra bytes: a document has only its text or tokens."""
-    return np.zeros(len(pack.keys), np.int64)
 
 
 def _record_bytes(options: TextOptions) -> int:

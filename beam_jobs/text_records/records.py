@@ -18,16 +18,18 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_jobs.options.labels import LABEL
+from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
-from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.references.reference import WHOLE_FILE, Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
-from beam_jobs.text_files.options import INPUT_IDS, TEXT, TextOptions
+from beam_jobs.text_files.options import INPUT_IDS, KEY, LIST_KINDS, TEXT, TextOptions
 from beam_jobs.text_files.values import PLAIN_TEXT, DocumentError, Value, document_values
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.schema import POSITIONS, SEGMENT_IDS
@@ -49,11 +51,13 @@ class _Batch(NamedTuple):
         documents: number of documents.
         values: values of each field, in the order of the options.
         tokens: tokens of each text field.
+        added: values of the features that are no fields, by name: labels and keys.
     """
 
     documents: int
     values: list[list[Value]]
     tokens: list[Documents]
+    added: dict[str, list[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +67,8 @@ class TextRecords:
     Attributes:
         options: fields and layout.
         tokenizer: identity of the tokenizer, or None for layout text.
+        labels: the classes, if documents have any.
+        several_labels: whether a document has any number of classes.
 
     Raises:
         UsageError: the tokenizer is missing or surplus, or lacks an end of document that is needed.
@@ -70,6 +76,8 @@ class TextRecords:
 
     options: TextOptions
     tokenizer: TokenizerIdentity | None = None
+    labels: Labels = NO_LABELS
+    several_labels: bool = False
 
     def __post_init__(self) -> None:
         if (self.tokenizer is None) != (self.options.tokenizer is None):
@@ -116,9 +124,11 @@ class TextRecords:
         return self._row_records(rows, summary)
 
     def _text_records(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:
-        names = [field.name for field in self.options.fields]
+        fields = [field.name for field in self.options.fields]
         for block in blocks:
-            _, columns = self._read(block, summary, reject)
+            rows, columns = self._read(block, summary, reject)
+            added = self._added(block[0], rows)
+            names, columns = [*fields, *added], [*columns, *added.values()]
             for values in zip(*columns, strict=True):
                 # The encoder is faster for bytes.
                 stored = [value.encode() if isinstance(value, str) else value for value in values]
@@ -149,6 +159,17 @@ class TextRecords:
                 summary.negative_labels += sum(isinstance(value, int) and value < 0 for value in column)
         return rows, columns
 
+    def _added(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
+        """Return the values of the features that are no fields, by name, of some rows."""
+        added: dict[str, list[Any]] = {}
+        if self.options.labels.are_stored:
+            numbers = [tuple(map(self.labels.number, names)) for names in pack.labels]
+            each = [numbers[row if len(numbers) > 1 else 0] for row in rows]
+            added[LABEL] = list(each) if self.several_labels else [number for (number,) in each]
+        if self.options.keep_key:
+            added[KEY] = [key_bytes(pack.keys[row]) for row in rows]
+        return added
+
     def _tokenized(
         self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> Iterator[_Batch]:
@@ -167,9 +188,11 @@ class TextRecords:
         """Return the tokens of plain text, all documents at once; None if that is impossible."""
         pack, data = block
         is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in self.options.fields] == [TEXT]
+        if self.options.keep_key or self.options.labels.are_stored:
+            return None
         if not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _is_utf8(data, pack.sizes):
             return None
-        return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))])
+        return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))], {})
 
     def _batch(self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput) -> _Batch | None:
         """Return the tokens of documents, one by one; None if none is readable."""
@@ -183,22 +206,25 @@ class TextRecords:
         except ValueError:
             # One of them cannot be encoded: encode one by one to find it.
             references = [block[0].reference(row) for row in rows]
-            rows, columns = _one_by_one(references, texts, tokenizer, reject)
-            if not rows:
+            kept, columns = _one_by_one(references, texts, tokenizer, reject)
+            if not kept:
                 return None
-            values = [[column[row] for row in rows] for column in values]
-        return _Batch(len(values[0]), values, list(map(Documents.of, columns)))
+            rows = [rows[row] for row in kept]
+            values = [[column[row] for row in kept] for column in values]
+        return _Batch(len(rows), values, list(map(Documents.of, columns)), self._added(block[0], rows))
 
     def _token_records(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
-        for count, values, tokens in batches:
+        for count, values, tokens, added in batches:
             text = dict(zip(self.options.text_fields, tokens, strict=True))
             lists: dict[str, IntLists] = {}
-            others: dict[str, list[Value]] = {}
+            others: dict[str, list[Any]] = dict(added)
+            if LABEL in others:
+                lists[LABEL] = _int_lists(others.pop(LABEL))
             for field, column in zip(self.options.fields, values, strict=True):
                 if field.kind == TEXT:
                     lists[self.options.ids_name(field.name)] = IntLists.of_sizes(*text[field.name])
-                elif field.kind == INT:
-                    lists[field.name] = IntLists(np.array(column, np.int64), range(count + 1))
+                elif LIST_KINDS.get(field.kind, field.kind) == INT:
+                    lists[field.name] = _int_lists(column)
                 else:
                     others[field.name] = column
             total = sum(len(documents.tokens) for documents in tokens)
@@ -215,7 +241,7 @@ class TextRecords:
     def _counted(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
         """Yield the tokens of documents, each with its end token if requested."""
         eos_id = self.tokenizer.eos_id if self._ends_documents and self.tokenizer is not None else None
-        for count, _, (documents,) in batches:
+        for count, _, (documents,), _ in batches:
             summary.documents += count
             yield documents if eos_id is None else documents.ended(eos_id)
 
@@ -232,6 +258,14 @@ class TextRecords:
                 yield from encode_int_examples({name: IntLists.of_rows(ids) for name, ids in features.items()})
             else:
                 yield from encode_row_examples(features)
+
+
+def _int_lists(column: list[Any]) -> IntLists:
+    """Return the lists of a column of integers, or of lists of integers."""
+    if not column or not isinstance(column[0], (list, tuple)):
+        return IntLists(np.array(column, np.int64), range(len(column) + 1))
+    flat = list(itertools.chain.from_iterable(column))
+    return IntLists.of_sizes(np.array(flat, np.int64), np.fromiter(map(len, column), np.int64, len(column)))
 
 
 def _documents(block: Block) -> list[bytes]:

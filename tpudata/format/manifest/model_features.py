@@ -32,9 +32,18 @@ def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
     """Return the features that a model is fed, without the label, in the manifest's order; may be empty."""
     fed = FED_BY_LAYOUT.get(manifest.layout)
     chosen = [f for f in manifest.features if f is not label and (fed is None or f.name in fed)]
+    if manifest.layout == "text" and not chosen:
+        # Fields of rows keep their names.
+        kinds = manifest.options.get("fields")
+        chosen = [f for f in manifest.features if isinstance(kinds, dict) and _is_text(kinds.get(f.name))]
     if manifest.layout == "tokens" and not chosen:
         chosen = [f for f in manifest.features if f is not label and f.name.endswith(_IDS_SUFFIX) and is_sequence(f)]
     return chosen
+
+
+def _is_text(kind: object) -> bool:
+    """Return whether a field of the options of a conversion is text: `text`, or `text=VALUE` with a value for missing ones."""
+    return isinstance(kind, str) and kind.partition("=")[0] == "text"
 
 
 def is_sequence(feature: Feature) -> bool:
