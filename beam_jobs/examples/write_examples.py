@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,7 @@ from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest.manifest import MANIFEST_NAME
+from tpudata.format.tfrecord.gzip_blocks import check_compression
 from tpudata.storage import request_limits, storage_for
 from tpudata.storage.claims.claim import JOB, PIPELINE, Claim
 from tpudata.storage.claims.hold import check_claim, take_claim
@@ -48,6 +50,8 @@ from tpudata.storage.claims.liveness import check_unclaimed
 
 LAYOUT = "examples"
 # The input in the manifest: a pipeline has no path.
+# Options of commands have the names of arguments.
+_FLAG = re.compile(r"--([a-z-]+)")
 _INPUT = "beam://PCollection"
 
 
@@ -119,19 +123,23 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         overwrite: bool = False,
     ) -> None:
         super().__init__()
-        self._options = ConvertOptions(
-            input=_INPUT,
-            output=os.fspath(output),
-            split=_shares(split) if isinstance(split, str) else None,
-            shard_bytes=_size(shard_size),
-            num_shards=num_shards,
-            shards_multiple_of=shards_multiple_of,
-            seed=seed,
-            compression=compression,
-            dali_index=dali_index,
-            resume=resume,
-            overwrite=overwrite,
-        )
+        check_compression(compression)
+        try:
+            self._options = ConvertOptions(
+                input=_INPUT,
+                output=os.fspath(output),
+                split=_shares(split) if isinstance(split, str) else None,
+                shard_bytes=_size(shard_size),
+                num_shards=num_shards,
+                shards_multiple_of=shards_multiple_of,
+                seed=seed,
+                compression=compression,
+                dali_index=dali_index,
+                resume=resume,
+                overwrite=overwrite,
+            )
+        except UsageError as error:
+            raise UsageError(_FLAG.sub(lambda flag: flag[1].replace("-", "_"), str(error))) from None
         if not isinstance(label, str) or not label:
             raise UsageError(f"label: not the name of a feature (got {label!r})")
         for name, function in (("key", key), ("split", None if isinstance(split, str) else split)):
