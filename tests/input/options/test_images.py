@@ -295,7 +295,7 @@ def test_mixing_needs_classes_or_shares(raw_photos: Written) -> None:
         return features, tf.cast(labels, tf.float32) / 2
 
     input_fn = make_input_fn(raw_photos.path, "train", training=True, images=Images(mix=MixUp()), transform=halves)
-    with pytest.raises(FeatureError, match=r"mix: labels are a tensor of classes, integers \[batch\], or of shares"):
+    with pytest.raises(FeatureError, match=r"mix: labels are a tensor of classes, integers \[batch\], of shares"):
         input_fn({"batch_size": 4})
 
 

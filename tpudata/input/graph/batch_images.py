@@ -32,10 +32,11 @@ class BatchImages:
         if label is None:
             return element
         labels = element[1]
-        is_classes = isinstance(labels, tf.Tensor) and labels.shape.rank == 1 and labels.dtype.is_integer
-        if not is_classes and not (
-            isinstance(labels, tf.Tensor) and (labels.shape.rank == 2 or labels.dtype.is_floating)
-        ):
+        is_tensor = isinstance(labels, tf.Tensor)
+        is_classes = is_tensor and labels.shape.rank == 1 and labels.dtype.is_integer
+        # A class that transform turned into a float is none of these.
+        is_number = is_tensor and labels.dtype.is_floating and label.dtype == "float32"
+        if not is_classes and not is_number and not (is_tensor and labels.shape.rank == 2):
             raise FeatureError(
                 "mix: labels are a tensor of classes, integers [batch], of shares, [batch, classes], or of floats. Let transform"
                 " return one of these."
