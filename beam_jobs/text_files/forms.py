@@ -74,9 +74,10 @@ def look_at(path: str, options: TextOptions) -> TextForm:
     if kind == JSONL and is_json_array(head):
         kind = JSON_ARRAY
     if not TEXT_FORMATS[kind].has_fields and len(options.fields) > 1:
+        flag = "--inputs" if options.has_pairs else "--field"
         raise UsageError(
-            f"{path} is read by {kind}, which have no fields, but --field names {len(options.fields)}. Pass --form if it has"
-            " rows, or omit --field."
+            f"{path} is read by {kind}, which have no fields, but {flag} names {len(options.fields)}. Pass --form if it has"
+            f" rows, or omit {flag}."
         )
     if kind in (CSV, TSV, RAW_TSV):
         return _with_columns(path, kind, compression, head, options)

@@ -32,8 +32,10 @@ _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20
 INPUT_IDS = "input_ids"
+# The two sides of a pair in the records, as SeqIO names them.
+INPUTS, TARGETS = "inputs", "targets"
 # Treatment of documents that are longer than a sequence.
-SPLIT, CUT = "split", "cut"
+SPLIT, CUT, REJECT = "split", "cut", "reject"
 # A worker holds a few documents of this size; the limit also rejects a file without line ends.
 DEFAULT_DOCUMENT_BYTES = 1 << 26
 
@@ -87,6 +89,28 @@ def _fields_from_json(kinds: Mapping[str, str]) -> list[TextField]:
     return [TextField(name, *ColumnKind.parse(kind)) for name, kind in kinds.items()]
 
 
+def fields_of_pairs(inputs: str | None, targets: str | None, fields: tuple[TextField, ...]) -> tuple[TextField, ...]:
+    """Return the fields that are read of rows that are pairs: both sides, and the others, which are no text.
+
+    Raises:
+        UsageError: a side is missing, both are one, or another field is text or has the name of a side in the records.
+    """
+    if not inputs or not targets:
+        missing, passed = ("--inputs", "--targets") if targets else ("--targets", "--inputs")
+        raise UsageError(f"{passed} requires {missing}: a pair has two sides. Pass both")
+    if inputs == targets:
+        raise UsageError(f"--inputs and --targets are the same field (got {inputs!r}). Pass two")
+    sides = (TextField(inputs), TextField(targets))
+    others = tuple(field for field in fields if field not in sides and field != TextField("text"))
+    for field in others:
+        if field.kind == TEXT or field.name in (INPUTS, TARGETS):
+            raise UsageError(
+                f"--field {field.name}: a pair has no other text than {inputs} and {targets}, and no other field called"
+                f" {INPUTS} or {TARGETS}. Omit it, or pass another name or {field.name}:str"
+            )
+    return (*sides, *others)
+
+
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
     """Options for reading text and for its records; `tokenizer` is None to store text.
@@ -113,6 +137,20 @@ class TextOptions:
         collect=tuple,
         separator=":",
         stored=Stored(Entries(TEXT_SCHEMA), _fields_to_json, _fields_from_json),
+    )
+    inputs: str | None = option(
+        None,
+        Group.TEXT,
+        "pairs: the field of rows with the text that a model is given, such as prompt; requires --targets",
+        Value("NAME"),
+        stored=Stored(TEXT_SCHEMA, is_optional=True),
+    )
+    targets: str | None = option(
+        None,
+        Group.TEXT,
+        "pairs: the field of rows with the text that a model learns to give, such as completion",
+        Value("NAME"),
+        stored=Stored(TEXT_SCHEMA, is_optional=True),
     )
     replace_invalid: bool = option(
         False,
@@ -144,9 +182,15 @@ class TextOptions:
     long_documents: str = option(
         SPLIT,
         Group.TOKENS,
-        "with --pack: split documents longer than a sequence, or cut them off (default split)",
-        choices=(SPLIT, CUT),
+        "with --pack: split documents longer than a sequence, cut them off, or reject them (default split)",
+        choices=(SPLIT, CUT, REJECT),
         stored=Stored(TEXT_SCHEMA),
+    )
+    train_on_inputs: bool = option(
+        False,
+        Group.TOKENS,
+        "with --sequence-length: loss weight 1 for the inputs of pairs, too",
+        stored=Stored(FLAG, is_optional=True),
     )
     end_documents: bool = option(
         True,
@@ -165,15 +209,16 @@ class TextOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.inputs is not None or self.targets is not None:
+            object.__setattr__(self, "fields", fields_of_pairs(self.inputs, self.targets, self.fields))
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
         if not self.text_fields:
             raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")
         if self.form in (LINES, PARAGRAPHS, FILES) and len(names) > 1:
-            raise UsageError(
-                f"--field {' --field '.join(names)}: documents of --form {self.form} have no fields. Omit --field"
-            )
+            flags = f"--inputs {self.inputs}" if self.has_pairs else f"--field {' --field '.join(names)}"
+            raise UsageError(f"{flags}: documents of --form {self.form} have no fields. Omit {flags.partition(' ')[0]}")
         if self.tokenizer is not None and self.tokenizer.eos is not None and not self.end_documents:
             raise UsageError(f"--no-eos and --eos {self.tokenizer.eos} exclude each other. Omit one")
         self._check_ids()
@@ -184,7 +229,7 @@ class TextOptions:
         if self.tokenizer is None:
             return
         ids = {self.ids_name(name): name for name in self.text_fields}
-        for field in self.fields:
+        for field in self.record_fields:
             if field.kind != TEXT and field.name in ids:
                 raise UsageError(
                     f"--field {field.name}:{field.kind}: {field.name} is the name of the ids of {ids[field.name]} in the records."
@@ -195,6 +240,10 @@ class TextOptions:
         if self.long_documents != SPLIT and not self.pack:
             raise UsageError(
                 "--long-documents requires --pack: a stream of documents is cut at the end of each sequence"
+            )
+        if self.train_on_inputs and not (self.has_pairs and self.sequence_length is not None):
+            raise UsageError(
+                "--train-on-inputs requires pairs in sequences. Pass --inputs, --targets and --sequence-length, or omit it"
             )
         if self.sequence_length is None:
             if not self.end_documents:
@@ -208,16 +257,38 @@ class TextOptions:
             return
         if self.tokenizer is None:
             raise UsageError("--sequence-length counts tokens, so it requires --tokenizer, such as --tokenizer bytes")
-        if len(names) > 1:
+        if self.has_pairs and len(names) > 2:
+            raise UsageError(
+                f"--sequence-length: a sequence joins pairs and has no other fields (got {', '.join(names[2:])}). Omit them"
+            )
+        if not self.has_pairs and len(names) > 1:
             raise UsageError(
                 f"--sequence-length: a sequence joins documents, so it needs exactly one text field (got"
                 f" {', '.join(names)})"
             )
 
     @property
+    def has_pairs(self) -> bool:
+        """Whether a document is a pair of texts, inputs and targets."""
+        return self.inputs is not None
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the records have a loss weight for each token."""
+        return self.has_pairs and self.sequence_length is not None
+
+    @property
+    def record_fields(self) -> tuple[TextField, ...]:
+        """The fields under their names in the records, in the order of `fields`."""
+        if not self.has_pairs:
+            return self.fields
+        names = {self.inputs: INPUTS, self.targets: TARGETS}
+        return tuple(dataclasses.replace(field, name=names.get(field.name, field.name)) for field in self.fields)
+
+    @property
     def text_fields(self) -> tuple[str, ...]:
-        """Names of the fields that are text."""
-        return tuple(field.name for field in self.fields if field.kind == TEXT)
+        """Names in the records of the fields that are text."""
+        return tuple(field.name for field in self.record_fields if field.kind == TEXT)
 
     @property
     def label_fields(self) -> tuple[TextField, ...]:
@@ -226,6 +297,8 @@ class TextOptions:
 
     def ids_name(self, name: str) -> str:
         """Name of the feature with the ids of a text field."""
+        if self.has_pairs:
+            return name
         return INPUT_IDS if len(self.text_fields) == 1 else f"{name}_ids"
 
     def deciding(self) -> dict[str, Any]:

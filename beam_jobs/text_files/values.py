@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from beam_jobs.references.payload import Payload
@@ -75,7 +75,17 @@ def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Va
     if form.kind in (PLAIN, FILE):
         return [text]
     values = _json_values(text) if form.kind == JSON_ROW else _cell_values(text, form)
-    return [_value(field, values) for field in options.fields]
+    found = [_value(field, values) for field in options.fields]
+    if options.has_pairs:
+        _check_sides(options, found)
+    return found
+
+
+def _check_sides(options: TextOptions, values: Sequence[Value]) -> None:
+    """Raise DocumentError if a side of a pair, the first two values, is blank."""
+    for field, value in zip(options.fields[:2], values, strict=False):
+        if not str(value).strip():
+            raise DocumentError(f"one side of the pair is blank: field {field.name!r}")
 
 
 def readable_texts(

@@ -135,6 +135,7 @@ class TextConverter(Converter):
             pack=False,
             long_documents=SPLIT,
             end_documents=True,
+            train_on_inputs=False,
             int64_lists=False,
         )
         records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
@@ -169,7 +170,7 @@ class TextConverter(Converter):
         length, features = self.options.sequence_length or 1, len(text_features(self.options))
         # As varints, a position below 128 takes one byte, others about two, and a segment one.
         positions = 1 + max(0, length - 128) / length
-        lists = varint + (1 + positions if self.options.pack else 0)
+        lists = varint + (1 + positions if self.options.pack else 0) + self.options.has_weights
         fixed = (_record_bytes(self.options) + FRAME_BYTES) / length
         return (fixed + (lists if self.options.int64_lists else 4 * features)) * (1 + _FREE)
 

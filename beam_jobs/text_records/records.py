@@ -27,12 +27,13 @@ from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.references.rejection import RejectInput
-from beam_jobs.text_files.options import INPUT_IDS, TEXT, TextOptions
+from beam_jobs.text_files.options import INPUT_IDS, REJECT, TEXT, TextOptions
 from beam_jobs.text_files.values import PLAIN_TEXT, DocumentError, Value, document_values
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
-from beam_jobs.text_records.schema import POSITIONS, SEGMENT_IDS
+from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS
 from beam_jobs.text_records.sequences import Documents, Rows, packed_rows, stream_rows, windows
 from beam_jobs.text_records.summary import TextSummary
+from beam_jobs.text_records.weights import join_sides, split_weights
 from beam_jobs.tokenizers import Ids, Tokenizer, TokenizerIdentity, Utf8Tokenizer, check_ids
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, UsageError
@@ -108,7 +109,7 @@ class TextRecords:
         if length is None:
             return self._token_records(batches, summary)
         documents = self._counted(batches, summary)
-        pad_id = self.tokenizer.pad_id
+        pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
         if self.options.pack:
             rows = packed_rows(windows(documents), length, pad_id, self.options.long_documents)
         else:
@@ -116,7 +117,7 @@ class TextRecords:
         return self._row_records(rows, summary)
 
     def _text_records(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:
-        names = [field.name for field in self.options.fields]
+        names = [field.name for field in self.options.record_fields]
         for block in blocks:
             _, columns = self._read(block, summary, reject)
             for values in zip(*columns, strict=True):
@@ -167,7 +168,12 @@ class TextRecords:
         """Return the tokens of plain text, all documents at once; None if that is impossible."""
         pack, data = block
         is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in self.options.fields] == [TEXT]
-        if not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _is_utf8(data, pack.sizes):
+        if (
+            self.options.long_documents == REJECT
+            or not is_plain
+            or not isinstance(tokenizer, Utf8Tokenizer)
+            or not _is_utf8(data, pack.sizes)
+        ):
             return None
         return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))])
 
@@ -187,14 +193,30 @@ class TextRecords:
             if not rows:
                 return None
             values = [[column[row] for row in rows] for column in values]
-        return _Batch(len(values[0]), values, list(map(Documents.of, columns)))
+        batch = _Batch(len(values[0]), values, list(map(Documents.of, columns)))
+        if self.options.long_documents != REJECT:
+            return batch
+        return self._without_long(batch, [block[0].reference(row) for row in rows], reject)
+
+    def _without_long(self, batch: _Batch, references: Sequence[Reference], reject: RejectInput) -> _Batch | None:
+        """Reject the documents that are longer than a sequence, and return the others; None without any."""
+        length = self.options.sequence_length or 0
+        sizes = np.sum([documents.sizes for documents in batch.tokens], axis=0) + self._ends_documents
+        for row in np.flatnonzero(sizes > length).tolist():
+            reason = f"longer than --sequence-length (got {sizes[row]:,} tokens, expected at most {length:,})"
+            reject(references[row], _rejection(references[row], reason))
+        kept = sizes <= length
+        if not kept.any():
+            return None
+        values = [list(itertools.compress(column, kept)) for column in batch.values]
+        return _Batch(int(kept.sum()), values, [documents.take(kept) for documents in batch.tokens])
 
     def _token_records(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
         for count, values, tokens in batches:
             text = dict(zip(self.options.text_fields, tokens, strict=True))
             lists: dict[str, IntLists] = {}
             others: dict[str, list[Value]] = {}
-            for field, column in zip(self.options.fields, values, strict=True):
+            for field, column in zip(self.options.record_fields, values, strict=True):
                 if field.kind == TEXT:
                     lists[self.options.ids_name(field.name)] = IntLists.of_sizes(*text[field.name])
                 elif field.kind == INT:
@@ -215,13 +237,16 @@ class TextRecords:
     def _counted(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
         """Yield the tokens of documents, each with its end token if requested."""
         eos_id = self.tokenizer.eos_id if self._ends_documents and self.tokenizer is not None else None
-        for count, _, (documents,) in batches:
+        for count, _, (*inputs, documents) in batches:
             summary.documents += count
-            yield documents if eos_id is None else documents.ended(eos_id)
+            ended = documents if eos_id is None else documents.ended(eos_id)
+            yield join_sides(inputs[0], ended, train_on_inputs=self.options.train_on_inputs) if inputs else ended
 
     def _row_records(self, rows: Iterable[Rows], summary: TextSummary) -> Iterator[bytes]:
         for some in rows:
             features = {INPUT_IDS: some.input_ids}
+            if self.options.has_weights:
+                features[INPUT_IDS], features[LOSS_WEIGHTS] = split_weights(some.input_ids)
             if some.segment_ids is not None and some.positions is not None:
                 features |= {SEGMENT_IDS: some.segment_ids, POSITIONS: some.positions}
             summary.tokens += some.real

@@ -7,7 +7,7 @@ from beam_jobs.values.column_kinds import INT, STR
 from tpudata.format import Feature
 
 LAYOUT_TEXT, LAYOUT_TOKENS, LAYOUT_SEQUENCES, LAYOUT_PACKED = "text", "tokens", "sequences", "packed"
-SEGMENT_IDS, POSITIONS = "segment_ids", "positions"
+SEGMENT_IDS, POSITIONS, LOSS_WEIGHTS = "segment_ids", "positions", "loss_weights"
 
 
 def text_layout(options: TextOptions) -> str:
@@ -23,8 +23,10 @@ def text_features(options: TextOptions) -> tuple[Feature, ...]:
     """Return the schema of the records."""
     length = options.sequence_length
     if length is None:
-        return tuple(_feature(field, options) for field in options.fields)
-    names = (INPUT_IDS, SEGMENT_IDS, POSITIONS) if options.pack else (INPUT_IDS,)
+        return tuple(_feature(field, options) for field in options.record_fields)
+    names = [INPUT_IDS, *((SEGMENT_IDS, POSITIONS) if options.pack else ())]
+    if options.has_weights:
+        names.append(LOSS_WEIGHTS)
     if options.int64_lists:
         return tuple(Feature(name, "int64", "int64", (length,)) for name in names)
     return tuple(Feature(name, "bytes", "int32", (length,), encoding="raw") for name in names)

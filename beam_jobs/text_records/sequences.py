@@ -50,6 +50,10 @@ class Documents(NamedTuple):
             return parts[0]
         return cls(np.concatenate([part.tokens for part in parts]), np.concatenate([part.sizes for part in parts]))
 
+    def take(self, kept: npt.NDArray[np.bool_]) -> Documents:
+        """Return the documents of a mask, bool [documents]."""
+        return Documents(self.tokens[np.repeat(kept, self.sizes)], self.sizes[kept])
+
     def ended(self, eos_id: int) -> Documents:
         """Return the documents, each followed by the end token."""
         return Documents(np.insert(self.tokens, np.cumsum(self.sizes), eos_id), self.sizes + 1)

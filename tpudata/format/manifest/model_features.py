@@ -14,9 +14,11 @@ FED_BY_LAYOUT = {
     "raw": ("image_raw",),
     "text": ("text",),
     "tokens": ("input_ids", "segment_ids", "positions"),
-    "sequences": ("input_ids",),
-    "packed": ("input_ids", "segment_ids", "positions"),
+    "sequences": ("input_ids", "loss_weights"),
+    "packed": ("input_ids", "segment_ids", "positions", "loss_weights"),
 }
+# The two sides of pairs, in layouts text and tokens.
+_SIDES = ("inputs", "targets")
 LABELS = ("image/class/label", "label")
 # Suffix of the ids of each text field in layout tokens, if there are several.
 _IDS_SUFFIX = "_ids"
@@ -32,6 +34,10 @@ def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
     """Return the features that a model is fed, without the label, in the manifest's order; may be empty."""
     fed = FED_BY_LAYOUT.get(manifest.layout)
     chosen = [f for f in manifest.features if (f is not label if fed is None else f.name in fed)]
+    if manifest.layout == "tokens":
+        chosen += [f for f in manifest.features if f.name == "loss_weights" and is_sequence(f)]
+    if manifest.layout in ("text", "tokens") and not chosen:
+        chosen = [f for f in manifest.features if f.name in _SIDES and (f.kind == "bytes" or is_sequence(f))]
     if manifest.layout == "tokens" and not chosen:
         chosen = [f for f in manifest.features if f.name.endswith(_IDS_SUFFIX) and is_sequence(f)]
     return chosen

@@ -1,0 +1,185 @@
+"""Pairs of texts, through the whole job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+
+from beam_jobs.text import run
+from tests.beam_jobs.texts import convert, records
+from tpudata.errors import BadRecordError, UsageError
+from tpudata.format import open_dataset
+
+EOS, PAD = 256, 257
+WMT = [(f"sentence {n}{' and more' * (n % 4)}", f"Satz {n}é{' und mehr' * (n % 5)}") for n in range(300)]
+SIDES = ("--inputs=en", "--targets=de")
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def wmt(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "wmt.jsonl", ({"en": en, "de": de} for en, de in WMT))
+
+
+def text_of(ids: Iterable[Any]) -> str:
+    return bytes(map(int, ids)).decode()
+
+
+def packed_pairs(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """The pairs of a row, once its segments, positions and weights are those of a plain loop."""
+    pairs: list[tuple[str, str]] = []
+    at = 0
+    columns = [record[name] for name in ("input_ids", "loss_weights", "segment_ids", "positions")]
+    ids, weights, segments, positions = columns
+    while at < len(ids) and segments[at]:
+        stop = at
+        while stop < len(ids) and segments[stop] == len(pairs) + 1:
+            stop += 1
+        assert positions[at:stop] == list(range(stop - at))
+        sides = weights[at:stop]
+        first = sides.index(1)
+        assert sides == [0] * first + [1] * (stop - at - first)
+        assert ids[stop - 1] == EOS
+        pairs.append((text_of(ids[at : at + first]), text_of(ids[at + first : stop - 1])))
+        at = stop
+    assert set(ids[at:]) <= {PAD}
+    assert not any(weights[at:] + segments[at:] + positions[at:])
+    return pairs
+
+
+def test_pairs_are_stored_under_the_names_of_seqio(wmt: Path, tmp_path: Path) -> None:
+    assert convert(wmt, tmp_path / "text", *SIDES) == 0
+    assert convert(wmt, tmp_path / "tokens", *SIDES, "--tokenizer=bytes") == 0
+    found = [(one["inputs"][0].decode(), one["targets"][0].decode()) for one in records(tmp_path / "text")]
+    assert sorted(found) == sorted(WMT)
+    found = [(text_of(one["inputs"]), text_of(one["targets"])) for one in records(tmp_path / "tokens")]
+    assert sorted(found) == sorted(WMT)
+
+
+def test_pairs_of_csv_and_parquet_are_those_of_jsonl(wmt: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("de,id,en\n" + "".join(f"{de},{n},{en}\n" for n, (en, de) in enumerate(WMT)))
+    table = pa.table({"de": [de for _, de in WMT], "en": [en for en, _ in WMT]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    for name in ("a.csv", "a.parquet"):
+        assert convert(tmp_path / name, tmp_path / f"{name}.out", *SIDES, "--no-shuffle") == 0
+        found = [(one["inputs"][0].decode(), one["targets"][0].decode()) for one in records(tmp_path / f"{name}.out")]
+        assert found == WMT
+
+
+def test_other_fields_go_along(tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "a.jsonl", [{"q": "Who?", "a": "Me", "id": 7}])
+    assert convert(source, tmp_path / "out", "--inputs=q", "--targets=a", "--field=id:int", "--tokenizer=bytes") == 0
+    (record,) = records(tmp_path / "out")
+    assert (text_of(record["inputs"]), text_of(record["targets"]), list(record["id"])) == ("Who?", "Me", [7])
+
+
+def test_packs_whole_pairs_with_weights_of_the_targets(wmt: Path, tmp_path: Path) -> None:
+    flags = [*SIDES, "--tokenizer=bytes", "--sequence-length=128", "--pack"]
+    assert convert(wmt, tmp_path / "out", *flags) == 0
+    rows = list(records(tmp_path / "out"))
+    assert sorted(pair for row in rows for pair in packed_pairs(row)) == sorted(WMT)
+    counts = open_dataset(str(tmp_path / "out")).manifest.counts
+    assert counts["tokens"] == sum(len((en + de).encode()) + 1 for en, de in WMT)
+    assert convert(wmt, tmp_path / "lists", *flags, "--int64-lists") == 0
+    assert [{name: list(values) for name, values in row.items()} for row in records(tmp_path / "lists")] == rows
+
+
+def test_a_stream_of_pairs_has_weights(wmt: Path, tmp_path: Path) -> None:
+    flags = [*SIDES, "--tokenizer=bytes", "--sequence-length=100", "--no-shuffle", "--num-shards=1"]
+    assert convert(wmt, tmp_path / "out", *flags) == 0
+    assert convert(wmt, tmp_path / "all", *flags, "--train-on-inputs") == 0
+    rows, trained = list(records(tmp_path / "out")), list(records(tmp_path / "all"))
+    ids = [number for row in rows for number in row["input_ids"]]
+    weights = [number for row in rows for number in row["loss_weights"]]
+    expected = [(byte, 0) if side == 0 else (byte, 1) for pair in WMT for side in (0, 1) for byte in _bytes(pair, side)]
+    expected += [(PAD, 0)] * (len(ids) - len(expected))
+    assert list(zip(ids, weights, strict=True)) == expected
+    assert [row["input_ids"] for row in trained] == [row["input_ids"] for row in rows]
+    assert [number for row in trained for number in row["loss_weights"]] == [int(one != PAD) for one in ids]
+
+
+def _bytes(pair: tuple[str, str], side: int) -> list[int]:
+    return [*pair[side].encode(), *([EOS] if side else [])]
+
+
+def test_long_pairs_are_split_cut_or_rejected(tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "a.jsonl", [{"en": "ab", "de": "cd"}, {"en": "abcd", "de": "efgh"}])
+    flags = [*SIDES, "--tokenizer=bytes", "--sequence-length=6", "--pack"]
+    assert convert(source, tmp_path / "cut", *flags, "--long-documents=cut") == 0
+    assert sorted(row["input_ids"] for row in records(tmp_path / "cut")) == [
+        [*b"abcdef"],
+        [*b"abcd", EOS, PAD],
+    ]
+    with pytest.raises(BadRecordError, match=r"longer than --sequence-length \(got 9 tokens, expected at most 6\)"):
+        convert(source, tmp_path / "rejected", *flags, "--long-documents=reject")
+    skip = ["--on-bad-record=skip", "--max-bad-records=1", "--resume"]
+    assert convert(source, tmp_path / "rejected", *flags, "--long-documents=reject", *skip) == 0
+    assert [row["input_ids"] for row in records(tmp_path / "rejected")] == [[*b"abcd", EOS, PAD]]
+
+
+def test_long_plain_documents_are_rejected(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abc\nabcdefgh\n")
+    flags = ["--tokenizer=bytes", "--sequence-length=6", "--pack", "--long-documents=reject"]
+    assert convert(tmp_path / "a.txt", tmp_path / "out", *flags, "--on-bad-record=skip", "--max-bad-records=1") == 0
+    assert [row["input_ids"] for row in records(tmp_path / "out")] == [[*b"abc", EOS, PAD, PAD]]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"en": "a"}, "no field 'de'"),
+        ({"en": "a", "de": None}, "field 'de' has no value"),
+        ({"en": " ", "de": "b"}, "one side of the pair is blank: field 'en'"),
+        ({"en": "a", "de": 3}, "field 'de' is not a string"),
+    ],
+)
+def test_a_missing_side_is_a_bad_record(row: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "a.jsonl", [{"en": "x", "de": "y"}, row])
+    with pytest.raises(BadRecordError, match=reason):
+        convert(source, tmp_path / "out", *SIDES)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--inputs=en"], "--inputs requires --targets"),
+        (["--targets=en"], "--targets requires --inputs"),
+        (["--inputs=en", "--targets=en"], "the same field"),
+        ([*SIDES, "--field=fr"], "--field fr"),
+        ([*SIDES, "--form=lines"], "--inputs en"),
+        ([*SIDES, "--train-on-inputs"], "--train-on-inputs requires"),
+        ([*SIDES, "--field=n:int", "--tokenizer=bytes", "--sequence-length=9"], "got n"),
+    ],
+)
+def test_rejects_flags_that_do_not_fit_pairs(flags: list[str], words: str, wmt: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=words):
+        convert(wmt, tmp_path / "out", *flags)
+
+
+def shards(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.tfrecord")}
+
+
+@pytest.mark.pipeline
+def test_pairs_are_the_same_bytes_on_two_workers_and_appended(wmt: Path, tmp_path: Path) -> None:
+    flags = [*SIDES, "--tokenizer=bytes", "--sequence-length=128", "--pack", "--num-shards=3"]
+    for workers in (1, 2):
+        assert convert(wmt, tmp_path / f"out{workers}", *flags, f"--workers={workers}") == 0
+    assert shards(tmp_path / "out1") == shards(tmp_path / "out2")
+    with wmt.open("a") as file:
+        file.write(json.dumps({"en": "new", "de": "neu"}) + "\n")
+    assert run([f"--input={wmt}", f"--output={tmp_path}/out1", "--append"]) == 0
+    found = [pair for row in records(tmp_path / "out1") for pair in packed_pairs(row)]
+    assert sorted(found) == sorted([*WMT, ("new", "neu")])
+    assert np.sum([row["loss_weights"] for row in records(tmp_path / "out1")]) > 0
