@@ -55,7 +55,7 @@ class ServingFeatures:
             dataset.manifest,
             image_size=images.size,
             keep_encoded=images.crop is not None,
-            sequence_length=tokens.sequence_length,
+            sequence_length=tokens.length,
             truncate=tokens.truncate,
         )
         options = Options(False, images, False, None, None, 0, "feature")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -112,7 +112,7 @@ def select_fields(
     image_size: tuple[int, int] | None = None,
     keep_encoded: bool = False,
     label_name: str | None = None,
-    sequence_length: int | None = None,
+    sequence_length: int | Mapping[str, int] | None = None,
     truncate: bool = False,
     buckets: Sequence[int] | None = None,
     hint: str = PARSE,
@@ -126,7 +126,7 @@ def select_fields(
         image_size: (height, width) to resize encoded images and label maps to.
         keep_encoded: do not decode images and label maps.
         label_name: name of the label, unless it is one of the usual names.
-        sequence_length: length to which integer sequences of varying length are padded.
+        sequence_length: length to which integer sequences of varying length are padded, or that of each by name.
         truncate: cut longer ones.
         buckets: the bucket lengths, if given; `sequence_length` is then the longest.
         hint: fix if the features cannot be fed as in the manifest.
@@ -166,10 +166,17 @@ def select_fields(
             f"{asked}: it is for sequences of tokens whose length varies, and the features"
             f" {', '.join(f.name for f in chosen)} are none. Omit it."
         )
+    named = {short_name(f) for f in chosen if is_sequence(f)}
+    lengths = sequence_length if isinstance(sequence_length, Mapping) else dict.fromkeys(named, sequence_length)
+    if not lengths.keys() <= named:
+        raise UsageError(
+            f"sequence_length={sequence_length}: a name is of no sequence whose length varies (got"
+            f" {', '.join(sorted(lengths))}, expected {', '.join(sorted(named))}). Change it."
+        )
     # Extra features keep their full names: `image/filename` is clearer than `filename`.
     inputs = tuple(
-        Field(f, name, (sequence_length,), pads=True, cuts=truncate)
-        if sequence_length is not None and is_sequence(f)
+        Field(f, name, (length,), pads=True, cuts=truncate)
+        if is_sequence(f) and (length := lengths.get(short_name(f))) is not None
         else _field(f, name, image_size, keep_encoded, hint)
         for f, name in ((f, f.name if f.name in extra else short_name(f)) for f in chosen)
     )

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.text.sequence import INPUT_IDS, SEGMENT_IDS, TOKEN_WEIGHTS, Sequences, mask_name
+from tpudata.input.text.sequence import INPUT_IDS, LOSS_WEIGHTS, SEGMENT_IDS, TOKEN_WEIGHTS, Sequences, mask_name
 
 TokenNames = Literal["maxtext", "t5x"]
 _POSITIONS, _ROW_WEIGHTS = "positions", "weights"
 # Names of the tensors by their meaning; other tensors of a batch keep their names.
-_REPLACED = {INPUT_IDS, SEGMENT_IDS, TOKEN_WEIGHTS, _POSITIONS, _ROW_WEIGHTS, mask_name(INPUT_IDS)}
+_REPLACED = {INPUT_IDS, SEGMENT_IDS, LOSS_WEIGHTS, TOKEN_WEIGHTS, _POSITIONS, _ROW_WEIGHTS, mask_name(INPUT_IDS)}
 
 
 def check_token_names(names: Any, sequences: Sequences, weights: str, fields: Fields) -> None:
@@ -108,6 +108,8 @@ def _t5x(
     same = tf.logical_and(tf.equal(segments[:, 1:], segments[:, :-1]), is_real[:, 1:])
     inputs = tf.concat([tf.zeros_like(ids[:, :1]), tf.where(same, ids[:, :-1], 0)], axis=1)
     counts = tf.cast(is_real, tf.int32)
+    if LOSS_WEIGHTS in features:
+        counts *= features[LOSS_WEIGHTS]
     if _ROW_WEIGHTS in features:
         counts *= tf.cast(features[_ROW_WEIGHTS], tf.int32)[:, None]
     return {
