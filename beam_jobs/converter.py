@@ -113,6 +113,10 @@ class Converter(abc.ABC):
         """Return the converter of a run whose facts are known."""
         return self if context.columns is None else self.with_columns(context.columns)
 
+    def deciding_fields(self) -> dict[str, Any]:
+        """Return all that decides a record besides its input: shards of one digest of these are equal."""
+        return dataclasses.asdict(self)  # type: ignore[call-overload, no-any-return]
+
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
         """Return additional options for the manifest, once all inputs are known."""
         del context

@@ -73,8 +73,8 @@ def look_at(path: str, options: TextOptions) -> TextForm:
         )
     if kind == JSONL and is_json_array(head):
         kind = JSON_ARRAY
-    if not TEXT_FORMATS[kind].has_fields and len(options.fields) > 1:
-        flag = "--inputs" if options.has_pairs else "--field"
+    if not TEXT_FORMATS[kind].has_fields and options.needs_rows:
+        flag = options.fields_flag
         raise UsageError(
             f"{path} is read by {kind}, which have no fields, but {flag} names {len(options.fields)}. Pass --form if it has"
             f" rows, or omit {flag}."

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from beam_jobs.chats.template import ChatTemplate
 from beam_jobs.options import parse_size
 from beam_jobs.options.option import Bounds, Group, Stored, Value, check_options, option, stored_options
 from beam_jobs.references.reading import MOST_INPUT_BYTES
@@ -32,6 +33,8 @@ _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20
 INPUT_IDS = "input_ids"
+# A chat in the records, where it is text.
+MESSAGES = "messages"
 # The two sides of a pair in the records, as SeqIO names them.
 INPUTS, TARGETS = "inputs", "targets"
 # Treatment of documents that are longer than a sequence.
@@ -89,31 +92,13 @@ def _fields_from_json(kinds: Mapping[str, str]) -> list[TextField]:
     return [TextField(name, *ColumnKind.parse(kind)) for name, kind in kinds.items()]
 
 
-def fields_of_pairs(inputs: str | None, targets: str | None, fields: tuple[TextField, ...]) -> tuple[TextField, ...]:
-    """Return the fields that are read of rows that are pairs: both sides, and the others, which are no text.
-
-    Raises:
-        UsageError: a side is missing, both are one, or another field is text or has the name of a side in the records.
-    """
-    if not inputs or not targets:
-        missing, passed = ("--inputs", "--targets") if targets else ("--targets", "--inputs")
-        raise UsageError(f"{passed} requires {missing}: a pair has two sides. Pass both")
-    if inputs == targets:
-        raise UsageError(f"--inputs and --targets are the same field (got {inputs!r}). Pass two")
-    sides = (TextField(inputs), TextField(targets))
-    others = tuple(field for field in fields if field not in sides and field != TextField("text"))
-    for field in others:
-        if field.kind == TEXT or field.name in (INPUTS, TARGETS):
-            raise UsageError(
-                f"--field {field.name}: a pair has no other text than {inputs} and {targets}, and no other field called"
-                f" {INPUTS} or {TARGETS}. Omit it, or pass another name or {field.name}:str"
-            )
-    return (*sides, *others)
+def _parse_names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
 
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """Options for reading text and for its records; `tokenizer` is None to store text.
+    """Options for reading text and for its records; `tokenizer` is None to store text, and `template` without tokens of chats.
 
     Raises:
         UsageError: a value is invalid, or two do not fit each other.
@@ -152,6 +137,14 @@ class TextOptions:
         Value("NAME"),
         stored=Stored(TEXT_SCHEMA, is_optional=True),
     )
+    chat: tuple[str, ...] = option(
+        (),
+        Group.TEXT,
+        "chats: the field of rows with a list of messages (role and content, or from and value), or the fields of a question,"
+        " the last of them the answer, such as instruction,input,output",
+        Value("NAME[,NAME...]", _parse_names),
+        stored=Stored(TEXT_SCHEMA, ",".join, _parse_names, is_optional=True),
+    )
     replace_invalid: bool = option(
         False,
         Group.TEXT,
@@ -169,6 +162,7 @@ class TextOptions:
     )
     dedup: bool = option(False, Group.TEXT, "keep one of several documents with equal text", stored=Stored())
     tokenizer: TokenizerSpec | None = None
+    template: ChatTemplate | None = None
     sequence_length: int | None = option(
         None,
         Group.TOKENS,
@@ -209,20 +203,45 @@ class TextOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.inputs is not None or self.targets is not None:
-            object.__setattr__(self, "fields", fields_of_pairs(self.inputs, self.targets, self.fields))
+        self._check_sides()
+        if self.has_pairs or self.chat:
+            object.__setattr__(self, "fields", self._joined_fields())
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
         if not self.text_fields:
             raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")
-        if self.form in (LINES, PARAGRAPHS, FILES) and len(names) > 1:
-            flags = f"--inputs {self.inputs}" if self.has_pairs else f"--field {' --field '.join(names)}"
+        if self.form in (LINES, PARAGRAPHS, FILES) and self.needs_rows:
+            flags = self.fields_flag if self.needs_rows else f"--field {' --field '.join(names)}"
             raise UsageError(f"{flags}: documents of --form {self.form} have no fields. Omit {flags.partition(' ')[0]}")
         if self.tokenizer is not None and self.tokenizer.eos is not None and not self.end_documents:
             raise UsageError(f"--no-eos and --eos {self.tokenizer.eos} exclude each other. Omit one")
         self._check_ids()
         self._check_sequences(names)
+
+    def _check_sides(self) -> None:
+        """Check the fields of pairs and of chats."""
+        if (self.inputs is None) != (self.targets is None):
+            passed, missing = ("--inputs", "--targets") if self.targets is None else ("--targets", "--inputs")
+            raise UsageError(f"{passed} requires {missing}: a pair has two sides. Pass both")
+        if self.has_pairs and self.chat:
+            raise UsageError("--inputs and --chat exclude each other: a document is a pair or a chat. Omit one")
+        if len(set(self.sides)) < len(self.sides) or not all(self.sides):
+            raise UsageError(f"{self.fields_flag}: a field has no name, or appears twice (got {self.sides}). Fix it")
+        if self.chat and self.tokenizer is not None and self.tokenizer.collects_characters:
+            raise UsageError("--chat: --tokenizer chars has no vocabulary yet. Pass chars:FILE, or another tokenizer")
+
+    def _joined_fields(self) -> tuple[TextField, ...]:
+        """Return the fields of a pair or a chat and then the others; UsageError if one of these is text."""
+        sides = tuple(map(TextField, self.sides))
+        others = tuple(field for field in self.fields if field not in (*sides, TextField("text")))
+        for field in others:
+            if field.kind == TEXT or field.name in (*self.sides, INPUTS, TARGETS, MESSAGES):
+                raise UsageError(
+                    f"--field {field.name}: the text of {self.fields_flag} is {', '.join(self.sides)}, and other fields are no text"
+                    f" and have other names. Omit it, or rename it in the input"
+                )
+        return (*sides, *others)
 
     def _check_ids(self) -> None:
         """Check that no other field of the records has the name of a field's ids."""
@@ -241,9 +260,10 @@ class TextOptions:
             raise UsageError(
                 "--long-documents requires --pack: a stream of documents is cut at the end of each sequence"
             )
-        if self.train_on_inputs and not (self.has_pairs and self.sequence_length is not None):
+        if self.train_on_inputs and not self.has_weights:
             raise UsageError(
-                "--train-on-inputs requires pairs in sequences. Pass --inputs, --targets and --sequence-length, or omit it"
+                "--train-on-inputs requires chats, or pairs in sequences. Pass --chat, or --inputs, --targets and"
+                " --sequence-length; or omit it"
             )
         if self.sequence_length is None:
             if not self.end_documents:
@@ -257,11 +277,12 @@ class TextOptions:
             return
         if self.tokenizer is None:
             raise UsageError("--sequence-length counts tokens, so it requires --tokenizer, such as --tokenizer bytes")
-        if self.has_pairs and len(names) > 2:
+        others = names[len(self.sides) :]
+        if self.sides and others:
             raise UsageError(
-                f"--sequence-length: a sequence joins pairs and has no other fields (got {', '.join(names[2:])}). Omit them"
+                f"--sequence-length: a sequence of pairs or chats has no other fields (got {', '.join(others)}). Omit them"
             )
-        if not self.has_pairs and len(names) > 1:
+        if not self.sides and len(names) > 1:
             raise UsageError(
                 f"--sequence-length: a sequence joins documents, so it needs exactly one text field (got"
                 f" {', '.join(names)})"
@@ -273,17 +294,32 @@ class TextOptions:
         return self.inputs is not None
 
     @property
+    def sides(self) -> tuple[str, ...]:
+        """The fields of rows that make up a pair or a chat, which are the first of `fields`; none for other documents."""
+        return (self.inputs, self.targets) if self.inputs and self.targets else self.chat
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether documents have fields."""
+        return len(self.fields) > 1 or bool(self.chat)
+
+    @property
+    def fields_flag(self) -> str:
+        """The flag that names the fields."""
+        return "--inputs" if self.has_pairs else "--chat" if self.chat else "--field"
+
+    @property
     def has_weights(self) -> bool:
         """Whether the records have a loss weight for each token."""
+        if self.chat:
+            return self.tokenizer is not None
         return self.has_pairs and self.sequence_length is not None
 
     @property
     def record_fields(self) -> tuple[TextField, ...]:
-        """The fields under their names in the records, in the order of `fields`."""
-        if not self.has_pairs:
-            return self.fields
-        names = {self.inputs: INPUTS, self.targets: TARGETS}
-        return tuple(dataclasses.replace(field, name=names.get(field.name, field.name)) for field in self.fields)
+        """The fields under their names in the records; a chat is one."""
+        names = (INPUTS, TARGETS) if self.has_pairs else (MESSAGES,) if self.chat else ()
+        return (*map(TextField, names), *self.fields[len(self.sides) :])
 
     @property
     def text_fields(self) -> tuple[str, ...]:
@@ -303,4 +339,5 @@ class TextOptions:
 
     def deciding(self) -> dict[str, Any]:
         """Return the options that decide the content of the shards, for the manifest; of the tokenizer, only its kind."""
-        return {**stored_options(self), **stored_options(TokenizerOptions.describe(self.tokenizer))}
+        template = {} if self.template is None else {"chat_template": self.template.to_json()}
+        return {**stored_options(self), **template, **stored_options(TokenizerOptions.describe(self.tokenizer))}

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from beam_jobs.chats.messages import chat_json
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference
 from beam_jobs.text_files.csv_rows import cells
@@ -58,7 +59,7 @@ PLAIN_TEXT = RowForm(PLAIN)
 
 
 def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Value]:
-    """Return the values of `options.fields`, in their order.
+    """Return the values of `options.record_fields`, in their order.
 
     Args:
         data: bytes of one document.
@@ -75,10 +76,22 @@ def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Va
     if form.kind in (PLAIN, FILE):
         return [text]
     values = _json_values(text) if form.kind == JSON_ROW else _cell_values(text, form)
+    if options.chat:
+        return [_chat(values, options.chat), *(_value(field, values) for field in options.fields[len(options.chat) :])]
     found = [_value(field, values) for field in options.fields]
     if options.has_pairs:
         _check_sides(options, found)
     return found
+
+
+def _chat(values: dict[str, Any], columns: Sequence[str]) -> str:
+    try:
+        text = chat_json(values, columns)
+    except ValueError as error:
+        raise DocumentError(str(error)) from None
+    if _SURROGATE.search(text):
+        raise DocumentError("a message has half of a surrogate pair, which is not a character")
+    return text
 
 
 def _check_sides(options: TextOptions, values: Sequence[Value]) -> None:
@@ -92,7 +105,7 @@ def readable_texts(
     read: Iterable[tuple[Reference, bytes | BadRecordError]] | Iterable[tuple[Reference, bytes]], options: TextOptions
 ) -> Iterator[list[str] | None]:
     """Yield for each reference the values of its text fields, or None if they cannot be read."""
-    rows = [number for number, field in enumerate(options.fields) if field.kind == TEXT]
+    rows = [number for number, field in enumerate(options.record_fields) if field.kind == TEXT]
     for reference, data in read:
         try:
             values = None if isinstance(data, BadRecordError) else _values(reference, data, options)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.converter import Converter, ShardContext
+from beam_jobs.options.option import set_options
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_blocks
@@ -50,6 +51,14 @@ class TextConverter(Converter):
     def __post_init__(self) -> None:
         if self.tokenizer is not None:
             TextRecords(self.options, self.tokenizer)
+
+    def deciding_fields(self) -> dict[str, Any]:
+        """Return the fields, of the options those that are set: unfinished runs of earlier versions have the others only."""
+        fields = super().deciding_fields()
+        fields["options"] = set_options(self.options, fields["options"])
+        if self.options.template is None:
+            del fields["options"]["template"]
+        return fields
 
     def new_summary(self) -> TextSummary:
         """Return an empty summary."""
@@ -104,11 +113,12 @@ class TextConverter(Converter):
         }
 
     def files(self, context: ShardContext) -> dict[str, bytes]:
-        """Return the tokenizer's file if it has one."""
-        tokenizer = self._tokenizer(context.characters)
-        if tokenizer is None or not tokenizer.identity.file:
-            return {}
-        return {tokenizer.identity.file: tokenizer.file_bytes}
+        """Return the files of the tokenizer and the chat template, if there are any."""
+        tokenizer, template = self._tokenizer(context.characters), self.options.template
+        files = {} if template is None else {template.to_json()["file"]: template.file_bytes}
+        if tokenizer is not None and tokenizer.identity.file:
+            files[tokenizer.identity.file] = tokenizer.file_bytes
+        return files
 
     @property
     def record_overhead(self) -> int:

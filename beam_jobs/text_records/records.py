@@ -29,6 +29,7 @@ from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.references.rejection import RejectInput
 from beam_jobs.text_files.options import INPUT_IDS, REJECT, TEXT, TextOptions
 from beam_jobs.text_files.values import PLAIN_TEXT, DocumentError, Value, document_values
+from beam_jobs.text_records.chat_tokens import ChatEncoder
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS
 from beam_jobs.text_records.sequences import Documents, Rows, packed_rows, stream_rows, windows
@@ -83,7 +84,8 @@ class TextRecords:
 
     @property
     def _ends_documents(self) -> bool:
-        return self.options.sequence_length is not None and self.options.end_documents
+        # Templates of chats have ends themselves.
+        return self.options.sequence_length is not None and self.options.end_documents and not self.options.chat
 
     def records(
         self, blocks: Iterable[Block], tokenizer: Tokenizer | None, summary: TextSummary, reject: RejectInput
@@ -145,7 +147,7 @@ class TextRecords:
                 reference = pack.reference(row)
                 reject(reference, _rejection(reference, str(error), error.at))
         columns = [list(column) for column in zip(*found, strict=True)]
-        for field, column in zip(self.options.fields, columns, strict=False):
+        for field, column in zip(self.options.record_fields, columns, strict=False):
             if field in self.options.label_fields:
                 summary.negative_labels += sum(isinstance(value, int) and value < 0 for value in column)
         return rows, columns
@@ -159,9 +161,10 @@ class TextRecords:
             if batch is None:
                 continue
             for documents in batch.tokens:
-                check_ids(documents.tokens, tokenizer.identity)
+                ids = split_weights(documents.tokens)[0] if self.options.chat else documents.tokens
+                check_ids(ids, tokenizer.identity)
                 if tokenizer.unknown_id is not None:
-                    summary.unknown += int(np.count_nonzero(documents.tokens == tokenizer.unknown_id))
+                    summary.unknown += int(np.count_nonzero(ids == tokenizer.unknown_id))
             yield batch
 
     def _utf8_batch(self, block: Block, tokenizer: Tokenizer) -> _Batch | None:
@@ -182,14 +185,15 @@ class TextRecords:
         rows, values = self._read(block, summary, reject)
         if not rows:
             return None
-        fields = [number for number, field in enumerate(self.options.fields) if field.kind == TEXT]
+        fields = [number for number, field in enumerate(self.options.record_fields) if field.kind == TEXT]
         texts = [list(map(str, values[number])) for number in fields]
+        encoder = self._encoder(tokenizer)
         try:
-            columns = list(map(tokenizer.encode_batch, texts))
+            columns = list(map(encoder.encode_batch, texts))
         except ValueError:
             # One of them cannot be encoded: encode one by one to find it.
             references = [block[0].reference(row) for row in rows]
-            rows, columns = _one_by_one(references, texts, tokenizer, reject)
+            rows, columns = _one_by_one(references, texts, encoder, reject)
             if not rows:
                 return None
             values = [[column[row] for row in rows] for column in values]
@@ -197,6 +201,10 @@ class TextRecords:
         if self.options.long_documents != REJECT:
             return batch
         return self._without_long(batch, [block[0].reference(row) for row in rows], reject)
+
+    def _encoder(self, tokenizer: Tokenizer) -> Tokenizer | ChatEncoder:
+        template = self.options.template
+        return ChatEncoder(tokenizer, template, self.options.train_on_inputs) if template else tokenizer
 
     def _without_long(self, batch: _Batch, references: Sequence[Reference], reject: RejectInput) -> _Batch | None:
         """Reject the documents that are longer than a sequence, and return the others; None without any."""
@@ -217,7 +225,11 @@ class TextRecords:
             lists: dict[str, IntLists] = {}
             others: dict[str, list[Value]] = {}
             for field, column in zip(self.options.record_fields, values, strict=True):
-                if field.kind == TEXT:
+                if field.kind == TEXT and self.options.has_weights:
+                    ids, weights = split_weights(text[field.name].tokens)
+                    lists[INPUT_IDS] = IntLists.of_sizes(ids, text[field.name].sizes)
+                    lists[LOSS_WEIGHTS] = IntLists.of_sizes(weights, text[field.name].sizes)
+                elif field.kind == TEXT:
                     lists[self.options.ids_name(field.name)] = IntLists.of_sizes(*text[field.name])
                 elif field.kind == INT:
                     lists[field.name] = IntLists(np.array(column, np.int64), range(count + 1))
@@ -279,14 +291,17 @@ def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
 
 
 def _one_by_one(
-    references: Sequence[Reference], texts: Sequence[Sequence[str]], tokenizer: Tokenizer, reject: RejectInput
+    references: Sequence[Reference],
+    texts: Sequence[Sequence[str]],
+    encoder: Tokenizer | ChatEncoder,
+    reject: RejectInput,
 ) -> tuple[list[int], list[list[Ids]]]:
     """Return the rows of the documents that can be encoded, and their ids by text field."""
     rows: list[int] = []
     columns: list[list[Ids]] = [[] for _ in texts]
     for row, reference in enumerate(references):
         try:
-            encoded = [tokenizer.encode_batch([column[row]])[0] for column in texts]
+            encoded = [encoder.encode_batch([column[row]])[0] for column in texts]
         except ValueError as error:
             reject(reference, _rejection(reference, str(error)))
             continue

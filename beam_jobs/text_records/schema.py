@@ -23,7 +23,8 @@ def text_features(options: TextOptions) -> tuple[Feature, ...]:
     """Return the schema of the records."""
     length = options.sequence_length
     if length is None:
-        return tuple(_feature(field, options) for field in options.record_fields)
+        weights = (Feature(LOSS_WEIGHTS, "int64", "int64", (None,)),) if options.has_weights else ()
+        return (*(_feature(field, options) for field in options.record_fields), *weights)
     names = [INPUT_IDS, *((SEGMENT_IDS, POSITIONS) if options.pack else ())]
     if options.has_weights:
         names.append(LOSS_WEIGHTS)

@@ -26,6 +26,7 @@ ROOMS = (
     "output",
     "run",
     "tokenizers",
+    "chats",
     "image_records",
     "text_files",
     "text_records",

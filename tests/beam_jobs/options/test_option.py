@@ -160,10 +160,26 @@ INHERITED = {
         "--no-eos",
         "--int64-lists",
     ],
+    "pairs": [
+        "--tokenizer=bytes",
+        "--sequence-length=64",
+        "--inputs=a",
+        "--targets=b",
+        "--field=a",
+        "--field=b",
+        "--train-on-inputs",
+    ],
+    "chats": [
+        "--tokenizer=sentencepiece:a.model",
+        "--chat=a,b",
+        "--field=a",
+        "--field=b",
+        "--chat-template=t.jinja",
+    ],
     "unlabelled": ["--unlabelled"],
     "sentencepiece": ["--tokenizer=sentencepiece:a.model", "--eos=</s>"],
 }
-KINDS = {"unlabelled": "images", "sequences": "text", "sentencepiece": "text"}
+KINDS = {"unlabelled": "images", "pairs": "text", "chats": "text", "sequences": "text", "sentencepiece": "text"}
 
 
 @pytest.fixture(scope="module")
