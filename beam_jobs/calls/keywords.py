@@ -73,12 +73,17 @@ class TextKeywords(ConversionKeywords, total=False):
     append: bool | None
     form: str | None
     fields: str | Sequence[str] | Mapping[str, str] | None
+    inputs: str | None
+    targets: str | None
+    chat: str | None
     replace_invalid: bool | None
     document_bytes: int | str | None
     dedup: bool | None
     tokenizer: str | None
     replace_unknown: bool | None
+    chat_template: str | os.PathLike[str] | None
     sequence_length: int | None
+    train_on_inputs: bool | None
     pack: bool | None
     long_documents: str | None
     eos: str | None

@@ -183,7 +183,7 @@ class TextOptions:
     train_on_inputs: bool = option(
         False,
         Group.TOKENS,
-        "with --sequence-length: loss weight 1 for the inputs of pairs, too",
+        "loss weight 1 for all tokens of pairs in sequences and of chats, not for targets and answers alone",
         stored=Stored(FLAG, is_optional=True),
     )
     end_documents: bool = option(
