@@ -91,7 +91,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
         text = read_options(TextOptions, flags, tokenizer=tokenizer.spec)
         text = _with_template(text, tokenizer.chat_template)
         if not dry_run:
-            text = _with_absolute_tokenizer(text, beam_options)
+            text = _with_absolute_targets(_with_absolute_tokenizer(text, beam_options), beam_options)
         yield text_conversion(options, text)
 
 
@@ -111,6 +111,14 @@ def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -
     check_places(beam_options, {"the file of --tokenizer,": text.tokenizer.path})
     path = absolute_path(text.tokenizer.path, beam_options)
     return dataclasses.replace(text, tokenizer=dataclasses.replace(text.tokenizer, path=path))
+
+
+def _with_absolute_targets(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
+    """Return the options with the path of the targets as the workers find it; UsageError if they cannot."""
+    if text.targets_file is None:
+        return text
+    check_places(beam_options, {"--targets-file": text.targets_file})
+    return dataclasses.replace(text, targets_file=absolute_path(text.targets_file, beam_options))
 
 
 def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:

@@ -75,6 +75,7 @@ class TextKeywords(ConversionKeywords, total=False):
     fields: str | Sequence[str] | Mapping[str, str] | None
     inputs: str | None
     targets: str | None
+    targets_file: str | os.PathLike[str] | None
     chat: str | None
     replace_invalid: bool | None
     document_bytes: int | str | None

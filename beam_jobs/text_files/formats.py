@@ -13,7 +13,18 @@ from typing import NamedTuple, TypeAlias
 from beam_jobs.text_files.csv_rows import row_spans
 from beam_jobs.text_files.json_arrays import array_spans
 from beam_jobs.text_files.lines import Span, line_spans, paragraphs, paragraphs_in_range
-from beam_jobs.text_files.options import CSV, FILES, JSON_ARRAY, JSONL, LINES, PARAGRAPHS, PARQUET, RAW_TSV, TSV
+from beam_jobs.text_files.options import (
+    CSV,
+    FILES,
+    JSON_ARRAY,
+    JSONL,
+    LINES,
+    PARAGRAPHS,
+    PARALLEL,
+    PARQUET,
+    RAW_TSV,
+    TSV,
+)
 from beam_jobs.text_files.values import CSV_ROW, FILE, JSON_ROW, PLAIN, RAW_ROW, TSV_ROW
 
 # (path, first byte of a range, byte after it, --document-bytes) -> the documents that begin in the range.
@@ -70,5 +81,6 @@ TEXT_FORMATS: Mapping[str, TextFormat] = MappingProxyType(
         TSV: TextFormat(TSV_ROW, True, (".tsv",), in_stream=_csv_rows),
         RAW_TSV: TextFormat(RAW_ROW, True, is_lines=True),
         PARQUET: TextFormat(JSON_ROW, True, (".parquet",)),
+        PARALLEL: TextFormat(JSON_ROW, True),
     }
 )

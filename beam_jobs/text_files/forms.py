@@ -15,7 +15,18 @@ from beam_jobs.text_files.csv_rows import cells, find_columns, row_spans
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.json_arrays import is_json_array
 from beam_jobs.text_files.lines import line_spans, lines
-from beam_jobs.text_files.options import AUTO, CSV, JSON_ARRAY, JSONL, LINES, PARQUET, RAW_TSV, TSV, TextOptions
+from beam_jobs.text_files.options import (
+    AUTO,
+    CSV,
+    JSON_ARRAY,
+    JSONL,
+    LINES,
+    PARALLEL,
+    PARQUET,
+    RAW_TSV,
+    TSV,
+    TextOptions,
+)
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import storage_for
@@ -91,6 +102,8 @@ def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str
         (kind for kind, known in TEXT_FORMATS.items() if known.suffixes and name.endswith(known.suffixes)), LINES
     )
     kind = options.form if options.form != AUTO else PARQUET if found_parquet else named
+    if options.targets_file is not None and not found_parquet:
+        return PARALLEL
     if (kind == PARQUET) != found_parquet:
         if found_parquet:
             raise UsageError(f"--form is {kind}, but {path} is a Parquet file. Omit --form, or pass other files.")

@@ -23,6 +23,8 @@ AUTO = "auto"
 LINES, PARAGRAPHS, FILES = "lines", "paragraphs", "files"
 JSONL, CSV, TSV, RAW_TSV, PARQUET = "jsonl", "csv", "tsv", "raw-tsv", "parquet"
 FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, RAW_TSV, PARQUET)
+# Two files of lines: named by --targets-file.
+PARALLEL = "parallel lines"
 # A file of JSON that is one array: found by its content, and named by no flag.
 JSON_ARRAY = "json array"
 TEXT = "text"
@@ -137,6 +139,14 @@ class TextOptions:
         Value("NAME"),
         stored=Stored(TEXT_SCHEMA, is_optional=True),
     )
+    targets_file: str | None = option(
+        None,
+        Group.TEXT,
+        "pairs: a file of as many lines as the input, the targets; * in it is the name of each input file without its last"
+        " ending",
+        Value("FILE"),
+        stored=Stored(is_optional=True, write=lambda _: True),
+    )
     chat: tuple[str, ...] = option(
         (),
         Group.TEXT,
@@ -203,6 +213,8 @@ class TextOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.targets_file is not None:
+            self._name_sides()
         self._check_sides()
         if self.has_pairs or self.chat:
             object.__setattr__(self, "fields", self._joined_fields())
@@ -211,13 +223,22 @@ class TextOptions:
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
         if not self.text_fields:
             raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")
-        if self.form in (LINES, PARAGRAPHS, FILES) and self.needs_rows:
+        if self.form in (LINES, PARAGRAPHS, FILES) and self.needs_rows and self.targets_file is None:
             flags = self.fields_flag if self.needs_rows else f"--field {' --field '.join(names)}"
             raise UsageError(f"{flags}: documents of --form {self.form} have no fields. Omit {flags.partition(' ')[0]}")
         if self.tokenizer is not None and self.tokenizer.eos is not None and not self.end_documents:
             raise UsageError(f"--no-eos and --eos {self.tokenizer.eos} exclude each other. Omit one")
         self._check_ids()
         self._check_sequences(names)
+
+    def _name_sides(self) -> None:
+        """Name both sides of parallel files; UsageError if other options do."""
+        if self.form not in (AUTO, LINES):
+            raise UsageError(f"--targets-file is for lines, and --form is {self.form}. Omit one")
+        for side, name in (("inputs", INPUTS), ("targets", TARGETS)):
+            if getattr(self, side) not in (None, name):
+                raise UsageError(f"--targets-file and --{side} exclude each other: lines have no fields. Omit one")
+            object.__setattr__(self, side, name)
 
     def _check_sides(self) -> None:
         """Check the fields of pairs and of chats."""

@@ -56,6 +56,8 @@ class TextConverter(Converter):
         """Return the fields, of the options those that are set: unfinished runs of earlier versions have the others only."""
         fields = super().deciding_fields()
         fields["options"] = set_options(self.options, fields["options"])
+        # Where the targets are does not matter.
+        fields["options"].pop("targets_file", None)
         if self.options.template is None:
             del fields["options"]["template"]
         return fields

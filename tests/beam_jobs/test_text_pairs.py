@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from beam_jobs.text import run
 from tests.beam_jobs.texts import convert, records
-from tpudata.errors import BadRecordError, UsageError
+from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import open_dataset
 
 EOS, PAD = 256, 257
@@ -155,9 +156,9 @@ def test_a_missing_side_is_a_bad_record(row: dict[str, Any], reason: str, tmp_pa
     [
         (["--inputs=en"], "--inputs requires --targets"),
         (["--targets=en"], "--targets requires --inputs"),
-        (["--inputs=en", "--targets=en"], "the same field"),
+        (["--inputs=en", "--targets=en"], "appears twice"),
         ([*SIDES, "--field=fr"], "--field fr"),
-        ([*SIDES, "--form=lines"], "--inputs en"),
+        ([*SIDES, "--form=lines"], "--inputs: documents of --form lines have no fields"),
         ([*SIDES, "--train-on-inputs"], "--train-on-inputs requires"),
         ([*SIDES, "--field=n:int", "--tokenizer=bytes", "--sequence-length=9"], "got n"),
     ],
@@ -165,6 +166,65 @@ def test_a_missing_side_is_a_bad_record(row: dict[str, Any], reason: str, tmp_pa
 def test_rejects_flags_that_do_not_fit_pairs(flags: list[str], words: str, wmt: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words):
         convert(wmt, tmp_path / "out", *flags)
+
+
+@pytest.fixture
+def parallel(tmp_path: Path) -> Path:
+    folder = tmp_path / "parallel"
+    folder.mkdir()
+    for number, pairs in enumerate((WMT[:200], WMT[200:])):
+        (folder / f"part{number}.en").write_text("".join(f"{en}\n" for en, _ in pairs))
+        data = "\r\n".join(de for _, de in pairs).encode()
+        (folder / f"part{number}.de").write_bytes(gzip.compress(data) if number else b"\xef\xbb\xbf" + data)
+    return folder
+
+
+def test_lines_of_parallel_files_are_pairs(parallel: Path, tmp_path: Path) -> None:
+    flags = [f"--targets-file={parallel}/*.de", "--no-shuffle"]
+    assert convert(f"{parallel}/*.en", tmp_path / "out", *flags) == 0
+    assert [(one["inputs"][0].decode(), one["targets"][0].decode()) for one in records(tmp_path / "out")] == WMT
+    packed = ["--tokenizer=bytes", "--sequence-length=128", "--pack", f"--targets-file={parallel}/part1.de"]
+    for workers in (1, 2):
+        assert convert(parallel / "part1.en", tmp_path / f"p{workers}", *packed, f"--workers={workers}") == 0
+    assert shards(tmp_path / "p1") == shards(tmp_path / "p2")
+    assert sorted(pair for row in records(tmp_path / "p1") for pair in packed_pairs(row)) == sorted(WMT[200:])
+
+
+def test_blank_lines_keep_their_place(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("one\n\ntwo\n")
+    (tmp_path / "a.de").write_text("eins\n \nzwei\n")
+    flags = [f"--targets-file={tmp_path}/a.de", "--no-shuffle"]
+    assert convert(tmp_path / "a.en", tmp_path / "out", *flags) == 0
+    found = [(one["inputs"][0], one["targets"][0]) for one in records(tmp_path / "out")]
+    assert found == [(b"one", b"eins"), (b"two", b"zwei")]
+    (tmp_path / "a.de").write_text("eins\nleer\nzwei\n")
+    with pytest.raises(BadRecordError, match="one side of the pair is blank: field 'inputs'"):
+        convert(tmp_path / "a.en", tmp_path / "bad", *flags)
+
+
+def test_parallel_files_are_appended(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("one\n")
+    (tmp_path / "a.de").write_text("eins\n")
+    flags = [f"--targets-file={tmp_path}/a.de", "--no-shuffle"]
+    assert convert(tmp_path / "a.en", tmp_path / "out", *flags) == 0
+    (tmp_path / "a.en").write_text("one\ntwo\n")
+    (tmp_path / "a.de").write_text("eins\nzwei\n")
+    assert convert(tmp_path / "a.en", tmp_path / "out", flags[0], "--append") == 0
+    assert [one["targets"][0] for one in records(tmp_path / "out")] == [b"eins", b"zwei"]
+
+
+def test_rejects_files_that_are_not_parallel(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("one\ntwo\n")
+    (tmp_path / "a.de").write_text("eins\n")
+    (tmp_path / "b.en").write_text("three\n")
+    with pytest.raises(SourceError, match=r"a\.en and .*a\.de .*\(got 2 and 1\)"):
+        convert(tmp_path / "a.en", tmp_path / "out", f"--targets-file={tmp_path}/a.de")
+    with pytest.raises(SourceError, match=r"--targets-file .*no\.de: no such file"):
+        convert(tmp_path / "a.en", tmp_path / "out", "--resume", f"--targets-file={tmp_path}/no.de")
+    with pytest.raises(UsageError, match="one file for several inputs"):
+        convert(f"{tmp_path}/*.en", tmp_path / "out", "--resume", f"--targets-file={tmp_path}/a.de")
+    with pytest.raises(UsageError, match="--targets-file and --inputs exclude each other"):
+        convert(tmp_path / "a.en", tmp_path / "out", *SIDES, f"--targets-file={tmp_path}/a.de")
 
 
 def shards(folder: Path) -> dict[str, bytes]:

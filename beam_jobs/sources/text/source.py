@@ -29,6 +29,8 @@ from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text
 from beam_jobs.text_files.document import DocumentBlock, TextPart
 from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts
 from beam_jobs.text_files.options import FILES, TextOptions
+from beam_jobs.text_files.parallel.lines import names_each_file
+from tpudata.errors import UsageError
 
 # Smaller documents are written aside: a separate read costs more than reading so much twice.
 SMALL_BYTES = 1 << 16
@@ -79,7 +81,13 @@ class TextSource(PackSource):
             SourceError: there are no files, or their names leave a doubt about splits.
             UsageError: the options deal out splits, but the input has splits itself.
         """
-        return cls(options, text, NamedSplits.find(options, text_names(options.input)))
+        names = text_names(options.input)
+        if text.targets_file is not None and len(names) > 1 and not names_each_file(text.targets_file):
+            raise UsageError(
+                f"--targets-file {text.targets_file}: one file for several inputs (got {', '.join(names[:3])}, ...). Put * in place"
+                " of their names without the last ending"
+            )
+        return cls(options, text, NamedSplits.find(options, names))
 
     @property
     def labels(self) -> Labels:
