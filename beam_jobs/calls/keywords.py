@@ -84,6 +84,8 @@ class TextKeywords(ConversionKeywords, total=False):
     replace_unknown: bool | None
     chat_template: str | os.PathLike[str] | None
     sequence_length: int | None
+    inputs_length: int | None
+    targets_length: int | None
     train_on_inputs: bool | None
     pack: bool | None
     long_documents: str | None

@@ -124,7 +124,7 @@ def document_blocks(
 
 def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> None:
     """Note the columns that no field names; sequences of tokens have no place for any."""
-    if options.sequence_length is not None:
+    if options.row_lengths:
         return
     stored = {field.name for field in options.fields}
     for name in names:

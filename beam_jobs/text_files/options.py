@@ -180,6 +180,21 @@ class TextOptions:
         Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
         stored=Stored(WHOLE),
     )
+    inputs_length: int | None = option(
+        None,
+        Group.TOKENS,
+        "with --pack, pairs for models with an encoder and a decoder: rows of N tokens of inputs, and --targets-length of"
+        " targets",
+        Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
+        stored=Stored(WHOLE, is_optional=True),
+    )
+    targets_length: int | None = option(
+        None,
+        Group.TOKENS,
+        "tokens of the targets in a row, see --inputs-length",
+        Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
+        stored=Stored(WHOLE, is_optional=True),
+    )
     pack: bool = option(
         False, Group.TOKENS, "pack whole documents into sequences, with segment_ids and positions", stored=Stored(FLAG)
     )
@@ -286,6 +301,9 @@ class TextOptions:
                 "--train-on-inputs requires chats, or pairs in sequences. Pass --chat, or --inputs, --targets and"
                 " --sequence-length; or omit it"
             )
+        if self.inputs_length is not None or self.targets_length is not None:
+            self._check_two_lengths()
+            return
         if self.sequence_length is None:
             if not self.end_documents:
                 raise UsageError("--no-eos requires --sequence-length. Pass it, or omit the flag")
@@ -308,6 +326,32 @@ class TextOptions:
                 f"--sequence-length: a sequence joins documents, so it needs exactly one text field (got"
                 f" {', '.join(names)})"
             )
+
+    def _check_two_lengths(self) -> None:
+        if self.inputs_length is None or self.targets_length is None or not self.pack or not self.has_pairs:
+            raise UsageError(
+                "--inputs-length and --targets-length are for packed pairs. Pass both, with --inputs, --targets and --pack"
+            )
+        if self.sequence_length is not None:
+            raise UsageError("--inputs-length and --sequence-length exclude each other. Omit one")
+        if self.tokenizer is None:
+            raise UsageError("--inputs-length counts tokens, so it requires --tokenizer, such as --tokenizer bytes")
+        if self.long_documents == SPLIT:
+            raise UsageError(
+                "--inputs-length: a pair that is longer cannot be split. Pass --long-documents cut, or reject"
+            )
+        if len(self.fields) > 2:
+            raise UsageError(
+                f"--inputs-length: a row of pairs has no other fields (got {', '.join(one.name for one in self.fields[2:])}). Omit"
+                " them"
+            )
+
+    @property
+    def row_lengths(self) -> tuple[int, ...]:
+        """Tokens of a row: of inputs and of targets, or of all; none if a record is a document."""
+        if self.inputs_length and self.targets_length:
+            return (self.inputs_length, self.targets_length)
+        return () if self.sequence_length is None else (self.sequence_length,)
 
     @property
     def has_pairs(self) -> bool:

@@ -98,7 +98,7 @@ class TextConverter(Converter):
         counts = {"documents": summary.documents}
         if self.options.tokenizer is not None:
             counts["tokens"] = summary.tokens
-        if self.options.sequence_length is not None:
+        if self.options.row_lengths:
             counts |= {"padding": summary.padding, "dropped": summary.dropped}
         if summary.unknown:
             counts["unknown"] = summary.unknown
@@ -125,7 +125,7 @@ class TextConverter(Converter):
     @property
     def record_overhead(self) -> int:
         """Approximate bytes of a document in a shard without its text or tokens, and without its frame if it is a record."""
-        if self.options.sequence_length is None:
+        if not self.options.row_lengths:
             return _record_bytes(self.options)
         # Sequences have frames, documents none.
         return round(self._token_bytes(1.0) if self.options.end_documents else 0) - FRAME_BYTES
@@ -144,6 +144,8 @@ class TextConverter(Converter):
         options = dataclasses.replace(
             self.options,
             sequence_length=None,
+            inputs_length=None,
+            targets_length=None,
             pack=False,
             long_documents=SPLIT,
             end_documents=True,
@@ -159,7 +161,7 @@ class TextConverter(Converter):
             return 1.0
         # For ids these are mostly their varints.
         content = sum(map(len, made)) - len(made) * _record_bytes(options)
-        if self.options.sequence_length is None:
+        if not self.options.row_lengths:
             return content / before
         return summary.tokens * self._token_bytes(content / max(1, summary.tokens)) / before
 
@@ -179,7 +181,9 @@ class TextConverter(Converter):
 
     def _token_bytes(self, varint: float) -> float:
         """Return the bytes of a token in a sequence, including its share of the record, given those of its id as a varint."""
-        length, features = self.options.sequence_length or 1, len(text_features(self.options))
+        # Rows of pairs have two parts, with half of the features each.
+        length, parts = sum(self.options.row_lengths) or 1, len(self.options.row_lengths)
+        features = len(text_features(self.options)) / parts
         # As varints, a position below 128 takes one byte, others about two, and a segment one.
         positions = 1 + max(0, length - 128) / length
         lists = varint + (1 + positions if self.options.pack else 0) + self.options.has_weights

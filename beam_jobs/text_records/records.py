@@ -27,11 +27,12 @@ from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.references.rejection import RejectInput
-from beam_jobs.text_files.options import INPUT_IDS, REJECT, TEXT, TextOptions
+from beam_jobs.text_files.options import INPUT_IDS, INPUTS, REJECT, TARGETS, TEXT, TextOptions
 from beam_jobs.text_files.values import PLAIN_TEXT, DocumentError, Value, document_values
 from beam_jobs.text_records.chat_tokens import ChatEncoder
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
-from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS
+from beam_jobs.text_records.pair_packing import PairRows, packed_pairs
+from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, side_names
 from beam_jobs.text_records.sequences import Documents, Rows, packed_rows, stream_rows, windows
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.text_records.weights import join_sides, split_weights
@@ -85,7 +86,7 @@ class TextRecords:
     @property
     def _ends_documents(self) -> bool:
         # Templates of chats have ends themselves.
-        return self.options.sequence_length is not None and self.options.end_documents and not self.options.chat
+        return bool(self.options.row_lengths) and self.options.end_documents and not self.options.chat
 
     def records(
         self, blocks: Iterable[Block], tokenizer: Tokenizer | None, summary: TextSummary, reject: RejectInput
@@ -107,11 +108,14 @@ class TextRecords:
         if tokenizer.identity != self.tokenizer:
             raise UsageError(f"wrong tokenizer (got {tokenizer.identity}, expected {self.tokenizer})")
         batches = self._tokenized(blocks, tokenizer, summary, reject)
-        length = self.options.sequence_length
-        if length is None:
+        lengths = self.options.row_lengths
+        if not lengths:
             return self._token_records(batches, summary)
         documents = self._counted(batches, summary)
         pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
+        if len(lengths) == 2:
+            return self._pair_records(packed_pairs(windows(documents), *lengths, self.tokenizer.pad_id), summary)
+        (length,) = lengths
         if self.options.pack:
             rows = packed_rows(windows(documents), length, pad_id, self.options.long_documents)
         else:
@@ -208,12 +212,17 @@ class TextRecords:
 
     def _without_long(self, batch: _Batch, references: Sequence[Reference], reject: RejectInput) -> _Batch | None:
         """Reject the documents that are longer than a sequence, and return the others; None without any."""
-        length = self.options.sequence_length or 0
-        sizes = np.sum([documents.sizes for documents in batch.tokens], axis=0) + self._ends_documents
-        for row in np.flatnonzero(sizes > length).tolist():
-            reason = f"longer than --sequence-length (got {sizes[row]:,} tokens, expected at most {length:,})"
-            reject(references[row], _rejection(references[row], reason))
-        kept = sizes <= length
+        lengths, sizes = self.options.row_lengths, [documents.sizes for documents in batch.tokens]
+        flags = ("--inputs-length", "--targets-length") if len(lengths) == 2 else ("--sequence-length",)
+        # Both sides of a pair are in one sequence, unless each has a row.
+        sizes = sizes if len(lengths) == 2 else [np.sum(sizes, axis=0)]
+        kept = np.ones(batch.documents, np.bool_)
+        for flag, length, some in zip(flags, lengths, sizes, strict=True):
+            some = some + self._ends_documents
+            for row in np.flatnonzero(kept & (some > length)).tolist():
+                reason = f"longer than {flag} (got {some[row]:,} tokens, expected at most {length:,})"
+                reject(references[row], _rejection(references[row], reason))
+            kept &= some <= length
         if not kept.any():
             return None
         values = [list(itertools.compress(column, kept)) for column in batch.values]
@@ -252,7 +261,21 @@ class TextRecords:
         for count, _, (*inputs, documents) in batches:
             summary.documents += count
             ended = documents if eos_id is None else documents.ended(eos_id)
-            yield join_sides(inputs[0], ended, train_on_inputs=self.options.train_on_inputs) if inputs else ended
+            if not inputs:
+                yield ended
+                continue
+            given = inputs[0].ended(eos_id) if eos_id is not None and len(self.options.row_lengths) == 2 else inputs[0]
+            yield join_sides(given, ended, train_on_inputs=self.options.train_on_inputs)
+
+    def _pair_records(self, rows: Iterable[PairRows], summary: TextSummary) -> Iterator[bytes]:
+        for some in rows:
+            features: dict[str, Ids] = {}
+            for side, part in ((INPUTS, some.inputs), (TARGETS, some.targets)):
+                assert part.segment_ids is not None
+                assert part.positions is not None
+                columns = (part.input_ids, part.segment_ids, part.positions)
+                features |= dict(zip(side_names(side), columns, strict=True))
+            yield from self._encode_rows(features, (some.inputs, some.targets), summary)
 
     def _row_records(self, rows: Iterable[Rows], summary: TextSummary) -> Iterator[bytes]:
         for some in rows:
@@ -261,14 +284,19 @@ class TextRecords:
                 features[INPUT_IDS], features[LOSS_WEIGHTS] = split_weights(some.input_ids)
             if some.segment_ids is not None and some.positions is not None:
                 features |= {SEGMENT_IDS: some.segment_ids, POSITIONS: some.positions}
-            summary.tokens += some.real
-            summary.padding += some.input_ids.size - some.real
-            summary.dropped += some.dropped
-            summary.decoded_bytes += 4 * some.input_ids.size * len(features)
-            if self.options.int64_lists:
-                yield from encode_int_examples({name: IntLists.of_rows(ids) for name, ids in features.items()})
-            else:
-                yield from encode_row_examples(features)
+            yield from self._encode_rows(features, (some,), summary)
+
+    def _encode_rows(self, features: dict[str, Ids], parts: Sequence[Rows], summary: TextSummary) -> Iterator[bytes]:
+        """Yield the records of rows, and count the tokens of their parts."""
+        for part in parts:
+            summary.tokens += part.real
+            summary.padding += part.input_ids.size - part.real
+            summary.dropped += part.dropped
+        summary.decoded_bytes += 4 * sum(ids.size for ids in features.values())
+        if self.options.int64_lists:
+            yield from encode_int_examples({name: IntLists.of_rows(ids) for name, ids in features.items()})
+        else:
+            yield from encode_row_examples(features)
 
 
 def _documents(block: Block) -> list[bytes]:

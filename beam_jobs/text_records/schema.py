@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from beam_jobs.text_files.options import INPUT_IDS, TEXT, TextField, TextOptions
+from beam_jobs.text_files.options import INPUT_IDS, INPUTS, TARGETS, TEXT, TextField, TextOptions
 from beam_jobs.values.column_kinds import INT, STR
 from tpudata.format import Feature
 
 LAYOUT_TEXT, LAYOUT_TOKENS, LAYOUT_SEQUENCES, LAYOUT_PACKED = "text", "tokens", "sequences", "packed"
+LAYOUT_PACKED_PAIRS = "packed_pairs"
 SEGMENT_IDS, POSITIONS, LOSS_WEIGHTS = "segment_ids", "positions", "loss_weights"
 
 
@@ -14,6 +15,8 @@ def text_layout(options: TextOptions) -> str:
     """Name of the feature layout."""
     if options.tokenizer is None:
         return LAYOUT_TEXT
+    if len(options.row_lengths) == 2:
+        return LAYOUT_PACKED_PAIRS
     if options.sequence_length is None:
         return LAYOUT_TOKENS
     return LAYOUT_PACKED if options.pack else LAYOUT_SEQUENCES
@@ -21,6 +24,9 @@ def text_layout(options: TextOptions) -> str:
 
 def text_features(options: TextOptions) -> tuple[Feature, ...]:
     """Return the schema of the records."""
+    if len(options.row_lengths) == 2:
+        sides = zip((INPUTS, TARGETS), options.row_lengths, strict=True)
+        return tuple(_row(name, length, options) for side, length in sides for name in side_names(side))
     length = options.sequence_length
     if length is None:
         weights = (Feature(LOSS_WEIGHTS, "int64", "int64", (None,)),) if options.has_weights else ()
@@ -28,9 +34,18 @@ def text_features(options: TextOptions) -> tuple[Feature, ...]:
     names = [INPUT_IDS, *((SEGMENT_IDS, POSITIONS) if options.pack else ())]
     if options.has_weights:
         names.append(LOSS_WEIGHTS)
+    return tuple(_row(name, length, options) for name in names)
+
+
+def side_names(side: str) -> tuple[str, str, str]:
+    """Return the names of the tokens, segments and positions of a side of packed pairs, as in SeqIO."""
+    return side, f"{side}_{SEGMENT_IDS}", f"{side}_{POSITIONS}"
+
+
+def _row(name: str, length: int, options: TextOptions) -> Feature:
     if options.int64_lists:
-        return tuple(Feature(name, "int64", "int64", (length,)) for name in names)
-    return tuple(Feature(name, "bytes", "int32", (length,), encoding="raw") for name in names)
+        return Feature(name, "int64", "int64", (length,))
+    return Feature(name, "bytes", "int32", (length,), encoding="raw")
 
 
 def _feature(field: TextField, options: TextOptions) -> Feature:

@@ -111,7 +111,7 @@ def packed_rows(windows: Iterable[Documents], length: int, pad_id: int, long_doc
     for tokens, sizes in windows:
         if len(tokens):
             starts, pieces = _pieces(sizes, length, long_documents)
-            yield _filled(tokens, starts, pieces, _placed(pieces, length), length, pad_id)
+            yield filled_rows(tokens, starts, pieces, _placed(pieces, length), length, pad_id)
 
 
 def windows(
@@ -171,7 +171,7 @@ def _placed(pieces: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]
     return rank[bins]
 
 
-def _filled(
+def filled_rows(
     tokens: Ids,
     starts: npt.NDArray[np.int64],
     pieces: npt.NDArray[np.int64],

@@ -168,6 +168,56 @@ def test_rejects_flags_that_do_not_fit_pairs(flags: list[str], words: str, wmt: 
         convert(wmt, tmp_path / "out", *flags)
 
 
+TWO_LENGTHS = (*SIDES, "--tokenizer=bytes", "--inputs-length=64", "--targets-length=96", "--pack")
+
+
+def two_sided_pairs(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """The pairs of a row of two parts, once their segments and positions are those of a plain loop."""
+    sides = []
+    for side in ("inputs", "targets"):
+        ids, segments, positions = (record[f"{side}{end}"] for end in ("", "_segment_ids", "_positions"))
+        count = max(segments)
+        texts = []
+        for number in range(1, count + 1):
+            places = [at for at, segment in enumerate(segments) if segment == number]
+            assert places == list(range(places[0], places[-1] + 1))
+            assert [positions[at] for at in places] == list(range(len(places)))
+            assert ids[places[-1]] == EOS
+            texts.append(text_of(ids[at] for at in places[:-1]))
+        real = sum(map(bool, segments))
+        assert segments == sorted(segments[:real]) + [0] * (len(ids) - real)
+        assert ids[real:] == [PAD] * (len(ids) - real)
+        assert not any(positions[real:])
+        sides.append(texts)
+    return list(zip(*sides, strict=True))
+
+
+def test_packs_both_sides_of_a_pair_into_one_row(wmt: Path, tmp_path: Path) -> None:
+    for workers in (1, 2):
+        flags = [*TWO_LENGTHS, "--long-documents=reject", "--num-shards=2", f"--workers={workers}"]
+        assert convert(wmt, tmp_path / f"out{workers}", *flags) == 0
+    assert shards(tmp_path / "out1") == shards(tmp_path / "out2")
+    rows = list(records(tmp_path / "out1"))
+    assert {(len(row["inputs"]), len(row["targets"])) for row in rows} == {(64, 96)}
+    assert sorted(pair for row in rows for pair in two_sided_pairs(row)) == sorted(WMT)
+    manifest = open_dataset(str(tmp_path / "out1")).manifest
+    assert manifest.layout == "packed_pairs"
+    assert manifest.counts["tokens"] == sum(len((en + de).encode()) + 2 for en, de in WMT)
+    assert manifest.counts["tokens"] / (len(rows) * 160) > 0.7
+
+
+def test_long_sides_are_cut_or_rejected(tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "a.jsonl", [{"en": "ab", "de": "c"}, {"en": "abcd", "de": "efgh"}])
+    flags = [*SIDES, "--tokenizer=bytes", "--inputs-length=3", "--targets-length=4", "--pack", "--int64-lists"]
+    assert convert(source, tmp_path / "cut", *flags, "--long-documents=cut") == 0
+    found = sorted((list(row["inputs"]), list(row["targets"])) for row in records(tmp_path / "cut"))
+    assert found == [([*b"abc"], [*b"efgh"]), ([*b"ab", EOS], [*b"c", EOS, PAD, PAD])]
+    with pytest.raises(BadRecordError, match=r"longer than --inputs-length \(got 5 tokens, expected at most 3\)"):
+        convert(source, tmp_path / "rejected", *flags, "--long-documents=reject")
+    with pytest.raises(UsageError, match="cannot be split"):
+        convert(source, tmp_path / "split", *flags)
+
+
 @pytest.fixture
 def parallel(tmp_path: Path) -> Path:
     folder = tmp_path / "parallel"

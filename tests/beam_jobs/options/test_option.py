@@ -169,6 +169,17 @@ INHERITED = {
         "--field=b",
         "--train-on-inputs",
     ],
+    "two lengths": [
+        "--tokenizer=bytes",
+        "--inputs=a",
+        "--targets=b",
+        "--field=a",
+        "--field=b",
+        "--inputs-length=64",
+        "--targets-length=32",
+        "--pack",
+        "--long-documents=cut",
+    ],
     "chats": [
         "--tokenizer=sentencepiece:a.model",
         "--chat=a,b",
@@ -179,7 +190,14 @@ INHERITED = {
     "unlabelled": ["--unlabelled"],
     "sentencepiece": ["--tokenizer=sentencepiece:a.model", "--eos=</s>"],
 }
-KINDS = {"unlabelled": "images", "pairs": "text", "chats": "text", "sequences": "text", "sentencepiece": "text"}
+KINDS = {
+    "unlabelled": "images",
+    "pairs": "text",
+    "chats": "text",
+    "two lengths": "text",
+    "sequences": "text",
+    "sentencepiece": "text",
+}
 
 
 @pytest.fixture(scope="module")

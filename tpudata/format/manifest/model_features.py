@@ -16,6 +16,10 @@ FED_BY_LAYOUT = {
     "tokens": ("input_ids", "segment_ids", "positions"),
     "sequences": ("input_ids", "loss_weights"),
     "packed": ("input_ids", "segment_ids", "positions", "loss_weights"),
+    "packed_pairs": (
+        *("inputs", "inputs_segment_ids", "inputs_positions"),
+        *("targets", "targets_segment_ids", "targets_positions"),
+    ),
 }
 # The two sides of pairs, in layouts text and tokens.
 _SIDES = ("inputs", "targets")
