@@ -94,3 +94,32 @@ def test_keras_gets_the_weights(source: Path, tmp_path: Path) -> None:
     input_fn = tpudata.make_input_fn(str(tmp_path / "out"), "train", training=False, weights="sample_weight")
     weights = np.concatenate([batch[2] for batch in input_fn({"batch_size": 7})])
     assert (weights == plain["token_weights"]).all()
+
+
+def test_packed_pairs_under_the_names_of_t5x(source: Path, tmp_path: Path) -> None:
+    flags = ["--inputs-length=48", "--targets-length=32", "--pack", "--long-documents=reject"]
+    assert convert(source, tmp_path / "out", *FLAGS, *flags) == 0
+    rows = list(records(tmp_path / "out"))
+    plain = batches(tmp_path / "out")
+    found = batches(tmp_path / "out", tokens=tpudata.Tokens(names="t5x"))
+    assert sorted(found) == [
+        *("decoder_input_tokens", "decoder_loss_weights", "decoder_positions", "decoder_segment_ids"),
+        *("decoder_target_tokens", "encoder_input_tokens", "encoder_positions", "encoder_segment_ids"),
+    ]
+    for number, row in enumerate(rows):
+        assert {name: values[number].tolist() for name, values in plain.items() if name in row} == row
+        segments = row["targets_segment_ids"]
+        before = [0, *row["targets"][:-1]]
+        starts = [at == 0 or segments[at] != segments[at - 1] for at in range(32)]
+        assert found["encoder_input_tokens"][number].tolist() == [one % PAD for one in row["inputs"]]
+        assert found["encoder_segment_ids"][number].tolist() == row["inputs_segment_ids"]
+        assert found["encoder_positions"][number].tolist() == row["inputs_positions"]
+        assert found["decoder_target_tokens"][number].tolist() == [one % PAD for one in row["targets"]]
+        assert found["decoder_segment_ids"][number].tolist() == segments
+        assert found["decoder_positions"][number].tolist() == row["targets_positions"]
+        assert found["decoder_loss_weights"][number].tolist() == [int(one > 0) for one in segments]
+        expected = [0 if start or not real else one for start, real, one in zip(starts, segments, before, strict=True)]
+        assert found["decoder_input_tokens"][number].tolist() == expected
+    assert not found["decoder_loss_weights"][len(rows) :].any()
+    with pytest.raises(tpudata.UsageError):
+        batches(tmp_path / "out", tokens=tpudata.Tokens(names="maxtext"))
