@@ -33,6 +33,7 @@ BASE = [
     "numpy>=1.26,<3",
     "pillow>=10.3,<13",
     "pyarrow>=16.1",
+    "PyYAML>=6,<7",  # Beam's; data.yaml of YOLO
     "requests>=2.31,<3",
     "tqdm>=4.66,<5",
     "zstandard>=0.22,<1",
@@ -61,6 +62,9 @@ FSSPEC = ["fsspec>=2024.10"]
 # Images from phones (HEIC); AVIF and JPEG 2000 are in Pillow.
 HEIF = ["pillow-heif>=0.22,<2"]
 
+# Polygons as masks, by COCO's rule for the pixels at an edge.
+ANNOTATIONS = ["pycocotools>=2.0.11,<3"]
+
 # Tokenizers with a file.
 TEXT = ["jinja2>=3.1.5,<4", "sentencepiece>=0.2.3,<0.3", "tokenizers>=0.23,<0.24"]
 
@@ -71,6 +75,7 @@ QUICKSTART = [*TENSORFLOW, "cryptography>=42", "scikit-learn>=1.4,<2"]
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.29,<2"]
 
 TEST = [
+    *ANNOTATIONS,
     *HEIF,
     *TEXT,
     "cryptography>=42",
@@ -111,6 +116,7 @@ setup(
         "gcp": GCP,
         "text": TEXT,
         "fsspec": FSSPEC,
+        "annotations": ANNOTATIONS,
         "heif": HEIF,
         "quickstart": QUICKSTART,
         "docs": DOCS,

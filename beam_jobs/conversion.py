@@ -10,7 +10,7 @@ import apache_beam as beam
 
 from beam_jobs.append.base import Base
 from beam_jobs.append.new_inputs import new_inputs
-from beam_jobs.converter import Columns, Converter
+from beam_jobs.converter import Converter
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.references.labels import Labels
@@ -95,7 +95,7 @@ class Conversion:
     def of_scanned(self, source: Source) -> Conversion:
         """Return the conversion of the source once it was scanned; raise as `scanned_here`."""
         self.check(source)
-        converter = self.converter.with_columns(Columns(source.several_labels, source.features))
+        converter = self.converter.with_columns(source.record_columns)
         found = dataclasses.replace(self, source=source, converter=converter)
         found.check_base()
         return found

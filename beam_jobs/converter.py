@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
@@ -16,6 +16,9 @@ from beam_jobs.references.rejection import RejectInput
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
+
+if TYPE_CHECKING:
+    from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
 # A serialised tf.train.Example, whole or in parts to be concatenated.
 Record: TypeAlias = bytes | Sequence[bytes]
@@ -30,10 +33,12 @@ class Columns:
     Attributes:
         several_labels: a record has any number of classes, as lists; otherwise it has one.
         features: schema of `Reference.features`.
+        annotations: features of annotations, in place of `features`; None without any.
     """
 
     several_labels: bool = False
     features: tuple[Feature, ...] = ()
+    annotations: AnnotationSchema | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,13 +114,13 @@ class Converter(abc.ABC):
         del columns
         return self
 
+    def deciding_fields(self) -> dict[str, Any]:
+        """Return the fields by name, from which a resumed run knows shards that it would write again."""
+        return dataclasses.asdict(self)  # type: ignore[call-overload,no-any-return]
+
     def in_context(self, context: ShardContext) -> Converter:
         """Return the converter of a run whose facts are known."""
         return self if context.columns is None else self.with_columns(context.columns)
-
-    def deciding_fields(self) -> dict[str, Any]:
-        """Return all that decides a record besides its input: shards of one digest of these are equal."""
-        return dataclasses.asdict(self)  # type: ignore[call-overload, no-any-return]
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
         """Return additional options for the manifest, once all inputs are known."""

@@ -21,6 +21,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -33,13 +34,16 @@ from beam_jobs.command.run_conversion import (
     run_job,
 )
 from beam_jobs.conversion import Conversion
+from beam_jobs.image_records.annotated.converter import AnnotatedConverter
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.estimate import estimate_ratio
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.options import ConvertOptions, RunOptions
 from beam_jobs.options.option import stored_options
 from beam_jobs.planning.warning_lines import InputFacts
+from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources import SourceOptions, open_source
+from beam_jobs.sources.annotated.source import AnnotatedImages
 
 _FORMS = """
 SRC is a folder whose subfolders are classes (under train, validation and test folders, or not), a CSV or JSONL list of paths and
@@ -76,16 +80,29 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     options = resolve_places(read_options(ConvertOptions, flags), beam_options, dry_run=dry_run)
     with limits_of_command(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
-        conversion = image_conversion(options, read_options(SourceOptions, flags), read_options(ImageOptions, flags))
+        source_options = _resolve_annotations(read_options(SourceOptions, flags), beam_options)
+        conversion = image_conversion(options, source_options, read_options(ImageOptions, flags))
         check = functools.partial(check_reader, flags.reader, where=flags.input)
         check(conversion.source)
         yield dataclasses.replace(conversion, check=check)
 
 
+def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions) -> SourceOptions:
+    """Return the options with paths of annotations that are valid on the workers; UsageError if there are none."""
+    found: dict[str, Any] = {}
+    for name in ("annotations", "masks"):
+        path = getattr(options, name)
+        if path is not None:
+            check_places(beam_options, {f"the path of --{name},": path})
+            found[name] = absolute_path(path, beam_options)
+    return dataclasses.replace(options, **found)
+
+
 def image_conversion(options: ConvertOptions, source_options: SourceOptions, images: ImageOptions) -> Conversion:
     """Inspect the input, and return its conversion, ready to be planned or run."""
     source = open_source(options, source_options)
-    converter = ImageConverter(options.label_offset, images, source.several_labels, source.features)
+    kind = AnnotatedConverter if isinstance(source, AnnotatedImages) else ImageConverter
+    converter = kind(options.label_offset, images, source.several_labels, source.features)
     return Conversion(
         options=options,
         source=source,
@@ -94,5 +111,6 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         text_bytes=converter.text_bytes,
         estimate=functools.partial(estimate_ratio, converter),
         deciding={**options.deciding(), **stored_options(source_options), **stored_options(images)},
+        why_ignored=(lambda: "by name, or without annotation") if source_options.is_annotated else None,
         facts=InputFacts.of(source, source_options),
     )

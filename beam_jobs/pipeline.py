@@ -15,7 +15,7 @@ from apache_beam.pvalue import AsSingleton, PCollection
 
 from beam_jobs.append.base import Base
 from beam_jobs.conversion import Conversion
-from beam_jobs.converter import Columns, ShardContext
+from beam_jobs.converter import ShardContext
 from beam_jobs.planning.input_counts import InputCounts, SumInputCounts
 from beam_jobs.planning.plan import SumTallies
 from beam_jobs.planning.sample import MergeSamples
@@ -190,4 +190,4 @@ def _scanned_context(source: Source, base: Base | None) -> ShardContext:
     labels = source.labels
     if labels is None:
         labels = Labels(()) if base is None else base.extended(Labels(()), source.integer_labels)
-    return ShardContext(labels, columns=Columns(source.several_labels, source.features))
+    return ShardContext(labels, columns=source.record_columns)

@@ -36,13 +36,14 @@ from beam_jobs.command.run_conversion import (
 )
 from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions, RunOptions
+from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.text import TextSource
 from beam_jobs.steps.duplicates.texts import LeaveOutDuplicates
 from beam_jobs.steps.vocabulary import CollectCharacters
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_records.converter import TextConverter, text_bytes
+from beam_jobs.text_records.converter import TextConverter
 from beam_jobs.text_records.schema import text_layout
 from beam_jobs.tokenizers import TokenizerSpec, dataset_tokenizer, open_tokenizer
 from beam_jobs.tokenizers.options import TokenizerOptions
@@ -57,7 +58,7 @@ SRC is a file of text, a folder of such, or a pattern: lines, paragraphs or whol
 .gz, .bz2 or .zst: docs/convert/text.md.
 Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
 """
-_OPTIONS = (RunOptions, ConvertOptions, TokenizerOptions, TextOptions)
+_OPTIONS = (RunOptions, ConvertOptions, TokenizerOptions, TextLabelOptions, TextOptions)
 _VOCABULARY = "vocab.json"
 
 
@@ -68,7 +69,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
 
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
-    # Records of text have no labels.
+    # Labels of text begin with 0: it has no background.
     return OptionParser(prog, "Convert text into TFRecord shards.", _FORMS, _OPTIONS, ("label_offset",))
 
 
@@ -87,8 +88,8 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     options = resolve_places(read_options(ConvertOptions, flags), beam_options, dry_run=dry_run)
     with limits_of_command(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
-        tokenizer = read_options(TokenizerOptions, flags)
-        text = read_options(TextOptions, flags, tokenizer=tokenizer.spec)
+        tokenizer, labels = read_options(TokenizerOptions, flags), read_options(TextLabelOptions, flags)
+        text = read_options(TextOptions, flags, tokenizer=tokenizer.spec, labels=labels)
         text = _with_template(text, tokenizer.chat_template)
         if not dry_run:
             text = _with_absolute_targets(_with_absolute_tokenizer(text, beam_options), beam_options)
@@ -137,12 +138,13 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
         tokenizer = None if spec is None else spec.kind
     converter = TextConverter(text, identity)
     source = TextSource.find(options, text)
+    converter = dataclasses.replace(converter, several_labels=source.several_labels)
     return Conversion(
         options=options,
         source=source,
         converter=converter,
         layout=text_layout(text),
-        text_bytes=text_bytes,
+        text_bytes=converter.text_bytes,
         estimate=converter.estimate_ratio,
         deciding={**options.deciding(), **text.deciding(), "tokenizer": tokenizer},
         learn=functools.partial(CollectCharacters, text) if spec is not None and spec.collects_characters else None,
@@ -152,7 +154,7 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
             *((CHAT_TEMPLATE,) if text.template else ()),
         ),
         unit="document",
-        facts=InputFacts(source.splits.named),
+        facts=InputFacts.of(source, text.labels),
     )
 
 

@@ -35,6 +35,10 @@ _PATHS = (
     ("output", ("--local-scratch-dir", "--gcs-output-path", "--output"), "folder of the dataset, local or gs://"),
 )
 
+_HELPS = {
+    "label_offset": "label of the first class (default 1)",
+    "jpeg_only": "store PNGs as JPEG, for readers that decode only JPEG (default true)",
+}
 _DEFAULTS = """
 Unlike in `tpudata convert images`, labels count from 1 (--label-offset=0 counts from 0) and PNGs become JPEG (--no-jpeg-only keeps
 them). Flags of Apache Beam are accepted, too, such as --runner=DataflowRunner --project=... (default: a local runner).
@@ -48,7 +52,9 @@ def run(argv: Sequence[str]) -> int:
         TpudataError: the usage is wrong, the input is not ImageNet, or the conversion failed.
     """
     kinds, paths = (RunOptions, ConvertOptions, ImageOptions), [dest for dest, _, _ in _PATHS]
-    parser = OptionParser("imagenet_to_gcs.py", "Convert ImageNet into TFRecord shards.", _DEFAULTS, kinds, paths)
+    parser = OptionParser(
+        "imagenet_to_gcs.py", "Convert ImageNet into TFRecord shards.", _DEFAULTS, kinds, paths, _HELPS
+    )
     for dest, names, what in _PATHS:
         group = parser.add_mutually_exclusive_group(required=True)
         for name in names:

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers.datasets import encode_image, write_images
+from tests.helpers.datasets import encode_image, write_dataset, write_images
 from tests.helpers.digits import write_digits
 from tests.helpers.markdown import ROOT, python_blocks, run_python
 from tests.helpers.pictures import make_pictures
 from tests.helpers.sequences import write_sequences
-from tpudata.format import encode_example
+from tpudata.format import Feature, encode_example
 
 # Blocks that are parts of programs, with names of the reader's: they are only parsed. By document, their numbers.
 PARTS = {
@@ -80,6 +80,31 @@ def _pictures(folder: Path) -> dict[str, str]:
     return {}
 
 
+def _objects(folder: Path) -> dict[str, str]:
+    corners = [f"image/object/bbox/{corner}" for corner in ("ymin", "xmin", "ymax", "xmax")]
+    records = [
+        {
+            "image/encoded": encode_image(np.zeros((90, 80 + number, 3), np.uint8)),
+            **{name: [0.25 + place // 2 / 2] * number for place, name in enumerate(corners)},
+            "image/object/class/label": [number] * number,
+            "image/caption": ["a caption"] * (2 * number),
+            "scene": list(range(1, 1 + number)),
+            **({"importance": 0.5} if number % 2 else {}),
+        }
+        for number in range(5)
+    ]
+    features = [
+        Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image"),
+        *(Feature(name, "float", "float32", (None,)) for name in corners),
+        Feature("image/object/class/label", "int64", "int64", (None,)),
+        Feature("image/caption", "bytes", "string", (None,), "utf8"),
+        Feature("scene", "int64", "int64", (None,), num_classes=4, label_offset=1),
+        Feature("importance", "float", "float32"),
+    ]
+    write_dataset(str(folder / "DIR"), {"train": records}, features, layout="imagenet", shards=1)
+    return {}
+
+
 def _characters(folder: Path) -> dict[str, str]:
     write_sequences(folder / "DIR", {"train": 24, "validation": 6})
     return {'"hidden_units": 512': '"hidden_units": 8', "max_steps=1800": "max_steps=2"}
@@ -121,6 +146,7 @@ DATA: dict[str, Callable[[Path], dict[str, str]]] = {
     "docs/feed/files.md": _files,
     "docs/feed/images.md": _pictures,
     "docs/feed/jax.md": _digits_in_dir,
+    "docs/feed/lists.md": _objects,
     "docs/feed/text.md": _rows,
     "docs/train/estimator.md": _digits,
     "docs/train/models.md": _characters,
@@ -164,6 +190,11 @@ def test_blocks_run_in_order(document: str, tmp_path: Path) -> None:
     if document == "docs/feed/files.md":
         assert "damaged.tfrecord at byte 21" in out
         assert [record.numpy() for record in tf.data.TFRecordDataset(str(tmp_path / "whole.tfrecord"))] == [b"whole"]
+    if document == "docs/feed/lists.md":
+        page = (ROOT / document).read_text(encoding="utf-8")
+        shapes = re.findall(r"^    (image\S* \w+ \(.*\))$", page, re.MULTILINE)
+        assert out.splitlines()[: len(shapes)] == shapes
+        assert out.splitlines()[len(shapes) : len(shapes) + 2] == ["[[0. 0. 0. 0.]", " [1. 0. 0. 0.]"]
     if document == "docs/train/estimator.md":
         assert re.fullmatch(r"\{'accuracy': np\.float32\(0\.\d+\), .*'global_step': np\.int64\(20\)\}\n", out)
     if document == "docs/train/tpu.md":

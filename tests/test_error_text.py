@@ -20,7 +20,7 @@ from tpudata.errors import (
     SourceError,
     TpudataError,
 )
-from tpudata.input.decode.parse import to_int32
+from tpudata.input.dataset_ops import to_int32
 
 ERRORS = [
     BadRecordError("/in/a: b.jpg", "neither: this nor that"),

@@ -130,3 +130,16 @@ def test_the_reference_of_commands_has_each_command_and_its_flags(site: Path, pa
         "--early-stop-goal min|max",
     ):
         assert flag in text
+
+
+def test_the_reference_has_the_keyword_of_a_flag_and_whether_it_decides_what_a_dataset_holds(site: Path) -> None:
+    text = (site / "reference" / "commands" / "index.html").read_text()
+    rows = [re.sub(r"<[^>]*>", "", row) for row in re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL)]
+    found = {tuple(row.strip("\n").split("\n")[:3]) for row in rows}
+    for row in (
+        ("--shard-size SIZE", "shard_bytes", "yes, kept by append"),
+        ("--num-shards N", "num_shards", "yes"),
+        ("--workers N", "workers", ""),
+        ("DIR", "input", ""),
+    ):
+        assert row in found

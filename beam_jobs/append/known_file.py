@@ -28,7 +28,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.append.known_keys import Standing, line_entry, sought_words, standing
+from beam_jobs.append.known_keys import Standing, entry_words, line_entry, sought_words, standing, standings_of_one
 from beam_jobs.output.rejects import listed_rejections
 from beam_jobs.references.reference import HASH_BITS, Reference
 from tpudata.errors import BadRecordError, OutputError, StorageError
@@ -93,7 +93,7 @@ def write_entries(parts: Iterable[Entries], expected: int, path: str) -> None:
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1 << file_bits)]
         for entries in parts:
-            keys = _words(entries)[:, 0]
+            keys = entry_words(entries)[:, 0]
             np.add.at(counts, _first_bits(keys, bits), 1)
             _deal_out(entries, _first_bits(keys, file_bits), files)
         firsts = np.concatenate([[0], np.cumsum(counts)]).astype(_NUMBER)
@@ -147,8 +147,17 @@ class KnownFile:
         Args:
             inputs: any number; an error for one without a reference, which is `REJECTED` if the dataset lists it, else `NEW`.
         """
-        words = sought_words(inputs)
-        found = [Standing.NEW] * len(inputs)
+        is_error = np.array([isinstance(one, BadRecordError) for one in inputs], np.bool_)
+        return [Standing(number) for number in self.standings_of(sought_words(inputs), is_error).tolist()]
+
+    def standings_of(self, words: npt.NDArray[np.uint64], is_error: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+        """Return the same of inputs by their entries: numbers of `Standing`.
+
+        Args:
+            words: uint64 [n, 2]: their entries as numbers, see `sought_words`.
+            is_error: bool [n]: whether an input was rejected before there was a reference to it.
+        """
+        found = np.full(len(words), Standing.NEW, np.uint8)
         order = np.argsort(words[:, 0], kind="stable")
         buckets, starts = np.unique(_first_bits(words[order, 0], self._bits), return_index=True)
         if self._is_copy:
@@ -156,12 +165,14 @@ class KnownFile:
         for place in range(0, len(buckets), _SEARCHED_BUCKETS):
             last = place + _SEARCHED_BUCKETS
             rows = order[starts[place] : starts[last] if last < len(starts) else None]
-            entries = _words(self._read(buckets[place:last]))
+            entries = entry_words(self._read(buckets[place:last]))
             keys, sought = entries[:, 0], words[rows, 0]
             begins, ends = np.searchsorted(keys, sought, "left"), np.searchsorted(keys, sought, "right")
-            for match in np.flatnonzero(begins < ends).tolist():
+            one = (ends - begins == 1) & ~is_error[rows]
+            found[rows[one]] = standings_of_one(words[rows[one], 1], entries[begins[one], 1])
+            for match in np.flatnonzero((begins < ends) & ~one).tolist():
                 row, states = int(rows[match]), entries[begins[match] : ends[match], 1].tolist()
-                found[row] = standing(int(words[row, 1]), states, is_error=isinstance(inputs[row], BadRecordError))
+                found[row] = standing(int(words[row, 1]), states, is_error=bool(is_error[row]))
         return found
 
     def _read(self, buckets: npt.NDArray[np.int64]) -> Entries:
@@ -208,11 +219,6 @@ def _nameless_file(owner: KnownFile) -> int:
     Path(path).unlink()
     weakref.finalize(owner, os.close, descriptor)
     return descriptor
-
-
-def _words(entries: Entries) -> npt.NDArray[np.uint64]:
-    """Return entries as numbers: uint64 [n, 2], the key and what follows it."""
-    return entries.view(np.dtype(">u8")).reshape(-1, 2).astype(np.uint64)
 
 
 def _first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:

@@ -6,7 +6,7 @@ import enum
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from beam_jobs.output.rejects import reject_line
 from beam_jobs.references.packs.pack import Pack
-from beam_jobs.references.reference import HASH_BITS, Reference, key_digests
+from beam_jobs.references.reference import HASH_BITS, Digests, Reference, key_digests
 from tpudata.errors import BadRecordError
 from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, KEY_BYTES, RECORD, REJECTED, Entries
 
@@ -25,7 +25,7 @@ _WORD = (1 << HASH_BITS) - 1
 _LAST_BYTE = 0xFF
 
 
-class Standing(enum.Enum):
+class Standing(enum.IntEnum):
     """State of an input in a dataset."""
 
     NEW = enum.auto()
@@ -42,15 +42,20 @@ def entry(reference: Reference, rejected: bool = False) -> bytes:
     return head + state.to_bytes(KEY_BYTES, "big")[: _HASH_BYTES - KEY_BYTES] + (REJECTED if rejected else RECORD)
 
 
-def known_entries(packs: Iterable[Pack]) -> Entries:
-    """Return the entries of all references of packs, in their order, as of records; `entry` says what each is."""
-    packs = list(packs)
+def known_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
+    """Return the entries of all references of packs, in their order, as of records; `entry` says what each is.
+
+    Args:
+        packs: references.
+        digests: digests of the keys of each pack, if they are known.
+    """
+    digests = digests or [pack.keys.digests() for pack in packs]
     words = np.empty((sum(len(pack.keys) for pack in packs), 2), ">u8")
     first = 0
-    for pack in packs:
+    for pack, some in zip(packs, digests, strict=True):
         described = np.array([_described(*columns) for columns in pack.entry_texts()], np.uint64)
         rows = words[first : first + len(pack.keys)]
-        rows[:, 0] = pack.keys.digests()[:, 0]
+        rows[:, 0] = some[:, 0]
         rows[:, 1] = _state(described, pack.sizes.astype(np.uint64))
         first += len(rows)
     entries = words.view(np.uint8)
@@ -84,6 +89,24 @@ def sought_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np
         if isinstance(one, BadRecordError):
             words[row] = np.frombuffer(line_entry(reject_line(one)), ">u8")
     return words
+
+
+def entry_words(entries: Entries) -> npt.NDArray[np.uint64]:
+    """Return entries as numbers: uint64 [n, 2], the key and what follows it."""
+    return entries.view(np.dtype(">u8")).reshape(-1, 2).astype(np.uint64)
+
+
+def standings_of_one(sought: npt.NDArray[np.uint64], found: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+    """Return `standing` of each of some references whose key one entry of the dataset has.
+
+    Args:
+        sought: uint64 [n]: what follows the key in the entry of each.
+        found: uint64 [n]: the same of the dataset's entry.
+    """
+    last = np.uint64(_LAST_BYTE)
+    is_same, is_record = sought | last == found | last, found & last == RECORD[0]
+    same = np.where(is_record, Standing.RECORD, Standing.REJECTED)
+    return np.where(is_same, same, np.where(is_record, Standing.CHANGED, Standing.NEW)).astype(np.uint8)
 
 
 def standing(sought: int, found: Sequence[int], *, is_error: bool) -> Standing:

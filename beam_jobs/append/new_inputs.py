@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.metrics.metric import MetricResults
 from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.append.base import Base
 from beam_jobs.append.known_file import known_in
-from beam_jobs.append.known_keys import Standing
+from beam_jobs.append.known_keys import Standing, entry_words, known_entries, sought_words
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
+from beam_jobs.references.packs.listed_pack import ListedPack
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.run.job import counter_value
 from beam_jobs.sources import Source
-from beam_jobs.sources.source import Scan, ScannedSource
+from beam_jobs.sources.source import PackSource, Scan, ScannedSource
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
+
+if TYPE_CHECKING:
+    from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
 # Beam counter: inputs whose records the dataset has.
 _KNOWN = "known"
@@ -70,6 +75,11 @@ class NewInputs(Source):
     def features(self) -> tuple[Feature, ...]:
         """As the source."""
         return self.source.features
+
+    @property
+    def annotations(self) -> AnnotationSchema | None:
+        """As the source."""
+        return self.source.annotations
 
     def noting(self, note: Note) -> NewInputs:
         """Return the new records of the source that notes if it can."""
@@ -119,12 +129,69 @@ class NewInputs(Source):
             elif standing is Standing.NEW and isinstance(one, Reference):
                 yield one
             elif standing is Standing.CHANGED and isinstance(one, Reference):
-                raise SourceError(
-                    f"{one.origin}: {self.base.output} has a record of {one.key!r} already, and its size, class,"
-                    " split or columns are not what they were then. --append changes no record: put back what was there, give the"
-                    " new one another name, or pass --overwrite to convert everything again."
-                )
+                raise self._changed(one)
             count += standing is Standing.RECORD
+        Metrics.counter("tpudata", _KNOWN).inc(count)
+
+    def _changed(self, one: Reference) -> SourceError:
+        return SourceError(
+            f"{one.origin}: {self.base.output} has a record of {one.key!r} already, and its size, class,"
+            " split or columns are not what they were then. --append changes no record: put back what was there, give the"
+            " new one another name, or pass --overwrite to convert everything again."
+        )
+
+
+class NewPacks(NewInputs, PackSource):
+    """The new records of a PackSource: one itself."""
+
+    source: PackSource
+
+    def noting(self, note: Note) -> NewPacks:
+        """Return the new records of the source that notes."""
+        return dataclasses.replace(self, source=self.source.noting(note))
+
+    def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
+        """Yield the new records of a unit by column, and pass on rejections as `references` does."""
+        held: list[ListedPack | BadRecordError] = []
+        count = size = 0
+        for listed in self.source.packs(unit[1], ignored, held.append):
+            held.append(listed)
+            count += len(listed.digests)
+            size += listed.held_bytes
+            if count >= _HELD_INPUTS or size >= _HELD_BYTES:
+                yield from self._new_rows(held, reject)
+                held, count, size = [], 0, 0
+        yield from self._new_rows(held, reject)
+
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+        """Yield the same references one by one."""
+        return PackSource.references(self, unit, ignored, reject)
+
+    def _new_rows(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
+        known, count = known_in(self.path), 0
+        words = [
+            sought_words([one])
+            if isinstance(one, BadRecordError)
+            else entry_words(known_entries([one.pack], [one.digests]))
+            for one in inputs
+        ]
+        if not words:
+            return
+        lengths = list(map(len, words))
+        is_error = np.repeat([isinstance(one, BadRecordError) for one in inputs], lengths)
+        standings = known.standings_of(np.concatenate(words), is_error)
+        for one, found in zip(inputs, np.split(standings, np.cumsum(lengths)[:-1]), strict=True):
+            rows = np.flatnonzero(found == Standing.NEW)
+            if isinstance(one, BadRecordError):
+                if len(rows):
+                    reject(one)
+                continue
+            changed = np.flatnonzero(found == Standing.CHANGED)
+            if len(changed):
+                raise self._changed(one.pack.reference(int(changed[0])))
+            count += int((found == Standing.RECORD).sum())
+            if len(rows):
+                yield one if len(rows) == len(found) else one.take(rows)
         Metrics.counter("tpudata", _KNOWN).inc(count)
 
 
@@ -143,7 +210,7 @@ class NewScannedInputs(NewInputs, ScannedSource):
 
     def scanned(self, facts: Any, parts: Iterable[Any] | None = None) -> NewInputs:
         """Return the new records of the source with its schema."""
-        return NewInputs(self.source.scanned(facts, parts), self.base, self.path)
+        return _of_listed(self.source.scanned(facts, parts), self.base, self.path)
 
     def repeated(self, repeat: Repeat, facts: Any) -> SourceError:
         """Do what the source does."""
@@ -151,8 +218,15 @@ class NewScannedInputs(NewInputs, ScannedSource):
 
 
 def new_inputs(source: Source, base: Base, path: str) -> NewInputs:
-    """Return the new records of a source; see `NewInputs`."""
-    return (NewScannedInputs if isinstance(source, ScannedSource) else NewInputs)(source, base, path)
+    """Return the new records of a source, which is listed as the source itself is; see `NewInputs`."""
+    if isinstance(source, ScannedSource):
+        return NewScannedInputs(source, base, path)
+    return _of_listed(source, base, path)
+
+
+def _of_listed(source: Source, base: Base, path: str) -> NewInputs:
+    """Return the new records of a source that needs no scan."""
+    return (NewPacks if isinstance(source, PackSource) else NewInputs)(source, base, path)
 
 
 def known_count(result: PipelineResult) -> int | None:

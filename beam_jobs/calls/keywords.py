@@ -58,6 +58,9 @@ class ImageKeywords(ConversionKeywords, total=False):
     label_type: str | None
     column_types: str | Mapping[str, str] | None
     raw_tsv: bool | None
+    annotations: str | os.PathLike[str] | None
+    masks: str | os.PathLike[str] | None
+    unannotated: str | None
     source_args: Mapping[str, str | float | bool] | None
     layout: str | None
     check: str | None
@@ -72,6 +75,8 @@ class TextKeywords(ConversionKeywords, total=False):
 
     append: bool | None
     form: str | None
+    separator: str | None
+    headerless: bool | None
     fields: str | Sequence[str] | Mapping[str, str] | None
     inputs: str | None
     targets: str | None
@@ -79,6 +84,13 @@ class TextKeywords(ConversionKeywords, total=False):
     chat: str | None
     replace_invalid: bool | None
     document_bytes: int | str | None
+    key_field: str | None
+    keep_key: bool | None
+    label_field: str | None
+    label_from: str | None
+    label_separator: str | None
+    labels_file: str | os.PathLike[str] | None
+    label_type: str | None
     dedup: bool | None
     tokenizer: str | None
     replace_unknown: bool | None

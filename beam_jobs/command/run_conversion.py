@@ -36,7 +36,7 @@ from tpudata.storage import held_request_limits, storage_for
 
 Prepare: TypeAlias = Callable[[argparse.Namespace, PipelineOptions], AbstractContextManager[Conversion]]
 # Flags of other commands that Beam has, too: it would take them without a word. Neither parser takes beginnings of names.
-SHARED_FLAGS = {"--label": "tpudata reshard", "--labels": "tpudata convert images and tpudata reshard"}
+SHARED_FLAGS = {"--label": "tpudata reshard", "--labels": "tpudata convert and tpudata reshard"}
 
 
 def parse_flags(parser: OptionParser, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:

@@ -6,24 +6,22 @@ like those of any source; the last step removes the files.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from typing import Any
 
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.examples.example_record import DIGEST, example_record
 from beam_jobs.examples.rules import ExampleRules
 from beam_jobs.examples.schema import ExampleSummary
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions, SplitShares
+from beam_jobs.output.spool_file import SpoolFile
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.packs.pack import packs
 from beam_jobs.references.reference import NO_FEATURES, Reference, key_bytes, key_digest
+from beam_jobs.steps.global_window import in_global_window
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError
 from tpudata.storage import held_request_limits, storage_for
@@ -50,7 +48,7 @@ class SpoolExamples(LimitedStep):
         super().__init__(options.request_limits)
         self._options = options
         self._rules = rules
-        self._spool: _SpoolFile | None = None
+        self._spool: SpoolFile | None = None
         self._held: list[Reference] = []
         self._summary = ExampleSummary()
 
@@ -82,15 +80,7 @@ class SpoolExamples(LimitedStep):
             self._spool.finish()
             self._spool = None
         held, self._held = self._held, []
-        window = GlobalWindow()
-
-        def windowed(value: Any) -> WindowedValue:
-            return WindowedValue(value, window.max_timestamp(), [window])
-
-        for item in self._packed(held):
-            tagged = isinstance(item, TaggedOutput)
-            yield TaggedOutput(item.tag, windowed(item.value)) if tagged else windowed(item)
-        yield TaggedOutput(SCHEMA, windowed(self._summary))
+        yield from in_global_window([*self._packed(held), TaggedOutput(SCHEMA, self._summary)])
 
     def teardown(self) -> None:
         """Discard the spool file of an unfinished bundle."""
@@ -120,8 +110,8 @@ class SpoolExamples(LimitedStep):
             key = both.hexdigest()
         self._summary.add(features, key, len(data))
         split = self._split(example, key)
-        self._spool = self._spool or _SpoolFile(self._options.output)
-        offset = self._spool.append(data)
+        self._spool = self._spool or _spool_file(self._options.output)
+        offset = self._spool.write(data)
         return Reference(
             key, split, (), self._options.input, offset, len(data), payload, None, values, spool=self._spool.path
         )
@@ -154,39 +144,9 @@ class SpoolExamples(LimitedStep):
         return self._options.split.split_of(key_digest(key)) if self._options.split else DEFAULT_SPLIT
 
 
-class _SpoolFile:
-    """The records of one bundle, in a file that appears under its name when it is finished.
-
-    Args:
-        folder: folder of the dataset.
-    """
-
-    def __init__(self, folder: str) -> None:
-        storage = storage_for(folder)
-        self.path = storage.join(folder, f"{TEMPORARY_PREFIX}spool-{uuid.uuid4().hex}")
-        self._stack = ExitStack()
-        self._file = self._stack.enter_context(storage.create(self.path))
-        self._size = 0
-
-    def append(self, data: bytes) -> int:
-        """Append a record, and return its offset."""
-        offset = self._size
-        self._file.write(data)
-        self._size += len(data)
-        return offset
-
-    def finish(self) -> None:
-        """Give the file its name."""
-        self._stack.close()
-
-    def discard(self) -> None:
-        """Remove the file."""
-        with contextlib.suppress(_DiscardedError), self._stack:
-            raise _DiscardedError
-
-
-class _DiscardedError(Exception):
-    """Signal that a file is to be discarded."""
+def _spool_file(folder: str) -> SpoolFile:
+    storage = storage_for(folder)
+    return SpoolFile(storage.join(folder, f"{TEMPORARY_PREFIX}spool-{uuid.uuid4().hex}"))
 
 
 def _key_text(key: Any) -> str:

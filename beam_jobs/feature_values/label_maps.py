@@ -34,7 +34,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
         FeatureError: the value is neither, or a class does not fit the feature's dtype.
     """
     if isinstance(value, bytes):
-        classes = _decode(feature, value)
+        classes = decode_label_map(feature, value)
         is_stored = png_kind(value) == (MAP_BITS[feature.dtype], GREY)
     else:
         classes, is_stored = _integers(feature, value), False
@@ -63,8 +63,8 @@ def _integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
     return array
 
 
-def _decode(feature: Feature, data: bytes) -> npt.NDArray[Any]:
-    """Return the classes of a PNG, [height, width]."""
+def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
+    """Return the classes of a PNG, integers [height, width]; FeatureError if it is no grey or palette PNG."""
     kind = png_kind(data)
     if kind is None or kind[1] not in (GREY, PALETTE):
         found = f"{len(data)} bytes that are no PNG" if kind is None else "a PNG of colours or with transparency"

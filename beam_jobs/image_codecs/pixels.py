@@ -94,7 +94,7 @@ def decode_image(
     # Transparency laid on white makes edges that are as fine as the pixels.
     across, down = (1, 1) if image.has_transparency_data else _chroma_step(data, name, header)
     plain = _resize(plain, size)
-    turn = _TURNS.get(header.orientation if header else _orientation(image, name))
+    turn = _TURNS.get(header.orientation if header else exif_turn(image, name))
     if turn is not None:
         plain = plain.transpose(turn)
     if turn in _SIDEWAYS:
@@ -196,6 +196,14 @@ def is_animated(data: bytes, name: str) -> bool:
         return getattr(image, "n_frames", 1) > 1
 
 
+def exif_turn(image: Image.Image, name: str) -> int:
+    """Return the Exif orientation by which an opened image that is neither JPEG nor PNG is still to be turned."""
+    # Pillow turns a TIFF, and libheif a HEIC; GIF, BMP, PPM and JPEG 2000 have no orientation.
+    if name not in (WEBP, AVIF):
+        return UPRIGHT
+    return exif_orientation(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
+
+
 def _chroma_step(data: bytes, name: str, header: ImageHeader | None) -> tuple[int, int]:
     """Return the pixels for each sample of colour of a stored image, across and down; (1, 1) if its format does not tell."""
     if header is not None:
@@ -204,13 +212,6 @@ def _chroma_step(data: bytes, name: str, header: ImageHeader | None) -> tuple[in
         return iso_chroma_step(data, name)
     # A lossy WebP is VP8, which has no other sampling.
     return (2, 2) if name == WEBP and not is_lossless(data, name) else (1, 1)
-
-
-def _orientation(image: Image.Image, name: str) -> int:
-    # Pillow turns a TIFF, and libheif a HEIC; GIF, BMP, PPM and JPEG 2000 have no orientation.
-    if name not in (WEBP, AVIF):
-        return UPRIGHT
-    return exif_orientation(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
 
 
 def _shrunk_size(size: tuple[int, int], shorter: int | None) -> tuple[int, int]:

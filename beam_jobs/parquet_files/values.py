@@ -11,7 +11,9 @@
     decimal                    12.50                                     12.5
     dictionary, extension      as the type of its values                 the same
 
-Lists, maps and structs are neither: one row of them may hold a billion values.
+    list of text or numbers    a list of them, if one is asked for       the same
+
+Maps and structs are neither.
 """
 
 from __future__ import annotations
@@ -56,17 +58,28 @@ def is_read(kind: Any) -> bool:
     ) and not types.is_interval(kind)
 
 
+def is_list(kind: Any) -> bool:
+    """Return whether values of a type of pyarrow are lists of text or numbers."""
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+        return False
+    item = kind.value_type
+    is_text = types.is_string(item) or types.is_large_string(item)
+    return bool(is_text or types.is_integer(item) or types.is_floating(item))
+
+
 def column_values(column: Any, *, as_text: bool = True, replace_invalid: bool = False) -> list[Any]:
     """Return the values of an array: strings, numbers, booleans, None for null, and `Unreadable`.
 
     Args:
-        column: an array of pyarrow of a type for which `is_read` is true.
+        column: an array of pyarrow of a type for which `is_read` or `is_list` is true.
         as_text: whether dates, times and decimals become text; otherwise numbers.
         replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their value is `Unreadable`.
     """
     while types.is_dictionary(column.type) or isinstance(column.type, pyarrow.BaseExtensionType):
         column = column.dictionary_decode() if types.is_dictionary(column.type) else column.storage
     kind = column.type
+    if is_list(kind):
+        return _lists(column)
     if _is_text(kind):
         return _texts(column, replace_invalid)
     if types.is_decimal(kind):
@@ -78,6 +91,16 @@ def column_values(column: Any, *, as_text: bool = True, replace_invalid: bool = 
     if types.is_float16(kind):
         column = pyarrow.array(np.asarray(column.to_pylist(), np.float64), mask=np.asarray(column.is_null()))
     return list(column.to_pylist())
+
+
+def _lists(column: Any) -> list[Any]:
+    values: list[Any] = []
+    for value in column:
+        try:
+            values.append(value.as_py())
+        except UnicodeDecodeError as error:
+            values.append(Unreadable(NOT_UTF8, f"an item of the list, byte {error.object[error.start]:#04x}"))
+    return values
 
 
 def _inner_type(kind: Any) -> Any:

@@ -12,6 +12,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
+from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references import notes
 from beam_jobs.sources.classes import is_integer_label
@@ -60,8 +61,8 @@ class InputFacts:
     is_ordered: bool = False
 
     @classmethod
-    def of(cls, source: Source, options: SourceOptions) -> InputFacts:
-        """Return what a source of images knows."""
+    def of(cls, source: Source, options: SourceOptions | TextLabelOptions) -> InputFacts:
+        """Return what a source knows."""
         is_ordered = options.labels_file is not None or options.label_type is not None
         return cls(
             source.named_splits,
@@ -114,8 +115,7 @@ def _describe_notes(taken: notes.Notes) -> dict[str, str]:
         )
     if len(folders := taken.examples(notes.TEXT_FOLDERS)) > 1:
         lines[notes.TEXT_FOLDERS] = (
-            f"names of folders that are not stored: {_listed(folders)}; if they are classes, write JSONL rows and pass --field"
-            " text --field label:str"
+            f"names of folders that are not stored: {_listed(folders)}; if they are classes, pass --label-from folder"
         )
     if labels := taken.examples(notes.LABEL_BLANKS):
         lines[notes.LABEL_BLANKS] = (

@@ -46,6 +46,9 @@ class Labels:
         return number
 
 
+NO_LABELS = Labels(())
+
+
 def integer_labels(names: Iterable[str]) -> Labels:
     """Return the classes from 0 to the largest of labels that are whole numbers."""
     return Labels(tuple(map(str, range(max(map(int, names), default=0) + 1))))

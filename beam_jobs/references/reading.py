@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import collections
 import itertools
+import operator
 import zlib
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
+from beam_jobs.references.read_ahead import read_ahead
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
 
-# Limit of read-ahead, without requests in flight for larger records.
-_AHEAD_BYTES = 64 << 20
 # An input and its record are in memory together, and readers reject records of 2 GiB.
 MOST_INPUT_BYTES = 1 << 30
 
@@ -81,29 +79,10 @@ def read_references(references: Iterable[Reference]) -> Iterator[tuple[Reference
         return
     references = itertools.chain([first], rest)
     if is_remote(first.spool or first.path):
-        yield from _read_many(references)
+        yield from read_ahead(references, _read, operator.attrgetter("size"), request_limits().read_threads)
         return
     for reference in references:
         yield reference, _read(reference)
-
-
-def _read_many(references: Iterable[Reference]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
-    pending: collections.deque[tuple[Reference, Future[bytes | BadRecordError]]] = collections.deque()
-    ahead, threads = 0, request_limits().read_threads
-    with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-read") as pool:
-        try:
-            for reference in references:
-                while pending and (len(pending) >= threads or ahead + reference.size > _AHEAD_BYTES):
-                    done, future = pending.popleft()
-                    ahead -= done.size
-                    yield done, future.result()
-                pending.append((reference, pool.submit(_read, reference)))
-                ahead += reference.size
-            while pending:
-                done, future = pending.popleft()
-                yield done, future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _read(reference: Reference) -> bytes | BadRecordError:

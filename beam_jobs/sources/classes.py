@@ -7,6 +7,7 @@ import functools
 import re
 from typing import Any, NoReturn
 
+from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
@@ -38,18 +39,22 @@ class Classes:
 
     Attributes:
         labels: the names in `--labels FILE`, or None.
-        path: that file.
+        path: that file, or the file whose metadata have the names.
         integers: whether the input writes whole numbers. They are labels themselves; with a file, lines counted from 0.
         unmixed: whether names that are numbers are rejected: the labels looked at first are names.
+        are_of_input: whether the names are those of an input's metadata.
     """
 
     labels: Labels | None = None
     path: str = ""
     integers: bool = False
     unmixed: bool = False
+    are_of_input: bool = False
 
     @classmethod
-    def open(cls, options: SourceOptions, *, integers: bool = False, unmixed: bool = False) -> Classes:
+    def open(
+        cls, options: SourceOptions | TextLabelOptions, *, integers: bool = False, unmixed: bool = False
+    ) -> Classes:
         """Read the file of class names, if the options name one.
 
         Args:
@@ -88,10 +93,10 @@ class Classes:
                 return written
             if self.integers and is_integer_label(written) and int(written) < len(self.labels.names):
                 return self.labels.names[int(written)]
-            near = suggestion(written, self.labels.names)
+            near, where = suggestion(written, self.labels.names), "" if self.are_of_input else "--labels "
             raise BadRecordError(
                 source,
-                f"unknown label: {written!r}; --labels {self.path} has {counted(len(self.labels.names), 'name')}{near}",
+                f"unknown label: {written!r}; {where}{self.path} has {counted(len(self.labels.names), 'name')}{near}",
             )
         if self.integers:
             self._check_integer(written, source)

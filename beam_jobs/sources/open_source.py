@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from beam_jobs.options import ConvertOptions
+from beam_jobs.sources.annotated.source import AnnotatedImages
 from beam_jobs.sources.folders.class_folders import ClassFolders
 from beam_jobs.sources.folders.imagenet import ImageNet
 from beam_jobs.sources.folders.matched_images import MatchedImages
@@ -59,6 +60,8 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
         UsageError: the options do not fit the input.
     """
     source_options = source_options or SourceOptions()
+    if source_options.is_annotated:
+        return AnnotatedImages.find(options, source_options)
     source = (
         _open(options, source_options)
         if source_options.source is None

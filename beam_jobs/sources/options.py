@@ -7,15 +7,17 @@ import re
 from collections.abc import Mapping, Sequence
 
 from beam_jobs.options import ConvertOptions
+from beam_jobs.options.labels import LABEL_TYPES, labels_file_option
 from beam_jobs.options.option import Group, Stored, Value, check_options, option, options_of
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
 from tpudata.checked_json import FLAG, TEXT, Entries
 from tpudata.errors import UsageError
 
 COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
-LABEL_TYPES = (INT, STR)
 # Those of this package; beam_jobs/sources/table.py has what opens them.
 SOURCE_NAMES = ("folders", "files", "list", "tar", "zip", "parquet", "idx", "imagenet")
+# What becomes of pictures without annotation.
+FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED = "fail", "empty", "skip"
 _TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join(COLUMN_TYPES)})(?:=.*)?)", re.DOTALL)
 
 
@@ -91,20 +93,36 @@ class SourceOptions:
         Value("NAME=TYPE[=VALUE],...", _parse_types),
         stored=Stored(Entries(TEXT)),
     )
+    annotations: str | None = option(
+        None,
+        Group.LABELS,
+        "annotations of the pictures in SRC: a file or a folder of COCO, Pascal VOC, YOLO, Open Images, CelebA, captions, label"
+        " maps and other forms, recognised by content",
+        Value("FILE|DIR"),
+        stored=Stored(TEXT, is_optional=True),
+    )
+    masks: str | None = option(
+        None,
+        Group.LABELS,
+        "label maps of the pictures in SRC: a folder of PNGs with their names",
+        Value("DIR"),
+        stored=Stored(TEXT, is_optional=True),
+    )
+    unannotated: str | None = option(
+        None,
+        Group.LABELS,
+        "pictures without annotation: fail makes them bad records, empty stores them without objects, skip ignores them"
+        " (default: as with fail)",
+        choices=(FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED),
+        stored=Stored(TEXT, is_optional=True),
+    )
     raw_tsv: bool = option(
         False,
         Group.INPUT,
         "quotes are ordinary characters in lists separated by tabs",
         stored=Stored(FLAG, is_optional=True),
     )
-    labels_file: str | None = option(
-        None,
-        Group.LABELS,
-        "class names, a line each: fixes the classes and their order",
-        Value("FILE"),
-        flag="--labels",
-        stored=Stored(TEXT),
-    )
+    labels_file: str | None = labels_file_option()
     unlabelled: bool = option(False, Group.LABELS, "the images have no classes", stored=Stored(FLAG))
     label_column: str | None = option(
         None,
@@ -139,11 +157,25 @@ class SourceOptions:
         for name in ("labels_file", "label_column", "label_separator", "label_type"):
             if self.unlabelled and getattr(self, name) is not None:
                 raise UsageError(f"--unlabelled and {_flag(name)}: choose one")
+        if self.annotations is not None and self.masks is not None:
+            raise UsageError("--annotations and --masks: choose one")
+        if self.unannotated is not None and not self.is_annotated:
+            raise UsageError("--unannotated requires --annotations or --masks. Pass one, or omit the flag")
+        for name in ("source", "unlabelled", "label_column", "label_type"):
+            if self.is_annotated and getattr(self, name):
+                raise UsageError(
+                    f"--annotations and {_flag(name)}: the annotations say how pictures are labelled. Omit the latter."
+                )
         for column, kind in self.column_kinds.items():
             if kind.kind not in COLUMN_TYPES:
                 raise UsageError(
                     f"--column-types: {column} is {str(kind)!r}; allowed are {', '.join(COLUMN_TYPES)}, as in age=int"
                 )
+
+    @property
+    def is_annotated(self) -> bool:
+        """Whether pictures have annotations."""
+        return self.annotations is not None or self.masks is not None
 
     @property
     def column_kinds(self) -> dict[str, ColumnKind]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from beam_jobs.converter import Columns
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
@@ -16,6 +17,9 @@ from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import KeyRows, Repeat
 from tpudata.errors import SourceError
 from tpudata.format import Feature
+
+if TYPE_CHECKING:
+    from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
 
 class Source(abc.ABC):
@@ -48,6 +52,16 @@ class Source(abc.ABC):
     def features(self) -> tuple[Feature, ...]:
         """Schema of `Reference.features`; empty where they have none."""
         return ()
+
+    @property
+    def annotations(self) -> AnnotationSchema | None:
+        """Features of annotations, which references have in place of those of `features`; None without any."""
+        return None
+
+    @property
+    def record_columns(self) -> Columns:
+        """What its references have."""
+        return Columns(self.several_labels, self.features, self.annotations)
 
     @property
     def named_splits(self) -> frozenset[str]:
@@ -103,7 +117,7 @@ class PackSource(Source):
 
     @property
     def has_own_packs(self) -> bool:
-        """Whether packs of fewer than 4,096 stay as they are if there is no shuffle, in which shards are cut by packs."""
+        """Whether packs of fewer than 4,096 stay as they are; without a shuffle, shards are cut by packs."""
         return False
 
     @abc.abstractmethod

@@ -100,7 +100,7 @@ class WriteMetadata(LimitedStep):
             features=converter.features(total, labels),
             source=Source(self._options.input, plan.files, plan.bytes, plan.fingerprint, inputs.ignored),
             created_by=f"tpudata {__version__}",
-            labels=len(labels.names) if self._spec.has_classes else None,
+            labels=len(labels.names) if self._spec.has_classes and labels.names else None,
             rejected=dict(sorted(rejected.items())),
             options={**self._spec.deciding, **converter.manifest_options(context)},
             rejects=listing_rejects(self._options.output),
@@ -132,7 +132,7 @@ class WriteMetadata(LimitedStep):
             shards_before = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
             written += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in shards_before)
         check_claim(self._options.output, self._claim)
-        names = labels.names if self._spec.has_classes else None
+        names = labels.names if self._spec.has_classes and labels.names else None
         manifest = write_metadata(self._options.output, manifest, names, written)
         self._drop_claim()
         yield manifest

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from beam_jobs.compression.streams import plain_chunks
 from beam_jobs.text_files.lines import BOM, Span
-from beam_jobs.text_files.streams import plain_chunks
 
 Numbers = npt.NDArray[np.int64]
 # Most spans that are gathered into one block.

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from beam_jobs.compression.files import decompress_file, unpacked_name
+from beam_jobs.compression.streams import plain_chunks
 from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.references.rejection import Reject, rejected_file
@@ -20,7 +21,6 @@ from beam_jobs.text_files.lines import BOM, Span, has_mark
 from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, TextOptions
 from beam_jobs.text_files.parallel.lines import pair_spans
 from beam_jobs.text_files.parquet_rows import check_group, group_rows, row_groups
-from beam_jobs.text_files.streams import plain_chunks
 from beam_jobs.text_files.values import JSON_ROW, RowForm
 from beam_jobs.values.json_values import parse_json
 from tpudata.console.tables import counted
@@ -109,10 +109,11 @@ def document_blocks(
     else:
         found = _spans(part, form, options.document_bytes)
     known, is_read_in_place = TEXT_FORMATS[form.kind], form.kind not in (PARQUET, PARALLEL) and not form.compression
-    row, name = RowForm(known.row, form.delimiter, form.columns), unpacked_name(file.name)
+    row, name = _row_form(form), unpacked_name(file.name)
     if options.form == AUTO:
         note(FOUND_ROWS if known.has_fields else FOUND_LINES, file.name)
-    _note_columns(form.columns, options, note)
+    if not form.headerless:
+        _note_columns(form.columns, options, note)
     for number, spans in enumerate(found):
         if not number and known.row == JSON_ROW and form.kind != PARQUET:
             # Reading the keys of each row would take as long as converting it.
@@ -122,11 +123,16 @@ def document_blocks(
             yield kept
 
 
+def _row_form(form: TextForm) -> RowForm:
+    """Return the rules for reading the documents of a file; a separator of documents is none."""
+    return RowForm(TEXT_FORMATS[form.kind].row, form.delimiter if form.columns else "", form.columns)
+
+
 def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> None:
     """Note the columns that no field names; sequences of tokens have no place for any."""
     if options.row_lengths:
         return
-    stored = {field.name for field in options.fields}
+    stored = {field.name for field in options.columns}
     for name in names:
         if name not in stored:
             note(COLUMNS, name)
@@ -166,7 +172,7 @@ def _of_allowed_size(
 
 def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     blocks = _found(part, form, limit)
-    if form.columns and part.start == 0:
+    if form.columns and not form.headerless and part.start == 0:
         # The first row names the columns.
         first = next(blocks, None)
         if first is not None and len(first.sizes) > 1:
@@ -181,7 +187,7 @@ def _found(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
             return line_blocks_in_range(path, part.start, part.stop, limit)
         return line_blocks(decompress_file(path, form.compression), 0, limit)
     if form.has_ranges and known.in_range is not None:
-        return gathered(known.in_range(path, part.start, part.stop, limit))
+        return gathered(known.in_range(path, part.start, part.stop, form.delimiter, limit))
     assert known.in_stream is not None, f"{form.kind} has a separate reader"
     chunks = decompress_file(path, form.compression) if form.compression else plain_chunks(path, 0, part.stop)
     return gathered(known.in_stream(chunks, form.delimiter, limit, path))

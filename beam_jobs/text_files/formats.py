@@ -23,13 +23,15 @@ from beam_jobs.text_files.options import (
     PARALLEL,
     PARQUET,
     RAW_TSV,
+    SEPARATED,
     TSV,
 )
+from beam_jobs.text_files.separated import separated, separated_in_range
 from beam_jobs.text_files.values import CSV_ROW, FILE, JSON_ROW, PLAIN, RAW_ROW, TSV_ROW
 
-# (path, first byte of a range, byte after it, --document-bytes) -> the documents that begin in the range.
-FindInRange: TypeAlias = Callable[[str, int, int, int], Iterator[Span]]
-# (unpacked bytes of a file, delimiter of its rows, --document-bytes, path) -> its documents.
+# (path, first byte of a range, byte after it, delimiter, --document-bytes) -> the documents that begin in the range.
+FindInRange: TypeAlias = Callable[[str, int, int, str, int], Iterator[Span]]
+# (unpacked bytes of a file, delimiter of its rows or documents, --document-bytes, path) -> its documents.
 FindInStream: TypeAlias = Callable[[Iterable[bytes], str, int, str], Iterator[Span]]
 
 
@@ -62,6 +64,14 @@ def _paragraphs(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str
     return paragraphs(line_spans(chunks, 0, limit), limit)
 
 
+def _paragraphs_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
+    return paragraphs_in_range(path, start, stop, limit)
+
+
+def _separated(chunks: Iterable[bytes], delimiter: str, limit: int, _path: str) -> Iterator[Span]:
+    return separated(chunks, delimiter, limit)
+
+
 def _csv_rows(chunks: Iterable[bytes], delimiter: str, limit: int, path: str) -> Iterator[Span]:
     return row_spans(line_spans(chunks, 0, limit), delimiter, limit, path)
 
@@ -73,7 +83,8 @@ def _array_items(chunks: Iterable[bytes], _delimiter: str, limit: int, path: str
 TEXT_FORMATS: Mapping[str, TextFormat] = MappingProxyType(
     {
         LINES: TextFormat(PLAIN, is_lines=True),
-        PARAGRAPHS: TextFormat(PLAIN, in_range=paragraphs_in_range, in_stream=_paragraphs),
+        PARAGRAPHS: TextFormat(PLAIN, in_range=_paragraphs_in_range, in_stream=_paragraphs),
+        SEPARATED: TextFormat(PLAIN, in_range=separated_in_range, in_stream=_separated),
         FILES: TextFormat(FILE),
         JSONL: TextFormat(JSON_ROW, True, (".jsonl", ".ndjson", ".json"), is_lines=True),
         JSON_ARRAY: TextFormat(JSON_ROW, True, in_stream=_array_items),

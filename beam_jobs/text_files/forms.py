@@ -39,16 +39,19 @@ class TextForm(NamedTuple):
     """Form of a file.
 
     Attributes:
-        kind: `"lines"`, `"paragraphs"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"`, `"raw-tsv"` or `"parquet"`.
+        kind: `"lines"`, `"paragraphs"`, `"separated"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"`,
+            `"raw-tsv"` or `"parquet"`.
         compression: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing.
         columns: names of the cells of a row of CSV or TSV.
-        delimiter: delimiter of cells.
+        delimiter: delimiter of cells, or of documents.
+        headerless: whether the first row is a document, and columns have numbers.
     """
 
     kind: str
     compression: str = ""
     columns: tuple[str, ...] = ()
     delimiter: str = ""
+    headerless: bool = False
 
     @property
     def has_ranges(self) -> bool:
@@ -85,14 +88,27 @@ def look_at(path: str, options: TextOptions) -> TextForm:
     if kind == JSONL and is_json_array(head):
         kind = JSON_ARRAY
     if not TEXT_FORMATS[kind].has_fields and options.needs_rows:
-        flag = options.fields_flag
+        flag, needs = _describe_needs(options)
         raise UsageError(
-            f"{path} is read by {kind}, which have no fields, but {flag} names {len(options.fields)}. Pass --form if it has"
-            f" rows, or omit {flag}."
+            f"{path} is read by {kind}, which have no fields, but {flag} {needs}. Pass --form if it has rows, or omit {flag}."
         )
     if kind in (CSV, TSV, RAW_TSV):
         return _with_columns(path, kind, compression, head, options)
-    return TextForm(kind, compression)
+    return TextForm(kind, compression, delimiter=options.separator or "")
+
+
+def _describe_needs(options: TextOptions) -> tuple[str, str]:
+    """Return the flag for which documents must have fields, and what it says."""
+    if len(options.fields) > 1 or options.chat:
+        return options.fields_flag, f"names {len(options.fields)}"
+    if not options.text_fields:
+        return "--field", f"{options.fields[0].name} is a list"
+    labels = options.labels
+    return (
+        ("--label-field", f"names {labels.label_field!r}")
+        if labels.label_field
+        else ("--key-field", f"names {options.key_field!r}")
+    )
 
 
 def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
@@ -116,11 +132,11 @@ def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str
 
 
 def _with_columns(path: str, kind: str, compression: str, head: bytes, options: TextOptions) -> TextForm:
-    """Return a CSV or TSV form with the columns from the first row."""
-    names = [field.name for field in options.fields]
+    """Return a CSV or TSV form with the columns from the first row, or their numbers."""
+    names = [field.name for field in options.columns]
     delimiter, columns = find_columns(
         ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"),
-        lambda delimiter: _first_row(path, kind, head, delimiter),
+        lambda delimiter: _columns(_first_row(path, kind, head, delimiter), options),
         lambda columns: all(name in columns for name in names),
     )
     if not delimiter:
@@ -132,7 +148,12 @@ def _with_columns(path: str, kind: str, compression: str, head: bytes, options: 
     doubled = sorted({name for name in columns if columns.count(name) > 1})
     if doubled:
         raise SourceError(f"{path}: column {doubled[0]!r} appears twice in the first row. Rename one.")
-    return TextForm(kind, compression, columns, delimiter)
+    return TextForm(kind, compression, columns, delimiter, options.headerless)
+
+
+def _columns(row: tuple[str, ...], options: TextOptions) -> tuple[str, ...]:
+    """Return the columns of a file by its first row: its cells, or their numbers without a header."""
+    return tuple(map(str, range(len(row)))) if options.headerless else row
 
 
 def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from beam_jobs.text_files.streams import plain_chunks
+from beam_jobs.compression.streams import plain_chunks
 from tpudata.storage import storage_for
 
 BOM = b"\xef\xbb\xbf"

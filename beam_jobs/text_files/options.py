@@ -9,6 +9,7 @@ from typing import Any
 
 from beam_jobs.chats.template import ChatTemplate
 from beam_jobs.options import parse_size
+from beam_jobs.options.labels import LABEL, TextLabelOptions
 from beam_jobs.options.option import Bounds, Group, Stored, Value, check_options, option, stored_options
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from beam_jobs.tokenizers import TokenizerSpec
@@ -20,9 +21,11 @@ from tpudata.console.flags import positive_int
 from tpudata.errors import UsageError
 
 AUTO = "auto"
-LINES, PARAGRAPHS, FILES = "lines", "paragraphs", "files"
+LINES, PARAGRAPHS, SEPARATED, FILES = "lines", "paragraphs", "separated", "files"
 JSONL, CSV, TSV, RAW_TSV, PARQUET = "jsonl", "csv", "tsv", "raw-tsv", "parquet"
-FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, RAW_TSV, PARQUET)
+FORMS = (AUTO, LINES, PARAGRAPHS, SEPARATED, FILES, JSONL, CSV, TSV, RAW_TSV, PARQUET)
+# Their documents have no fields.
+_PLAIN_FORMS = (LINES, PARAGRAPHS, SEPARATED, FILES)
 # Two files of lines: named by --targets-file.
 PARALLEL = "parallel lines"
 # A file of JSON that is one array: found by its content, and named by no flag.
@@ -30,7 +33,9 @@ JSON_ARRAY = "json array"
 TEXT = "text"
 _LABELS = ("label", "labels", "class", "classes", "target", "targets")
 TEXT_KINDS = (TEXT, STR)
-FIELD_KINDS = (*TEXT_KINDS, INT, FLOAT, FLOAT32)
+# Kinds of lists, and of their items.
+LIST_KINDS = {"ints": INT, "floats": FLOAT, "strings": STR}
+FIELD_KINDS = (*TEXT_KINDS, INT, FLOAT, FLOAT32, *LIST_KINDS)
 _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20
@@ -39,6 +44,8 @@ INPUT_IDS = "input_ids"
 MESSAGES = "messages"
 # The two sides of a pair in the records, as SeqIO names them.
 INPUTS, TARGETS = "inputs", "targets"
+# The feature of a document's key.
+KEY = "key"
 # Treatment of documents that are longer than a sequence.
 SPLIT, CUT, REJECT = "split", "cut", "reject"
 # A worker holds a few documents of this size; the limit also rejects a file without line ends.
@@ -52,7 +59,7 @@ class TextField:
     Attributes:
         name: name of the field, and of the feature.
         kind: `"text"` is tokenized if there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds) are stored
-            unchanged.
+            unchanged, as are lists: `"ints"`, `"floats"` and `"strings"`.
         missing: value that is stored for a missing one; None rejects its document.
 
     Raises:
@@ -80,6 +87,8 @@ class TextField:
         if not found:
             return cls(text)
         name, kind = found.groups()
+        if kind.partition("=")[0] in LIST_KINDS and "=" in kind:
+            raise UsageError(f"--field {text}: a list has no value for missing ones. Omit ={kind.partition('=')[2]}")
         try:
             return cls(name, *ColumnKind.parse(kind))
         except ValueError as error:
@@ -98,9 +107,15 @@ def _parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
+def _parse_separator(text: str) -> str:
+    return text.replace(r"\n", "\n").replace(r"\t", "\t")
+
+
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """Options for reading text and for its records; `tokenizer` is None to store text, and `template` without tokens of chats.
+    """Options for reading text and for its records.
+
+    `tokenizer` is None to store text, `template` without tokens of chats; `labels` says where classes are.
 
     Raises:
         UsageError: a value is invalid, or two do not fit each other.
@@ -109,16 +124,31 @@ class TextOptions:
     form: str = option(
         AUTO,
         Group.TEXT,
-        "unit of a document: a line, a paragraph (between blank lines), a file, or a row; quotes in rows of raw-tsv are"
-        " ordinary characters (default auto: rows if a file's name or content shows them, else lines)",
+        "unit of a document: a line, a paragraph (between blank lines), text between --separator, a file, or a row; quotes"
+        " in rows of raw-tsv are ordinary characters (default auto: rows if a file's name or content shows them, else lines)",
         choices=FORMS,
         stored=Stored(TEXT_SCHEMA),
+    )
+    separator: str | None = option(
+        None,
+        Group.TEXT,
+        r"with --form separated: text between documents, such as '<|endoftext|>'; \n is a line end, \t a tab",
+        Value("TEXT", _parse_separator),
+        stored=Stored(TEXT_SCHEMA, is_optional=True),
+    )
+    headerless: bool = option(
+        False,
+        Group.TEXT,
+        "the first row of CSV and TSV is a document, and fields are numbers of columns, counted from 0",
+        flag="--no-header",
+        stored=Stored(FLAG, is_optional=True),
     )
     fields: tuple[TextField, ...] = option(
         (TextField("text"),),
         Group.TEXT,
-        "field of rows that goes into the records, once for each: text (default kind), or str, int, float or float32 to"
-        " store it as it is; VALUE is stored for missing values, such as id:int=0 (default text)",
+        "field of rows that goes into the records, once for each: text (default kind), str, int, float or float32 to"
+        " store it as it is, or ints, floats or strings for a list; VALUE is stored for missing values, such as id:int=0"
+        " (default text)",
         Value("NAME[:KIND[=VALUE]]", TextField.parse),
         flag="--field",
         collect=tuple,
@@ -170,9 +200,23 @@ class TextOptions:
         Value("SIZE", parse_size, Bounds(1, MOST_INPUT_BYTES, "1 to 1 GiB")),
         stored=Stored(Plain((int,), low=1)),
     )
+    key_field: str | None = option(
+        None,
+        Group.TEXT,
+        "field of rows that is the key of a document in place of its file and byte; unique, a text or a whole number",
+        Value("NAME"),
+        stored=Stored(TEXT_SCHEMA, is_optional=True),
+    )
+    keep_key: bool = option(
+        False,
+        Group.TEXT,
+        "store the key of each document as key, so that predictions can be joined to their documents",
+        stored=Stored(FLAG, is_optional=True),
+    )
     dedup: bool = option(False, Group.TEXT, "keep one of several documents with equal text", stored=Stored())
     tokenizer: TokenizerSpec | None = None
     template: ChatTemplate | None = None
+    labels: TextLabelOptions = dataclasses.field(default_factory=TextLabelOptions)
     sequence_length: int | None = option(
         None,
         Group.TOKENS,
@@ -236,14 +280,18 @@ class TextOptions:
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
-        if not self.text_fields:
+        needs_text = self.tokenizer is not None or self.dedup or self.form in _PLAIN_FORMS
+        if not self.text_fields and (needs_text or not any(field.kind in LIST_KINDS for field in self.fields)):
             raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")
-        if self.form in (LINES, PARAGRAPHS, FILES) and self.needs_rows and self.targets_file is None:
-            flags = self.fields_flag if self.needs_rows else f"--field {' --field '.join(names)}"
-            raise UsageError(f"{flags}: documents of --form {self.form} have no fields. Omit {flags.partition(' ')[0]}")
+        has_fields = len(names) > 1 or bool(self.chat)
+        if self.form in _PLAIN_FORMS and has_fields and self.targets_file is None:
+            flags = self.fields_flag if self.sides else f"--field {' --field '.join(names)}"
+            raise UsageError(f"{flags}: documents of --form {self.form} have no fields. Omit {self.fields_flag}")
         if self.tokenizer is not None and self.tokenizer.eos is not None and not self.end_documents:
             raise UsageError(f"--no-eos and --eos {self.tokenizer.eos} exclude each other. Omit one")
+        self._check_form()
         self._check_ids()
+        self._check_labels_and_keys()
         self._check_sequences(names)
 
     def _name_sides(self) -> None:
@@ -279,6 +327,14 @@ class TextOptions:
                 )
         return (*sides, *others)
 
+    def _check_form(self) -> None:
+        if self.form == SEPARATED and not self.separator:
+            raise UsageError("--form separated requires --separator, the text between documents")
+        if self.form != SEPARATED and self.separator is not None:
+            raise UsageError(f"--separator requires --form separated (got --form {self.form})")
+        if self.headerless and self.form not in (AUTO, CSV, TSV, RAW_TSV):
+            raise UsageError(f"--no-header is for CSV and TSV (got --form {self.form}). Omit the flag")
+
     def _check_ids(self) -> None:
         """Check that no other field of the records has the name of a field's ids."""
         if self.tokenizer is None:
@@ -288,6 +344,30 @@ class TextOptions:
             if field.kind != TEXT and field.name in ids:
                 raise UsageError(
                     f"--field {field.name}:{field.kind}: {field.name} is the name of the ids of {ids[field.name]} in the records."
+                    " Rename the field in the input, or omit it"
+                )
+
+    def _check_labels_and_keys(self) -> None:
+        if self.key_field == "":
+            raise UsageError("--key-field is empty. Pass a field of the rows, or omit the flag")
+        if self.labels.label_from is not None and self.form != FILES:
+            raise UsageError(
+                f"--label-from {self.labels.label_from} requires --form files: other documents share their file with others"
+            )
+        for flag, name in (("--label-field", self.labels.label_field), ("--key-field", self.key_field)):
+            if name is not None and (self.form in _PLAIN_FORMS or self.targets_file is not None):
+                form = f"--form {self.form}" if self.targets_file is None else "--targets-file"
+                raise UsageError(f"{flag} {name}: documents of {form} have no fields. Omit the flag")
+        for added in (LABEL,) * self.labels.are_stored + (KEY,) * self.keep_key:
+            if self.row_lengths:
+                flag = "--sequence-length" if self.inputs_length is None else "--inputs-length"
+                raise UsageError(
+                    f"{flag}: a sequence joins documents, so it has no {added} of one. Omit it, or the flags of"
+                    f" the {added}"
+                )
+            if any(field.name == added for field in self.record_fields):
+                raise UsageError(
+                    f"--field {added}: {added} is the name of the {'class' if added == LABEL else 'key'} in the records."
                     " Rename the field in the input, or omit it"
                 )
 
@@ -364,11 +444,6 @@ class TextOptions:
         return (self.inputs, self.targets) if self.inputs and self.targets else self.chat
 
     @property
-    def needs_rows(self) -> bool:
-        """Whether documents have fields."""
-        return len(self.fields) > 1 or bool(self.chat)
-
-    @property
     def fields_flag(self) -> str:
         """The flag that names the fields."""
         return "--inputs" if self.has_pairs else "--chat" if self.chat else "--field"
@@ -392,6 +467,18 @@ class TextOptions:
         return tuple(field.name for field in self.record_fields if field.kind == TEXT)
 
     @property
+    def columns(self) -> tuple[TextField, ...]:
+        """The fields of rows that are read: those that go into the records, and those of classes and keys, as they are written."""
+        names = {field.name for field in self.fields}
+        others = dict.fromkeys(name for name in (self.labels.label_field, self.key_field) if name is not None)
+        return (*self.fields, *(TextField(name, STR) for name in others if name not in names))
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether documents must be rows of named fields."""
+        return len(self.columns) > 1 or bool(self.chat) or not self.text_fields
+
+    @property
     def label_fields(self) -> tuple[TextField, ...]:
         """The fields of whole numbers that are labels by their names."""
         return tuple(field for field in self.fields if field.kind == INT and field.name.lower() in _LABELS)
@@ -404,5 +491,6 @@ class TextOptions:
 
     def deciding(self) -> dict[str, Any]:
         """Return the options that decide the content of the shards, for the manifest; of the tokenizer, only its kind."""
+        tokenizer = TokenizerOptions.describe(self.tokenizer)
         template = {} if self.template is None else {"chat_template": self.template.to_json()}
-        return {**stored_options(self), **template, **stored_options(TokenizerOptions.describe(self.tokenizer))}
+        return {**stored_options(self), **stored_options(self.labels), **template, **stored_options(tokenizer)}

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
-from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, Unreadable, column_values, is_read
+from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, Unreadable, column_values, is_list, is_read
 from beam_jobs.text_files.lines import Span
-from beam_jobs.text_files.options import TEXT_KINDS, TextOptions
+from beam_jobs.text_files.options import LIST_KINDS, TEXT_KINDS, TextOptions
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 
@@ -60,7 +60,7 @@ def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
 
 
 def group_rows(path: str, size: int, group: int, first: int, options: TextOptions, reject: RejectRow) -> Iterator[Span]:
-    """Yield the rows of one row group, each as a JSON object of `options.fields`; its number stands for its offset.
+    """Yield the rows of one row group, each as a JSON object of `options.columns`; its number stands for its offset.
 
     Args:
         path: path of the file.
@@ -74,14 +74,14 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
         CorruptionError: the file is cut or damaged; names the column, if known.
         SourceError: a column cannot be read at all.
     """
-    names = [field.name for field in options.fields]
+    names = [field.name for field in options.columns]
     with open_parquet(path, size) as file:
         for batch in file.batches(group, names, _BATCH_ROWS):
             columns = [
                 column_values(
                     batch.column(field.name), as_text=field.kind in TEXT_KINDS, replace_invalid=options.replace_invalid
                 )
-                for field in options.fields
+                for field in options.columns
             ]
             for number, values in enumerate(zip(*columns, strict=True), first):
                 if UNREADABLE in map(type, values):
@@ -94,12 +94,12 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
 def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
     """Read a row group without its values; raise as `group_rows` if its columns are damaged."""
     with open_parquet(path, size) as file:
-        file.check(group, [field.name for field in options.fields], _BATCH_ROWS)
+        file.check(group, [field.name for field in options.columns], _BATCH_ROWS)
 
 
 def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
     names = file.schema.names
-    for field in options.fields:
+    for field in options.columns:
         if field.name not in names:
             raise UsageError(
                 f"{path} has no column {field.name!r}; it has {', '.join(map(repr, names))}"
@@ -108,7 +108,8 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
         if names.count(field.name) > 1:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
         kind = file.schema.field(field.name).type
-        if not is_read(kind) and not options.chat:
+        takes_lists = field.kind in LIST_KINDS or field.name == options.labels.label_field
+        if not is_read(kind) and field.name not in options.chat and not (takes_lists and is_list(kind)):
             raise SourceError(
                 f"{path}: column {field.name!r} has an unsupported type (got {kind}, expected text, numbers, dates or times)."
                 " Store it as a string."

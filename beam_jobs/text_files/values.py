@@ -13,13 +13,13 @@ from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference
 from beam_jobs.text_files.csv_rows import cells
 from beam_jobs.text_files.lines import BOM
-from beam_jobs.text_files.options import TEXT, TextField, TextOptions
+from beam_jobs.text_files.options import LIST_KINDS, TEXT, TextField, TextOptions
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, fits_int64, float32_problem, parse_float
 from beam_jobs.values.json_values import parse_json, shown_json
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError
 
-Value: TypeAlias = "str | int | float"
+Value: TypeAlias = "str | int | float | list[str | int | float]"
 
 # A JSON string may contain half of a surrogate pair, which is not a character.
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -70,18 +70,36 @@ def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Va
         DocumentError: the bytes are not UTF-8, not such a row, or a field is missing or of another kind.
     """
     assert isinstance(form, RowForm)
+    if form.kind in (PLAIN, FILE):
+        return [_document_text(data, form, options)]
+    row = row_values(data, form, options)
+    if options.chat:
+        return [_chat(row, options.chat), *(_value(field, row) for field in options.fields[len(options.chat) :])]
+    values = [_value(field, row) for field in options.fields]
+    if options.has_pairs:
+        _check_sides(options, values)
+    return values
+
+
+def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any]:
+    """Return the values of a row by name, as they are written.
+
+    Args:
+        data: bytes of one row.
+        form: rules for reading them, not those of plain text.
+        options: the treatment of bytes that are not UTF-8.
+
+    Raises:
+        DocumentError: the bytes are not UTF-8, or not such a row.
+    """
+    text = _document_text(data, form, options)
+    return _json_values(text) if form.kind == JSON_ROW else _cell_values(text, form)
+
+
+def _document_text(data: bytes, form: RowForm, options: TextOptions) -> str:
     # A file that is one document still has its byte order mark; elsewhere the mark is an ordinary character.
     mark = len(BOM) if form.kind == FILE and data.startswith(BOM) else 0
-    text = _decoded(data[mark:], mark, options.replace_invalid)
-    if form.kind in (PLAIN, FILE):
-        return [text]
-    values = _json_values(text) if form.kind == JSON_ROW else _cell_values(text, form)
-    if options.chat:
-        return [_chat(values, options.chat), *(_value(field, values) for field in options.fields[len(options.chat) :])]
-    found = [_value(field, values) for field in options.fields]
-    if options.has_pairs:
-        _check_sides(options, found)
-    return found
+    return _decoded(data[mark:], mark, options.replace_invalid)
 
 
 def _chat(values: dict[str, Any], columns: Sequence[str]) -> str:
@@ -162,12 +180,14 @@ def _value(field: TextField, values: dict[str, Any]) -> Value:
         if field.missing is not None:
             return field.missing
         if field.name not in values:
-            raise DocumentError(f"no field {field.name!r}: the row has {_listed(values) or 'none'}")
+            raise missing_field(field.name, values)
         example = "=" if not is_number else "=0" if field.kind == INT else "=nan"
         raise DocumentError(
             f"field {field.name!r} has no value: {shown_json(value)}; to store another one there, pass --field"
             f" {field.name}:{field.kind}{example}"
         )
+    if field.kind in LIST_KINDS:
+        return _list(field, value)
     if is_number:
         return _number(field, value)
     if not isinstance(value, str):
@@ -175,6 +195,23 @@ def _value(field: TextField, values: dict[str, Any]) -> Value:
     if not value.isascii() and _SURROGATE.search(value):
         raise DocumentError(f"field {field.name!r} has half of a surrogate pair, which is not a character")
     return value
+
+
+def _list(field: TextField, value: Any) -> list[Any]:
+    """Return the items of a list; those of a text lie between blanks."""
+    items = value.split() if isinstance(value, str) else value
+    if not isinstance(items, list):
+        raise DocumentError(f"field {field.name!r} is not a list: {shown_json(value)}")
+    hole = next((number for number, item in enumerate(items) if item is None), None)
+    if hole is not None:
+        raise DocumentError(f"field {field.name!r} has a list with a hole: item {hole} is null")
+    item = TextField(field.name, LIST_KINDS[field.kind])
+    return [_value(item, {field.name: one}) for one in items]
+
+
+def missing_field(name: str, values: Iterable[str]) -> DocumentError:
+    """Return the error of a row that lacks a field."""
+    return DocumentError(f"no field {name!r}: the row has {_listed(values) or 'none'}")
 
 
 def _listed(names: Iterable[str]) -> str:

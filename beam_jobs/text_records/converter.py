@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.converter import Converter, ShardContext
-from beam_jobs.options.option import set_options
+from beam_jobs.options.labels import TextLabelOptions
+from beam_jobs.options.option import set_options, stored_options
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_blocks
 from beam_jobs.references.reading import read_references
-from beam_jobs.references.reference import Reference
+from beam_jobs.references.reference import Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
 from beam_jobs.text_files.options import SPLIT, TextOptions
 from beam_jobs.text_files.values import readable_texts
@@ -40,6 +41,7 @@ class TextConverter(Converter):
     Attributes:
         options: fields and layout.
         tokenizer: identity of the tokenizer; None without one, or if its vocabulary is collected from the data.
+        several_labels: whether a document has any number of classes.
 
     Raises:
         UsageError: the tokenizer lacks an end of document that is needed.
@@ -47,20 +49,11 @@ class TextConverter(Converter):
 
     options: TextOptions
     tokenizer: TokenizerIdentity | None = None
+    several_labels: bool = False
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:
             TextRecords(self.options, self.tokenizer)
-
-    def deciding_fields(self) -> dict[str, Any]:
-        """Return the fields, of the options those that are set: unfinished runs of earlier versions have the others only."""
-        fields = super().deciding_fields()
-        fields["options"] = set_options(self.options, fields["options"])
-        # Where the targets are does not matter.
-        fields["options"].pop("targets_file", None)
-        if self.options.template is None:
-            del fields["options"]["template"]
-        return fields
 
     def new_summary(self) -> TextSummary:
         """Return an empty summary."""
@@ -71,9 +64,9 @@ class TextConverter(Converter):
         return TextSummary.from_json(value)
 
     def features(self, summary: TextSummary, labels: Labels) -> tuple[Feature, ...]:
-        """Return the schema, which does not depend on the documents."""
-        del summary, labels
-        return text_features(self.options)
+        """Return the schema, which depends on the documents by the number of their classes alone."""
+        del summary
+        return text_features(self.options, len(labels.names), several_labels=self.several_labels)
 
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Pack | Reference, bytes | BadRecordError]]:
         """Yield the documents in groups; neighbours in a file are read together."""
@@ -85,7 +78,8 @@ class TextConverter(Converter):
     ) -> Iterator[bytes]:
         """Yield the records of a shard; `inputs` are packs of documents with their bytes."""
         tokenizer = self._tokenizer(context.characters)
-        records = TextRecords(self.options, None if tokenizer is None else tokenizer.identity)
+        identity = None if tokenizer is None else tokenizer.identity
+        records = TextRecords(self.options, identity, context.labels, self.several_labels)
         return records.records(inputs, tokenizer, summary, reject)
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
@@ -122,6 +116,25 @@ class TextConverter(Converter):
             files[tokenizer.identity.file] = tokenizer.file_bytes
         return files
 
+    def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
+        """Return the bytes of the key in each record of a pack, if it has one: int64 [n]."""
+        if not self.options.keep_key:
+            return np.zeros(len(pack.keys), np.int64)
+        return np.array([len(key_bytes(key)) for key in pack.keys], np.int64)
+
+    def deciding_fields(self) -> dict[str, Any]:
+        """Return the fields by name; without those that earlier versions lacked if they are empty."""
+        fields = super().deciding_fields()
+        options = set_options(self.options, fields["options"])
+        # Where the targets are does not matter.
+        options.pop("targets_file", None)
+        if self.options.template is None:
+            del options["template"]
+        options["labels"] = stored_options(self.options.labels)
+        if not options["labels"]:
+            del options["labels"], fields["several_labels"]
+        return {**fields, "options": options}
+
     @property
     def record_overhead(self) -> int:
         """Approximate bytes of a document in a shard without its text or tokens, and without its frame if it is a record."""
@@ -151,6 +164,8 @@ class TextConverter(Converter):
             end_documents=True,
             train_on_inputs=False,
             int64_lists=False,
+            labels=TextLabelOptions(),
+            keep_key=False,
         )
         records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
         summary, skipped = self.new_summary(), set()
@@ -189,11 +204,6 @@ class TextConverter(Converter):
         lists = varint + (1 + positions if self.options.pack else 0) + self.options.has_weights
         fixed = (_record_bytes(self.options) + FRAME_BYTES) / length
         return (fixed + (lists if self.options.int64_lists else 4 * features)) * (1 + _FREE)
-
-
-def text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
-    """Return no extra bytes: a document has only its text or tokens."""
-    return np.zeros(len(pack.keys), np.int64)
 
 
 def _record_bytes(options: TextOptions) -> int:

@@ -18,16 +18,18 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from beam_jobs.options.labels import LABEL
+from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
-from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.references.reference import WHOLE_FILE, Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
-from beam_jobs.text_files.options import INPUT_IDS, INPUTS, REJECT, TARGETS, TEXT, TextOptions
+from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, LIST_KINDS, REJECT, TARGETS, TEXT, TextOptions
 from beam_jobs.text_files.values import PLAIN_TEXT, DocumentError, Value, document_values
 from beam_jobs.text_records.chat_tokens import ChatEncoder
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
@@ -52,11 +54,19 @@ class _Batch(NamedTuple):
         documents: number of documents.
         values: values of each field, in the order of the options.
         tokens: tokens of each text field.
+        added: values of the features that are no fields, by name: labels and keys.
     """
 
     documents: int
     values: list[list[Value]]
     tokens: list[Documents]
+    added: dict[str, list[Any]]
+
+    def take(self, kept: npt.NDArray[np.bool_]) -> _Batch:
+        """Return the documents of a mask, bool [documents]."""
+        values = [list(itertools.compress(column, kept)) for column in self.values]
+        added = {name: list(itertools.compress(column, kept)) for name, column in self.added.items()}
+        return _Batch(int(kept.sum()), values, [documents.take(kept) for documents in self.tokens], added)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +76,8 @@ class TextRecords:
     Attributes:
         options: fields and layout.
         tokenizer: identity of the tokenizer, or None for layout text.
+        labels: the classes, if documents have any.
+        several_labels: whether a document has any number of classes.
 
     Raises:
         UsageError: the tokenizer is missing or surplus, or lacks an end of document that is needed.
@@ -73,6 +85,8 @@ class TextRecords:
 
     options: TextOptions
     tokenizer: TokenizerIdentity | None = None
+    labels: Labels = NO_LABELS
+    several_labels: bool = False
 
     def __post_init__(self) -> None:
         if (self.tokenizer is None) != (self.options.tokenizer is None):
@@ -123,9 +137,11 @@ class TextRecords:
         return self._row_records(rows, summary)
 
     def _text_records(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:
-        names = [field.name for field in self.options.record_fields]
+        fields = [field.name for field in self.options.record_fields]
         for block in blocks:
-            _, columns = self._read(block, summary, reject)
+            rows, columns = self._read(block, summary, reject)
+            added = self._added(block[0], rows)
+            names, columns = [*fields, *added], [*columns, *added.values()]
             for values in zip(*columns, strict=True):
                 # The encoder is faster for bytes.
                 stored = [value.encode() if isinstance(value, str) else value for value in values]
@@ -156,6 +172,17 @@ class TextRecords:
                 summary.negative_labels += sum(isinstance(value, int) and value < 0 for value in column)
         return rows, columns
 
+    def _added(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
+        """Return the values of the features that are no fields, by name, of some rows."""
+        added: dict[str, list[Any]] = {}
+        if self.options.labels.are_stored:
+            numbers = [tuple(map(self.labels.number, names)) for names in pack.labels]
+            each = [numbers[row if len(numbers) > 1 else 0] for row in rows]
+            added[LABEL] = list(each) if self.several_labels else [number for (number,) in each]
+        if self.options.keep_key:
+            added[KEY] = [key_bytes(pack.keys[row]) for row in rows]
+        return added
+
     def _tokenized(
         self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> Iterator[_Batch]:
@@ -175,14 +202,11 @@ class TextRecords:
         """Return the tokens of plain text, all documents at once; None if that is impossible."""
         pack, data = block
         is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in self.options.fields] == [TEXT]
-        if (
-            self.options.long_documents == REJECT
-            or not is_plain
-            or not isinstance(tokenizer, Utf8Tokenizer)
-            or not _is_utf8(data, pack.sizes)
-        ):
+        if self.options.keep_key or self.options.labels.are_stored or self.options.long_documents == REJECT:
             return None
-        return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))])
+        if not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _is_utf8(data, pack.sizes):
+            return None
+        return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))], {})
 
     def _batch(self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput) -> _Batch | None:
         """Return the tokens of documents, one by one; None if none is readable."""
@@ -197,11 +221,12 @@ class TextRecords:
         except ValueError:
             # One of them cannot be encoded: encode one by one to find it.
             references = [block[0].reference(row) for row in rows]
-            rows, columns = _one_by_one(references, texts, encoder, reject)
-            if not rows:
+            kept, columns = _one_by_one(references, texts, encoder, reject)
+            if not kept:
                 return None
-            values = [[column[row] for row in rows] for column in values]
-        batch = _Batch(len(values[0]), values, list(map(Documents.of, columns)))
+            rows = [rows[row] for row in kept]
+            values = [[column[row] for row in kept] for column in values]
+        batch = _Batch(len(rows), values, list(map(Documents.of, columns)), self._added(block[0], rows))
         if self.options.long_documents != REJECT:
             return batch
         return self._without_long(batch, [block[0].reference(row) for row in rows], reject)
@@ -223,16 +248,15 @@ class TextRecords:
                 reason = f"longer than {flag} (got {some[row]:,} tokens, expected at most {length:,})"
                 reject(references[row], _rejection(references[row], reason))
             kept &= some <= length
-        if not kept.any():
-            return None
-        values = [list(itertools.compress(column, kept)) for column in batch.values]
-        return _Batch(int(kept.sum()), values, [documents.take(kept) for documents in batch.tokens])
+        return batch.take(kept) if kept.any() else None
 
     def _token_records(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
-        for count, values, tokens in batches:
+        for count, values, tokens, added in batches:
             text = dict(zip(self.options.text_fields, tokens, strict=True))
             lists: dict[str, IntLists] = {}
-            others: dict[str, list[Value]] = {}
+            others: dict[str, list[Any]] = dict(added)
+            if LABEL in others:
+                lists[LABEL] = _int_lists(others.pop(LABEL))
             for field, column in zip(self.options.record_fields, values, strict=True):
                 if field.kind == TEXT and self.options.has_weights:
                     ids, weights = split_weights(text[field.name].tokens)
@@ -240,8 +264,8 @@ class TextRecords:
                     lists[LOSS_WEIGHTS] = IntLists.of_sizes(weights, text[field.name].sizes)
                 elif field.kind == TEXT:
                     lists[self.options.ids_name(field.name)] = IntLists.of_sizes(*text[field.name])
-                elif field.kind == INT:
-                    lists[field.name] = IntLists(np.array(column, np.int64), range(count + 1))
+                elif LIST_KINDS.get(field.kind, field.kind) == INT:
+                    lists[field.name] = _int_lists(column)
                 else:
                     others[field.name] = column
             total = sum(len(documents.tokens) for documents in tokens)
@@ -258,7 +282,7 @@ class TextRecords:
     def _counted(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
         """Yield the tokens of documents, each with its end token if requested."""
         eos_id = self.tokenizer.eos_id if self._ends_documents and self.tokenizer is not None else None
-        for count, _, (*inputs, documents) in batches:
+        for count, _, (*inputs, documents), _ in batches:
             summary.documents += count
             ended = documents if eos_id is None else documents.ended(eos_id)
             if not inputs:
@@ -297,6 +321,14 @@ class TextRecords:
             yield from encode_int_examples({name: IntLists.of_rows(ids) for name, ids in features.items()})
         else:
             yield from encode_row_examples(features)
+
+
+def _int_lists(column: list[Any]) -> IntLists:
+    """Return the lists of a column of integers, or of lists of integers."""
+    if not column or not isinstance(column[0], (list, tuple)):
+        return IntLists(np.array(column, np.int64), range(len(column) + 1))
+    flat = list(itertools.chain.from_iterable(column))
+    return IntLists.of_sizes(np.array(flat, np.int64), np.fromiter(map(len, column), np.int64, len(column)))
 
 
 def _documents(block: Block) -> list[bytes]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from beam_jobs.text_files.options import INPUT_IDS, INPUTS, TARGETS, TEXT, TextField, TextOptions
+from collections.abc import Iterator
+
+from beam_jobs.options.labels import LABEL
+from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, LIST_KINDS, TARGETS, TEXT, TextField, TextOptions
 from beam_jobs.values.column_kinds import INT, STR
 from tpudata.format import Feature
 
@@ -14,7 +17,8 @@ SEGMENT_IDS, POSITIONS, LOSS_WEIGHTS = "segment_ids", "positions", "loss_weights
 def text_layout(options: TextOptions) -> str:
     """Name of the feature layout."""
     if options.tokenizer is None:
-        return LAYOUT_TEXT
+        has_ids = any(field == TextField(INPUT_IDS, "ints") for field in options.fields)
+        return LAYOUT_TOKENS if has_ids else LAYOUT_TEXT
     if len(options.row_lengths) == 2:
         return LAYOUT_PACKED_PAIRS
     if options.sequence_length is None:
@@ -22,15 +26,20 @@ def text_layout(options: TextOptions) -> str:
     return LAYOUT_PACKED if options.pack else LAYOUT_SEQUENCES
 
 
-def text_features(options: TextOptions) -> tuple[Feature, ...]:
-    """Return the schema of the records."""
+def text_features(options: TextOptions, classes: int = 1, *, several_labels: bool = False) -> tuple[Feature, ...]:
+    """Return the schema of the records.
+
+    Args:
+        options: fields and layout.
+        classes: number of classes, if documents have any.
+        several_labels: whether a document has any number of classes.
+    """
     if len(options.row_lengths) == 2:
         sides = zip((INPUTS, TARGETS), options.row_lengths, strict=True)
         return tuple(_row(name, length, options) for side, length in sides for name in side_names(side))
     length = options.sequence_length
     if length is None:
-        weights = (Feature(LOSS_WEIGHTS, "int64", "int64", (None,)),) if options.has_weights else ()
-        return (*(_feature(field, options) for field in options.record_fields), *weights)
+        return tuple(_document_features(options, classes, several_labels))
     names = [INPUT_IDS, *((SEGMENT_IDS, POSITIONS) if options.pack else ())]
     if options.has_weights:
         names.append(LOSS_WEIGHTS)
@@ -42,6 +51,19 @@ def side_names(side: str) -> tuple[str, str, str]:
     return side, f"{side}_{SEGMENT_IDS}", f"{side}_{POSITIONS}"
 
 
+def _document_features(options: TextOptions, classes: int, several_labels: bool) -> Iterator[Feature]:
+    for field in options.record_fields:
+        yield _feature(field, options)
+    if options.has_weights:
+        yield Feature(LOSS_WEIGHTS, "int64", "int64", (None,))
+    if options.labels.are_stored and several_labels:
+        yield Feature(LABEL, "int64", "int64", (None,))
+    elif options.labels.are_stored:
+        yield Feature(LABEL, "int64", "int64", num_classes=classes)
+    if options.keep_key:
+        yield Feature(KEY, "bytes", "string", encoding="utf8")
+
+
 def _row(name: str, length: int, options: TextOptions) -> Feature:
     if options.int64_lists:
         return Feature(name, "int64", "int64", (length,))
@@ -51,6 +73,10 @@ def _row(name: str, length: int, options: TextOptions) -> Feature:
 def _feature(field: TextField, options: TextOptions) -> Feature:
     if field.kind == TEXT and options.tokenizer is not None:
         return Feature(options.ids_name(field.name), "int64", "int64", (None,))
-    if field.kind in (TEXT, STR):
-        return Feature(field.name, "bytes", "string", encoding="utf8")
-    return Feature(field.name, "int64", "int64") if field.kind == INT else Feature(field.name, "float", "float32")
+    shape = (None,) if field.kind in LIST_KINDS else ()
+    kind = LIST_KINDS.get(field.kind, field.kind)
+    if kind in (TEXT, STR):
+        return Feature(field.name, "bytes", "string", shape, encoding="utf8")
+    return (
+        Feature(field.name, "int64", "int64", shape) if kind == INT else Feature(field.name, "float", "float32", shape)
+    )

@@ -23,3 +23,13 @@ def shown_json(value: Any) -> str:
         return json.dumps(value)[:_SHOWN]
     except RecursionError:
         return f"a {type(value).__name__} that is nested too deep"
+
+
+def json_number(value: Any, name: str) -> float:
+    """Return the number that a value is; ValueError, with the name of what it is of, if it is none that a float holds."""
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    except OverflowError:
+        pass
+    raise ValueError(f"{name!r} is no number: {shown_json(value)}")

@@ -20,6 +20,7 @@ ROOMS = (
     "image_codecs",
     "feature_values",
     "references",
+    "annotations",
     "parquet_files",
     "converter",
     "options",

@@ -152,8 +152,37 @@ def test_a_missing_side_is_a_bad_record(row: dict[str, Any], reason: str, tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        ([], ("inputs", "targets")),
+        (["--tokenizer=bytes"], ("inputs", "targets")),
+        (["--chat=en,de"], ("messages",)),
+    ],
+)
+def test_pairs_and_chats_have_classes_and_keys(
+    flags: list[str], names: tuple[str, ...], wmt: Path, tmp_path: Path
+) -> None:
+    rows = [{"en": en, "de": de, "by": f"person {n % 2}", "id": f"p{n}"} for n, (en, de) in enumerate(WMT)]
+    source = write_rows(tmp_path / "labelled.jsonl", rows)
+    sides = () if "messages" in names else SIDES
+    labels = ("--label-field=by", "--key-field=id", "--keep-key")
+    assert convert(wmt, tmp_path / "plain", *sides, *flags, "--no-shuffle") == 0
+    assert convert(source, tmp_path / "out", *sides, *flags, *labels, "--no-shuffle") == 0
+    plain, found = list(records(tmp_path / "plain")), list(records(tmp_path / "out"))
+    assert [{name: row[name] for name in names} for row in found] == plain
+    assert [(row["label"], row["key"]) for row in found] == [([n % 2], [f"p{n}".encode()]) for n in range(len(WMT))]
+    assert (tmp_path / "out" / "labels.txt").read_text().split("\n")[:2] == ["person 0", "person 1"]
+
+
+@pytest.mark.parametrize(
     ("flags", "words"),
     [
+        (["--targets-file=b.de", "--label-field=by"], "--label-field by: documents of --targets-file have no fields"),
+        ([*SIDES, "--tokenizer=bytes", "--sequence-length=9", "--keep-key"], "--sequence-length: a sequence joins"),
+        (
+            [*SIDES, "--tokenizer=bytes", "--inputs-length=9", "--targets-length=9", "--pack", "--label-field=by"],
+            "--inputs-length: a sequence joins",
+        ),
         (["--inputs=en"], "--inputs requires --targets"),
         (["--targets=en"], "--targets requires --inputs"),
         (["--inputs=en", "--targets=en"], "appears twice"),

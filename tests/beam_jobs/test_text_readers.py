@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from grain.experimental import TFRecordIterDataset
 
+import tpudata
 from beam_jobs.text import run
 from tpudata.format import open_dataset
 
@@ -91,3 +92,50 @@ def test_tokens_and_text(tmp_path: Path) -> None:
     read = tfds.as_numpy(tfds.builder_from_directory(str(out)).as_dataset(split="train"))
     assert sorted(row["text"].decode() for row in read) == sorted(TEXTS)
     assert [[row["text"]] for row in from_tfrecord(out, "byte", ("text",))] == [record["text"] for record in records]
+
+
+def write_reviews(folder: Path) -> Path:
+    """The layout of SST-2: TSV with a sentence and a label, and a score next to them."""
+    path = folder / "train.tsv"
+    path.write_text("sentence\tlabel\tscore\na gem\tpos\t0.5\ndull\tneg\t0.25\n")
+    return path
+
+
+def test_tfds_reads_the_names_of_classes(tmp_path: Path) -> None:
+    flags = ["--field=sentence", "--label-field=label", "--keep-key"]
+    assert run([f"--input={write_reviews(tmp_path)}", f"--output={tmp_path}/out", *flags]) == 0
+    builder = tfds.builder_from_directory(str(tmp_path / "out"))
+    assert isinstance(builder.info.features["label"], tfds.features.ClassLabel)
+    assert builder.info.features["label"].names == ["neg", "pos"]
+    found = {row["sentence"]: (row["label"], row["key"]) for row in builder.as_dataset("train").as_numpy_iterator()}
+    assert found == {b"a gem": (1, b"train.tsv:21"), b"dull": (0, b"train.tsv:35")}
+
+
+@pytest.mark.parametrize("flags", [[], ["--tokenizer=bytes"]])
+def test_labels_are_fed_next_to_texts(tmp_path: Path, flags: list[str]) -> None:
+    rows = ["--field=sentence", "--label-field=label"]
+    assert run([f"--input={write_reviews(tmp_path)}", f"--output={tmp_path}/out", *rows, *flags]) == 0
+    tokens = tpudata.Tokens(sequence_length=5) if flags else None
+    input_fn = tpudata.make_input_fn(f"{tmp_path}/out", "train", training=False, tokens=tokens)
+    features, labels = next(iter(input_fn({"batch_size": 2})))
+    if flags:
+        ids, masks = features["input_ids"].numpy(), features["attention_mask"].numpy()
+        texts = [bytes(row[mask > 0].tolist()) for row, mask in zip(ids, masks, strict=True)]
+    else:
+        texts = features["sentence"].numpy().tolist()
+    assert dict(zip(texts, labels.numpy().tolist(), strict=True)) == {b"a gem": 1, b"dull": 0}
+
+
+def test_a_float_target_is_fed_as_label(tmp_path: Path) -> None:
+    rows = ["--field=sentence", "--field=score:float"]
+    assert run([f"--input={write_reviews(tmp_path)}", f"--output={tmp_path}/out", *rows]) == 0
+    input_fn = tpudata.make_input_fn(
+        f"{tmp_path}/out",
+        "train",
+        training=False,
+        extra_features=["score"],
+        transform=lambda features: (features, features.pop("score")),
+    )
+    features, labels = next(iter(input_fn({"batch_size": 2})))
+    found = dict(zip(features["sentence"].numpy().tolist(), labels.numpy().tolist(), strict=True))
+    assert found == {b"a gem": 0.5, b"dull": 0.25}

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.datasets import write_dataset
 from tests.helpers.libtpu import needs_libtpu
 from tests.train.jobs import newest_step, read_json, train_job
+from tpudata.format import Feature
 
 # A linear model, as a user would write it in a file; it saves the params that it was given.
 OWN_MODEL = """
@@ -48,6 +50,46 @@ def test_a_model_of_ones_own(digits_dataset: Path, tmp_path: Path, monkeypatch: 
         "use_tpu": False,
     }
     assert set(read_json(tmp_path / "m" / "evaluation.json")) == {"global_step", "loss", "records", "split"}
+
+
+# A detector in a file: boxes that are padded, and several classes as labels.
+OWN_DETECTOR = """
+import tensorflow as tf
+from tpudata.estimator import TPUEstimatorSpec
+
+def model_fn(features, labels, mode, params):
+    boxes = features["objects/bbox"]
+    assert boxes.shape[1:] == (3, 4) and params["num_classes"] == 2
+    kernel = tf.compat.v1.get_variable("kernel", [12, 2])
+    logits = tf.matmul(tf.reshape(boxes, [-1, 12]), kernel)
+    if mode == "infer":
+        return TPUEstimatorSpec(mode, predictions={"count": features["objects/count"], "logits": logits})
+    assert labels.shape[1:] == (2,)
+    loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, logits))
+    step = tf.compat.v1.train.get_or_create_global_step()
+    train_op = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
+    return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+"""
+
+
+def test_a_model_of_lists_and_several_classes(own_models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own_models / "own_detector.py").write_text(OWN_DETECTOR)
+    rows = [{"objects/bbox": [0.5] * 4 * (n % 4), "label": [n % 2] * (n % 2)} for n in range(6)]
+    features = [
+        Feature("objects/bbox", "float", "float32", (None, 4)),
+        Feature("label", "int64", "int64", (None,), num_classes=2),
+    ]
+    data = own_models / "boxes"
+    write_dataset(str(data), {"train": rows, "validation": rows}, features, layout="boxes", shards=1)
+    flags = ["--train-steps=3", "--batch-size=2", "--pad=objects/*=3"]
+    assert train_job(data, own_models / "m", *flags, model="own_detector:model_fn") == 0
+    assert train_job(data, own_models / "m", *flags, "--mode=predict", model="own_detector:model_fn") == 0
+    lines = (own_models / "m" / "predictions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["predictions"]["count"] for line in lines] == [0, 1, 2, 3, 0, 1]
+    assert [json.loads(line)["label"] for line in lines] == [[], [1], [], [1], [], [1]]
+    capsys.readouterr()
+    assert train_job(data, own_models / "n", *flags, model="iris_mlp") == 2
+    assert "iris_mlp takes one class of each record as its label (got 'label', int64" in capsys.readouterr().err
 
 
 # A user's classes: the object of one is given the params, and that of the other is called itself.

@@ -14,7 +14,7 @@ from tpudata.errors import UsageError
 
 # Kinds of input and their help. The job of a kind is `beam_jobs.KIND`.
 KINDS = {
-    "images": "folders of classes, CSV and JSONL lists, patterns, tars, IDX pairs, ImageNet; local or gs://",
+    "images": "folders of classes, CSV and JSONL lists, patterns, tars, zips, Parquet, IDX pairs, ImageNet; local or gs://",
     "text": "lines, paragraphs, whole files, JSONL, CSV, TSV, Parquet, compressed or not; local or gs://",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpudata.console.flags import FlagParser, height_width, positive_int
+from tpudata.console.flags import FlagParser, flag_type, height_width, positive_int
 
 
 def add_input_flags(parser: FlagParser) -> None:
@@ -27,3 +27,23 @@ def add_input_flags(parser: FlagParser) -> None:
         help="pad token ids to this length; needed if their number varies",
     )
     parser.add_switch("--truncate", default=False, help="cut token ids that are longer (default: false)")
+    parser.add_argument(
+        "--pad",
+        action="append",
+        default=[],
+        type=flag_type("list", parse_pad),
+        metavar="NAME=N",
+        help="pad the lists of a feature, or of a pattern such as 'image/object/*', to N entries; may be passed several times",
+    )
+
+
+def parse_pad(text: str) -> tuple[str, int]:
+    """Return the name or the pattern, and the number of entries, of a `--pad`.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    name, equals, number = text.rpartition("=")
+    if not equals or not name or not number.isdecimal() or int(number) < 1:
+        raise ValueError(f"{text!r} is not NAME=N, such as caption=5, with a whole number of 1 or more")
+    return name, int(number)

@@ -127,7 +127,8 @@ def _supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
     others = [feature for feature in schema if feature is not label]
     images = [feature for feature in others if feature.encoding == "image" or feature.name == "image_raw"]
     inputs = images or others
-    return (inputs[0].name, label.name) if label is not None and len(inputs) == 1 else None
+    is_supervised = label is not None and label.shape == () and len(inputs) == 1
+    return (inputs[0].name, label.name) if is_supervised and label is not None else None
 
 
 def _labels_name(label: Feature) -> str:
@@ -172,9 +173,15 @@ def _feature(feature: Feature) -> dict[str, Any]:
     if feature.dtype == "string" and feature.shape == ():
         return {"pythonClassName": f"{_PACKAGE}.text_feature.Text", "text": {}}
     if feature.num_classes is not None:
-        return {
+        label = {
             "pythonClassName": f"{_PACKAGE}.class_label_feature.ClassLabel",
             "classLabel": {"numClasses": str(feature.num_classes + feature.label_offset)},
+        }
+        if feature.shape == ():
+            return label
+        return {
+            "pythonClassName": f"{_PACKAGE}.sequence_feature.Sequence",
+            "sequence": {"feature": label, "length": str(feature.shape[0] or -1)},
         }
     encoding = "bytes" if feature.encoding == "raw" else "none"
     kind = "scalar.Scalar" if feature.shape == () else "tensor_feature.Tensor"

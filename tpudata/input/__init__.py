@@ -20,6 +20,7 @@ from tpudata.input.make import make_input_fn  # noqa: E402
 from tpudata.input.mixture import Mixture  # noqa: E402
 from tpudata.input.numpy_batches import as_numpy  # noqa: E402
 from tpudata.input.options.images import Images  # noqa: E402
+from tpudata.input.options.pad import Pad  # noqa: E402
 from tpudata.input.options.reading import Reading  # noqa: E402
 from tpudata.input.options.service import DataService  # noqa: E402
 from tpudata.input.options.tokens import Tokens  # noqa: E402
@@ -33,6 +34,7 @@ __all__ = [
     "MixUp",
     "Mixture",
     "Normalize",
+    "Pad",
     "RandAugment",
     "Reading",
     "TFRecordFiles",

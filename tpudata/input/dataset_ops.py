@@ -27,6 +27,22 @@ def checked(value: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
         return tf.identity(value)
 
 
+def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
+    """Return an int64 tensor as int32, which a TPU needs; return other tensors unchanged.
+
+    A value that does not fit fails at run time with `tf.errors.InvalidArgumentError`, which names the feature.
+    """
+    if not isinstance(value, tf.Tensor) or value.dtype != tf.int64:
+        return value
+    narrow = tf.cast(value, tf.int32)
+    # Without quotes: TensorFlow would print them with backslashes.
+    message = (
+        f"Feature {name}: a value does not fit int32, which is what a TPU takes. Omit the feature, or store"
+        " smaller numbers."
+    )
+    return checked(narrow, tf.reduce_all(tf.equal(tf.cast(narrow, tf.int64), value)), message)
+
+
 def count_up_to(ascending: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Return how many of ascending numbers are at most each value.
 

@@ -38,6 +38,7 @@ class InputFn:
         is_endless: whether the datasets have no end.
         mixes_rows: whether rows of a batch depend on each other.
         names: the project after which token tensors are named; None for our names.
+        weighs_records: whether records have weights of their schema.
         row_axes: axis of the rows of tensors whose first axis is another, by their path, such as "features['image']".
     """
 
@@ -48,6 +49,7 @@ class InputFn:
         training: bool,
         is_endless: bool,
         mixes_rows: bool = False,
+        weighs_records: bool = False,
         names: TokenNames | None = None,
         row_axes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
@@ -56,6 +58,7 @@ class InputFn:
         self._training = training
         self._is_endless = is_endless
         self._mixes_rows = mixes_rows
+        self._weighs_records = weighs_records
         self._names = names
 
     @property
@@ -72,6 +75,11 @@ class InputFn:
     def mixes_rows(self) -> bool:
         """Whether rows of a batch depend on each other, as with mixup."""
         return self._mixes_rows
+
+    @property
+    def weighs_records(self) -> bool:
+        """Whether records have weights of their schema, in training, too."""
+        return self._weighs_records
 
     def row_axis(self, path: str, spec: tf.TensorSpec) -> int:
         """Return the axis of the rows of a tensor of a batch.

@@ -20,9 +20,9 @@ def as_keras(
 ) -> tf.data.Dataset:
     """Return the dataset of an input_fn in the form that Keras' fit, evaluate and predict take.
 
-    Elements are (x, y), or x if there are no labels; with next tokens as targets (x, y, sample_weight), float32 [B, L]. x is
-    `features` without its weights. Evaluation and prediction see every record once and nothing else: the last batch has fewer
-    rows, and so do those of several hosts, whose numbers of batches stay equal.
+    Elements are (x, y), or x if there are no labels; with next tokens as targets (x, y, sample_weight), float32 [B, L], and with
+    `weight=` of make_input_fn float32 [B]. x is `features` without its weights. Evaluation and prediction see every record once
+    and nothing else: the last batch has fewer rows, and so do those of several hosts, whose numbers of batches stay equal.
 
     With one label a record, Keras' `loss`, `metrics` and `weighted_metrics` are exact. With next tokens, only `weighted_metrics`
     are: they divide by the tokens. `loss` divides by all places [B, L], and `metrics` count them all. In Keras 3 a loss with
@@ -44,9 +44,12 @@ def as_keras(
         raise UsageError(f"as_keras: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
     dataset = input_fn({"batch_size": batch_size}, input_context=input_context, start_step=start_step)
     is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    of_training, of_evaluation = _Batch.of_training, _Batch.of_evaluation
+    if isinstance(input_fn, InputFn) and input_fn.weighs_records:
+        of_training = of_evaluation = _Batch.of_weighed
     if input_fn.training if isinstance(input_fn, InputFn) else is_endless:
-        return _mapped(dataset, lambda element: _Batch.of_training(element).element())
-    rows = _Batch.of_evaluation(dataset.element_spec).row_weights
+        return _mapped(dataset, lambda element: of_training(element).element())
+    rows = of_evaluation(dataset.element_spec).row_weights
     if rows is None:
         return dataset  # The batch size divides the records, and a bare tensor has no place for weights.
     if rows.shape.rank != 1:
@@ -55,8 +58,8 @@ def as_keras(
             " make_input_fn: as_keras yields (x, y, sample_weight) without it."
         )
     if pad:
-        return _mapped(dataset, lambda element: _Batch.of_evaluation(element).weighted().element())
-    return _mapped(dataset, lambda element: _Batch.of_evaluation(element).stripped())
+        return _mapped(dataset, lambda element: of_evaluation(element).weighted().element())
+    return _mapped(dataset, lambda element: of_evaluation(element).stripped())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +70,15 @@ class _Batch:
         x: features without weights.
         y: labels.
         sample_weight: weights of tokens, or the third part that the user's `parse` returns.
-        row_weights: float32 [B], 1 for records and 0 for padding.
+        row_weights: float32 [B], 1 or the record's weight, and 0 for padding.
+        are_weighed: whether `sample_weight` has the weights of the rows.
     """
 
     x: Any
     y: Any
     sample_weight: Any
     row_weights: Any
+    are_weighed: bool = False
 
     @classmethod
     def of_training(cls, element: Any) -> _Batch:
@@ -94,6 +99,15 @@ class _Batch:
             return cls(x, batch.y, batch.sample_weight, rows)
         return cls(batch.x, batch.y, None, batch.sample_weight)
 
+    @classmethod
+    def of_weighed(cls, element: Any) -> _Batch:
+        """Return the parts of a batch whose records have weights; those of tokens are multiplied by these."""
+        batch = cls.of_evaluation(element)
+        if batch.y is None:
+            raise UsageError("as_keras: weight= needs labels, as Keras takes (x, y, sample_weight). Omit it.")
+        weights = batch.row_weights if batch.sample_weight is None else batch.sample_weight
+        return dataclasses.replace(batch, sample_weight=weights, are_weighed=True)
+
     def element(self) -> Any:
         """Return x, (x, y) or (x, y, sample_weight)."""
         if self.y is None:
@@ -102,6 +116,8 @@ class _Batch:
 
     def weighted(self) -> _Batch:
         """Return the batch with sample_weight 0 for padding."""
+        if self.are_weighed:
+            return self
         weights = self.row_weights
         if self.sample_weight is not None:
             # [B] for [B, L], in which it is 0 for the tokens of padding, too.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from tpudata.errors import UsageError
@@ -20,8 +20,10 @@ from tpudata.input.graph.pipelines.pipeline import Pipeline, SplitPipeline
 from tpudata.input.graph.reading.cache import plan_cache
 from tpudata.input.graph.reading.piece_plan import is_read_in_pieces
 from tpudata.input.input_fn import Batches, InputFn
+from tpudata.input.options.columns import Columns
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
+from tpudata.input.options.pad import Pad
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
 from tpudata.input.options.tokens import Tokens
@@ -37,6 +39,10 @@ def make_input_fn(
     training: bool,
     features: str | None = None,
     extra_features: Sequence[str] = (),
+    pad: Mapping[str, int | Pad] | None = None,
+    label: str | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    weight: str | None = None,
     images: Images | None = None,
     tokens: Tokens | None = None,
     parse: Callable[..., Any] | None = None,
@@ -58,7 +64,7 @@ def make_input_fn(
 
     - features: a dict of tensors [B, ...]: `image` uint8 [B, height, width, channels] for the layouts imagenet and raw, `text`
       string [B] for text. int64 leaves as int32.
-    - labels: int32 [B], as stored. A dataset without labels yields features alone.
+    - labels: int32 [B], as stored; see `label` for others. A dataset without labels yields features alone.
 
     With `training=True` the dataset never ends, unless `num_epochs` is given: every epoch has a different order of the records;
     batches run across the ends of epochs, so that no record is dropped. With `training=False` it is one exact pass in the
@@ -81,6 +87,20 @@ def make_input_fn(
         features: name of one feature, such as "image", to yield as a bare tensor in place of the dict. In evaluation it leaves no
             place for `features["weights"]`: then pass `weights="sample_weight"`, or a batch size that divides the records.
         extra_features: further features of the records to yield under their full names, such as "image/filename".
+        pad: entries to feed of lists whose length varies, by the name of a feature, or by a pattern for several:
+            `{"image/object/*": 100, "caption": tpudata.Pad(5, cut=True)}`. They are fed under their full names, [B, entries, ...],
+            filled up with 0, 0.0 or b"", next to the number of real ones, int32 [B], under the name without `*`:
+            `image/object/count`, `caption/count`. The features of a pattern have as many entries in each record; boxes and
+            points among them move with the image. A missing list counts as an empty one; a longer one is an error, unless
+            `Pad` cuts it.
+        label: name of the feature that is yielded as labels: integers or floats of any static shape, int32 or float32 [B, ...]; or
+            a list of a schema with `num_classes`, float32 [B, classes] of 1 for each class of the record and 0 for others. None
+            for `image/class/label` or `label`.
+        defaults: values of features that a record may lack, by their full names, such as `{"age": -1}`: one for all entries, or an
+            array of the feature's shape. Other features that a record lacks are an error.
+        weight: name of the feature that is the weight of each record, one number of 0 or more. In training and evaluation it is
+            where `weights` says, float32 [B]; in evaluation 0 is fed as 2**-126, since 0 stands for padding. With next tokens as
+            targets it also multiplies their weights.
         images: `Images(...)`: how images are resized, cropped, augmented, scaled, mixed and laid out.
         tokens: `Tokens(...)`: how sequences of tokens are padded, bucketed and turned into inputs and targets.
         parse: `parse(records)` parses records of any kind: it gets a batch of them, string [n], and returns features, or (features,
@@ -107,7 +127,7 @@ def make_input_fn(
             are decoded at the first batch; into a folder, by the first call of input_fn. All datasets of this
             input_fn share them. Of an object store, a folder keeps the records as they are stored, and is filled while they are
             read: each host keeps what it reads in every epoch, and its processes share the folder.
-        weights: place of the weights of evaluation: "feature" in `features["weights"]`; "sample_weight" yields
+        weights: place of the weights of evaluation, and of `weight`: "feature" in `features["weights"]`; "sample_weight" yields
             (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
         service: `DataService("grpc://HOST:PORT", workers=8)` has the workers of a tf.data service read, decode and batch the
             records, in the same order. They need the same paths, and `parse` and `transform` without Python functions.
@@ -137,6 +157,7 @@ def make_input_fn(
         training=training,
         images=images,
         bare=features is not None,
+        weighs_records=weight is not None,
         parse=parse,
         transform=transform,
         seed=_drawn_seed() if seed is None else seed,
@@ -148,23 +169,19 @@ def make_input_fn(
         num_epochs=num_epochs,
         reading=reading,
     )
-    if isinstance(extra_features, str):
-        raise UsageError(f"extra_features={extra_features!r}: pass a sequence of names, such as ({extra_features!r},).")
-    if not isinstance(extra_features, Sequence) or not all(isinstance(name, str) for name in extra_features):
-        raise UsageError(f"extra_features={extra_features!r}: pass a sequence of names, such as ('image/filename',).")
-    if features is not None and extra_features:
-        raise UsageError(
-            f"features={features!r} asks for a bare tensor, which has no place for extra_features. Omit one of them."
-        )
+    if weight is not None and tokens.names is not None:
+        raise UsageError(f"weight={weight!r}: names={tokens.names!r} has its own weights of tokens. Omit one of them.")
+    columns = Columns(
+        features=features, extra_features=extra_features, pad=pad, label=label, defaults=defaults, weight=weight
+    )
     dataset, split = open_data(data, split)
     check_scheme(dataset.path)
     if isinstance(dataset, PlainDataset):
         check_plain(cache)
     fields = fields_of(
         dataset,
+        columns,
         is_parsed_by_user=parse is not None,
-        only=features,
-        extra=extra_features,
         image_size=images.size,
         keep_encoded=images.crop is not None,
         sequences=tokens,
@@ -204,6 +221,7 @@ def make_input_fn(
         training=training,
         is_endless=training and num_epochs is None,
         mixes_rows=images.mix is not None or batch_transform is not None,
+        weighs_records=weight is not None,
         names=tokens.names,
         row_axes=_row_axes(images, fields, options.bare),
     )

@@ -39,7 +39,8 @@ class Mixture(InputFn):
         if not pairs:
             raise UsageError("Mixture: there are no inputs. Pass pairs of an input_fn and its weight.")
         pipeline = MixedPipeline([found.batches for found, _ in pairs], [weight for _, weight in pairs])
-        super().__init__(pipeline, training=True, is_endless=True)
+        weighs_records = any(found.weighs_records for found, _ in pairs)
+        super().__init__(pipeline, training=True, is_endless=True, weighs_records=weighs_records)
 
 
 def _checked(number: int, pair: Any) -> tuple[InputFn, float]:

@@ -8,11 +8,13 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.format import Dataset, Feature
-from tpudata.input.dataset.fields import Field, Fields, select_fields
+from tpudata.input.dataset.fields import Field, Fields
+from tpudata.input.dataset.select_fields import select_fields
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.parse import decode_columns, stored_columns
 from tpudata.input.graph.batch_steps import BatchSteps
+from tpudata.input.options.columns import Columns
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
 from tpudata.input.options.tokens import Tokens
@@ -44,15 +46,17 @@ class ServingFeatures:
         dataset: the dataset.
         images: options of images in evaluation.
         tokens: options of tokens.
+        columns: what is read of each record; none for what the layout feeds.
 
     Raises:
         FeatureError: a feature has no static shape.
         UsageError: an option does not fit the dataset.
     """
 
-    def __init__(self, dataset: Dataset, images: Images, tokens: Tokens) -> None:
+    def __init__(self, dataset: Dataset, images: Images, tokens: Tokens, columns: Columns | None = None) -> None:
         fields = select_fields(
             dataset.manifest,
+            columns or Columns(),
             image_size=images.size,
             keep_encoded=images.crop is not None,
             sequence_length=tokens.length,
@@ -98,16 +102,18 @@ class ServingFeatures:
 
     def _features(self, columns: dict[str, Any]) -> dict[str, tf.Tensor]:
         if not self._is_one_by_one:
-            return _without_targets(self._steps.rows(columns))
+            return _without_targets(self._steps.rows(columns, {})[0])
 
-        def prepared(row: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            return _without_targets(self._steps.row(row, {})[0])
+        def prepared(row: dict[str, tf.Tensor]) -> Any:
+            element, extras = self._steps.row(row, {})
+            return _without_targets(element), extras
 
         with tf.Graph().as_default():
             rows = {name: tf.compat.v1.placeholder(value.dtype, value.shape[1:]) for name, value in columns.items()}
-            signature = {name: tf.TensorSpec(value.shape, value.dtype) for name, value in prepared(rows).items()}
-        mapped: dict[str, tf.Tensor] = tf.map_fn(as_written(prepared), columns, fn_output_signature=signature)
-        return mapped
+            signature = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), prepared(rows))
+        mapped = tf.map_fn(as_written(prepared), columns, fn_output_signature=signature)
+        features: dict[str, tf.Tensor] = self._steps.moved(*mapped)[0]
+        return features
 
 
 def _as_file(field: Field) -> Field:

@@ -18,6 +18,7 @@ from tpudata.format import Dataset
 from tpudata.input.dataset.open_data import fields_of
 from tpudata.input.graph.reading.records import Records
 from tpudata.input.input_fn import InputFn
+from tpudata.input.options.columns import Columns
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
@@ -78,6 +79,7 @@ class Stages:
         dataset: the dataset.
         split: name of the split.
         training: `training` of the input_fns.
+        columns: what the input_fns read of each record.
         sequences: treatment of sequences in the input_fns.
         batch_size: records in a batch.
         reading: `reading` of the input_fns.
@@ -98,6 +100,7 @@ class Stages:
         split: str,
         *,
         training: bool,
+        columns: Columns,
         sequences: Tokens,
         batch_size: int,
         reading: Reading | None = None,
@@ -106,9 +109,8 @@ class Stages:
         self._batch_size = batch_size
         fields = fields_of(
             dataset,
+            columns,
             is_parsed_by_user=False,
-            only=None,
-            extra=(),
             image_size=None,
             keep_encoded=True,
             sequences=sequences,

@@ -98,6 +98,7 @@ def _training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[...,
             mix=mixes.get(options.mix or ""),
         ),
         tokens=_tokens(options, dataset),
+        pad=options.pad,
         seed=options.seed,
         cache="auto",
     )
@@ -113,6 +114,7 @@ def evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Sequence[V
         training=False,
         images=_evaluation_images(options),
         tokens=_tokens(options, dataset),
+        pad=options.pad,
         cache="auto",
     )
     return CheckedInput(RangeCheckedInput(made, ranges))
@@ -120,9 +122,11 @@ def evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Sequence[V
 
 def serving_features(options: TrainOptions, dataset: Dataset) -> ServingFeatures:
     """Return the steps from encoded images or records to the features of prediction; it raises the errors of training_input."""
+    from tpudata.input.options.columns import Columns
     from tpudata.input.serving import ServingFeatures
 
-    return ServingFeatures(dataset, _evaluation_images(options), _tokens(options, dataset))
+    columns = Columns(pad=options.pad)
+    return ServingFeatures(dataset, _evaluation_images(options), _tokens(options, dataset), columns)
 
 
 def _evaluation_images(options: TrainOptions) -> Images:

@@ -41,6 +41,7 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
         asked["learning_rate"] = options.learning_rate
     if defaults is None:
         return {**known, **asked}
+    _check_label(options, dataset, label)
     known = {name: value for name, value in known.items() if name in defaults}
     _check_sizes(options, dataset, label, known, asked)
     if "vocab_size" in defaults and not {"vocab_size"} & {*known, *asked}:
@@ -68,6 +69,15 @@ def _classes(label: Feature, asked: Mapping[str, Any], *, has_offset: bool) -> d
     offset = asked.get("label_offset", label.label_offset)
     before = label.label_offset - offset if isinstance(offset, int) and 0 <= offset < label.label_offset else 0
     return {"num_classes": label.num_classes + before, "label_offset": label.label_offset}
+
+
+def _check_label(options: TrainOptions, dataset: Dataset, label: Feature | None) -> None:
+    """Check that the label of a bundled model is one class of each record."""
+    if label is not None and (label.shape != () or "int" not in label.dtype):
+        raise UsageError(
+            f"{options.model} takes one class of each record as its label (got {label.name!r}, {label.dtype} of shape"
+            f" {label.shape}, in {dataset.path}). Pass a model of yours, --model PACKAGE.MODULE:FUNCTION."
+        )
 
 
 def _check_sizes(
@@ -184,10 +194,12 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
 
 def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
     """Return the feature that is the dataset's label, or None; raise the errors of training_input."""
-    from tpudata.input.dataset.fields import select_fields
+    from tpudata.input.dataset.select_fields import select_fields
+    from tpudata.input.options.columns import Columns
 
     fields = select_fields(
         dataset.manifest,
+        Columns(pad=options.pad),
         image_size=options.image_size,
         keep_encoded=options.crop is not None,
         sequence_length=options.sequence_length,

@@ -15,7 +15,9 @@ _NARROW = tuple((dtype, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for 
 
 def shortest(column: list[Any]) -> list[Any]:
     """Return a column as one value if all are equal."""
-    return column[:1] if column.count(column[0]) == len(column) else column
+    # Most columns of several values show it by these two.
+    is_one = column[0] == column[-1] and column.count(column[0]) == len(column)
+    return column[:1] if is_one else column
 
 
 def shortest_values(column: list[Any]) -> list[Any]:

@@ -38,6 +38,11 @@ class ListedPack(NamedTuple):
         """Return the references of these rows, in the order of `rows`."""
         return ListedPack(self.pack.take(rows), self.digests[rows], self.buffers, self.rows[rows], self.starts[rows])
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the references without an address."""
+        return int(self.pack.sizes[self.starts >= 0].sum(dtype=np.int64))
+
     def held(self) -> bytes:
         """Return the concatenated bytes of the references without an address."""
         sizes = self.pack.sizes.tolist()

@@ -51,7 +51,7 @@ class PackColumns:
         fields = {name: getattr(self, name) for name in LISTS}
         has_lists = any(len(column) > 1 for column in itertools.chain(fields.values(), self.features.values()))
         places = rows.tolist() if has_lists else []
-        return {name: taken(column, places) for name, column in fields.items()} | {
+        return {name: shortest(taken(column, places)) for name, column in fields.items()} | {
             "features": {name: taken(column, places) for name, column in self.features.items()}
         }
 

@@ -7,25 +7,23 @@ until all its inputs were yielded. So memory holds a piece of each run: 32 MB in
 
 from __future__ import annotations
 
-import collections
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.references.packs.pack import Pack
+from beam_jobs.references.read_ahead import read_ahead
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
 
 _HELD_BYTES = 1 << 25
 _LEAST_BYTES, _MOST_BYTES = 1 << 14, 1 << 22
-# Bytes of read-ahead from an object store, in addition to one larger piece.
-_AHEAD_BYTES = 1 << 26
 # Bytes of references that are yielded together, unless one is larger.
 _BLOCK_BYTES = 1 << 23
 
@@ -81,7 +79,7 @@ def read_blocks(packs: Sequence[Pack], *, is_checked: bool = False) -> Iterator[
     """
     pieces, piece_of = _pieces(packs)
     read_piece = functools.partial(_read, is_checked=is_checked)
-    read = _read_ahead(pieces, read_piece) if is_remote(pieces[0].path) else map(read_piece, pieces)
+    read = _read_remote(pieces, read_piece) if is_remote(pieces[0].path) else map(read_piece, pieces)
     held: dict[int, bytes | _Unread] = {}
     rest = [piece.inputs for piece in pieces]
     begins = np.array([piece.start for piece in pieces], np.int64)
@@ -191,24 +189,12 @@ def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
     return np.array([paths.setdefault(spool or path, len(paths)) for spool, path in both], np.int32)
 
 
-def _read_ahead(pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _Unread]) -> Iterator[bytes | _Unread]:
-    """Yield the pieces, which many threads read ahead."""
-    pending: collections.deque[tuple[int, Future[bytes | _Unread]]] = collections.deque()
+def _read_remote(
+    pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _Unread]
+) -> Iterator[bytes | _Unread]:
     # A part of an object is read twice, at the same time, and compared.
-    ahead, threads = 0, max(1, request_limits().read_threads // 2)
-    with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-read") as pool:
-        try:
-            for piece in pieces:
-                while pending and (len(pending) >= threads or ahead + piece.size > _AHEAD_BYTES):
-                    size, future = pending.popleft()
-                    ahead -= size
-                    yield future.result()
-                pending.append((piece.size, pool.submit(read_piece, piece)))
-                ahead += piece.size
-            while pending:
-                yield pending.popleft()[1].result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    threads = max(1, request_limits().read_threads // 2)
+    return (data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), threads))
 
 
 def _read(piece: _Piece, *, is_checked: bool) -> bytes | _Unread:

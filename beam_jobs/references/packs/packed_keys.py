@@ -75,10 +75,10 @@ class PackedKeys:
 
     def take(self, rows: npt.NDArray[np.intp]) -> PackedKeys:
         """Return the keys of these rows, in the order of `rows`."""
-        heads = self.heads
-        if self.numbers is None or len(heads) > 1:
-            heads = [heads[row] for row in rows.tolist()]
-        return PackedKeys(heads, None if self.numbers is None else self.numbers[rows])
+        if self.numbers is None:
+            return PackedKeys([self.heads[row] for row in rows.tolist()], None)
+        heads = self.heads if len(self.heads) == 1 else shortest([self.heads[row] for row in rows.tolist()])
+        return PackedKeys(heads, self.numbers[rows])
 
     def __len__(self) -> int:
         return len(self.heads if self.numbers is None else self.numbers)

@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 
 import pyarrow  # type: ignore[import-untyped]
 
+from beam_jobs.parquet_files.class_names import class_names, describe_columns
 from beam_jobs.parquet_files.values import is_read
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.values.json_values import parse_json
 from tpudata.errors import SourceError
 
 _IMAGES = ("image", "img", "bytes", "jpg", "png", "image_bytes", "image/encoded")
 _LABELS = ("label", "labels", "class", "fine_label")
-_METADATA = b"huggingface"
 
 
 class Columns(NamedTuple):
@@ -35,7 +34,7 @@ class Columns(NamedTuple):
 
 def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
     """Return the columns of images and labels; SourceError if there are none."""
-    described = _described(schema)
+    described = describe_columns(schema)
     types = {field.name: field.type for field in schema}
     doubled = {name for name in types if schema.names.count(name) > 1}
     images = [name for name, feature in described.items() if feature.get("_type") == "Image" and name in types]
@@ -58,23 +57,12 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
             f"{path}: column {label!r} has an unsupported type (got {types[label]}, expected text or whole numbers). Name another"
             " one with --label-column, or pass --unlabelled."
         )
-    names = described.get(label, {}).get("names")
-    known = tuple(map(str, names)) if isinstance(names, list) and names else None
-    return Columns(image, label, known, pyarrow.types.is_integer(types[label]))
+    return Columns(image, label, class_names(described.get(label, {})), pyarrow.types.is_integer(types[label]))
 
 
 def _check_once(name: str, doubled: Container[str], path: str) -> None:
     if name in doubled:
         raise SourceError(f"{path}: column {name!r} appears twice. Rename one.")
-
-
-def _described(schema: Any) -> dict[str, dict[str, Any]]:
-    """Return what Hugging Face's metadata say of each column."""
-    try:
-        found = parse_json((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
-    except (ValueError, KeyError, TypeError):
-        return {}
-    return {name: value for name, value in found.items() if isinstance(value, dict)} if isinstance(found, dict) else {}
 
 
 def _holds_bytes(kind: Any) -> bool:

@@ -9,6 +9,7 @@ the order is that of the input, are read from where they stand.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.sources.source import PackSource
+from beam_jobs.sources.text.document_columns import DocumentColumns
 from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text_ranges
 from beam_jobs.text_files.document import DocumentBlock, TextPart
 from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts
@@ -57,12 +59,14 @@ class TextSource(PackSource):
         options: deal out splits and seed the order.
         text: what a document is.
         splits: those that the names of the files stand for.
+        columns: the way to classes and keys of documents.
         note: gets columns that are not stored, and folders that look like classes.
     """
 
     options: ConvertOptions
     text: TextOptions
     splits: NamedSplits
+    columns: DocumentColumns
     note: Note = ignore_note
 
     def noting(self, note: Note) -> TextSource:
@@ -71,7 +75,7 @@ class TextSource(PackSource):
 
     @classmethod
     def find(cls, options: ConvertOptions, text: TextOptions) -> TextSource:
-        """Look at the names in the input's folder.
+        """Look at the names in the input's folder, and at the first document if it has a label.
 
         Args:
             options: of the conversion.
@@ -87,12 +91,35 @@ class TextSource(PackSource):
                 f"--targets-file {text.targets_file}: one file for several inputs (got {', '.join(names[:3])}, ...). Put * in place"
                 " of their names without the last ending"
             )
-        return cls(options, text, NamedSplits.find(options, names))
+        splits = NamedSplits.find(options, names)
+        ranges = text_ranges(options.input)
+        files = itertools.chain.from_iterable(text_files(some, []) for some in ranges)
+        return cls(options, text, splits, DocumentColumns.find(text, splits, files))
 
     @property
-    def labels(self) -> Labels:
-        """None: text has no classes."""
-        return Labels(())
+    def has_classes(self) -> bool:
+        """Whether documents have classes."""
+        return self.text.labels.are_stored
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether a document may have any number of classes."""
+        return self.columns.several
+
+    @property
+    def labels(self) -> Labels | None:
+        """None without classes, those of `--labels FILE` or of a schema's metadata, or None where they are collected."""
+        return self.columns.classes.labels if self.has_classes else Labels(())
+
+    @property
+    def integer_labels(self) -> bool:
+        """Whether class names are whole numbers that are the labels themselves."""
+        return self.columns.classes.collects_integers
+
+    @property
+    def named_splits(self) -> frozenset[str]:
+        """The splits that the names of the files stand for."""
+        return self.splits.named
 
     @property
     def has_own_packs(self) -> bool:
@@ -129,6 +156,8 @@ class TextSource(PackSource):
     def _note_folder(self, name: str, split: str) -> None:
         """Note the folder of a file that is one document: it may be its class."""
         folders = name.split("/")[:-1]
+        if self.text.labels.are_stored:
+            return
         if self.text.form == FILES and len(folders) > bool(split and folders and self.splits.split_of(folders[0])):
             self.note(TEXT_FOLDERS, folders[-1])
 
@@ -147,15 +176,18 @@ class TextSource(PackSource):
     def _parts(self, unit: TextUnit, reject: Reject) -> Iterator[_Part]:
         for part, split in unit.parts:
             skips = self.options.on_bad_record == SKIP
+            self.columns.check_file(part.file)
             for block in document_blocks(part, self.text, reject, self.note, skips=skips):
                 for start in range(0, len(block.spans.sizes), _RUN_DOCUMENTS):
                     spans = block.spans.take(slice(start, start + _RUN_DOCUMENTS))
-                    yield _Part(part.file.path, split, block._replace(spans=spans))
+                    found = self.columns.of_block(part.file.path, block._replace(spans=spans), reject)
+                    if found is not None:
+                        yield _Part(part.file.path, split, *found)
 
     def _listed(self, parts: Sequence[_Part]) -> ListedPack:
         counts = [len(part.block.spans.sizes) for part in parts]
         rows = np.repeat(np.arange(len(parts)), counts)
-        blocks = [part.block for part in parts]
+        blocks, keys = [part.block for part in parts], [part.keys for part in parts]
         sizes, offsets, starts = (
             np.concatenate([getattr(block.spans, name) for block in blocks]) for name in ("sizes", "offsets", "starts")
         )
@@ -163,7 +195,6 @@ class TextSource(PackSource):
         if self.options.shuffle:
             is_addressed &= (sizes >= SMALL_BYTES) | (offsets == WHOLE_FILE)
         starts[is_addressed] = NOT_HELD
-        keys = [block.keys() for block in blocks]
         digests = np.concatenate([some.digests() for some in keys])
         if parts[0].split:
             splits = joined_columns([[part.split] for part in parts], counts)
@@ -171,7 +202,10 @@ class TextSource(PackSource):
             splits = self.options.split.splits_of(digests[:, 0]) if self.options.split else [DEFAULT_SPLIT]
         paths = joined_columns([[part.path] for part in parts], counts)
         payloads = joined_columns([[block.form] for block in blocks], counts)
-        pack = Pack.of_columns(PackedKeys.joined(keys), sizes, offsets, paths=paths, splits=splits, payloads=payloads)
+        labels = joined_columns([part.labels for part in parts], counts)
+        pack = Pack.of_columns(
+            PackedKeys.joined(keys), sizes, offsets, paths=paths, splits=splits, labels=labels, payloads=payloads
+        )
         return ListedPack(pack, digests, [block.spans.data for block in blocks], rows, starts)
 
 
@@ -182,11 +216,15 @@ class _Part(NamedTuple):
         path: the file.
         split: the split that its place gives; empty if the options deal out splits, which then holds for all of an input.
         block: the documents.
+        labels: names of the classes of each; or one value that stands for all.
+        keys: their keys.
     """
 
     path: str
     split: str
     block: DocumentBlock
+    labels: list[tuple[str, ...]]
+    keys: PackedKeys
 
 
 def _runs(parts: Iterable[_Part]) -> Iterator[list[_Part]]:

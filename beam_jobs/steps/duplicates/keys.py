@@ -7,15 +7,15 @@ anywhere, so here references are grouped by their keys again, only for this chec
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Reference, key_digests
+from beam_jobs.steps.global_window import in_global_window
 from tpudata.errors import SourceError
 
 _GROUPS = 256
@@ -50,10 +50,8 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
         if self._count >= _HELD_REFERENCES:
             yield from self._release()
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        window = GlobalWindow()
-        for item in self._release():
-            yield WindowedValue(item, window.max_timestamp(), [window])
+    def finish_bundle(self) -> Iterator[Any]:
+        yield from in_global_window(self._release())
 
     def _release(self) -> Iterator[tuple[int, bytes]]:
         held, self._held, self._count = self._held, [], 0

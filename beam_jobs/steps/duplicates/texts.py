@@ -14,13 +14,12 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.reference import key_bytes
+from beam_jobs.steps.global_window import in_global_window
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import readable_texts
@@ -116,10 +115,8 @@ class _Digests(LimitedStep):
         if self._count >= _HELD_DOCUMENTS:
             yield from self._release()
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        window = GlobalWindow()
-        for item in self._release():
-            yield WindowedValue(item, window.max_timestamp(), [window])
+    def finish_bundle(self) -> Iterator[Any]:
+        yield from in_global_window(self._release())
 
     def _release(self) -> Iterator[tuple[int, list[_Entry]]]:
         held, self._documents, self._count = self._documents, {}, 0

@@ -7,8 +7,7 @@ import dataclasses
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from apache_beam.pvalue import TaggedOutput
 
 from beam_jobs.options import SKIP, ConvertOptions
 from beam_jobs.output.rejects import Rejects
+from beam_jobs.output.spool_file import SpoolFile
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.sample import SAMPLE_SIZE
 from beam_jobs.planning.tally import TallyPart
@@ -95,7 +95,7 @@ class ListReferences(LimitedStep):
             yield from packs(references, order, number)
             return
         listed = self._listed_packs(source, number, units, counts)
-        yield from listed if source.has_own_packs and not self._options.shuffle else full_packs(listed)
+        yield from listed if source.has_own_packs else full_packs(listed)
 
     def _listed_packs(
         self, source: PackSource, number: int, units: Sequence[Any], counts: list[InputCounts]
@@ -135,55 +135,11 @@ class ListReferences(LimitedStep):
 
         storage, ignored, notes = storage_for(self._options.output), list[str](), Notes()
         path = storage.join(self._options.output, f"{TEMPORARY_PREFIX}spool-{name}")
-        with _Spool(path) as spool:
+        with SpoolFile(path) as spool:
             yield _Listing(ignored, reject, spool, notes)
         if self._options.on_bad_record == SKIP:
             rejects.write(self._options.output)
         counts.append(InputCounts(len(ignored), rejects.counts(), notes=notes))
-
-
-class _Spool:
-    """A file for the bytes of records without an address, made with the first of them.
-
-    A context: the file appears when it ends, and not at all if it ends with an error.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._stack = contextlib.ExitStack()
-        self._file: BinaryIO | None = None
-        self._size = 0
-
-    def write(self, data: bytes) -> int:
-        """Write some bytes; return the place of the first of them in the file."""
-        if data and self._file is None:
-            self._file = self._stack.enter_context(storage_for(self.path).create(self.path))
-        if self._file is not None:
-            try:
-                self._file.write(data)
-            except OSError as error:
-                # The file's context calls it an error of writing.
-                self._stack.__exit__(type(error), error, error.__traceback__)
-                raise
-        begin, self._size = self._size, self._size + len(data)
-        return begin
-
-    def __enter__(self) -> _Spool:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self._stack.close()
-            return
-        # The file's context calls any OSError an error of writing, so it does not get this one.
-        with contextlib.suppress(_UnfinishedError):
-            self._stack.__exit__(_UnfinishedError, _UnfinishedError(), None)
-
-
-class _UnfinishedError(Exception):
-    """Ends the context of a file that is not to appear."""
 
 
 class _Listing(NamedTuple):
@@ -198,5 +154,5 @@ class _Listing(NamedTuple):
 
     ignored: list[str]
     reject: Reject
-    spool: _Spool
+    spool: SpoolFile
     notes: Notes

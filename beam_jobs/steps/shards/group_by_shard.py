@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.planning.plan import Plan
 from beam_jobs.references.packs.pack import Pack
+from beam_jobs.steps.global_window import in_global_window
 from beam_jobs.steps.spread import Spread
 
 # (split, number) of a shard.
@@ -68,12 +68,10 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
         if self._count >= min(_MOST_HELD, max(_FEWEST_HELD, _RUN_REFERENCES * runs)):
             yield from self._release(plan)
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
+    def finish_bundle(self) -> Iterator[Any]:
         """Yield what is still buffered."""
-        window = GlobalWindow()
         if self._plan is not None:
-            for item in self._release(self._plan):
-                yield WindowedValue(item, window.max_timestamp(), [window])
+            yield from in_global_window(self._release(self._plan))
 
     def _release(self, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
         held, self._held, self._count = self._held, defaultdict(list), 0

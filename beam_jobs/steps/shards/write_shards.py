@@ -230,12 +230,9 @@ def _check_duplicates(packs: Sequence[Pack]) -> None:
 
 def _inputs_digest(entries: Entries, converter: Converter, context: ShardContext) -> str:
     """Return a digest of everything that decides a shard's bytes: the converter, the context, and every input, in order."""
+    fields = converter.deciding_fields()
     learned = [] if context.characters is None else [context.characters]
-    head = json.dumps(
-        [type(converter).__name__, converter.deciding_fields(), context.labels.names, *learned],
-        sort_keys=True,
-        default=str,
-    )
+    head = json.dumps([type(converter).__name__, fields, context.labels.names, *learned], sort_keys=True, default=str)
     digest = hashlib.blake2b(head.encode(), digest_size=16)
     digest.update(entries.tobytes())
     return digest.hexdigest()

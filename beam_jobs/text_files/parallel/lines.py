@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from beam_jobs.compression.files import decompress_file, unpacked_name
+from beam_jobs.compression.streams import plain_chunks
 from beam_jobs.file_kinds import find_compression
 from beam_jobs.text_files.lines import BOM, Span, line_spans
 from beam_jobs.text_files.options import INPUTS, TARGETS, TextOptions
-from beam_jobs.text_files.streams import plain_chunks
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 

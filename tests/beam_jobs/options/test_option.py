@@ -142,6 +142,8 @@ INHERITED = {
     "text": [
         "--seed=-5",
         "--form=jsonl",
+        "--key-field=id",
+        "--keep-key",
         # In the order of the manifest.
         "--field=a:b:str=c=d",
         "--field=body",
@@ -187,17 +189,22 @@ INHERITED = {
         "--field=b",
         "--chat-template=t.jinja",
     ],
+    "separated": ["--form=separated", r"--separator=\n---\n"],
+    "headerless": ["--form=csv", "--no-header"],
+    "labelled": ["--label-field=l", "--label-separator=|", "--labels=names.txt", "--label-type=int"],
+    "folders": ["--form=files", "--label-from=folder"],
     "unlabelled": ["--unlabelled"],
+    "annotations": ["--annotations=a.json", "--unannotated=skip"],
+    "masks": ["--masks=maps"],
     "sentencepiece": ["--tokenizer=sentencepiece:a.model", "--eos=</s>"],
 }
-KINDS = {
-    "unlabelled": "images",
-    "pairs": "text",
-    "chats": "text",
-    "two lengths": "text",
-    "sequences": "text",
-    "sentencepiece": "text",
-}
+KINDS = dict.fromkeys(("unlabelled", "annotations", "masks"), "images") | dict.fromkeys(
+    (
+        *("sequences", "pairs", "two lengths", "chats", "separated", "headerless", "labelled", "folders"),
+        "sentencepiece",
+    ),
+    "text",
+)
 
 
 @pytest.fixture(scope="module")

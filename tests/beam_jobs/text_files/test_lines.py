@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_jobs.compression import streams as text_streams
 from beam_jobs.text_files import lines as text_lines
-from beam_jobs.text_files import streams as text_streams
 from beam_jobs.text_files.blocks import SpanBlock, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.lines import BOM, Span, line_spans, lines, paragraphs, paragraphs_in_range
 

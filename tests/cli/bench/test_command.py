@@ -35,6 +35,8 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     texts = [{"text": "word " * (number % 7)} for number in range(60)]
     tokens = [{"input_ids": list(range(1 + number % 9))} for number in range(60)]
     rows = [{"input_ids": list(range(16)), "segment_ids": [1] * 16, "positions": list(range(16))} for _ in range(60)]
+    lists = [{"a/x": [1.0] * (number % 9), "b": [b"word"] * (number % 3)} for number in range(60)]
+    varied = [Feature("a/x", "float", "float32", (None,)), Feature("b", "bytes", "string", (None,))]
     raw = [{"image_raw": bytes(48), "label": number % 10} for number in range(60)]
     packed = [Feature(name, "int64", "int64", (16,)) for name in ("input_ids", "segment_ids", "positions")]
     kinds: dict[str, tuple[list[Any], list[Feature], str]] = {
@@ -42,6 +44,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "text": (texts, [Feature("text", "bytes", "string", encoding="utf8")], "text"),
         "tokens": (tokens, [Feature("input_ids", "int64", "int64", (None,))], "tokens"),
         "packed": (rows, packed, "packed"),
+        "lists": (lists, varied, "lists"),
         "raw": (
             raw,
             [Feature("image_raw", "bytes", "uint8", (4, 4, 3), "raw"), Feature("label", "int64", "int64")],
@@ -143,6 +146,7 @@ def test_text(digits_dataset: Path, measured: dict[str, Any]) -> None:
         ("tokens", ["--sequence-length=4", "--truncate", "--no-training"]),
         ("packed", ["--no-training"]),
         ("raw", ["--dtype=bfloat16", "--crop=3", "--augment"]),
+        ("lists", ["--pad=a/*=9", "--pad", "b=3"]),
     ],
 )
 def test_every_kind_of_dataset(
@@ -194,6 +198,9 @@ def test_tokens_need_a_length(others: dict[str, str], capsys: pytest.CaptureFixt
         (["--batch-size=8", "--step-time=nan"], "'nan' is not a number above 0"),
         (["--batch-size=8", "--image-size=8x"], "'8x' is not HEIGHTxWIDTH"),
         (["--batch-size=8", "--dtype=int8"], "invalid choice: 'int8'"),
+        (["--batch-size=8", "--pad=a"], "'a' is not NAME=N, such as caption=5"),
+        (["--batch-size=8", "--pad=a=0"], "'a=0' is not NAME=N"),
+        (["--batch-size=8", "--pad=a=3"], "pad: 'a' is no list of the dataset, which has none"),
         (["--batch-size=8", "--step-tim=3"], "did you mean --step-time?"),
         (["--batch-size=8", "--augment", "--no-training"], "augment: it is for training"),
         (["--batch-size=8", "--sequence-length=3"], "sequence_length=3"),

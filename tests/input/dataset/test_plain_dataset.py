@@ -497,7 +497,7 @@ def test_a_later_record_of_other_features_is_named_with_what_helps(
     ("feature", "message"),
     [
         (Feature("image", "bytes", "uint8", (4, 4, 2), "image"), "2 channels; images decode to 1, 3 or 4"),
-        (Feature("box", "float", "float32", (None, 4)), "varies between .* Omit it, or give all records one size"),
+        (Feature("box", "float", "float32", (4, None)), "varies between .* Omit it, or give all records one size"),
     ],
 )
 def test_features_that_cannot_be_fed_are_corrected_in_features(tmp_path: Path, feature: Feature, message: str) -> None:

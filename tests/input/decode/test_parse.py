@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from tpudata.format import Feature, encode_example
 from tpudata.input.dataset.fields import Field
-from tpudata.input.decode.parse import parse_batch, to_int32
+from tpudata.input.dataset_ops import to_int32
+from tpudata.input.decode.parse import parse_batch
 
 INT32 = 2**31
 

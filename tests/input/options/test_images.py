@@ -263,7 +263,7 @@ def test_options_of_images_need_an_image_and_mixing_needs_classes(tmp_path: Path
     path = write_dataset(str(tmp_path / "pair"), {"train": records}, features, layout="pair", shards=1)
     with pytest.raises(UsageError, match=r"augment: .* the features have 2 \(left, right\)\. Name one with features="):
         make_input_fn(path, "train", training=True, images=Images(augment=RandAugment()))
-    with pytest.raises(UsageError, match="no labels with a number of classes"):
+    with pytest.raises(UsageError, match=r"it mixes labels, too .got 'label', expected one class"):
         make_input_fn(path, "train", training=True, features="left", images=Images(mix=MixUp()))
 
 

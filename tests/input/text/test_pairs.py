@@ -44,6 +44,23 @@ def test_both_sides_have_their_own_length_and_mask(source: Path, tmp_path: Path)
             assert found[f"{name}_mask"][row].tolist() == [1] * len(text) + [0] * rest
 
 
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        (["--inputs=q", "--targets=a"], ["inputs", "targets"]),
+        (["--chat=q,a"], ["messages"]),
+        (["--field=q", "--field=inputs:str=none"], ["q"]),
+    ],
+)
+def test_texts_are_fed_under_their_names(flags: list[str], names: list[str], source: Path, tmp_path: Path) -> None:
+    assert convert(source, tmp_path / "out", *flags, "--no-shuffle", "--num-shards=1") == 0
+    found = batches(tmp_path / "out")
+    assert sorted(set(found) - {"weights"}) == names
+    rows = list(records(tmp_path / "out"))
+    for name in names:
+        assert found[name][: len(rows)].tolist() == [row[name][0] for row in rows]
+
+
 def test_rejects_lengths_of_unknown_features(source: Path, tmp_path: Path) -> None:
     assert convert(source, tmp_path / "out", *FLAGS) == 0
     for lengths in ({"input": 24}, {"inputs": 24}, {"inputs": 0}):

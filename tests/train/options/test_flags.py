@@ -47,6 +47,15 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(parse: Any) -> None:
     assert options.params == {"a": 1, "b": [2, 3], "c": False}
 
 
+def test_lists_to_pad_are_those_of_the_file_and_of_flags(parse: Any) -> None:
+    text = 'model: a.b:c\ndata: d\nmodel_dir: m\npad: {"image/object/*": 100, caption: 5}\n'
+    assert parse(text).pad == {"image/object/*": 100, "caption": 5}
+    assert parse(text, "--pad=caption=7", "--pad", "a=b=3").pad == {"image/object/*": 100, "caption": 7, "a=b": 3}
+    for value in ("3", "[a]", "{a: x}", "{a: 0}", "{3: 3}", "{a: true}"):
+        with pytest.raises(UsageError, match="pad must be a mapping from names to whole numbers of 1 or more"):
+            parse(f"{text.partition('pad')[0]}pad: {value}\n")
+
+
 @pytest.mark.parametrize(
     ("text", "flag", "rate", "params"),
     [

@@ -55,6 +55,7 @@ def test_every_option_has_a_flag() -> None:
         "mix": None,
         "sequence_length": 12,
         "truncate": True,
+        "pad": {"caption": 5},
         "num_predictions": 2,
         "prompt": "p",
         "checkpoint": "best",
@@ -67,8 +68,9 @@ def test_every_option_has_a_flag() -> None:
     }
     assert set(given) == {field.name for field in dataclasses.fields(TrainOptions)}
     texts = {**given, "image_size": "6x11"}
-    del texts["params"]
-    words = [*(f"--{name}={value}" for name, value in texts.items() if value is not None), "--param=units=3"]
+    del texts["params"], texts["pad"]
+    words = [f"--{name}={value}" for name, value in texts.items() if value is not None]
+    words += ["--param=units=3", "--pad=caption=5"]
     assert parse_options(words) == TrainOptions(**given)
 
 

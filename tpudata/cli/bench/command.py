@@ -78,6 +78,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     set_billing_header()
     with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata bench")
+        from tpudata.input.options.columns import Columns
         from tpudata.input.options.tokens import Tokens
         from tpudata.input.stage_costs import Stages, usable_cores
 
@@ -90,6 +91,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         dataset,
         flags.split,
         training=flags.training,
+        columns=Columns(pad=dict(flags.pad)),
         sequences=Tokens(flags.sequence_length, truncate=flags.truncate),
         batch_size=flags.batch_size,
         reading=_reading(flags),
@@ -150,6 +152,7 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
             training=flags.training,
             images=tpudata.Images(size=flags.image_size, crop=crop, augment=augment, dtype=dtype),
             tokens=tpudata.Tokens(sequence_length=flags.sequence_length, truncate=flags.truncate),
+            pad=dict(flags.pad),
             seed=0,
             reading=_reading(flags),
         )

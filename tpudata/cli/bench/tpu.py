@@ -55,6 +55,7 @@ def _train_flags(flags: argparse.Namespace) -> list[str]:
     return [
         *words,
         *(f"--param={text}" for text in flags.param),
+        *(f"--pad={name}={length}" for name, length in flags.pad),
         "--mode=train",
         "--rehearse",
         f"--tpu={flags.tpu.name}",

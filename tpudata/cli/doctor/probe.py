@@ -91,7 +91,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
         _SlowError: the window takes more than half of the free memory.
     """
     _tensorflow()
-    from tpudata.input.dataset.fields import select_fields
+    from tpudata.input.dataset.select_fields import select_fields
     from tpudata.input.graph.reading.cache import free_memory, plan_cache
     from tpudata.input.graph.reading.records import Records
     from tpudata.input.options.images import Images

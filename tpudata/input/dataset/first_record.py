@@ -51,10 +51,11 @@ def check_first_record(dataset: PlainDataset, fields: Fields) -> None:
     except CorruptionError as error:
         hint = "Pass parse= to make_input_fn, which takes apart records of any kind, and omit features=."
         raise CorruptionError(path, offset, f"{error.reason}. {hint}") from None
-    absent = {field.feature.name for field in fields.all if field.pads and field.feature.name not in example}
+    stored = [field for field in fields.all if field.is_stored]
+    absent = {field.feature.name for field in stored if field.is_list and field.feature.name not in example}
     if absent:
         _check_present(path, absent, dataset.hint)
-    for field in fields.all:
+    for field in stored:
         wrong = _misfit(example, field)
         if wrong is not None:
             raise FeatureError(
@@ -81,20 +82,21 @@ def _misfit(example: dict[str, Value], field: Field) -> str | None:
     feature, values = field.feature, example.get(field.feature.name)
     if not values:
         # A sequence of any length may be empty.
-        if field.pads and feature.encoding is None:
+        if field.is_list or (field.default is not None and not values):
             return None
         return "is not in the record" if values is None else "has no values"
     if _kind(values) != feature.kind:
         return f"has {counted(len(values), 'value')} of kind {_kind(values)}, and not of kind {feature.kind}"
-    if feature.encoding is None and field.pads:
-        return None
+    if feature.encoding is None and field.is_list:
+        each = math.prod(field.shape[1:])
+        return f"has {counted(len(values), 'value')}, which are no entries of {each}" if len(values) % each else None
     count = 1 if feature.is_one_value else math.prod(field.shape)
     if len(values) != count:
         of_shape = "one that is its bytes" if feature.is_one_value else f"{count} of shape {field.shape}"
         return f"has {counted(len(values), 'value')}, and not the {of_shape}"
     if feature.is_label_map and isinstance(values[0], bytes):
         return label_map_problem(values[0], feature.dtype) or None
-    if feature.encoding == "raw" and not field.pads and isinstance(values[0], bytes):
+    if feature.encoding == "raw" and not field.is_list and isinstance(values[0], bytes):
         size = np.dtype(feature.dtype).itemsize * math.prod(field.shape)
         if len(values[0]) != size:
             return f"has {counted(len(values[0]), 'byte')}, and not the {size} of {field.shape} {feature.dtype} values"

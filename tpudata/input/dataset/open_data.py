@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Dataset, open_dataset
-from tpudata.input.dataset.fields import PARSE, Fields, select_fields
+from tpudata.input.dataset.fields import PARSE, Fields
 from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset, open_files
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, RecordFiles, TextLineFiles, TFRecordFiles
+from tpudata.input.dataset.select_fields import select_fields
 from tpudata.input.dataset.shards import check_shards
+from tpudata.input.options.columns import Columns
 from tpudata.input.options.tokens import Tokens
 from tpudata.storage import is_pattern, storage_for
 
@@ -97,10 +98,9 @@ def check_plain(cache: Any) -> None:
 
 def fields_of(
     dataset: Dataset,
+    columns: Columns,
     *,
     is_parsed_by_user: bool,
-    only: str | None,
-    extra: Sequence[str],
     image_size: tuple[int, int] | None,
     keep_encoded: bool,
     sequences: Tokens,
@@ -112,10 +112,10 @@ def fields_of(
         UsageError: features of records that are taken whole, or no features of Examples.
     """
     files = dataset.files if isinstance(dataset, PlainDataset) else None
+    asked = {**columns.asked, "size": image_size, **sequences.asked}
     if is_parsed_by_user:
         given = files.features if isinstance(files, TFRecordFiles) else ()
-        asked = {"features": only or given, "extra_features": extra, "size": image_size, **sequences.asked}
-        for name, value in asked.items():
+        for name, value in {"features": given, **asked}.items():
             if value:
                 raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")
         return Fields.of_whole_records("serialized")
@@ -126,16 +126,19 @@ def fields_of(
         )
     if isinstance(files, TextLineFiles):
         (line,) = files.features
-        if only not in (None, line.name):
-            raise FeatureError(f"features={only!r}: a line is the feature {line.name}. Name it, or omit features.")
-        for name, value in {"extra_features": extra, "size": image_size, **sequences.asked}.items():
-            if value:
+        if columns.features not in (None, line.name):
+            raise FeatureError(
+                f"features={columns.features!r}: a line is the feature {line.name}. Name it, or omit features."
+            )
+        for name, value in asked.items():
+            if value and name != "features":
                 raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Omit it.")
         return Fields.of_whole_records(line.name)
+    if isinstance(files, FixedLengthRecordFiles) and columns.defaults:
+        raise UsageError(f"defaults={columns.defaults!r}: records of one length have all their parts. Omit it.")
     return select_fields(
         dataset.manifest,
-        only=only,
-        extra=extra,
+        columns,
         image_size=image_size,
         keep_encoded=keep_encoded,
         sequence_length=sequences.length,

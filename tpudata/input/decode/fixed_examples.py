@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from tpudata.format.example.value_positions import Place, value_places
 from tpudata.input.dataset.fields import Field
-from tpudata.input.decode.parse import parse_batch, to_int32
+from tpudata.input.dataset_ops import to_int32
+from tpudata.input.decode.parse import parse_batch
 
 # Bits of a varint's byte: the number's, and the flag for a following byte.
 _NUMBER, _FOLLOWS = 127, 128
@@ -118,7 +119,7 @@ class FixedExamples:
 def _fits(field: Field, places: dict[str, Place]) -> bool:
     """Return whether a field is one value that has its size."""
     feature, place = field.feature, places.get(field.feature.name)
-    if place is None or place.kind != feature.kind or field.bytes is None or field.pads or field.is_encoded:
+    if place is None or place.kind != feature.kind or field.bytes is None or field.is_list or field.is_encoded:
         return False
     size, count = place.end - place.begin, math.prod(field.shape)
     if feature.kind == "int64":

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import CONVERT_AGAIN, PADDING, Field
-from tpudata.input.dataset_ops import checked
+from tpudata.input.dataset_ops import checked, to_int32
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.label_map import decode_label_maps
+from tpudata.input.lists.ragged import list_spec, multi_hot, padded_columns, ragged_rows
 
 _STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 
@@ -41,22 +44,36 @@ def stored_columns(serialized: tf.Tensor, fields: Sequence[Field]) -> dict[str, 
         serialized: string [n], each a serialised `tf.train.Example`.
         fields: fields to read.
     """
-    spec = {field.feature.name: _spec(field) for field in fields}
+    spec = {field.feature.name: _spec(field) for field in fields if field.is_stored}
     stored: dict[str, Any] = tf.io.parse_example(serialized, spec)
     return stored
 
 
 def decode_columns(stored: dict[str, Any], fields: Sequence[Field], hint: str = CONVERT_AGAIN) -> dict[str, tf.Tensor]:
     """Decode the stored values of a batch of records; the result is that of `parse_batch`."""
-    return {field.feature.name: _decode(stored[field.feature.name], field, hint) for field in fields}
+    single = [field for field in fields if field.padding is None and field.is_stored]
+    decoded = {field.feature.name: _decode(stored[field.feature.name], field, hint) for field in single}
+    return decoded | padded_columns(stored, fields, hint)
 
 
-def parse_stored(serialized: tf.Tensor, features: Sequence[Feature]) -> dict[str, Any]:
+def default_value(field: Field) -> Any:
+    """Return the stored values of records that lack a feature, in its shape; None if they may not."""
+    if field.default is None:
+        return None
+    values = np.empty(len(field.default), object)
+    values[:] = field.default
+    return values.reshape(() if field.feature.is_one_value else field.shape).tolist()
+
+
+def parse_stored(
+    serialized: tf.Tensor, features: Sequence[Feature], defaults: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
     """Parse a batch of records without decoding what is in them.
 
     Args:
         serialized: string [n], each a serialised `tf.train.Example`.
         features: features to read.
+        defaults: values of records that lack one, by its name.
 
     Returns:
         By feature name a tensor [n, *shape]; string [n] for images and raw bytes, ragged [n, None] for shapes that vary.
@@ -64,8 +81,11 @@ def parse_stored(serialized: tf.Tensor, features: Sequence[Feature]) -> dict[str
     spec: dict[str, Any] = {}
     for feature in features:
         dtype = _STORED[feature.kind]
-        shape = () if feature.encoding is not None else feature.shape
-        spec[feature.name] = tf.io.RaggedFeature(dtype) if None in shape else tf.io.FixedLenFeature(shape, dtype)
+        shape = () if feature.is_one_value else feature.shape
+        if None in shape:
+            spec[feature.name] = tf.io.RaggedFeature(dtype)
+        else:
+            spec[feature.name] = tf.io.FixedLenFeature(shape, dtype, defaults.get(feature.name))
     found: dict[str, Any] = tf.io.parse_example(serialized, spec)
     return found
 
@@ -88,27 +108,11 @@ def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tenso
     return functools.reduce(tf.maximum, lengths)
 
 
-def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
-    """Return an int64 tensor as int32, which a TPU needs; return other tensors unchanged.
-
-    A value that does not fit fails at run time with `tf.errors.InvalidArgumentError`, which names the feature.
-    """
-    if not isinstance(value, tf.Tensor) or value.dtype != tf.int64:
-        return value
-    narrow = tf.cast(value, tf.int32)
-    # Without quotes: TensorFlow would print them with backslashes.
-    message = (
-        f"Feature {name}: a value does not fit int32, which is what a TPU takes. Omit the feature, or store"
-        " smaller numbers."
-    )
-    return checked(narrow, tf.reduce_all(tf.equal(tf.cast(narrow, tf.int64), value)), message)
-
-
 def _spec(field: Field) -> Any:
     feature, dtype = field.feature, _STORED[field.feature.kind]
-    if field.pads and feature.encoding is None:
-        return tf.io.RaggedFeature(dtype)
-    return tf.io.FixedLenFeature(() if feature.is_one_value else field.shape, dtype)
+    if field.is_list:
+        return list_spec(feature)
+    return tf.io.FixedLenFeature(() if feature.is_one_value else field.shape, dtype, default_value(field))
 
 
 def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
@@ -118,6 +122,8 @@ def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
         return decode_images(stored, field)
     if field.feature.is_label_map:
         return decode_label_maps(stored, field)
+    if field.is_multi_hot:
+        return multi_hot(stored, field)
     if field.pads:
         return _padded(stored, field)
     if field.feature.encoding == "raw":
@@ -127,23 +133,16 @@ def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
 
 def _padded(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
     """Return lists of any length, or their bytes, as one padded matrix."""
-    length = field.shape[0]
-    if field.feature.encoding == "raw":
-        dtype = tf.as_dtype(field.feature.dtype)
-        counts = tf.strings.length(stored) // dtype.size
-        # All bytes in one row, to be split into records again.
-        values = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(stored), dtype), [-1])
-        stored = tf.RaggedTensor.from_row_lengths(values, counts)
-    values = stored.values
+    length, rows = field.shape[0], ragged_rows(stored, field.feature)
+    values = rows.values
     if not field.cuts:
         message = (
             f"Feature {field.feature.name}: a record is longer than sequence_length, {length}. Pass a larger one, or"
             " truncate=True to cut; to a command, --sequence-length or --truncate."
         )
-        lengths = stored.row_lengths()
+        lengths = rows.row_lengths()
         values = checked(values, tf.reduce_all(lengths <= tf.cast(length, lengths.dtype)), message)
-    narrow = stored.with_values(to_int32(field.feature.name, values))
-    return tf.cast(narrow, tf.int32).to_tensor(PADDING, shape=(None, length))
+    return rows.with_values(tf.cast(values, tf.int32)).to_tensor(PADDING, shape=(None, length))
 
 
 def _decode_raw(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:

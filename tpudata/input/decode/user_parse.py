@@ -8,8 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.errors import FeatureError, UsageError
-from tpudata.input.dataset_ops import as_written, checked
-from tpudata.input.decode.parse import to_int32
+from tpudata.input.dataset_ops import as_written, checked, to_int32
 from tpudata.input.graph.batch import map_named
 
 

@@ -8,8 +8,13 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.errors import FeatureError
+from tpudata.input.dataset.fields import Field
+from tpudata.input.dataset_ops import checked
 
 WEIGHTS = "weights"
+_RECORD_WEIGHT = "record_weight"
+# Least weight of a record in evaluation: the smallest float32 that no device takes for 0, which stands for padding.
+_LEAST_WEIGHT = 2.0**-126
 
 
 def with_rows(batch: Any, batch_size: int) -> Any:
@@ -36,6 +41,32 @@ def with_weights(element: Any, weights: tf.Tensor) -> Any:
     if isinstance(element, tuple):
         return ({**element[0], WEIGHTS: weights}, *element[1:])
     return {**element, WEIGHTS: weights}
+
+
+def with_record_weight(
+    parsed: dict[str, tf.Tensor], extras: dict[str, tf.Tensor], field: Field | None
+) -> dict[str, tf.Tensor]:
+    """Return the extras of a record, or of several, with its weight.
+
+    Args:
+        parsed: the parsed columns.
+        extras: the extras.
+        field: the weight; None without one.
+    """
+    if field is None:
+        return extras
+    weight = tf.cast(parsed[field.feature.name], tf.float32)
+    message = f"Feature {field.feature.name}: a record has a weight that is negative or no number. Correct the records."
+    is_weight = tf.reduce_all((weight >= 0) & tf.math.is_finite(weight))
+    return {**extras, _RECORD_WEIGHT: checked(weight, is_weight, message)}
+
+
+def row_weights(extras: dict[str, tf.Tensor], field: Field | None) -> tf.Tensor | None:
+    """Return the weights of a batch's rows, float32 [B]: 0 for padding; None in training without weights of records."""
+    real = extras.get("weights")
+    if field is None or real is None:
+        return real if field is None else extras[_RECORD_WEIGHT]
+    return real * tf.maximum(extras[_RECORD_WEIGHT], _LEAST_WEIGHT)
 
 
 def named_leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -9,16 +9,27 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field, Fields
-from tpudata.input.dataset_ops import as_written
-from tpudata.input.decode.parse import to_int32
+from tpudata.input.dataset_ops import as_written, to_int32
 from tpudata.input.decode.user_parse import parse_rows
-from tpudata.input.graph.batch import check_static, has_room, map_named, named_leaves, with_rows, with_weights
+from tpudata.input.graph.batch import (
+    check_static,
+    has_room,
+    map_named,
+    named_leaves,
+    row_weights,
+    with_record_weight,
+    with_rows,
+    with_weights,
+)
+from tpudata.input.graph.batch_images import BatchImages
 from tpudata.input.image.image_steps import prepare_image, scale_images
-from tpudata.input.image.mix import mix_images, mix_labels
-from tpudata.input.options.images import label_classes
+from tpudata.input.lists.moves import move_record, move_tables
+from tpudata.input.lists.tables import placed_tables
 from tpudata.input.options.options import Options, check_arguments, takes_seed
-from tpudata.input.order.seeds import MIX_SEED
 from tpudata.input.text.sequence import split_token_weights, with_row_weights
+
+# Extra of a record: the moves of its image.
+_MOVES = "moves"
 
 
 class BatchSteps:
@@ -32,6 +43,9 @@ class BatchSteps:
     def __init__(self, fields: Fields, options: Options) -> None:
         self._fields = fields
         self._options = options
+        self._images = BatchImages(fields)
+        # Tables that move with the image.
+        self._tables = placed_tables(fields) if options.images.moves_pixels else ()
 
     @property
     def _has_labels(self) -> bool:
@@ -43,15 +57,18 @@ class BatchSteps:
         (serialized,) = found.values()
         return parse_rows(self._options.parse, serialized), extras
 
-    def rows(self, parsed: Any) -> Any:
-        """Turn parsed columns into the model's (features, labels) or features."""
+    def rows(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
+        """Turn parsed columns into the model's (features, labels) or features; also return the extras."""
         if self._options.parse is not None:
-            return parsed
-        return self._fed(parsed, {f.name: self._scaled(f, parsed[f.feature.name]) for f in self._fields.inputs})
+            return parsed, extras
+        extras = with_record_weight(parsed, extras, self._fields.weight)
+        return self._fed(parsed, {f.name: self._scaled(f, parsed[f.feature.name]) for f in self._fields.inputs}), extras
 
     def row(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
         """Turn parsed columns of one record into the model's features and labels; also return its extras."""
-        record = as_written(self._prepared)(parsed, extras)
+        extras = with_record_weight(parsed, extras, self._fields.weight)
+        record, moves = as_written(self._prepared)(parsed, extras)
+        extras = {**extras, **moves}
         if self._options.transform is None:
             return record, extras
         arguments = record if isinstance(record, tuple) else (record,)
@@ -64,6 +81,15 @@ class BatchSteps:
         if isinstance(result, list):
             raise UsageError("transform returned a list. End it with `return features, labels`, which is a tuple.")
         return map_named(_tensor, result, "the result of transform"), extras
+
+    def moved(self, element: Any, extras: dict[str, tf.Tensor]) -> tuple[Any, dict[str, tf.Tensor]]:
+        """Return a batch of results of `row` with its boxes and points moved, if they are not yet; and the other extras."""
+        if _MOVES not in extras:
+            return element, extras
+        features = element[0] if isinstance(element, tuple) else element
+        features = move_tables(self._tables, features, extras[_MOVES], self._options.images.least_visible)
+        element = (features, *element[1:]) if isinstance(element, tuple) else features
+        return element, {name: value for name, value in extras.items() if name != _MOVES}
 
     def check_row(self, spec: Any) -> None:
         """Check the `element_spec` of single records.
@@ -97,25 +123,33 @@ class BatchSteps:
         """Return a batch with its number of rows in its shapes, its images mixed and transposed, and its extras."""
         element, extras = with_rows((element, extras), batch_size)
         if self._options.images.mix is not None:
-            element = self._mixed(element, extras["seed"][0])
+            element = self._images.mix(element, self._options.images.mix, extras["seed"][0])
         if self._options.images.permutation is not None:
-            turned = [tf.transpose(values, self._options.images.permutation) for values in self._images(element)]
-            element = self._with_images(element, turned)
+            turned = [tf.transpose(values, self._options.images.permutation) for values in self._images.of(element)]
+            element = self._images.put(element, turned)
         if self._options.batch_transform is not None:
             element = self._transformed(element, extras, batch_size)
         return element, extras
 
     def weighted(self, element: Any, extras: dict[str, tf.Tensor]) -> Any:
-        """Return a batch with its weights, those of evaluation and those of tokens."""
-        if not self._options.training:
-            element = with_row_weights(element, extras["weights"])
+        """Return a batch with its weights: those of evaluation, of records and of tokens."""
+        weights = row_weights(extras, self._fields.weight)
+        if weights is not None:
+            element = with_row_weights(element, weights)
         if self._options.weights == "sample_weight" and self._options.sequences.targets is not None:
             return split_token_weights(element)
-        if self._options.training:
+        if weights is None:
             return element
         if self._options.weights == "sample_weight":
-            return (*element, extras["weights"])
-        return with_weights(element, extras["weights"]) if has_room(element) else element
+            return (*element, weights)
+        if has_room(element):
+            return with_weights(element, weights)
+        if self._fields.weight is not None:
+            raise FeatureError(
+                f"weight={self._fields.weight.name!r}: features that are not a dict have no place for weights. Let transform return"
+                ' a dict, or pass weights="sample_weight".'
+            )
+        return element
 
     def _transformed(self, element: Any, extras: dict[str, tf.Tensor], batch_size: int) -> Any:
         """Return the result of the user's batch_transform for a batch."""
@@ -137,29 +171,44 @@ class BatchSteps:
         check_static(result, "the result of batch_transform")
         if self._has_labels and not (isinstance(result, tuple) and len(result) == 2):
             raise UsageError("batch_transform returned no (features, labels). End it with `return features, labels`.")
-        if not self._options.training and self._options.images.permutation is None:
+        is_weighed = not self._options.training or self._fields.weight is not None
+        if is_weighed and self._options.images.permutation is None:
             for name, leaf in named_leaves(result, "the result of batch_transform"):
                 if leaf.shape.rank == 0 or leaf.shape[0] != batch_size:
                     raise FeatureError(
-                        f"{name} has the shape {leaf.shape} (expected {counted(batch_size, 'row')}). Keep the rows: evaluation's"
-                        " weights mark which of them are padding."
+                        f"{name} has the shape {leaf.shape} (expected {counted(batch_size, 'row')}). Keep the rows: their"
+                        " weights belong to them, which mark the padding of evaluation."
                     )
         return result
 
-    def _prepared(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
+    def _prepared(self, parsed: Any, extras: dict[str, tf.Tensor]) -> tuple[Any, dict[str, tf.Tensor]]:
+        """Return a record with its image prepared, and as an extra the moves that its boxes and points have yet to make."""
         if self._options.parse is not None:
-            return parsed
+            return parsed, {}
+        moves: list[tf.Tensor] = []
         inputs = {field.name: parsed[field.feature.name] for field in self._fields.inputs}
         maps = {field.name: (field.feature, inputs[field.name]) for field in self._fields.label_maps}
         for field in self._fields.images:
             channels = field.feature.shape[2]
             assert channels is not None
             # Of several images none is moved, and maps stay as they are.
-            inputs[field.name], moved = prepare_image(
-                inputs[field.name], channels, self._options.images, extras.get("seed"), maps
+            prepared = prepare_image(
+                inputs[field.name],
+                channels,
+                self._options.images,
+                extras.get("seed"),
+                maps,
+                tracks_moves=bool(self._tables),
             )
-            inputs |= moved
-        return self._fed(parsed, inputs)
+            inputs |= {field.name: prepared.image, **prepared.maps}
+            moves += prepared.moves
+        if not moves:
+            return self._fed(parsed, inputs), {}
+        if self._options.transform is None:
+            # Later, a batch at a time: for single records some sixty small operations would take as long as a small image.
+            return self._fed(parsed, inputs), {_MOVES: tf.stack(moves)}
+        least = self._options.images.least_visible
+        return self._fed(parsed, move_record(self._tables, inputs, tf.stack(moves), least)), {}
 
     def _scaled(self, field: Field, value: tf.Tensor) -> tf.Tensor:
         return scale_images(value, self._options.images) if field.feature.is_image else value
@@ -171,55 +220,6 @@ class BatchSteps:
         features = inputs[self._fields.inputs[0].name] if self._options.bare else inputs
         label = self._fields.label
         return features if label is None else (features, parsed[label.feature.name])
-
-    def _mixed(self, element: Any, seed: tf.Tensor) -> Any:
-        """Return the batch mixed; its seed is that of its first row, which no other batch has."""
-        options, label = self._options.images.mix, self._fields.label
-        assert options is not None
-        seed = tf.bitwise.bitwise_xor(seed, tf.constant(MIX_SEED, tf.int32))
-        images, shares = mix_images(self._images(element), options, seed)
-        element = self._with_images(element, images)
-        if label is None:
-            return element
-        labels = element[1]
-        is_classes = isinstance(labels, tf.Tensor) and labels.shape.rank == 1 and labels.dtype.is_integer
-        if not is_classes and not (isinstance(labels, tf.Tensor) and labels.shape.rank == 2):
-            raise FeatureError(
-                "mix: labels are a tensor of classes, integers [batch], or of shares, [batch, classes]. Let transform return one"
-                " of these."
-            )
-        classes = label_classes(label) if is_classes else labels.shape[1]
-        return element[0], mix_labels(labels, classes, shares)
-
-    def _images(self, element: Any) -> list[tf.Tensor]:
-        """Return the batch's images, and its label maps."""
-        features, names = element[0] if isinstance(element, tuple) else element, self._image_names
-        found = []
-        for name in names:
-            image = features.get(name) if isinstance(features, dict) else features if len(names) == 1 else None
-            if not isinstance(image, tf.Tensor) or image.shape.rank != 4:
-                raise FeatureError(
-                    f"Feature {name!r}: mix and transpose take images [batch, height, width, channels]; after transform it is"
-                    f" {getattr(image, 'shape', 'not there')}. Leave the options out, or let transform keep its name and shape."
-                )
-            found.append(image)
-        if len({tuple(image.shape[1:3]) for image in found}) > 1:
-            sizes = ", ".join(f"{name} {image.shape[1:3]}" for name, image in zip(names, found, strict=True))
-            raise FeatureError(
-                f"mix and transpose: images and label maps have several sizes ({sizes}). Let transform keep one."
-            )
-        return found
-
-    def _with_images(self, element: Any, images: list[tf.Tensor]) -> Any:
-        """Return the batch with other values of what `_images` returns."""
-        features = element[0] if isinstance(element, tuple) else element
-        named = dict(zip(self._image_names, images, strict=True))
-        features = {**features, **named} if isinstance(features, dict) else images[0]
-        return (features, *element[1:]) if isinstance(element, tuple) else features
-
-    @property
-    def _image_names(self) -> list[str]:
-        return [field.name for field in (self._fields.images[0], *self._fields.label_maps)]
 
 
 def _tensor(name: str, value: Any) -> Any:

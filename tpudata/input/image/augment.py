@@ -4,6 +4,7 @@ Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced
 sixteen operations as in tensorflow/tpu's efficientnet. It runs on single images after their crop: uint8 in, uint8 out.
 
 Label maps of the image, integers, turn, shear and move with it, by the nearest pixel; colours and holes leave them as they are.
+Boxes and points of the image follow the moves that are returned.
 
 Nothing here keeps state: the same image and seed give the same result.
 """
@@ -12,13 +13,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.input.image import augment_ops as ops
+from tpudata.input.lists.moves import IDENTITY, source_move
 
 MAX_MAGNITUDE = 10
 
@@ -91,13 +93,34 @@ class Operation(Protocol):
         """Return the image changed."""
 
 
-# Operations that move pixels, and with them those of label maps.
-MOVES = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
+# Operations that move pixels, and with them those of label maps: where the pixels come from.
+MOVES: Mapping[str, Callable[[tf.Tensor, float, Draw], ops.Sources]] = {
+    "rotate": lambda image, strength, draw: ops.rotation(image, draw.sign * (_DEGREES * strength)),
+    "shear_x": lambda image, strength, draw: ops.x_shear(image, draw.sign * (_SLOPE * strength)),
+    "shear_y": lambda image, strength, draw: ops.y_shear(image, draw.sign * (_SLOPE * strength)),
+    "translate_x": lambda image, strength, draw: ops.x_translation(
+        image, draw.sign * _pixels(_SHIFT * strength, image, 1)
+    ),
+    "translate_y": lambda image, strength, draw: ops.y_translation(
+        image, draw.sign * _pixels(_SHIFT * strength, image, 0)
+    ),
+}
+
+
+def _move(name: str) -> Operation:
+    """Return the operation that moves pixels."""
+
+    def moved(image: tf.Tensor, strength: float, draw: Draw, fill: int = ops.FILL) -> tf.Tensor:
+        return ops.transform(image, MOVES[name](image, strength, draw), fill)
+
+    return moved
+
+
 OPERATIONS: Mapping[str, Operation] = {
     "autocontrast": lambda image, *_: ops.autocontrast(image),
     "equalize": lambda image, *_: ops.equalize(image),
     "invert": lambda image, *_: ops.invert(image),
-    "rotate": lambda image, strength, draw, fill=ops.FILL: ops.rotate(image, draw.sign * (_DEGREES * strength), fill),
+    "rotate": _move("rotate"),
     "posterize": lambda image, strength, *_: ops.posterize(image, 8 - round(_BITS * strength)),
     "solarize": lambda image, strength, *_: ops.solarize(image, 256 - round(256 * strength)),
     "solarize_add": lambda image, strength, *_: ops.solarize_add(image, round(_ADDITION * strength)),
@@ -105,14 +128,10 @@ OPERATIONS: Mapping[str, Operation] = {
     "contrast": lambda image, strength, draw, *_: ops.contrast(image, 1 + draw.sign * (_FACTOR * strength)),
     "brightness": lambda image, strength, draw, *_: ops.brightness(image, 1 + draw.sign * (_FACTOR * strength)),
     "sharpness": lambda image, strength, draw, *_: ops.sharpness(image, 1 + draw.sign * (_FACTOR * strength)),
-    "shear_x": lambda image, strength, draw, fill=ops.FILL: ops.shear_x(image, draw.sign * (_SLOPE * strength), fill),
-    "shear_y": lambda image, strength, draw, fill=ops.FILL: ops.shear_y(image, draw.sign * (_SLOPE * strength), fill),
-    "translate_x": lambda image, strength, draw, fill=ops.FILL: ops.translate_x(
-        image, draw.sign * _pixels(_SHIFT * strength, image, 1), fill
-    ),
-    "translate_y": lambda image, strength, draw, fill=ops.FILL: ops.translate_y(
-        image, draw.sign * _pixels(_SHIFT * strength, image, 0), fill
-    ),
+    "shear_x": _move("shear_x"),
+    "shear_y": _move("shear_y"),
+    "translate_x": _move("translate_x"),
+    "translate_y": _move("translate_y"),
     "cutout": lambda image, strength, draw, *_: ops.cutout(
         image, _pixels(_HOLE * strength, image, 0), _place(draw, image)
     ),
@@ -134,19 +153,34 @@ def rand_augment(image: tf.Tensor, options: RandAugment, seed: tf.Tensor) -> tf.
     Raises:
         UsageError: the image is of another dtype or shape.
     """
-    return augment_with_maps(image, (), options, seed)[0]
+    return augment_with_maps(image, (), options, seed).image
+
+
+class Augmented(NamedTuple):
+    """An image that is augmented, and what moved with it.
+
+    Attributes:
+        image: uint8 [height, width, 3].
+        maps: its label maps.
+        moves: the move of each layer, float32 [2, 3], see `tpudata.input.lists.moves`; none if they are not asked for.
+    """
+
+    image: tf.Tensor
+    maps: tuple[tf.Tensor, ...]
+    moves: tuple[tf.Tensor, ...]
 
 
 def augment_with_maps(
-    image: tf.Tensor, maps: Sequence[tf.Tensor], options: RandAugment, seed: tf.Tensor
-) -> list[tf.Tensor]:
-    """Return the result of `rand_augment`, and after it the image's label maps, moved as its pixels are.
+    image: tf.Tensor, maps: Sequence[tf.Tensor], options: RandAugment, seed: tf.Tensor, *, tracks_moves: bool = False
+) -> Augmented:
+    """Return the result of `rand_augment`, and the image's label maps, moved as its pixels are.
 
     Args:
         image: uint8 [height, width, 3], of static shape.
         maps: integers [height, width, 1], of the image's height and width.
         options: number and strength of operations.
         seed: int32 [2].
+        tracks_moves: whether to return the moves.
 
     Raises:
         UsageError: the image is of another dtype or shape.
@@ -156,25 +190,29 @@ def augment_with_maps(
             f"RandAugment takes uint8 [height, width, 3] of static shape; this image is {image.dtype.name} {image.shape}."
             " Crop or resize colour images first, and omit RandAugment for others."
         )
-    values = [image, *maps]
-    branches = _branches(values, options)
+    values, moves = [image, *maps], list[tf.Tensor]()
+    branches = _branches(values, options, tracks_moves=tracks_moves)
+    move = [tf.TensorSpec((2, 3), tf.float32)] if tracks_moves else []
     numbers = tf.random.stateless_uniform([options.layers, 4], seed)
     for layer in range(options.layers):
         chance = numbers[layer]
         # Not tf.switch_case, which puts the nodes of all operations into the graph of every layer, and visits them all.
-        values = tf.raw_ops.StatelessCase(
+        results = tf.raw_ops.StatelessCase(
             # float32 below 1 times 16 is exact, so never 16.
             branch_index=tf.cast(chance[0] * len(OPERATIONS), tf.int32),
             input=[*values, tf.where(chance[1] < 0.5, 1.0, -1.0), chance[2:]],
-            Tout=[value.dtype for value in values],
+            Tout=[value.dtype for value in (*values, *move)],
             branches=branches,
-            output_shapes=[value.shape for value in values],
+            output_shapes=[value.shape for value in (*values, *move)],
         )
-    return list(values)
+        values = list(results[: len(values)])
+        moves += results[len(values) :]
+    image, *moved = values
+    return Augmented(image, tuple(moved), tuple(moves))
 
 
-def _branches(values: Sequence[tf.Tensor], options: RandAugment) -> list[Any]:
-    """Return a function of (image, *maps, sign, centre) for each operation; it returns the image and the maps."""
+def _branches(values: Sequence[tf.Tensor], options: RandAugment, *, tracks_moves: bool) -> list[Any]:
+    """Return a function of (image, *maps, sign, centre) for each operation; it returns the image, the maps and the move."""
     strength = options.magnitude / MAX_MAGNITUDE
 
     def traced(name: str, operation: Operation) -> Any:
@@ -183,7 +221,8 @@ def _branches(values: Sequence[tf.Tensor], options: RandAugment) -> list[Any]:
             draw = Draw(sign, centre)
             if name in MOVES:
                 maps = [operation(values, strength, draw, options.map_fill) for values in maps]
-            return [operation(image, strength, draw), *maps]
+            move = [_matrix(name, image, strength, draw)] if tracks_moves else []
+            return [operation(image, strength, draw), *maps, *move]
 
         return tf.function(changed, autograph=False).get_concrete_function(
             *(tf.TensorSpec(value.shape, value.dtype) for value in values),
@@ -192,6 +231,14 @@ def _branches(values: Sequence[tf.Tensor], options: RandAugment) -> list[Any]:
         )
 
     return [traced(name, operation) for name, operation in OPERATIONS.items()]
+
+
+def _matrix(name: str, image: tf.Tensor, strength: float, draw: Draw) -> tf.Tensor:
+    """Return the move of an operation."""
+    if name not in MOVES:
+        return tf.constant(IDENTITY)
+    sources = MOVES[name](image, strength, draw)
+    return source_move(*sources, *image.shape[:2])
 
 
 def _pixels(share: float, image: tf.Tensor, axis: int) -> int:

@@ -8,13 +8,25 @@ channels.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 FILL = 128
 # A scalar: a Python number, or a tensor if it is drawn.
 Scalar = Any
+
+
+class Sources(NamedTuple):
+    """Places that the pixels of a transformed image come from, at pixels' centres.
+
+    Attributes:
+        x_of: pixel (x, y) comes from x_of[0] * x + x_of[1] * y + x_of[2].
+        y_of: likewise for y.
+    """
+
+    x_of: tuple[Scalar, Scalar, Scalar]
+    y_of: tuple[Scalar, Scalar, Scalar]
 
 
 def invert(image: tf.Tensor) -> tf.Tensor:
@@ -99,30 +111,55 @@ def sharpness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
 
 def rotate(image: tf.Tensor, degrees: Scalar, fill: int = FILL) -> tf.Tensor:
     """Rotate the image about its centre, counterclockwise."""
-    angle = -tf.cast(degrees, tf.float64) * (3.141592653589793 / 180.0)
-    cos, sin = tf.cos(angle), tf.sin(angle)
-    x, y = image.shape[1] / 2.0, image.shape[0] / 2.0
-    return _transform(image, (cos, sin, x - cos * x - sin * y), (-sin, cos, y + sin * x - cos * y), fill)
+    return transform(image, rotation(image, degrees), fill)
 
 
 def shear_x(image: tf.Tensor, slope: Scalar, fill: int = FILL) -> tf.Tensor:
     """Move each row to the left by `slope` times its y."""
-    return _transform(image, (1.0, slope, 0.0), (0.0, 1.0, 0.0), fill)
+    return transform(image, x_shear(image, slope), fill)
 
 
 def shear_y(image: tf.Tensor, slope: Scalar, fill: int = FILL) -> tf.Tensor:
     """Move each column up by `slope` times its x."""
-    return _transform(image, (1.0, 0.0, 0.0), (slope, 1.0, 0.0), fill)
+    return transform(image, y_shear(image, slope), fill)
 
 
 def translate_x(image: tf.Tensor, pixels: Scalar, fill: int = FILL) -> tf.Tensor:
     """Move the image to the left."""
-    return _transform(image, (1.0, 0.0, pixels), (0.0, 1.0, 0.0), fill)
+    return transform(image, x_translation(image, pixels), fill)
 
 
 def translate_y(image: tf.Tensor, pixels: Scalar, fill: int = FILL) -> tf.Tensor:
     """Move the image up."""
-    return _transform(image, (1.0, 0.0, 0.0), (0.0, 1.0, pixels), fill)
+    return transform(image, y_translation(image, pixels), fill)
+
+
+def rotation(image: tf.Tensor, degrees: Scalar) -> Sources:
+    """Return where the pixels of `rotate` come from."""
+    angle = -tf.cast(degrees, tf.float64) * (3.141592653589793 / 180.0)
+    cos, sin = tf.cos(angle), tf.sin(angle)
+    x, y = image.shape[1] / 2.0, image.shape[0] / 2.0
+    return Sources((cos, sin, x - cos * x - sin * y), (-sin, cos, y + sin * x - cos * y))
+
+
+def x_shear(_: tf.Tensor, slope: Scalar) -> Sources:
+    """Return where the pixels of `shear_x` come from."""
+    return Sources((1.0, slope, 0.0), (0.0, 1.0, 0.0))
+
+
+def y_shear(_: tf.Tensor, slope: Scalar) -> Sources:
+    """Return where the pixels of `shear_y` come from."""
+    return Sources((1.0, 0.0, 0.0), (slope, 1.0, 0.0))
+
+
+def x_translation(_: tf.Tensor, pixels: Scalar) -> Sources:
+    """Return where the pixels of `translate_x` come from."""
+    return Sources((1.0, 0.0, pixels), (0.0, 1.0, 0.0))
+
+
+def y_translation(_: tf.Tensor, pixels: Scalar) -> Sources:
+    """Return where the pixels of `translate_y` come from."""
+    return Sources((1.0, 0.0, 0.0), (0.0, 1.0, pixels))
 
 
 def cutout(image: tf.Tensor, side: int, centre: tf.Tensor) -> tf.Tensor:
@@ -180,10 +217,10 @@ def _look_up(image: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
     return tf.reshape(found, image.shape)
 
 
-def _transform(image: tf.Tensor, x_of: tuple[Scalar, ...], y_of: tuple[Scalar, ...], fill: int) -> tf.Tensor:
-    """Take each pixel (x, y) from x_of[0] * x + x_of[1] * y + x_of[2], and y likewise, at pixels' centres."""
+def transform(image: tf.Tensor, sources: Sources, fill: int = FILL) -> tf.Tensor:
+    """Return the image with each pixel taken from its source; `fill` where that lies outside."""
     height, width, channels = image.shape
-    x, y = _source(x_of, height, width), _source(y_of, height, width)
+    x, y = _source(sources.x_of, height, width), _source(sources.y_of, height, width)
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
     # One row of fill after the pixels, for what comes from outside.
     pixels = tf.concat(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -13,6 +13,7 @@ from tpudata.input.decode.image import cast_image
 from tpudata.input.decode.label_map import decode_label_map
 from tpudata.input.image.augment import augment_with_maps
 from tpudata.input.image.normalize import normalize
+from tpudata.input.lists.moves import crop_move
 from tpudata.input.options.images import Images
 from tpudata.input.order.seeds import AUGMENT_SEED, CROP_SEED
 
@@ -20,9 +21,29 @@ from tpudata.input.order.seeds import AUGMENT_SEED, CROP_SEED
 Maps: TypeAlias = Mapping[str, tuple[Feature, tf.Tensor]]
 
 
+class Prepared(NamedTuple):
+    """An image after its steps, and what moved with it.
+
+    Attributes:
+        image: [height, width, channels].
+        maps: its label maps by name, integers [height, width, 1].
+        moves: the moves of its pixels, see `tpudata.input.lists.moves`; none if they are not asked for.
+    """
+
+    image: tf.Tensor
+    maps: dict[str, tf.Tensor]
+    moves: list[tf.Tensor]
+
+
 def prepare_image(
-    image: tf.Tensor, channels: int, options: Images, seed: tf.Tensor | None, maps: Maps
-) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    image: tf.Tensor,
+    channels: int,
+    options: Images,
+    seed: tf.Tensor | None,
+    maps: Maps,
+    *,
+    tracks_moves: bool = False,
+) -> Prepared:
     """Crop, augment and scale one image, and move its label maps with it.
 
     Args:
@@ -31,11 +52,13 @@ def prepare_image(
         options: options of the steps.
         seed: int32 [2], seed of the record; None if nothing is drawn.
         maps: its label maps: integers [height, width, 1], or strings if there is a crop.
+        tracks_moves: whether to return the moves.
 
     Returns:
-        [height, width, channels] of `options.dtype_name`; and the maps, integers [height, width, 1].
+        The image of `options.dtype_name`.
     """
     moved = {name: value for name, (_, value) in maps.items()}
+    moves: list[tf.Tensor] = []
     if options.crop is not None:
         # Rounded only if the next step takes integers.
         is_rounded = options.augment is not None or options.dtype_name == "uint8"
@@ -50,11 +73,13 @@ def prepare_image(
             name: crop_map(decode_label_map(value, feature), feature.name, place, options.crop)
             for name, (feature, value) in maps.items()
         }
+        moves += [crop_move(*place)] if tracks_moves else []
     if options.augment is not None:
-        augment_seed = _derived(seed, AUGMENT_SEED)
-        image, *augmented = augment_with_maps(image, tuple(moved.values()), options.augment, augment_seed)
-        moved = dict(zip(moved, augmented, strict=True))
-    return scale_images(image, options), moved
+        seed = _derived(seed, AUGMENT_SEED)
+        augmented = augment_with_maps(image, tuple(moved.values()), options.augment, seed, tracks_moves=tracks_moves)
+        image, moved = augmented.image, dict(zip(moved, augmented.maps, strict=True))
+        moves += augmented.moves
+    return Prepared(scale_images(image, options), moved, moves)
 
 
 def scale_images(images: tf.Tensor, options: Images) -> tf.Tensor:

@@ -4,7 +4,8 @@ Both run on whole batches, as the last step before the device. A row's partner i
 last), which in a shuffled batch is a random one. Partners are of one batch: with several hosts, of the host's part of the
 global batch, so that pairs, unlike the set of records, depend on the number of hosts.
 
-Labels become shares of classes: float32 [B, classes], for a softmax cross-entropy that takes probabilities. Label maps get the
+Labels become shares of classes: float32 [B, classes], for a softmax cross-entropy that takes probabilities; several classes of a
+record and other floats are blended as they are. Label maps get the
 partner's rectangle with CutMix, and cannot be blended with MixUp. Nothing here keeps state.
 """
 
@@ -98,10 +99,16 @@ def mix_images(
     return _paste(images, shares, place_seed)
 
 
-def mix_labels(labels: tf.Tensor, classes: int, shares: tf.Tensor) -> tf.Tensor:
-    """Return the labels of mixed images, float32 [B, classes]; the arguments are those of `mix`, and the shares [B]."""
-    soft = _shares_of_classes(labels, classes)
-    weight = shares[:, tf.newaxis]
+def mix_labels(labels: tf.Tensor, classes: int | None, shares: tf.Tensor) -> tf.Tensor:
+    """Return the labels of mixed images, float32 [B, classes], or [B, ...] if they are numbers.
+
+    Args:
+        labels: as for `mix`; or numbers [B, ...].
+        classes: number of classes; None for numbers.
+        shares: float32 [B].
+    """
+    soft = tf.cast(labels, tf.float32) if classes is None else _shares_of_classes(labels, classes)
+    weight = tf.reshape(shares, [-1] + [1] * (soft.shape.rank - 1))
     return weight * soft + (1.0 - weight) * _partner(soft)
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.errors import UsageError
+from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.image.augment import RandAugment
 from tpudata.input.image.crop import CentreCrop, TrainCrop
 from tpudata.input.image.mix import CutMix, MixUp
 from tpudata.input.image.normalize import Normalize
+from tpudata.input.lists.tables import check_placed, has_places
 
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 _AXES = "NHWC"
@@ -31,6 +32,9 @@ class Images:
     image, each pixel being the nearest one; flips and moves of `augment` are the image's; CutMix pastes the same rectangle, and
     `transpose` turns them, too. `normalize` and `dtype` leave them as they are, and MixUp rejects them.
 
+    Boxes and points that `pad` feeds (`PREFIX/bbox/ymin`, `PREFIX/bbox`, `PREFIX/keypoint/y`) move with crops, flips and moves of
+    `augment`: docs/feed/lists.md has the rules. `mix` rejects them.
+
     Attributes:
         size: (height, width) to resize encoded images to (bilinear, antialiased, aspect ratio not kept). Needed if sizes vary,
             unless `crop` is given.
@@ -42,9 +46,11 @@ class Images:
             transfer to the device; the model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1, or
             normalised ones. Other uint8 features are numbers, and stay as they are.
         mix: `MixUp()` or `CutMix()` mixes each image of a batch with another one of it; labels become shares of the classes,
-            float32 [B, classes]. Training only.
+            float32 [B, classes], and several classes or floats the mean by these shares. Training only.
         transpose: order of the axes of a batch of images, N (images), H, W and C: a TPU takes "HWCN" without
             a relayout. The model transposes back, and the batch is no longer the first axis.
+        least_visible: least share of a box's area that a crop or `augment` leaves visible, from 0 to 1; other boxes are dropped,
+            with their entries of all lists of their pattern. 0 drops only those of which nothing is left.
 
     Raises:
         UsageError: an option is out of range or of another type, or does not fit another one.
@@ -57,6 +63,7 @@ class Images:
     dtype: tf.DType | str = "uint8"
     mix: MixUp | CutMix | None = None
     transpose: str | None = None
+    least_visible: float = 0.0
 
     def __post_init__(self) -> None:
         _check_type("crop", self.crop, TrainCrop, CentreCrop)
@@ -67,6 +74,9 @@ class Images:
             _check_size(self.size)
         if self.size is not None and self.crop is not None:
             raise UsageError(f"size={self.size}: crop={self.crop} has a size, too. Omit one of them.")
+        share = self.least_visible
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise UsageError(f"least_visible: invalid value (got {share!r}, expected a number from 0 to 1).")
         if self.dtype_name not in _DTYPES:
             raise UsageError(f"dtype={self.dtype_name}: images are fed as one of {', '.join(_DTYPES)}.")
         if self.normalize is not None and self.dtype_name == "uint8":
@@ -92,6 +102,11 @@ class Images:
         return isinstance(self.crop, TrainCrop) or self.augment is not None or self.mix is not None
 
     @property
+    def moves_pixels(self) -> bool:
+        """Whether pixels get other places in the image."""
+        return self.crop is not None or self.augment is not None
+
+    @property
     def permutation(self) -> tuple[int, ...] | None:
         """`transpose` as numbers of axes, or None to keep them."""
         return None if self.transpose in (None, _AXES) else tuple(_AXES.index(axis) for axis in self.transpose or "")
@@ -115,6 +130,11 @@ class Images:
         if self.dtype_name != "uint8" and not fields.images:
             raise UsageError(
                 f"dtype={self.dtype_name}: it is of images, uint8 [height, width, channels], and the features have none. Omit it."
+            )
+        if self.least_visible and not (self.moves_pixels and has_places(fields)):
+            raise UsageError(
+                f"least_visible={self.least_visible}: it is for boxes that move with a crop or augment. Omit it, or pass crop= and"
+                " the boxes in pad=."
             )
         asked = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
         if not asked:
@@ -143,12 +163,19 @@ class Images:
                 f"normalize has {len(self.normalize.mean)} means, and the images have {channels} channels. Pass one for"
                 " each, or one for all."
             )
+        if self.mix is not None and has_places(fields):
+            raise UsageError(
+                "mix: the boxes and points of two images make no sense in one of them. Omit it, or the boxes."
+            )
         self._check_label_maps(fields)
+        if self.moves_pixels:
+            check_placed(fields, "crop" if self.crop is not None else "augment")
         if isinstance(self.mix, CutMix) and fields.label_maps and fields.label is None:
             return
-        if self.mix is not None and (fields.label is None or fields.label.feature.num_classes is None):
+        if self.mix is not None and not _can_mix(fields.label):
+            got = "no label" if fields.label is None else f"{fields.label.name!r}"
             raise UsageError(
-                "mix: it mixes labels, too, and the dataset has no labels with a number of classes. Omit it."
+                f"mix: it mixes labels, too (got {got}, expected one class of a known number, several classes, or floats). Omit it."
             )
 
     def _check_label_maps(self, fields: Fields) -> None:
@@ -191,8 +218,19 @@ def _check_size(size: Any) -> None:
 
 def label_classes(label: Field) -> int:
     """Return the number of different stored labels: with an offset of 1, one more than classes."""
-    assert label.feature.num_classes is not None
+    if label.feature.num_classes is None:
+        raise FeatureError(
+            f"mix: the number of classes is unknown (got integers for the label {label.name!r}). Let transform return floats."
+        )
     return label.feature.num_classes + label.feature.label_offset
+
+
+def _can_mix(label: Field | None) -> bool:
+    """Return whether labels have shares: of a known number of classes, or as floats."""
+    if label is None:
+        return False
+    is_class = label.shape == () and label.dtype == "int32" and label.feature.num_classes is not None
+    return is_class or label.dtype == "float32"
 
 
 def _check_type(name: str, value: Any, *types: type) -> None:

@@ -20,8 +20,8 @@ from tpudata.input.text.sequence import Sequences
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of feeding: the arguments of `make_input_fn`. `bare` is whether it names one feature, and `sequences` is the
-    result of its arguments for sequences.
+    """Options of feeding: the arguments of `make_input_fn`. `bare` is whether it names one feature, `weighs_records`
+    whether records have weights, and `sequences` is the result of its arguments for sequences.
 
     Raises:
         UsageError: an option is out of range or of another type.
@@ -34,6 +34,7 @@ class Options:
     transform: Callable[..., Any] | None
     seed: int
     weights: Literal["feature", "sample_weight"]
+    weighs_records: bool = False
     sequences: Sequences = dataclasses.field(default_factory=Sequences)
     service: DataService | None = None
     filter: Callable[..., Any] | None = None
@@ -54,6 +55,12 @@ class Options:
             raise UsageError(f"transform={self.transform!r}: pass a function of (features, labels), or None.")
         if self.weights not in ("feature", "sample_weight"):
             raise UsageError(f'weights: invalid value (got {self.weights!r}, expected "feature" or "sample_weight").')
+        if self.weighs_records and self.images.mix is not None:
+            raise UsageError("weight: a mixed row is of two records, which have two weights. Omit it, or mix.")
+        if self.weighs_records and self.bare and self.weights == "feature":
+            raise UsageError(
+                'weight: features= asks for a bare tensor, which has no place for weights. Pass weights="sample_weight" with it.'
+            )
         for name in ("filter", "batch_transform"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise UsageError(f"{name}={getattr(self, name)!r}: pass a function, or None.")

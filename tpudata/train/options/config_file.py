@@ -1,7 +1,7 @@
 """YAML of `tpudata train`: the file of `--config`, and the values of `--param`.
 
 A file is a mapping from names of flags (with dashes or underscores) to values; its key `params` has a mapping from the model's
-parameters to values.
+parameters to values, and `pad` one from names of features to numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tpudata.errors import UsageError
 from tpudata.storage import storage_for
 from tpudata.train.options.yaml_text import parse_yaml
 
-PARAMS = "params"
+PARAMS, PAD = "params", "pad"
 # Types of a value in a file, and their name, by the type of the option's field; a boolean is not a whole number.
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
@@ -61,7 +61,10 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
         if name in values:
             raise UsageError(f"--config {path}: {name} occurs twice, with dashes and underscores. Remove one.")
         place = f"--config {path}: {key}"
-        values[name] = checked_params(value, place) if name == PARAMS else _checked(value, kinds[name], place)
+        if name == PAD:
+            values[name] = _checked_pad(value, place)
+        else:
+            values[name] = checked_params(value, place) if name == PARAMS else _checked(value, kinds[name], place)
     return values
 
 
@@ -98,6 +101,17 @@ def checked_params(value: Any, place: str) -> dict[str, Any]:
             raise UsageError(f"{place}: {name} occurs twice, with dashes and underscores. Remove one.")
         params[name] = _plain(item, f"{place}.{key}")
     return params
+
+
+def _checked_pad(value: Any, place: str) -> dict[str, int]:
+    """Return the entries of lists by the name of a feature; raise a UsageError if the value is no mapping to whole numbers."""
+    is_pad = isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(number, int) and not isinstance(number, bool) and number > 0
+        for name, number in value.items()
+    )
+    if not is_pad:
+        raise UsageError(f"{place} must be a mapping from names to whole numbers of 1 or more, got {_written(value)}.")
+    return dict(value)
 
 
 def _plain(value: Any, place: str) -> Any:

@@ -10,7 +10,7 @@ from tpudata.console.flags import FlagParser, flag_type, positive_int
 from tpudata.console.input_flags import add_input_flags
 from tpudata.devices.tpu_compiler.compiler import EFFORTS
 from tpudata.models import model_names
-from tpudata.train.options.config_file import PARAMS, parse_param, read_config
+from tpudata.train.options.config_file import PAD, PARAMS, parse_param, read_config
 from tpudata.train.options.train_options import BEST, CLUSTERS, MIXES, MODES, MODES_OF, TrainOptions
 
 _RATE = "learning_rate"
@@ -30,20 +30,20 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
     """
     parser = _parser(prog)
     flags = vars(parser.parse(argv))
-    path, asked = flags.pop("config"), dict(flags.pop("param"))
+    path, asked, pad = flags.pop("config"), dict(flags.pop("param")), dict(flags.pop(PAD))
     given: dict[str, Any] = {}
     if path is not None:
         if not path.strip():
             parser.error("--config is empty. Pass a file, or omit it")
         given = read_config(path, {field.name: str(field.type) for field in dataclasses.fields(TrainOptions)})
-        flags = _over_file(parser, argv, {name: value for name, value in given.items() if name != PARAMS})
+        flags = _over_file(parser, argv, {name: value for name, value in given.items() if name not in (PARAMS, PAD)})
     params = {**given.get(PARAMS, {}), **asked}
     _settle_rate(flags, given, params, asked)
     missing = [name for name in ("model", "data", "model_dir") if flags[name] is None]
     if missing:
         names = ", ".join("--" + name.replace("_", "-") for name in missing)
         parser.error(f"missing: {names}. Pass them as flags, or as keys in the file of --config")
-    return TrainOptions(**flags, params=params)
+    return TrainOptions(**flags, params=params, pad={**given.get(PAD, {}), **pad})
 
 
 def _over_file(parser: FlagParser, argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _over_file(parser: FlagParser, argv: Sequence[str], given: dict[str, Any]) -
     mode = parser.parse(argv).mode
     parser.set_defaults(**{name: before[name] for name in given if mode not in MODES_OF.get(name, (mode,))})
     flags = vars(parser.parse(argv))
-    del flags["config"], flags["param"]
+    del flags["config"], flags["param"], flags[PAD]
     return flags
 
 

@@ -81,6 +81,7 @@ class TrainOptions:
         mix: "mixup" or "cutmix" mixes each image with another one in training, and their labels.
         sequence_length: length to pad token ids to; required if their number varies.
         truncate: whether to cut longer sequences of token ids instead of raising an error.
+        pad: number of entries to which lists are padded, by the name of a feature or a pattern for several.
         num_predictions: in mode `predict`, the number of records to predict; None for the whole split. With a prompt, the number
             of its continuations; None for one.
         prompt: in mode `predict`, a text to continue instead of predicting the split's records.
@@ -138,6 +139,7 @@ class TrainOptions:
     mix: str | None = None
     sequence_length: int | None = None
     truncate: bool = False
+    pad: Mapping[str, int] = dataclasses.field(default_factory=dict)
     num_predictions: int | None = None
     prompt: str | None = None
     warm_start: str | None = None

@@ -19,7 +19,7 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ def write_predictions(
     names = dataset.labels()
     records = itertools.islice(dataset.examples(split), limit)
     written = right = 0
-    judged = label is not None
+    judged = label is not None and label.shape == () and "int" in label.dtype
     formatted = line_format(path)
     with storage_for(path).create(path) as file:
         for index, (record, predicted) in enumerate(zip(records, itertools.islice(predictions, limit), strict=True)):
@@ -74,7 +74,7 @@ def write_predictions(
             values = {name: _json(value, name) for name, value in predicted.items()}
             guess = values.get(_CLASSES)
             if label is not None:
-                truth = record[label.name][0]
+                truth = _truth(record.get(label.name, []), label)
                 line["label"] = truth
                 line |= _named("label_name", truth, names, label)
                 line |= _named("class_name", guess, names, label)
@@ -84,6 +84,14 @@ def write_predictions(
             file.write(formatted(line))
             written += 1
     return written, right if judged else None
+
+
+def _truth(stored: Sequence[Any], label: Feature) -> Any:
+    """Return the true label of a record: a number, or several as a list."""
+    values = list(stored)
+    if label.encoding == "raw" and values:
+        values = np.frombuffer(values[0], np.dtype(label.dtype).newbyteorder("<")).tolist()
+    return values[0] if label.shape == () and values else values
 
 
 def line_format(path: str) -> Callable[[dict[str, Any]], bytes]:

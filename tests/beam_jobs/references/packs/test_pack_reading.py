@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from beam_jobs.references import read_ahead
 from beam_jobs.references.packs import pack_reading
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
@@ -106,7 +107,7 @@ def test_what_cannot_be_read_is_rejected(tmp_path: Path) -> None:
 def test_from_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack_reading, "_LEAST_BYTES", 50)
     monkeypatch.setattr(pack_reading, "_HELD_BYTES", 100)
-    monkeypatch.setattr(pack_reading, "_AHEAD_BYTES", 200)
+    monkeypatch.setattr(read_ahead, "_AHEAD_BYTES", 200)
     with FakeGcs() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         _storage.cache_clear()

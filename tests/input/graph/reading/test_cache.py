@@ -18,9 +18,10 @@ from tests.helpers.datasets import Written, write_images
 from tpudata import DatasetError, StorageError, UsageError, as_numpy, make_input_fn, open_dataset
 from tpudata.cli import main
 from tpudata.format import Shard, Split
-from tpudata.input.dataset.fields import select_fields
+from tpudata.input.dataset.select_fields import select_fields
 from tpudata.input.graph.reading import cache as cache_module
 from tpudata.input.graph.reading.cache import CachePlan, free_memory, plan_cache
+from tpudata.input.options.columns import Columns
 
 
 def labels(dataset: tf.data.Dataset) -> list[int]:
@@ -216,7 +217,9 @@ def test_strings_are_estimated_by_the_records_that_hold_them(digits: Written) ->
     manifest = open_dataset(digits.path).manifest
     split = Split((Shard("a-00000-of-00001.tfrecord", 10, 5000, 0),))
     assert select_fields(manifest).record_bytes(split) == 64 + 4
-    assert select_fields(manifest, extra=("image/filename",)).record_bytes(split) == 64 + 4 + 500
+    assert (
+        select_fields(manifest, columns=Columns(extra_features=("image/filename",))).record_bytes(split) == 64 + 4 + 500
+    )
 
 
 def test_free_memory_is_the_least_of_machine_and_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,8 @@ class CachePlan:
     def stored(self, fields: Fields) -> Fields:
         """Return fields as the cache has them."""
         label = None if fields.label is None else _stored(fields.label)
-        return Fields(tuple(_stored(field) for field in fields.inputs), label)
+        weight = None if fields.weight is None else _stored(fields.weight)
+        return Fields(tuple(_stored(field) for field in fields.inputs), label, weight)
 
     @property
     def _fix(self) -> str:
@@ -125,7 +126,7 @@ class CachePlan:
 def _stored(field: Field) -> Field:
     name = field.feature.name
     if field.bytes is None:
-        return Field(Feature(name, "bytes", "string"), field.name, ())
+        return Field(Feature(name, "bytes", "string", field.shape), field.name, field.shape)
     return Field(Feature(name, "bytes", field.dtype, field.shape, "raw"), field.name, field.shape)
 
 
@@ -133,8 +134,14 @@ def _encoded(part: Mapping[str, npt.NDArray[Any]], fields: Fields) -> Iterator[b
     """Yield the Examples of records in columns."""
     names = [field.feature.name for field in fields.all]
     for values in zip(*(part[name] for name in names), strict=True):
-        record = {n: v if isinstance(v, bytes) else v.tobytes() for n, v in zip(names, values, strict=True)}
-        yield encode_example(record)
+        yield encode_example({name: _stored_value(value) for name, value in zip(names, values, strict=True)})
+
+
+def _stored_value(value: Any) -> Any:
+    """Return a string or strings as they are, and other values as their bytes."""
+    if isinstance(value, bytes):
+        return value
+    return value.ravel().tolist() if value.dtype == object else value.tobytes()
 
 
 def plan_cache(
@@ -228,8 +235,17 @@ def _digest(dataset: Dataset, split: Split, fields: Fields | None = None) -> str
     """Return a digest of the records' bytes, and of the decoded fields if there are any."""
     skipped = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
     records = [(shard.name, shard.records, shard.crc32c, skipped.get(shard.name)) for shard in split.shards]
-    decoded = [] if fields is None else [(field.feature, field.shape, field.cuts) for field in fields.all]
+    decoded = [] if fields is None else [_decoding(field) for field in fields.all]
     return hashlib.sha256(repr((records, decoded)).encode()).hexdigest()[:16]
+
+
+def _decoding(field: Field) -> tuple[Any, ...]:
+    """Return what a decoded value follows from; for a list, other parts, so that other caches keep their names."""
+    padding = () if field.padding is None else (field.padding.table, field.padding.value)
+    counts = () if field.counts is None else (field.counts,)
+    classes = ("classes",) if field.is_multi_hot else ()
+    default = () if field.default is None else ("default", field.default)
+    return field.feature, field.shape, field.cuts, *padding, *counts, *classes, *default
 
 
 def _gb(size: int) -> str:

@@ -266,7 +266,7 @@ class Records:
     def _decodes_early(self) -> bool:
         """Whether records are decoded as they are read, many at a time, instead of a batch at a time."""
         fields = self._fields.all
-        if any(field.bytes is None or field.feature.is_image_file or field.pads for field in fields):
+        if any(field.bytes is None or field.feature.is_image_file or field.is_list for field in fields):
             return False
         return self._fields.record_bytes(self._plan.split) <= _MOST_GROWTH * self._plan.record_bytes
 

@@ -19,7 +19,7 @@ from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TFRecordF
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.fixed_examples import FixedExamples
 from tpudata.input.decode.fixed_records import parse_all, parse_fixed
-from tpudata.input.decode.parse import parse_batch, parse_stored
+from tpudata.input.decode.parse import default_value, parse_batch, parse_stored
 from tpudata.input.graph.reading.piece_cache import PieceCache
 from tpudata.input.graph.reading.read import ReadRange, RecordReader, file_kind
 from tpudata.input.graph.reading.segments import Segments, segments_of
@@ -143,7 +143,8 @@ class StoredRecords:
             return parse_all(stored, dataset.files.dtype, dataset.manifest.features)
         if isinstance(dataset, PlainDataset) and not isinstance(dataset.files, TFRecordFiles):
             return self.decode(stored)
-        return parse_stored(stored, dataset.manifest.features)
+        defaults = {field.feature.name: default_value(field) for field in self._fields.all}
+        return parse_stored(stored, dataset.manifest.features, defaults)
 
     def _first_record(self) -> bytes:
         """Return the first record, or nothing if it is damaged, which the reader reports.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.text_files.streams import plain_chunks
+from beam_jobs.compression.streams import plain_chunks
 from tests.beam_jobs.compression.test_files import text
 from tpudata.errors import SourceError
 

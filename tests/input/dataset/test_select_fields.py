@@ -8,7 +8,8 @@ import pytest
 
 from tpudata import FeatureError, Manifest, UsageError
 from tpudata.format import Feature, Source
-from tpudata.input.dataset.fields import select_fields
+from tpudata.input.dataset.select_fields import select_fields
+from tpudata.input.options.columns import Columns
 
 IMAGE = Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image")
 LABEL = Feature("image/class/label", "int64", "int64", num_classes=3)
@@ -29,12 +30,15 @@ def names(*features: Feature, **options: Any) -> list[str]:
 def test_a_layout_feeds_its_own_features() -> None:
     size = (8, 8)
     assert names(IMAGE, LABEL, HEIGHT, image_size=size) == ["image"]
-    assert names(IMAGE, LABEL, HEIGHT, image_size=size, extra=("image/height",)) == ["image", "image/height"]
+    assert names(IMAGE, LABEL, HEIGHT, image_size=size, columns=Columns(extra_features=("image/height",))) == [
+        "image",
+        "image/height",
+    ]
     raw = Feature("image_raw", "bytes", "uint8", (2, 2, 1), "raw")
     assert names(raw, Feature("label", "int64", "int64"), layout="raw") == ["image"]
     segments, positions = (Feature(name, "int64", "int64", (16,)) for name in ("segment_ids", "positions"))
     assert names(TOKENS, segments, positions, HEIGHT, layout="tokens") == ["input_ids", "segment_ids", "positions"]
-    assert names(TOKENS, segments, layout="tokens", only="segment_ids") == ["segment_ids"]
+    assert names(TOKENS, segments, layout="tokens", columns=Columns(features="segment_ids")) == ["segment_ids"]
 
 
 def test_the_label_is_set_apart() -> None:
@@ -46,10 +50,19 @@ def test_the_label_is_set_apart() -> None:
     assert select_fields(manifest(IMAGE), image_size=(4, 6)).label is None
 
 
-def test_a_label_that_is_none_is_rejected() -> None:
-    for label in (Feature("label", "float", "float32"), Feature("label", "int64", "int64", (2,))):
-        with pytest.raises(FeatureError, match="'label': a label is one int64 per record"):
-            select_fields(manifest(TOKENS, label, layout="tokens"))
+@pytest.mark.parametrize(
+    ("label", "fix"),
+    [
+        (Feature("label", "bytes", "string"), "Pass parse="),
+        (Feature("label", "bytes", "uint8", (2,), "raw"), "Pass parse="),
+        (Feature("label", "int64", "int64", (None,)), "give it num_classes in its schema"),
+        (Feature("label", "float", "float32", (None,)), "Pass pad={'label': N}"),
+        (Feature("label", "bytes", "uint8", (4, 4, 1), "label_map"), "let batch_transform return them"),
+    ],
+)
+def test_a_label_that_is_none_is_rejected(label: Feature, fix: str) -> None:
+    with pytest.raises(FeatureError, match=f"'label': a label is int64 or float32 of a static shape.*{fix}"):
+        select_fields(manifest(TOKENS, label, layout="tokens"))
 
 
 def test_sizes_that_vary_are_rejected_with_the_fix() -> None:
@@ -57,6 +70,15 @@ def test_sizes_that_vary_are_rejected_with_the_fix() -> None:
         select_fields(manifest(IMAGE, LABEL))
     with pytest.raises(FeatureError, match=r"'input_ids'.*Pass tokens=tpudata.Tokens\(sequence_length=N\).*buckets="):
         select_fields(manifest(Feature("input_ids", "int64", "int64", (None,)), layout="tokens"))
+
+
+def test_lengths_by_name_are_of_sequences_without_a_pad_of_their_own() -> None:
+    both = manifest(*(Feature(name, "int64", "int64", (None,)) for name in ("tokens", "tags")), layout="other")
+    columns = Columns(pad={"tags": 3})
+    found = select_fields(both, columns, sequence_length={"tokens": 5})
+    assert {field.name: field.shape for field in found.inputs if field.is_stored} == {"tokens": (5,), "tags": (3,)}
+    with pytest.raises(UsageError, match=r"a name is of no sequence.*got tags, expected tokens"):
+        select_fields(both, columns, sequence_length={"tags": 5})
 
 
 def test_channels_that_do_not_decode_are_rejected() -> None:
@@ -83,11 +105,13 @@ def test_two_features_of_one_name_are_rejected() -> None:
 def test_extra_features_that_are_fed_anyway_or_not_there() -> None:
     for name in ("image/encoded", "image/class/label"):
         with pytest.raises(UsageError, match=f"{name!r} is read anyway"):
-            select_fields(manifest(IMAGE, LABEL), image_size=(4, 4), extra=(name,))
+            select_fields(manifest(IMAGE, LABEL), image_size=(4, 4), columns=Columns(extra_features=(name,)))
     with pytest.raises(FeatureError, match=r"'image/size'.*image/height"):
-        select_fields(manifest(IMAGE, HEIGHT), image_size=(4, 4), extra=("image/size",))
+        select_fields(manifest(IMAGE, HEIGHT), image_size=(4, 4), columns=Columns(extra_features=("image/size",)))
 
 
 def test_sizes_in_memory() -> None:
-    fields = select_fields(manifest(IMAGE, LABEL, CLASS_TEXT), image_size=(4, 5), extra=("image/class/text",))
+    fields = select_fields(
+        manifest(IMAGE, LABEL, CLASS_TEXT), image_size=(4, 5), columns=Columns(extra_features=("image/class/text",))
+    )
     assert [field.bytes for field in fields.all] == [60, None, 4]

@@ -1,0 +1,139 @@
+"""What annotation files say of a picture, the same for all their forms.
+
+Coordinates are those of the file: pixels of the picture as its file or as a viewer shows it, or fractions of its sides. x grows to
+the right and y downwards, both from the top left corner; a pixel spans 0 to 1. `beam_jobs.image_records.annotated` makes the
+features of a record of them. The types are small, since a file may describe millions of objects: numbers of any count are
+bytes.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.annotations.segmentation import Segmentation
+from tpudata.errors import BadRecordError
+
+# ymin, xmin, ymax, xmax.
+Box: TypeAlias = tuple[float, float, float, float]
+_KEYPOINT_NUMBERS = 3
+
+
+class Place(NamedTuple):
+    """Where an annotation stands, for messages.
+
+    Attributes:
+        path: the file.
+        line: number of its line, counted from 1; 0 if the file has no lines that count.
+        offset: byte offset in the file, or None.
+    """
+
+    path: str
+    line: int = 0
+    offset: int | None = None
+
+    def rejected(self, reason: str) -> BadRecordError:
+        """Return the error of a damaged annotation."""
+        return BadRecordError(f"{self.path} line {self.line}" if self.line else self.path, reason, self.offset)
+
+
+class ObjectAnnotation(NamedTuple):
+    """One object of a picture.
+
+    Attributes:
+        box: ymin, xmin, ymax and xmax: the edges of the box.
+        class_name: name of its class; empty in a form without classes of objects.
+        is_crowd: whether it is a group of objects; None in a form that does not say so.
+        is_difficult: whether it is marked as hard to recognise; None in a form that does not say so.
+        area: pixels of the picture as annotated; None in a form without areas.
+        segmentation: which pixels it covers, or None.
+        keypoints: float64 (x, y, visibility) of each keypoint, from `pack_keypoints`. Visibility is 0 for a keypoint without place,
+            1 for a hidden and 2 for a visible one, as in COCO.
+    """
+
+    box: Box
+    class_name: str = ""
+    is_crowd: bool | None = None
+    is_difficult: bool | None = None
+    area: float | None = None
+    segmentation: Segmentation | None = None
+    keypoints: bytes = b""
+
+    @property
+    def keypoint_array(self) -> npt.NDArray[np.float64]:
+        """The keypoints, float64 [n, 3]."""
+        return np.frombuffer(self.keypoints, np.float64).reshape(-1, _KEYPOINT_NUMBERS)
+
+
+class MapFile(NamedTuple):
+    """A PNG with a number for each pixel.
+
+    Attributes:
+        path: the file.
+        holds_segments: whether the numbers are the ids of segments, as in COCO panoptic; otherwise they are classes.
+    """
+
+    path: str
+    holds_segments: bool = False
+
+
+class ImageAnnotation(NamedTuple):
+    """What is said of one picture, or a part of that: several rows of a file may describe one picture.
+
+    Attributes:
+        picture: the picture's path or name as the file has it, perhaps without extension; see `beam_jobs.annotations.pictures`.
+        place: where it stands.
+        width: pixels of the picture as annotated; 0 if the file does not say.
+        height: the same.
+        is_normalised: whether coordinates are fractions of the sides, instead of pixels.
+        objects: in the order of the file.
+        captions: texts that describe the picture.
+        classes: names of the classes of the whole picture.
+        map_file: label map of the picture, or None.
+        values: further values by name: numbers, strings, and lists of these.
+    """
+
+    picture: str
+    place: Place
+    width: int = 0
+    height: int = 0
+    is_normalised: bool = False
+    objects: tuple[ObjectAnnotation, ...] = ()
+    captions: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    map_file: MapFile | None = None
+    values: tuple[tuple[str, Any], ...] = ()
+
+    def joined(self, parts: Iterable[ImageAnnotation]) -> ImageAnnotation:
+        """Return one annotation of this one and further parts about the same picture; a later part adds, and replaces nothing."""
+        whole = [self, *parts]
+        return self._replace(
+            width=next((part.width for part in whole if part.width), 0),
+            height=next((part.height for part in whole if part.height), 0),
+            objects=tuple(item for part in whole for item in part.objects),
+            captions=tuple(text for part in whole for text in part.captions),
+            classes=tuple(name for part in whole for name in part.classes),
+            map_file=next((part.map_file for part in whole if part.map_file), None),
+            values=tuple(pair for part in whole for pair in part.values),
+        )
+
+
+# A damaged annotation stands for its picture.
+Annotated: TypeAlias = ImageAnnotation | BadRecordError
+
+
+def box_of(x: float, y: float, width: float, height: float) -> Box:
+    """Return the edges of a box from its top left corner and its size."""
+    return y, x, y + height, x + width
+
+
+def pack_keypoints(numbers: Iterable[float]) -> bytes:
+    """Return x, y and visibility of each keypoint as `ObjectAnnotation.keypoints` holds them; ValueError if they are no triples."""
+    packed = array.array("d", numbers)
+    if len(packed) % _KEYPOINT_NUMBERS:
+        raise ValueError(f"keypoints are not triples of x, y and visibility: {len(packed)} numbers")
+    return packed.tobytes()

@@ -1,0 +1,170 @@
+"""What a set of annotations has: from it follow the features of its records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from beam_jobs.annotations.annotation import ImageAnnotation, ObjectAnnotation
+from beam_jobs.annotations.form import ListedNames
+from beam_jobs.annotations.segmentation import Polygons
+from beam_jobs.references.labels import check_classes, integer_labels
+from beam_jobs.values.column_kinds import fits_int64
+from tpudata.errors import SourceError
+from tpudata.format import Feature
+
+# Kinds of what a set of annotations has.
+OBJECTS, OBJECT_CLASSES, CROWDS, DIFFICULT, AREAS = "objects", "object classes", "crowds", "difficult", "areas"
+MASKS, POLYGONS, MAPS, SEGMENT_MAPS = "masks", "polygons", "maps", "segment maps"
+CAPTIONS, CLASSES, SEVERAL_CLASSES, NO_CLASS = "captions", "classes", "several classes", "no class"
+_INT, _FLOAT, _TEXT, _OTHER = "int64", "float", "bytes", ""
+_DTYPES = {_INT: ("int64", None), _FLOAT: ("float32", None), _TEXT: ("string", "utf8")}
+
+
+@dataclasses.dataclass
+class Contents:
+    """Sum over annotations. Those of parts are merged, in any order.
+
+    Attributes:
+        names: names that the files list.
+        kinds: which of the kinds above occur.
+        keypoints: keypoints of an object; 0 without any.
+        object_classes: names of classes of objects that occur.
+        classes: names of classes of pictures that occur.
+        values: kind of further values by name, and whether they are lists; the kind is empty if records cannot hold them.
+    """
+
+    names: ListedNames = dataclasses.field(default_factory=ListedNames)
+    kinds: set[str] = dataclasses.field(default_factory=set)
+    keypoints: int = 0
+    object_classes: set[str] = dataclasses.field(default_factory=set)
+    classes: set[str] = dataclasses.field(default_factory=set)
+    values: dict[str, tuple[str, bool]] = dataclasses.field(default_factory=dict)
+
+    def add(self, annotation: ImageAnnotation) -> None:
+        """Add the annotation of a picture; SourceError if its objects have another number of keypoints than those before."""
+        for item in annotation.objects:
+            self._add_object(item, annotation)
+        count = len(annotation.classes)
+        self.classes.update(annotation.classes)
+        self.kinds.add(NO_CLASS if not count else CLASSES if count == 1 else SEVERAL_CLASSES)
+        if annotation.captions:
+            self.kinds.add(CAPTIONS)
+        if annotation.map_file is not None:
+            self.kinds.add(SEGMENT_MAPS if annotation.map_file.holds_segments else MAPS)
+        for name, value in annotation.values:
+            # An empty list is one of any kind.
+            if value != []:
+                self._add_value(name, _value_kind(value))
+
+    def merge(self, other: Contents) -> None:
+        """Add those of another part; SourceError if the parts list different classes, or have different keypoints."""
+        for field in dataclasses.fields(ListedNames):
+            one, two = getattr(self.names, field.name), getattr(other.names, field.name)
+            if one and two and one != two:
+                raise SourceError(
+                    f"the annotation files list different names of {field.name}: {len(one)} and {len(two)}, from"
+                    f" {', '.join(one[:3])} and from {', '.join(two[:3])}. Pass files with the same names."
+                )
+            setattr(self.names, field.name, one or two)
+        if self.keypoints and other.keypoints and self.keypoints != other.keypoints:
+            raise SourceError(_odd_keypoints(self.keypoints, other.keypoints))
+        self.keypoints = self.keypoints or other.keypoints
+        self.kinds |= other.kinds
+        self.object_classes |= other.object_classes
+        self.classes |= other.classes
+        for name, kind in other.values.items():
+            self._add_value(name, kind)
+
+    @property
+    def object_names(self) -> tuple[str, ...]:
+        """The classes of objects: those that the files list, or those that occur, numbers in their order."""
+        return self.names.objects or _ordered(self.object_classes)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes of pictures, in the same way."""
+        return self.names.pictures or _ordered(self.classes)
+
+    @property
+    def several_classes(self) -> bool:
+        """Whether a picture may have any number of classes, instead of one."""
+        return SEVERAL_CLASSES in self.kinds or {CLASSES, NO_CLASS} <= self.kinds
+
+    @property
+    def value_features(self) -> tuple[Feature, ...]:
+        """Features of the further values, by name."""
+        return tuple(
+            Feature(name, kind, _DTYPES[kind][0], (None,) if is_list else (), encoding=_DTYPES[kind][1])
+            for name, (kind, is_list) in sorted(self.values.items())
+            if kind
+        )
+
+    @property
+    def ignored_values(self) -> tuple[str, ...]:
+        """Names of further values that records cannot hold: they are nested, or of several kinds."""
+        return tuple(sorted(name for name, (kind, _) in self.values.items() if not kind))
+
+    def _add_object(self, item: ObjectAnnotation, annotation: ImageAnnotation) -> None:
+        self.kinds.add(OBJECTS)
+        if item.class_name:
+            self.kinds.add(OBJECT_CLASSES)
+            self.object_classes.add(item.class_name)
+        if item.is_crowd is not None:
+            self.kinds.add(CROWDS)
+        if item.is_difficult is not None:
+            self.kinds.add(DIFFICULT)
+        if item.area is not None:
+            self.kinds.add(AREAS)
+        if item.segmentation is not None:
+            self.kinds.add(MASKS)
+            if isinstance(item.segmentation, Polygons):
+                self.kinds.add(POLYGONS)
+        if item.keypoints:
+            count = len(item.keypoint_array)
+            if self.keypoints not in (0, count):
+                raise SourceError(f"{annotation.place.path}: {_odd_keypoints(self.keypoints, count)}")
+            self.keypoints = count
+
+    def _add_value(self, name: str, kind: tuple[str, bool]) -> None:
+        known = self.values.get(name, kind)
+        kinds = {known[0], kind[0]}
+        if known[1] != kind[1] or _OTHER in kinds:
+            merged = _OTHER
+        elif len(kinds) == 1:
+            merged = known[0]
+        else:
+            merged = _FLOAT if kinds == {_INT, _FLOAT} else _OTHER
+        self.values[name] = (merged, known[1])
+
+
+def _ordered(names: Iterable[str]) -> tuple[str, ...]:
+    """Return class names in sorted order; whole numbers are labels themselves, so all up to the largest are classes."""
+    found = set(names)
+    if found and all(name.isascii() and name.isdecimal() and str(int(name)) == name for name in found):
+        check_classes(max(map(int, found)), len(found), "the annotations")
+        return integer_labels(found).names
+    return tuple(sorted(found))
+
+
+def _odd_keypoints(one: int, other: int) -> str:
+    return (
+        f"objects have different numbers of keypoints ({one} and {other}). Keep the annotations of one kind of object."
+    )
+
+
+def _value_kind(value: Any) -> tuple[str, bool]:
+    is_list = isinstance(value, list | tuple)
+    kinds = {_scalar_kind(item) for item in (value if is_list else [value])}
+    if kinds == {_INT, _FLOAT}:
+        return _FLOAT, is_list
+    return kinds.pop() if len(kinds) == 1 else _OTHER, is_list
+
+
+def _scalar_kind(value: Any) -> str:
+    if isinstance(value, str):
+        return _TEXT
+    if isinstance(value, bool | int):
+        return _INT if fits_int64(value) else _OTHER
+    return _FLOAT if isinstance(value, float) else _OTHER

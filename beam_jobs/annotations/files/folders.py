@@ -1,0 +1,76 @@
+"""Files of a kind below a folder, and samples of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from tpudata.storage import Entry, files_below, folder_ranges, lazy_entries, storage_for
+
+# Bytes of a file by which its form is known.
+HEAD_BYTES = 1 << 16
+# Of a folder, by which its form is known.
+MOST_ENTRIES = 10_000
+_MOST_FOLDERS = 4
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a name is one of those that systems leave behind, such as `._trimap.png`."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the path of each file of some kinds at any depth, and its path below the folder, in order.
+
+    Args:
+        folder: the folder.
+        suffixes: ends of their names, in small letters.
+    """
+    for files in folder_ranges(folder, deep=True):
+        for entry, below in files_below(files, is_hidden):
+            if not entry.is_folder and not is_hidden(entry.name) and below.lower().endswith(tuple(suffixes)):
+                yield entry.path, below
+
+
+def first_entries(folder: str) -> list[Entry]:
+    """Return what is directly inside a folder, without what systems leave behind: the first 10,000, by name."""
+    entries = itertools.islice(lazy_entries(folder, checked=False), MOST_ENTRIES)
+    return [entry for entry in entries if not is_hidden(entry.name)]
+
+
+def first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str] = (), depth: int = 3) -> str:
+    """Return the path of a file of some kinds in a folder or in its first folders; an empty string if none is found.
+
+    Args:
+        folder: the folder.
+        suffixes: ends of their names, in small letters.
+        skipped: names that do not count.
+        depth: how many levels of folders are looked at.
+    """
+    entries = first_entries(folder)
+    for entry in entries:
+        if not entry.is_folder and entry.name not in skipped and entry.name.lower().endswith(tuple(suffixes)):
+            return entry.path
+    folders = [entry.path for entry in entries if entry.is_folder][:_MOST_FOLDERS] if depth > 1 else []
+    return next(filter(None, (first_file(path, suffixes, skipped, depth - 1) for path in folders)), "")
+
+
+def folder_named(entries: Iterable[Entry], *names: str) -> str:
+    """Return the path of the first folder among entries that has one of these names; an empty string if there is none."""
+    return next((entry.path for entry in entries if entry.is_folder and entry.name in names), "")
+
+
+def file_named(entries: Iterable[Entry], *names: str) -> str:
+    """Return the path of the first file among entries that has one of these names; an empty string if there is none."""
+    return next((entry.path for entry in entries if not entry.is_folder and entry.name in names), "")
+
+
+def read_start(path: str) -> bytes:
+    """Return the first bytes of a file."""
+    return storage_for(path).read_range(path, 0, HEAD_BYTES)
+
+
+def parent(path: str) -> str:
+    """Return the folder that a path is in; an empty string for a bare name and for a bucket."""
+    above = path.rstrip("/").rpartition("/")[0]
+    return "" if above.endswith(":/") else above

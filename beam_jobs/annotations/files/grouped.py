@@ -1,0 +1,88 @@
+"""Parts of annotations, grouped by picture: a file of millions of rows in any order takes little memory.
+
+The parts wait in a temporary file; memory has 20 bytes for each, and the names of the pictures.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import pickle
+import tempfile
+from collections.abc import Hashable, Iterable, Iterator
+from types import TracebackType
+
+import numpy as np
+
+from beam_jobs.annotations.annotation import Annotated
+from tpudata.errors import BadRecordError
+
+
+class PictureParts:
+    """Parts of the annotations of many pictures; a context, whose end deletes the temporary file."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._numbers: dict[Hashable, int] = {}
+        self._pictures = array.array("i")
+        self._ends = array.array("q", [0])
+
+    def __enter__(self) -> PictureParts:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, picture: Hashable, part: Annotated) -> None:
+        """Add a part.
+
+        Args:
+            picture: what the parts of a picture have in common, and no other one.
+            part: a part of its annotation, or the error of one.
+        """
+        data = pickle.dumps(part, pickle.HIGHEST_PROTOCOL)
+        self._file.write(data)
+        self._pictures.append(self.number(picture))
+        self._ends.append(self._ends[-1] + len(data))
+
+    def number(self, picture: Hashable) -> int:
+        """Return the number of a picture, counted in the order in which `add` and this method first got it."""
+        return self._numbers.setdefault(picture, len(self._numbers))
+
+    def take(self) -> Iterator[tuple[int, list[Annotated]]]:
+        """Yield the number of each picture that has parts, in ascending order, with its parts as they were added."""
+        pictures = np.frombuffer(self._pictures, np.int32)
+        order = np.argsort(pictures, kind="stable").astype(np.int32)
+        begins = np.flatnonzero(np.diff(pictures[order], prepend=-1)).tolist()
+        for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
+            rows = order[begin:end].tolist()
+            yield int(pictures[rows[0]]), [self._part(row) for row in rows]
+
+    def _part(self, row: int) -> Annotated:
+        begin, end = self._ends[row], self._ends[row + 1]
+        self._file.seek(begin)
+        part: Annotated = pickle.loads(self._file.read(end - begin))
+        return part
+
+
+def joined(parts: Iterable[Annotated]) -> Annotated:
+    """Return the annotation of a picture from its parts, or the first error among them."""
+    first, *others = parts
+    rest = []
+    for part in (first, *others):
+        if isinstance(part, BadRecordError):
+            return part
+        rest.append(part)
+    return rest[0].joined(rest[1:])
+
+
+def grouped(parts: Iterable[tuple[Hashable, Annotated]]) -> Iterator[Annotated]:
+    """Yield the annotation of each picture, in the order in which the pictures come first in the parts."""
+    with contextlib.ExitStack() as stack:
+        held = stack.enter_context(PictureParts())
+        for picture, part in parts:
+            held.add(picture, part)
+        for _, found in held.take():
+            yield joined(found)

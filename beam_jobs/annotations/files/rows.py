@@ -1,0 +1,152 @@
+"""Lines and tables of annotation files: UTF-8, plain or compressed, read from start to end."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+from beam_jobs.annotations.annotation import Place
+from beam_jobs.compression.files import open_decompressed, read_compression
+from beam_jobs.file_kinds import UTF16_BOMS
+from tpudata.errors import BadRecordError, SourceError
+from tpudata.storage import storage_for
+
+MOST_LINE_BYTES = 1 << 26
+_BOM = "\ufeff"
+
+
+class Line(NamedTuple):
+    """One line that is not blank.
+
+    Attributes:
+        place: where it stands.
+        text: the line, without its end and without space around it.
+    """
+
+    place: Place
+    text: str
+
+
+class TableRow(NamedTuple):
+    """One row of a table.
+
+    Attributes:
+        place: where it stands.
+        cells: by column.
+    """
+
+    place: Place
+    cells: dict[str, str]
+
+    def number(self, column: str) -> float:
+        """Return the number in a cell; ValueError if there is none."""
+        return parse_number(self.cells[column], column)
+
+
+@contextlib.contextmanager
+def open_annotations(path: str) -> Iterator[BinaryIO]:
+    """Open an annotation file to be read from start to end, unpacked if it is compressed."""
+    compression = read_compression(path)
+    if compression:
+        with open_decompressed(path, compression) as file:
+            yield file
+    else:
+        with storage_for(path).open(path) as file:
+            yield file
+
+
+def decoded_lines(path: str) -> Iterator[str]:
+    """Yield the lines of a file with their ends, without byte order mark; SourceError if they are not UTF-8, names the line."""
+    with open_annotations(path) as file:
+        number = 0
+        while data := file.readline(MOST_LINE_BYTES + 1):
+            number += 1
+            if len(data) > MOST_LINE_BYTES:
+                raise SourceError(
+                    f"{path} line {number}: too long (expected at most {MOST_LINE_BYTES:,} bytes). Check its line ends."
+                )
+            if number == 1 and data.startswith(UTF16_BOMS):
+                raise SourceError(f"{path}: it is UTF-16. Save it as UTF-8.")
+            try:
+                text = data.decode()
+            except UnicodeDecodeError as error:
+                raise SourceError(
+                    f"{path} line {number}: byte {error.start} of the line is not UTF-8. Save the file as UTF-8."
+                ) from None
+            yield text.removeprefix(_BOM) if number == 1 else text
+
+
+def text_lines(path: str) -> Iterator[Line]:
+    """Yield the lines of a file that are not blank; SourceError as in `decoded_lines`."""
+    for number, text in enumerate(decoded_lines(path), 1):
+        if stripped := text.strip():
+            yield Line(Place(path, number), stripped)
+
+
+def table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> Iterator[tuple[Place, list[str]]]:
+    """Yield the cells of each row of a table that is not blank, without space around them.
+
+    Args:
+        path: the file.
+        delimiter: between two cells.
+        has_quotes: whether quotes are those of CSV, instead of ordinary characters.
+
+    Raises:
+        SourceError: the file is no such table; names the line.
+    """
+    lines = decoded_lines(path)
+    if has_quotes:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
+    try:
+        for cells in reader:
+            stripped = [cell.strip() for cell in cells]
+            if any(stripped):
+                yield Place(path, reader.line_num), stripped
+    except csv.Error as error:
+        raise SourceError(f"{path} line {reader.line_num}: not CSV: {error}. Check its quotes.") from None
+
+
+def table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> Iterator[TableRow | BadRecordError]:
+    """Yield the rows of a table whose first row names its columns, and errors of rows with another number of cells.
+
+    Args:
+        path: the file.
+        delimiter: between two cells.
+        has_quotes: whether quotes are those of CSV, instead of ordinary characters.
+
+    Raises:
+        SourceError: the file is no such table; names the line.
+    """
+    columns: list[str] | None = None
+    for place, cells in table_cells(path, delimiter, has_quotes=has_quotes):
+        if columns is None:
+            columns = cells
+            doubled = sorted({name for name in columns if columns.count(name) > 1})
+            if doubled:
+                raise SourceError(f"{path} line {place.line}: the column {doubled[0]!r} comes twice. Rename one.")
+        elif len(cells) != len(columns):
+            yield place.rejected(f"{len(cells)} cells (expected {len(columns)}: {', '.join(columns)})")
+        else:
+            yield TableRow(place, dict(zip(columns, cells, strict=True)))
+
+
+def table_columns(head: bytes, delimiter: str = ",") -> tuple[str, ...]:
+    """Return the columns of a table, by its first bytes; none if its first line is no row."""
+    text = head.decode("utf-8", "replace").removeprefix(_BOM).lstrip()
+    first = text.partition("\n")[0]
+    try:
+        return tuple(cell.strip() for cell in next(csv.reader([first], delimiter=delimiter), ()))
+    except csv.Error:
+        return ()
+
+
+def parse_number(text: str, name: str) -> float:
+    """Return the number that a text is; ValueError with the name of what it is of if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{name} is no number: {text[:80]!r}") from None

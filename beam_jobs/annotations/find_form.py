@@ -1,0 +1,85 @@
+"""Recognition of annotation files by their content."""
+
+from __future__ import annotations
+
+from beam_jobs.annotations.files.folders import HEAD_BYTES, first_entries, folder_named
+from beam_jobs.annotations.form import AnnotationForm
+from beam_jobs.annotations.forms.box_table import BoxTableForm
+from beam_jobs.annotations.forms.captions import CaptionsForm
+from beam_jobs.annotations.forms.celeba import CelebaForm
+from beam_jobs.annotations.forms.coco import CocoForm
+from beam_jobs.annotations.forms.image_folder import ImageFolderForm
+from beam_jobs.annotations.forms.label_maps import LabelMapsForm
+from beam_jobs.annotations.forms.open_images import OpenImagesForm
+from beam_jobs.annotations.forms.oxford_pets import OxfordPetsForm
+from beam_jobs.annotations.forms.tiny_imagenet import TinyImagenetForm
+from beam_jobs.annotations.forms.voc import VocForm
+from beam_jobs.annotations.forms.yolo import YoloForm
+from beam_jobs.compression.files import read_head
+from tpudata.errors import SourceError
+from tpudata.storage import Entry, storage_for
+
+# The first that fits counts: Oxford-IIIT Pets has VOC files and label maps in its folder, too.
+FORMS: tuple[type[AnnotationForm], ...] = (
+    ImageFolderForm,
+    CocoForm,
+    OxfordPetsForm,
+    VocForm,
+    CelebaForm,
+    OpenImagesForm,
+    BoxTableForm,
+    CaptionsForm,
+    TinyImagenetForm,
+    YoloForm,
+    LabelMapsForm,
+)
+# Folders of a dataset that hold its annotations.
+_FOLDERS = ("annotations", "Annotations", "Anno")
+
+
+def find_form(path: str) -> AnnotationForm:
+    """Return the form of an annotation file, or of a folder of them.
+
+    Raises:
+        SourceError: there is nothing at the path, it has no known form, or it has several files of which one is to be named.
+    """
+    found = storage_for(path).stat(path)
+    if found is None:
+        raise SourceError(f"{path} is not there. Pass a file or a folder of annotations.")
+    if not found.is_folder:
+        form = _file_form(path)
+        if form is None:
+            raise _unknown(path)
+        return form
+    entries = first_entries(path)
+    inside = folder_named(entries, *_FOLDERS)
+    # Before the dataset's folder: names of label maps are paths below theirs.
+    form = _folder_form(inside, first_entries(inside)) if inside else None
+    form = form or _folder_form(path, entries)
+    if form is None:
+        raise _unknown(path)
+    return form
+
+
+def _file_form(path: str) -> AnnotationForm | None:
+    head = read_head(path, HEAD_BYTES)
+    return next(filter(None, (form.find_file(path, head) for form in FORMS)), None)
+
+
+def _folder_form(path: str, entries: list[Entry]) -> AnnotationForm | None:
+    form = next(filter(None, (form.find_folder(path, entries) for form in FORMS)), None)
+    if form is not None:
+        return form
+    # A folder with one annotation file and pictures stands for the file.
+    files = [entry for entry in entries if not entry.is_folder and entry.name.endswith((".json", ".csv", ".txt"))]
+    forms = {entry.path: found for entry in files if (found := _file_form(entry.path)) is not None}
+    if len(forms) > 1:
+        raise SourceError(f"{path} has several annotation files: {', '.join(forms)}. Pass one of them.")
+    return next(iter(forms.values()), None)
+
+
+def _unknown(path: str) -> SourceError:
+    known = "; ".join(form.title for form in FORMS)
+    return SourceError(
+        f"{path}: no annotations of a known form (expected one of: {known}). Pass another file or folder."
+    )

@@ -1,0 +1,76 @@
+"""The interface of the forms of annotation files."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+from beam_jobs.annotations.annotation import Annotated
+from tpudata.storage import Entry
+
+
+@dataclasses.dataclass
+class ListedNames:
+    """Names that annotation files list, each at the place that numbers it; empty where the names are those that occur.
+
+    Attributes:
+        objects: classes of objects.
+        pictures: classes of whole pictures.
+        keypoints: the keypoints of an object.
+    """
+
+    objects: tuple[str, ...] = ()
+    pictures: tuple[str, ...] = ()
+    keypoints: tuple[str, ...] = ()
+
+
+class AnnotationForm(abc.ABC):
+    """Annotation files of one form. A frozen dataclass that is pickled to the workers; making it looks at the files, reading
+    little.
+
+    Attributes:
+        title: name of the form in messages.
+    """
+
+    title: ClassVar[str]
+
+    @classmethod
+    def find_file(cls, path: str, head: bytes) -> AnnotationForm | None:
+        """Return the form of a file if it is this one.
+
+        Args:
+            path: the file.
+            head: its first bytes, unpacked if it is compressed.
+        """
+        del path, head
+        return None
+
+    @classmethod
+    def find_folder(cls, path: str, entries: Sequence[Entry]) -> AnnotationForm | None:
+        """Return the form of a folder if it is this one.
+
+        Args:
+            path: the folder.
+            entries: what is directly inside: the first 10,000, by name.
+        """
+        del path, entries
+        return None
+
+    @abc.abstractmethod
+    def parts(self) -> Iterable[str]:
+        """Yield the paths of what is read apart, in order, perhaps by many workers. No two parts describe the same picture."""
+
+    @abc.abstractmethod
+    def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
+        """Yield what a part says of each of its pictures, and an error for each damaged annotation.
+
+        Args:
+            part: one of `parts()`.
+            names: gets the names that the part lists; complete when the iteration has ended.
+
+        Raises:
+            SourceError: the file itself is damaged, so that no picture of it can be trusted; names the file and the place.
+            CorruptionError: it is compressed, and cut or damaged.
+        """

@@ -1,0 +1,77 @@
+"""A CSV with a row for each box, as many tutorials and tools have it.
+
+    filename,width,height,class,xmin,ymin,xmax,ymax
+    raccoon-1.jpg,650,417,raccoon,81,88,522,408
+
+Coordinates are pixels: the edges of the box. The columns `width` and `height` may be missing. A row whose class and coordinates
+are all empty is a picture without objects. Columns of other names are ignored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation
+from beam_jobs.annotations.files.grouped import grouped
+from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows
+from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from tpudata.errors import BadRecordError
+
+_EDGES = ("ymin", "xmin", "ymax", "xmax")
+_PICTURES = ("filename", "file_name", "image", "image_path", "path")
+_CLASSES = ("class", "label", "category", "class_name", "name")
+
+
+@dataclasses.dataclass(frozen=True)
+class BoxTableForm(AnnotationForm):
+    """A CSV of boxes.
+
+    Attributes:
+        path: the file.
+        picture: column of the picture's name.
+        name: column of the class.
+    """
+
+    path: str
+    picture: str
+    name: str
+    title = "CSV of boxes (filename, class, xmin, ymin, xmax, ymax)"
+
+    @classmethod
+    def find_file(cls, path: str, head: bytes) -> BoxTableForm | None:
+        """Return the form of a CSV with columns of a picture, a class and the edges of a box."""
+        columns = {*table_columns(head)}
+        picture = next((name for name in _PICTURES if name in columns), "")
+        name = next((name for name in _CLASSES if name in columns), "")
+        return cls(path, picture, name) if picture and name and {*_EDGES} <= columns else None
+
+    def parts(self) -> Iterable[str]:
+        """Yield the file."""
+        return (self.path,)
+
+    def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
+        """Yield the boxes of each picture, in the order in which the pictures come first."""
+        del names
+        return grouped(self._parts(part))
+
+    def _parts(self, path: str) -> Iterator[tuple[str, Annotated]]:
+        for row in table_rows(path):
+            if isinstance(row, BadRecordError):
+                yield str(row), row
+                continue
+            picture = row.cells[self.picture]
+            try:
+                yield picture, self._part(row)
+            except (ValueError, OverflowError) as error:
+                yield picture, row.place.rejected(f"image {picture!r}: {error}")
+
+    def _part(self, row: TableRow) -> ImageAnnotation:
+        width, height = (int(row.number(side)) if row.cells.get(side) else 0 for side in ("width", "height"))
+        picture = ImageAnnotation(row.cells[self.picture], row.place, width, height)
+        if not any(row.cells[name] for name in (self.name, *_EDGES)):
+            return picture
+        if not row.cells[self.name]:
+            raise ValueError("a box without class")
+        ymin, xmin, ymax, xmax = map(row.number, _EDGES)
+        return picture._replace(objects=(ObjectAnnotation((ymin, xmin, ymax, xmax), row.cells[self.name]),))

@@ -1,0 +1,88 @@
+"""Captions of Flickr8k and Flickr30k, and of CSV files like those: any number for a picture.
+
+    1000268201_693b08cb0e.jpg#0\\tA child in a pink dress .         Flickr8k.token.txt, results_20130124.token
+    image_name| comment_number| comment                             Flickr30k: results.csv
+    1000092795.jpg| 0| Two young guys look at their hands .
+    image,caption                                                   captions.txt, and other CSV files
+    1000268201_693b08cb0e.jpg,A child in a pink dress .
+
+Sources: https://hockenmaier.cs.illinois.edu/8k-pictures.html and https://shannon.cs.illinois.edu/DenotationGraph/.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator
+
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation
+from beam_jobs.annotations.files.grouped import grouped
+from beam_jobs.annotations.files.rows import table_columns, table_rows, text_lines
+from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from tpudata.errors import BadRecordError
+
+_TOKEN = re.compile(r"(?P<picture>[^\t]+)#\d+\t(?P<caption>.*\S)")
+_TOKEN_HEAD = re.compile(rb"(?:\xef\xbb\xbf)?[^\t\r\n]+#\d+\t[^\r\n]*\S")
+_PICTURES = ("image", "image_name", "filename", "image_path")
+_CAPTIONS = ("caption", "comment", "captions")
+_DELIMITERS = (",", "|", "\t")
+
+
+@dataclasses.dataclass(frozen=True)
+class CaptionsForm(AnnotationForm):
+    """A file with a row for each caption.
+
+    Attributes:
+        path: the file.
+        delimiter: between two cells; empty for rows of NAME#NUMBER.
+        picture: column of the picture's name.
+        caption: column of the caption.
+    """
+
+    path: str
+    delimiter: str = ""
+    picture: str = ""
+    caption: str = ""
+    title = "captions (Flickr8k, Flickr30k, CSV with image and caption)"
+
+    @classmethod
+    def find_file(cls, path: str, head: bytes) -> CaptionsForm | None:
+        """Return the form of a file whose first row has a numbered picture and a caption, or names such columns."""
+        if _TOKEN_HEAD.match(head):
+            return cls(path)
+        for delimiter in _DELIMITERS:
+            columns = table_columns(head, delimiter)
+            picture = next((name for name in _PICTURES if name in columns), "")
+            caption = next((name for name in _CAPTIONS if name in columns), "")
+            if picture and caption:
+                return cls(path, delimiter, picture, caption)
+        return None
+
+    def parts(self) -> Iterable[str]:
+        """Yield the file."""
+        return (self.path,)
+
+    def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
+        """Yield the captions of each picture, in the order in which the pictures come first."""
+        del names
+        return grouped(self._table_parts(part) if self.delimiter else _token_parts(part))
+
+    def _table_parts(self, path: str) -> Iterator[tuple[str, Annotated]]:
+        for row in table_rows(path, self.delimiter, has_quotes=self.delimiter == ","):
+            if isinstance(row, BadRecordError):
+                yield str(row), row
+                continue
+            picture, caption = row.cells[self.picture], row.cells[self.caption]
+            if picture and caption:
+                yield picture, ImageAnnotation(picture, row.place, captions=(caption,))
+            else:
+                yield picture or str(row.place), row.place.rejected(f"no picture, or no caption of {picture!r}")
+
+
+def _token_parts(path: str) -> Iterator[tuple[str, Annotated]]:
+    for place, text in text_lines(path):
+        row = _TOKEN.fullmatch(text)
+        if row is None:
+            yield str(place), place.rejected(f"no row of NAME#NUMBER, a tab and a caption: {text[:80]!r}")
+        else:
+            yield row["picture"], ImageAnnotation(row["picture"], place, captions=(row["caption"],))

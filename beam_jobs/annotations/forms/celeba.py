@@ -1,0 +1,178 @@
+"""CelebA: attributes, boxes and landmarks of faces, as text files or as the CSV files of Kaggle.
+
+    list_attr_celeba.txt                   a line with the count, one with the names, and NAME -1 1 ... of each picture
+    list_landmarks_align_celeba.txt        the same, with x and y of five points in the aligned pictures
+    list_bbox_celeba.txt                   a line with the count, `image_id x_1 y_1 width height`, and NAME 95 71 226 313
+    list_landmarks_celeba.txt              points in the pictures as they were found ("in the wild")
+
+The attributes with 1 are the classes of a picture. Boxes are of the pictures as they were found, and would lie outside of the
+aligned ones: a folder with landmarks of aligned pictures (`img_align_celeba`) gives these, and another one boxes and landmarks
+of the others. A landmark without box has the box around all points. Source: https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, box_of, pack_keypoints
+from beam_jobs.annotations.files.folders import read_start
+from beam_jobs.annotations.files.grouped import grouped
+from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
+from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from tpudata.errors import BadRecordError, SourceError
+from tpudata.storage import Entry
+
+FACE = "face"
+_PICTURE = "image_id"
+_BOX = ("x_1", "y_1", "width", "height")
+_POINTS = ("lefteye", "righteye", "nose", "leftmouth", "rightmouth")
+_LANDMARKS = tuple(f"{point}_{axis}" for point in _POINTS for axis in "xy")
+# Known by one of the 40 names.
+_ATTRIBUTE = "Smiling"
+_COUNT = re.compile(rb"\d+[ \t]*\r?\n([^\r\n]+)")
+_VISIBLE = 2.0
+_ATTRIBUTES_KIND, _BOX_KIND, _LANDMARKS_KIND = "attributes", "boxes", "landmarks"
+_ALIGNED = "align"
+
+
+@dataclasses.dataclass(frozen=True)
+class CelebaForm(AnnotationForm):
+    """Lists of CelebA about the same pictures.
+
+    Attributes:
+        paths: the files.
+    """
+
+    paths: tuple[str, ...]
+    title = "CelebA lists"
+
+    @classmethod
+    def find_file(cls, path: str, head: bytes) -> CelebaForm | None:
+        """Return the form of a list."""
+        return cls((path,)) if _kind(_columns(head)) else None
+
+    @classmethod
+    def find_folder(cls, path: str, entries: Sequence[Entry]) -> CelebaForm | None:
+        """Return the form of a folder with lists: of aligned pictures, if it has their landmarks, and of the others otherwise."""
+        kinds, aligned = {}, set()
+        for entry in entries:
+            if not entry.is_folder and entry.name.startswith("list_") and entry.name.endswith((".txt", ".csv")):
+                kind = _kind(_columns(read_start(entry.path)))
+                if kind:
+                    kinds[entry.path] = kind
+                if kind == _LANDMARKS_KIND and _ALIGNED in entry.name:
+                    aligned.add(entry.path)
+        if aligned:
+            kinds = {found: kind for found, kind in kinds.items() if kind == _ATTRIBUTES_KIND or found in aligned}
+        doubled = sorted({kind for kind in kinds.values() if list(kinds.values()).count(kind) > 1})
+        if doubled:
+            files = ", ".join(found for found, kind in kinds.items() if kind == doubled[0])
+            raise SourceError(f"{path} has several lists of {doubled[0]}: {files}. Keep one.")
+        return cls(tuple(kinds)) if kinds else None
+
+    def parts(self) -> Iterable[str]:
+        """Yield the first file: all of them describe the same pictures, and are read together."""
+        return self.paths[:1]
+
+    def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
+        """Yield what the lists say of each picture, in the order of the first list."""
+        del part
+        for path in self.paths:
+            columns = _columns(read_start(path))
+            kind = _kind(columns)
+            if kind == _ATTRIBUTES_KIND:
+                names.pictures = tuple(column for column in columns if column != _PICTURE)
+            else:
+                names.objects = (FACE,)
+                names.keypoints = _POINTS if kind == _LANDMARKS_KIND else names.keypoints
+        for annotated in grouped(pair for path in self.paths for pair in _parts(path)):
+            yield annotated if isinstance(annotated, BadRecordError) else _one_face(annotated)
+
+
+def _columns(head: bytes) -> tuple[str, ...]:
+    """Return the columns of a list, without that of the picture, which a text file may omit."""
+    counted = _COUNT.match(head)
+    if counted is None:
+        return table_columns(head)
+    return tuple(counted[1].decode("utf-8", "replace").split())
+
+
+def _kind(columns: Sequence[str]) -> str:
+    if _ATTRIBUTE in columns:
+        return _ATTRIBUTES_KIND
+    if {*_LANDMARKS} <= {*columns}:
+        return _LANDMARKS_KIND
+    return _BOX_KIND if {*_BOX, _PICTURE} <= {*columns} else ""
+
+
+def _parts(path: str) -> Iterator[tuple[str, Annotated]]:
+    kind = _kind(_columns(read_start(path)))
+    make = {_ATTRIBUTES_KIND: _attributes, _BOX_KIND: _box, _LANDMARKS_KIND: _landmarks}[kind]
+    seen: set[str] = set()
+    for row in _rows(path):
+        if isinstance(row, BadRecordError):
+            yield str(row), row
+            continue
+        picture = row.cells[_PICTURE]
+        try:
+            if picture in seen:
+                raise ValueError("listed twice")
+            seen.add(picture)
+            yield picture, make(row)
+        except ValueError as error:
+            yield picture, row.place.rejected(f"{picture!r}: {error}")
+
+
+def _rows(path: str) -> Iterator[TableRow | BadRecordError]:
+    if _COUNT.match(read_start(path)) is None:
+        yield from table_rows(path)
+        return
+    lines = text_lines(path)
+    count = int(next(lines).text)
+    columns = [name for name in next(lines).text.split() if name != _PICTURE]
+    rows = 0
+    for place, text in lines:
+        rows += 1
+        cells = text.split()
+        if len(cells) == len(columns) + 1:
+            yield TableRow(place, dict(zip((_PICTURE, *columns), cells, strict=True)))
+        else:
+            yield place.rejected(f"{len(cells)} cells (expected a picture and {len(columns)} values)")
+    if rows != count:
+        raise SourceError(f"{path}: its first line says {count:,} pictures, and it has {rows:,}. Download it again.")
+
+
+def _attributes(row: TableRow) -> ImageAnnotation:
+    values = {name: cell for name, cell in row.cells.items() if name != _PICTURE}
+    odd = next((name for name, cell in values.items() if cell not in ("1", "-1", "0")), None)
+    if odd is not None:
+        raise ValueError(f"attribute {odd} is {values[odd]!r} (expected 1 or -1)")
+    return ImageAnnotation(
+        row.cells[_PICTURE], row.place, classes=tuple(name for name, cell in values.items() if cell == "1")
+    )
+
+
+def _box(row: TableRow) -> ImageAnnotation:
+    x, y, width, height = map(row.number, _BOX)
+    return ImageAnnotation(
+        row.cells[_PICTURE], row.place, objects=(ObjectAnnotation(box_of(x, y, width, height), FACE),)
+    )
+
+
+def _landmarks(row: TableRow) -> ImageAnnotation:
+    numbers = [row.number(column) for column in _LANDMARKS]
+    xs, ys = numbers[::2], numbers[1::2]
+    points = [number for x, y in zip(xs, ys, strict=True) for number in (x, y, _VISIBLE)]
+    item = ObjectAnnotation((min(ys), min(xs), max(ys), max(xs)), FACE, keypoints=pack_keypoints(points))
+    return ImageAnnotation(row.cells[_PICTURE], row.place, objects=(item,))
+
+
+def _one_face(annotation: ImageAnnotation) -> ImageAnnotation:
+    """Return an annotation whose box and landmarks, which come from two lists, are one object."""
+    if len(annotation.objects) < 2:
+        return annotation
+    boxed = next((item for item in annotation.objects if not item.keypoints), annotation.objects[0])
+    keypoints = next((item.keypoints for item in annotation.objects if item.keypoints), b"")
+    return annotation._replace(objects=(boxed._replace(keypoints=keypoints),))

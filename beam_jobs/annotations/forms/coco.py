@@ -1,0 +1,172 @@
+"""COCO JSON: instances, keypoints, captions and panoptic, as in https://cocodataset.org/#format-data.
+
+    {"images":      [{"id": 9, "file_name": "000000000009.jpg", "width": 640, "height": 480}, ...],
+     "annotations": [{"id": 1, "image_id": 9, "category_id": 18, "bbox": [x, y, width, height], "area": 702.1, "iscrowd": 0,
+                      "segmentation": [[x, y, x, y, ...], ...] or {"counts": ..., "size": [height, width]},
+                      "keypoints": [x, y, visibility, ...], "caption": "..."}, ...],
+     "categories":  [{"id": 18, "name": "dog"}, ...]}
+
+The arrays come in any order, and so do the annotations of a picture; all but the id, the image's name and what belongs to the
+annotation's kind may be missing. Classes are numbered in the order of the ids of their categories; categories of one name are
+one class. In panoptic files an annotation has a PNG, in the folder of the JSON's name, and the segments in it.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place
+from beam_jobs.annotations.files.grouped import PictureParts, joined
+from beam_jobs.annotations.files.json_elements import Element, array_elements
+from beam_jobs.annotations.files.rows import open_annotations
+from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from beam_jobs.annotations.forms.coco_rows import (
+    ANNOTATIONS,
+    IMAGES,
+    SegmentFolder,
+    annotation_part,
+    category_key,
+    image_part,
+    picture_id,
+)
+from beam_jobs.values.json_values import shown_json
+from tpudata.errors import SourceError
+
+CATEGORIES = "categories"
+# Some files begin with a long description.
+_HEAD = re.compile(rb'\s*\{(?:\s*"(?:info|licenses)"|.*"(?:images|annotations|categories)"\s*:\s*\[)', re.DOTALL)
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclasses.dataclass(frozen=True)
+class CocoForm(AnnotationForm):
+    """A COCO JSON file.
+
+    Attributes:
+        path: the file.
+    """
+
+    path: str
+    title = "COCO JSON"
+
+    @classmethod
+    def find_file(cls, path: str, head: bytes) -> CocoForm | None:
+        """Return the form of a JSON object with an array of images, annotations or categories."""
+        return cls(path) if _HEAD.match(head.removeprefix(_BOM)) else None
+
+    def parts(self) -> Iterable[str]:
+        """Yield the file."""
+        return (self.path,)
+
+    def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
+        """Yield what the file says of each picture, in the order in which they come first in it."""
+        categories, ids, segments = _Categories(), _AnnotationIds(), SegmentFolder(part)
+        has_images = False
+        with PictureParts() as parts:
+            with open_annotations(part) as file:
+                for element in array_elements(file, part, (IMAGES, ANNOTATIONS, CATEGORIES)):
+                    place = Place(part, offset=element.offset)
+                    if element.key == CATEGORIES:
+                        categories.add(element.value, place)
+                        continue
+                    picture = picture_id(element)
+                    if element.key == IMAGES:
+                        has_images = True
+                        parts.add(picture, image_part(element.value, place))
+                    else:
+                        ids.add(element)
+                        parts.add(picture, annotation_part(element.value, place, segments))
+            if not has_images:
+                raise SourceError(f'{part}: COCO JSON without images. Pass a file that lists them in "images".')
+            names.objects, names.keypoints = categories.names, categories.keypoints
+            doubled = ids.doubled()
+            for _, found in parts.take():
+                yield _picture(found, categories, doubled)
+
+
+class _Categories:
+    """The categories of a file."""
+
+    def __init__(self) -> None:
+        self._names: dict[int | str, str] = {}
+        self._by_key: dict[str, str] = {}
+        self.keypoints: tuple[str, ...] = ()
+
+    def add(self, row: Any, place: Place) -> None:
+        """Add a row; SourceError if it is damaged: classes of any picture may depend on it."""
+        number, name = (row.get("id"), row.get("name")) if isinstance(row, dict) else (None, None)
+        if not isinstance(number, int | str) or isinstance(number, bool) or not isinstance(name, str):
+            raise SourceError(
+                f"{place.path} at byte {place.offset}: a category without id or name: {shown_json(row)}. Fix it."
+            )
+        if self._names.setdefault(number, name) != name:
+            raise SourceError(
+                f"{place.path} at byte {place.offset}: two categories have the id {number!r}: {self._names[number]!r} and {name!r}."
+                " Give each its own."
+            )
+        self._by_key[category_key(number)] = name
+        points = row.get("keypoints")
+        if isinstance(points, list) and points:
+            self.keypoints = self.keypoints or tuple(map(str, points))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The classes, in the order of the ids; texts come after numbers."""
+        ordered = sorted(self._names, key=lambda number: (isinstance(number, str), number))
+        return tuple(dict.fromkeys(self._names[number] for number in ordered))
+
+    def named(self, item: ObjectAnnotation) -> ObjectAnnotation:
+        """Return an object whose class is the key of a category with the category's name; ValueError if there is none."""
+        name = self._by_key.get(item.class_name)
+        if name is None:
+            raise ValueError(f"unknown category_id {item.class_name}: {len(self._by_key)} categories are listed")
+        return item._replace(class_name=name)
+
+
+class _AnnotationIds:
+    """The ids of annotations, in 16 bytes each: a set of millions of numbers would take 100."""
+
+    def __init__(self) -> None:
+        self._hashes = array.array("q")
+        self._offsets = array.array("q")
+
+    def add(self, element: Element) -> None:
+        """Add the id of an annotation, if it has one. The hash of a whole number below 2**61 is the number."""
+        number = element.value.get("id") if isinstance(element.value, dict) else None
+        if isinstance(number, int | str):
+            self._hashes.append(hash(number))
+            self._offsets.append(element.offset)
+
+    def doubled(self) -> frozenset[int]:
+        """Return the offsets of the annotations whose id another one has, too."""
+        if not self._hashes:
+            return frozenset()
+        hashes = np.frombuffer(self._hashes, np.int64)
+        _, places, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+        return frozenset(np.frombuffer(self._offsets, np.int64)[counts[places] > 1].tolist())
+
+
+def _picture(parts: list[Annotated], categories: _Categories, doubled: frozenset[int]) -> Annotated:
+    """Return the annotation of a picture from its row of "images" and its annotations; an error if one is damaged."""
+    known = [part for part in parts if isinstance(part, ImageAnnotation)]
+    if len(known) < len(parts):
+        return joined(parts)
+    images, others = ([part for part in known if bool(part.picture) is is_image] for is_image in (True, False))
+    if not images:
+        return others[0].place.rejected("an annotation of an image that the file does not list")
+    if len(images) > 1:
+        return images[1].place.rejected(f"another image has the same id: {images[0].picture!r}")
+    for part in others:
+        if part.place.offset in doubled:
+            return part.place.rejected(f"another annotation has the same id; this one is of {images[0].picture!r}")
+    whole = images[0].joined(others)
+    try:
+        return whole._replace(objects=tuple(map(categories.named, whole.objects)))
+    except ValueError as error:
+        return whole.place.rejected(f"{whole.picture!r}: {error}")

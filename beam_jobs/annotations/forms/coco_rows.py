@@ -1,0 +1,167 @@
+"""The rows of COCO JSON: images and annotations, whose form is in coco.py."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from beam_jobs.annotations.annotation import (
+    Annotated,
+    ImageAnnotation,
+    MapFile,
+    ObjectAnnotation,
+    Place,
+    box_of,
+    pack_keypoints,
+)
+from beam_jobs.annotations.files.json_elements import Element
+from beam_jobs.annotations.segmentation import Polygons, RunLengths, Segmentation, SegmentId, pack_counts, pack_polygon
+from beam_jobs.values.json_values import json_number, shown_json
+from tpudata.storage import storage_for
+
+IMAGES, ANNOTATIONS = "images", "annotations"
+_IDS = {IMAGES: "id", ANNOTATIONS: "image_id"}
+
+
+class SegmentFolder:
+    """The folder with the PNGs of a panoptic file: that of its name, or the one it is in."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._folder = ""
+
+    def __call__(self, name: str) -> str:
+        """Return the path of a PNG."""
+        storage = storage_for(self._path)
+        if not self._folder:
+            above, _, base = self._path.rpartition("/")
+            own = storage.join(above, base.partition(".")[0]) if above else base.partition(".")[0]
+            found = storage.stat(own)
+            self._folder = own if found is not None and found.is_folder else above or "."
+        return storage.join(self._folder, *name.split("/"))
+
+
+def picture_id(element: Element) -> Hashable:
+    """Return the id of a row's picture; of a row without one, what no other row has."""
+    if _row_problem(element.value, element.key):
+        return element.key, element.offset
+    picture: Hashable = element.value[_IDS[element.key]]
+    return picture
+
+
+def category_key(number: Any) -> str:
+    """Return the id of a category as a text, different for 1 and "1"."""
+    return str(number) if isinstance(number, int) else shown_json(number)
+
+
+def _row_problem(row: Any, key: str) -> str:
+    """Return why a row of an array belongs to no picture, or nothing."""
+    if not isinstance(row, dict):
+        return f"no JSON object in {key!r}: {shown_json(row)}"
+    picture = row.get(_IDS[key])
+    is_id = isinstance(picture, int | str) and not isinstance(picture, bool)
+    return "" if is_id else f"no {_IDS[key]!r} in {key!r}: {shown_json(row)}"
+
+
+def image_part(row: Any, place: Place) -> Annotated:
+    """Return the part of a picture that a row of "images" is, or the error of a damaged one."""
+    problem = _row_problem(row, IMAGES)
+    if problem:
+        return place.rejected(problem)
+    name = row.get("file_name")
+    if name is None and isinstance(row.get("coco_url"), str):
+        # As in LVIS: http://images.cocodataset.org/train2017/000000391895.jpg.
+        name = "/".join(row["coco_url"].split("/")[-2:])
+    if not isinstance(name, str) or not name:
+        return place.rejected(f"an image without 'file_name': {shown_json(row)}")
+    try:
+        width, height = (_side(row, side) for side in ("width", "height"))
+    except ValueError as error:
+        return place.rejected(f"image {name!r}: {error}")
+    return ImageAnnotation(name, place, width, height)
+
+
+def _side(row: Mapping[str, Any], name: str) -> int:
+    value = row.get(name)
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name!r} is no number of pixels: {shown_json(value)}")
+    return value
+
+
+def annotation_part(row: Any, place: Place, segments: SegmentFolder) -> Annotated:
+    """Return the part of a picture that a row of "annotations" is, or the error of a damaged one.
+
+    The classes of its objects are keys of categories, since these may come later in the file.
+    """
+    problem = _row_problem(row, ANNOTATIONS)
+    if problem:
+        return place.rejected(problem)
+    try:
+        infos = row.get("segments_info")
+        if infos is not None:
+            name = row.get("file_name")
+            if not isinstance(name, str) or not isinstance(infos, list):
+                raise ValueError("no 'file_name' of a PNG, or no list 'segments_info'")
+            objects = tuple(_object(info, SegmentId(_whole(info, "id"))) for info in infos)
+            return ImageAnnotation("", place, objects=objects, map_file=MapFile(segments(name), holds_segments=True))
+        caption = row.get("caption")
+        if caption is not None and "category_id" not in row:
+            if not isinstance(caption, str):
+                raise ValueError(f"'caption' is no text: {shown_json(caption)}")
+            return ImageAnnotation("", place, captions=(caption,))
+        return ImageAnnotation("", place, objects=(_object(row, _segmentation(row.get("segmentation"))),))
+    except (ValueError, TypeError, OverflowError) as error:
+        return place.rejected(f"annotation {shown_json(row.get('id'))}: {error}")
+
+
+def _object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotation:
+    if not isinstance(row, dict) or "category_id" not in row:
+        raise ValueError(f"no object with a 'category_id': {shown_json(row)}")
+    numbers = row.get("bbox")
+    if numbers is not None:
+        if not isinstance(numbers, list) or len(numbers) != 4:
+            raise ValueError(f"'bbox' is not [x, y, width, height]: {shown_json(numbers)}")
+        x, y, width, height = (json_number(number, "bbox") for number in numbers)
+        box = box_of(x, y, width, height)
+    elif isinstance(segmentation, Polygons):
+        box = segmentation.bounds
+    else:
+        raise ValueError("no 'bbox'")
+    area = row.get("area")
+    keypoints = row.get("keypoints")
+    if keypoints is not None and not isinstance(keypoints, list):
+        raise ValueError(f"'keypoints' is no list: {shown_json(keypoints)}")
+    return ObjectAnnotation(
+        box,
+        category_key(row["category_id"]),
+        is_crowd=row.get("iscrowd") not in (None, 0, False),
+        area=None if area is None else json_number(area, "area"),
+        segmentation=segmentation,
+        keypoints=pack_keypoints(json_number(number, "keypoints") for number in keypoints or ()),
+    )
+
+
+def _segmentation(value: Any) -> Segmentation | None:
+    """Return the segmentation of an object; None if it is missing or empty."""
+    if not value:
+        return None
+    if isinstance(value, list):
+        if not all(isinstance(polygon, list) for polygon in value):
+            raise ValueError(f"'segmentation' is no list of polygons: {shown_json(value)}")
+        return Polygons(tuple(pack_polygon(polygon) for polygon in value))
+    counts, size = (value.get("counts"), value.get("size")) if isinstance(value, dict) else (None, None)
+    if isinstance(size, list) and len(size) == 2 and all(isinstance(side, int) and side > 0 for side in size):
+        if isinstance(counts, str) and counts.isascii():
+            return RunLengths(size[0], size[1], counts.encode())
+        if isinstance(counts, list):
+            return RunLengths(size[0], size[1], pack_counts(counts), is_text=False)
+    raise ValueError(f"'segmentation' is neither polygons nor run lengths with their size: {shown_json(value)}")
+
+
+def _whole(row: Any, name: str) -> int:
+    value = row.get(name) if isinstance(row, dict) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name!r} is no whole number: {shown_json(row)}")
+    return value

@@ -1,0 +1,152 @@
+"""Hugging Face's imagefolder: metadata.csv or metadata.jsonl next to the pictures.
+
+    {"file_name": "0001.png", "text": "a red roof", "label": "house", "objects": {"bbox": [[x, y, width, height], ...],
+    "categories": [0, ...]}}
+
+`text` is a caption or a list of them, `label` the class of the picture, or a list of classes. Boxes of `objects` are in pixels; its
+`category` or `categories` are names or numbers, and `area` may be there, too. Other columns are values of the record. A CSV has no
+objects, and its values are texts. Source: https://huggingface.co/docs/datasets/image_dataset.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place, box_of
+from beam_jobs.annotations.files.folders import file_named
+from beam_jobs.annotations.files.rows import table_columns, table_rows, text_lines
+from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from beam_jobs.values.json_values import json_number, parse_json, shown_json
+from tpudata.errors import BadRecordError
+from tpudata.storage import Entry
+
+_PICTURE, _OBJECTS, _LABEL = "file_name", "objects", "label"
+_CAPTIONS = ("text", "caption", "captions")
+_CATEGORIES = ("category", "categories", "label", "labels")
+_NAMES = ("metadata.jsonl", "metadata.csv")
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageFolderForm(AnnotationForm):
+    """A metadata file of Hugging Face's imagefolder.
+
+    Attributes:
+        path: the file.
+        is_csv: whether it is a CSV, instead of JSONL.
+    """
+
+    path: str
+    is_csv: bool
+    title = "Hugging Face metadata.jsonl or metadata.csv"
+
+    @classmethod
+    def find_file(cls, path: str, head: bytes) -> ImageFolderForm | None:
+        """Return the form of a CSV with the column file_name, or of JSONL with this key."""
+        if _PICTURE in table_columns(head):
+            return cls(path, is_csv=True)
+        line = head.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
+        try:
+            row = parse_json(line) if line.startswith(b"{") else None
+        except ValueError:
+            return None
+        return cls(path, is_csv=False) if isinstance(row, dict) and _PICTURE in row else None
+
+    @classmethod
+    def find_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
+        """Return the form of a folder with such a file."""
+        del path
+        found = file_named(entries, *_NAMES)
+        return cls(found, is_csv=found.endswith(".csv")) if found else None
+
+    def parts(self) -> Iterable[str]:
+        """Yield the file."""
+        return (self.path,)
+
+    def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
+        """Yield what the file says of each picture, in its order."""
+        del names
+        seen: set[str] = set()
+        for place, row in _csv_rows(part) if self.is_csv else _json_rows(part):
+            if isinstance(row, BadRecordError):
+                yield row
+                continue
+            try:
+                found = _annotation(row, place)
+                if found.picture in seen:
+                    raise ValueError("listed twice")
+                seen.add(found.picture)
+                yield found
+            except ValueError as error:
+                yield place.rejected(f"{shown_json(row.get(_PICTURE))}: {error}")
+
+
+def _csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
+    for row in table_rows(path):
+        if isinstance(row, BadRecordError):
+            yield Place(path), row
+        else:
+            yield row.place, row.cells
+
+
+def _json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
+    for place, text in text_lines(path):
+        try:
+            row = parse_json(text)
+        except ValueError as error:
+            yield place, place.rejected(f"not JSON: {error}")
+            continue
+        yield place, row if isinstance(row, dict) else place.rejected(f"no JSON object: {shown_json(row)}")
+
+
+def _annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
+    name = row.get(_PICTURE)
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"no {_PICTURE!r}")
+    captions: tuple[str, ...] = ()
+    for key in _CAPTIONS:
+        if row.get(key) is not None:
+            captions += _texts(row[key], key)
+    label = row.get(_LABEL)
+    used = {_PICTURE, _LABEL, _OBJECTS, *_CAPTIONS}
+    return ImageAnnotation(
+        name,
+        place,
+        objects=_objects(row[_OBJECTS]) if isinstance(row.get(_OBJECTS), dict) else (),
+        captions=captions,
+        classes=() if label is None else tuple(map(_class, label if isinstance(label, list) else [label])),
+        values=tuple((key, value) for key, value in row.items() if key not in used),
+    )
+
+
+def _texts(value: Any, key: str) -> tuple[str, ...]:
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{key!r} is neither a text nor a list of texts: {shown_json(value)}")
+    return tuple(texts)
+
+
+def _class(value: Any) -> str:
+    """Return the name of a class: a text, or a whole number as text."""
+    if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
+        raise ValueError(f"a class is neither a text nor a whole number: {shown_json(value)}")
+    return str(value)
+
+
+def _objects(value: Mapping[str, Any]) -> tuple[ObjectAnnotation, ...]:
+    boxes = value.get("bbox")
+    classes = next((value[key] for key in _CATEGORIES if key in value), None)
+    areas = value.get("area")
+    if not isinstance(boxes, list) or not all(isinstance(box, list) and len(box) == 4 for box in boxes):
+        raise ValueError(f"'bbox' of objects is no list of [x, y, width, height]: {shown_json(boxes)}")
+    for key, values in (("categories", classes), ("area", areas)):
+        if values is not None and (not isinstance(values, list) or len(values) != len(boxes)):
+            raise ValueError(f"{key!r} of objects is no list of {len(boxes)}, one for each box: {shown_json(values)}")
+    objects = []
+    for number, sides in enumerate(boxes):
+        x, y, width, height = (json_number(side, "bbox") for side in sides)
+        name = "" if classes is None else _class(classes[number])
+        area = None if areas is None else json_number(areas[number], "area")
+        objects.append(ObjectAnnotation(box_of(x, y, width, height), name, area=area))
+    return tuple(objects)

@@ -1,0 +1,65 @@
+"""Folders of label maps, which have the names of the pictures: Cityscapes, ADE20K, and any folder of PNGs.
+
+    gtFine/train/aachen/aachen_000000_000019_gtFine_labelIds.png    of leftImg8bit/train/aachen/aachen_000000_000019_leftImg8bit.png
+    annotations/training/ADE_train_00000001.png                     of images/training/ADE_train_00000001.jpg
+    masks/a.png                                                     of any a.jpg
+
+Of Cityscapes, the maps with labelTrainIds are taken if there are any, and those with labelIds otherwise. Sources:
+https://github.com/mcordts/cityscapesScripts and http://sceneparsing.csail.mit.edu/.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, MapFile, Place
+from beam_jobs.annotations.files.folders import first_file, folder_named, paths_below, read_start
+from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from tpudata.format.label_map import GREY, PALETTE, png_kind
+from tpudata.storage import Entry
+
+_SUFFIXES = (".png",)
+_CITYSCAPES = re.compile(r"(?P<picture>.*)_gt(?:Fine|Coarse)_(?P<kind>\w+)\.png")
+_TRAIN_IDS, _LABEL_IDS = "labelTrainIds", "labelIds"
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelMapsForm(AnnotationForm):
+    """A folder of label maps.
+
+    Attributes:
+        path: the folder.
+        kind: `"labelIds"` or `"labelTrainIds"` for Cityscapes; empty for other folders.
+    """
+
+    path: str
+    kind: str = ""
+    title = "a folder of label maps (PNG)"
+
+    @classmethod
+    def find_folder(cls, path: str, entries: Sequence[Entry]) -> LabelMapsForm | None:
+        """Return the form of a folder whose first PNG has grey values or a palette, or that is of Cityscapes."""
+        folder = folder_named(entries, "gtFine", "gtCoarse") or path
+        if first_file(folder, (f"_{_TRAIN_IDS.lower()}.png",)):
+            return cls(folder, _TRAIN_IDS)
+        if first_file(folder, (f"_{_LABEL_IDS.lower()}.png",)):
+            return cls(folder, _LABEL_IDS)
+        first = first_file(folder, _SUFFIXES)
+        kind = png_kind(read_start(first)) if first else None
+        return cls(folder) if kind is not None and kind[1] in (GREY, PALETTE) else None
+
+    def parts(self) -> Iterable[str]:
+        """Yield the folder."""
+        return (self.path,)
+
+    def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
+        """Yield the map of each picture, whose name has no extension, in the order of their paths."""
+        del names
+        for path, below in paths_below(part, _SUFFIXES):
+            found = _CITYSCAPES.fullmatch(below)
+            if not self.kind:
+                yield ImageAnnotation(below[: -len(".png")], Place(path), map_file=MapFile(path))
+            elif found is not None and found["kind"] == self.kind:
+                yield ImageAnnotation(f"{found['picture']}_leftImg8bit", Place(path), map_file=MapFile(path))

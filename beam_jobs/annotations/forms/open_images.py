@@ -1,0 +1,135 @@
+"""Open Images: CSV files of boxes, or of classes of whole pictures, with class-descriptions next to them.
+
+    ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside
+    000002b66c9c498e,xclick,/m/01g317,1,0.012500,0.195312,0.148438,0.587500,0,1,0,0,0
+
+Coordinates are fractions of the picture's sides. A box of a group (IsGroupOf) is a crowd. Without XMin a row is a class of the
+whole picture, which counts if its confidence is above 0: those below were checked, and are not in the picture. Class names are
+those of class-descriptions-boxable.csv and similar files in the same folder (`/m/011k07,Tortoise`), without one the LabelNames.
+Source: https://storage.googleapis.com/openimages/web/download_v7.html.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation
+from beam_jobs.annotations.files.folders import first_entries, parent, read_start
+from beam_jobs.annotations.files.grouped import grouped
+from beam_jobs.annotations.files.rows import TableRow, table_cells, table_columns, table_rows
+from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from tpudata.errors import BadRecordError, SourceError
+from tpudata.storage import Entry
+
+_DESCRIPTIONS = "class-descriptions"
+_BOXABLE = "boxable"
+_UNKNOWN = "-1"
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenImagesForm(AnnotationForm):
+    """CSV files of Open Images.
+
+    Attributes:
+        paths: the files.
+        descriptions: file of class names, or empty.
+    """
+
+    paths: tuple[str, ...]
+    descriptions: str
+    title = "Open Images CSV"
+
+    @classmethod
+    def find_file(cls, path: str, head: bytes) -> OpenImagesForm | None:
+        """Return the form of a CSV with the columns ImageID and LabelName."""
+        if not _is_rows(head):
+            return None
+        return cls((path,), _descriptions(first_entries(parent(path) or "."), has_boxes=_has_boxes(head)))
+
+    @classmethod
+    def find_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
+        """Return the form of a folder with such files: those with boxes, if there are both kinds."""
+        del path
+        heads = {entry.path: read_start(entry.path) for entry in entries if entry.name.endswith(".csv")}
+        rows = [found for found, head in heads.items() if _is_rows(head)]
+        with_boxes = [found for found in rows if _has_boxes(heads[found])]
+        return cls(tuple(with_boxes or rows), _descriptions(entries, has_boxes=bool(with_boxes))) if rows else None
+
+    def parts(self) -> Iterable[str]:
+        """Yield the files, whose pictures differ: they are those of splits."""
+        return self.paths
+
+    def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
+        """Yield what a file says of each picture, whose name has no extension, in the order in which they come first."""
+        known = _class_names(self.descriptions) if self.descriptions else {}
+        has_boxes = _has_boxes(read_start(part))
+        listed = tuple(known.values())
+        if has_boxes:
+            names.objects = listed
+        else:
+            names.pictures = listed
+        return grouped(_parts(part, known, has_boxes=has_boxes))
+
+
+def _parts(path: str, known: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
+    for row in table_rows(path):
+        if isinstance(row, BadRecordError):
+            yield str(row), row
+            continue
+        picture = row.cells["ImageID"]
+        try:
+            yield picture, (_box_part if has_boxes else _class_part)(row, known)
+        except ValueError as error:
+            yield picture, row.place.rejected(f"image {picture!r}: {error}")
+
+
+def _box_part(row: TableRow, known: dict[str, str]) -> ImageAnnotation:
+    box = (row.number("YMin"), row.number("XMin"), row.number("YMax"), row.number("XMax"))
+    group = row.cells.get("IsGroupOf")
+    item = ObjectAnnotation(
+        box, _name(row, known), is_crowd=None if group is None or group == _UNKNOWN else group == "1"
+    )
+    return ImageAnnotation(row.cells["ImageID"], row.place, is_normalised=True, objects=(item,))
+
+
+def _class_part(row: TableRow, known: dict[str, str]) -> ImageAnnotation:
+    is_there = "Confidence" not in row.cells or row.number("Confidence") > 0
+    return ImageAnnotation(row.cells["ImageID"], row.place, classes=(_name(row, known),) if is_there else ())
+
+
+def _name(row: TableRow, known: dict[str, str]) -> str:
+    label = row.cells["LabelName"]
+    if known and label not in known:
+        raise ValueError(f"LabelName {label!r} is not in the class descriptions")
+    return known.get(label, label)
+
+
+def _is_rows(head: bytes) -> bool:
+    return {"ImageID", "LabelName"} <= {*table_columns(head)}
+
+
+def _has_boxes(head: bytes) -> bool:
+    return "XMin" in table_columns(head)
+
+
+def _descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
+    """Return the file of class names for boxes, or for whole pictures; an empty string if there is none."""
+    found = [entry for entry in entries if _DESCRIPTIONS in entry.name and entry.name.endswith(".csv")]
+    found.sort(key=lambda entry: (_BOXABLE in entry.name) != has_boxes)
+    return found[0].path if found else ""
+
+
+def _class_names(path: str) -> dict[str, str]:
+    """Return the class names by their labels, in the order of the file; a name of several labels is replaced by them."""
+    names: dict[str, str] = {}
+    for place, cells in table_cells(path):
+        if cells[0] == "LabelName":
+            continue
+        if len(cells) != 2 or names.setdefault(cells[0], cells[1]) != cells[1]:
+            raise SourceError(
+                f"{path} line {place.line}: no label and name, or the label comes twice: {', '.join(cells)}. Fix the row."
+            )
+    counts = Counter(names.values())
+    return {label: name if counts[name] == 1 else label for label, name in names.items()}

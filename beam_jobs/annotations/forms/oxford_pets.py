@@ -1,0 +1,85 @@
+"""Oxford-IIIT Pets: the folder `annotations`, whose list.txt has the breeds, and whose `trimaps` are label maps.
+
+    #Image CLASS-ID SPECIES BREED ID
+    Abyssinian_100 1 1 1
+
+A picture's class is its breed: its name without number; `species` is 1 for a cat and 2 for a dog. Trimaps have 1 for the pet, 2
+for the background and 3 for the border. The boxes of heads, which only a part of the pictures has, are Pascal VOC files: read
+them with the folder `annotations/xmls`. Source: https://www.robots.ox.ac.uk/~vgg/data/pets/.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, MapFile
+from beam_jobs.annotations.files.folders import file_named, folder_named, parent
+from beam_jobs.annotations.files.rows import text_lines
+from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from tpudata.errors import SourceError
+from tpudata.storage import Entry, storage_for
+
+_ROW = re.compile(r"(?P<picture>(?P<breed>\S+)_\d+) (?P<number>\d+) (?P<species>[12]) \d+")
+_HEAD = re.compile(rb"(?:#[^\n]*\n)*\S+_\d+ \d+ [12] \d+\r?\n")
+
+
+@dataclasses.dataclass(frozen=True)
+class OxfordPetsForm(AnnotationForm):
+    """The lists of Oxford-IIIT Pets.
+
+    Attributes:
+        path: list.txt, trainval.txt or test.txt.
+        trimaps: the folder of trimaps, or empty.
+    """
+
+    path: str
+    trimaps: str
+    title = "Oxford-IIIT Pets list.txt"
+
+    @classmethod
+    def find_file(cls, path: str, head: bytes) -> OxfordPetsForm | None:
+        """Return the form of a list."""
+        if not _HEAD.match(head):
+            return None
+        trimaps = storage_for(path).join(parent(path), "trimaps") if parent(path) else "trimaps"
+        found = storage_for(path).stat(trimaps)
+        return cls(path, trimaps if found is not None and found.is_folder else "")
+
+    @classmethod
+    def find_folder(cls, path: str, entries: Sequence[Entry]) -> OxfordPetsForm | None:
+        """Return the form of a folder with list.txt and trimaps."""
+        del path
+        trimaps, names = folder_named(entries, "trimaps"), file_named(entries, "list.txt")
+        return cls(names, trimaps) if trimaps and names else None
+
+    def parts(self) -> Iterable[str]:
+        """Yield the list."""
+        return (self.path,)
+
+    def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
+        """Yield breed, species and trimap of each picture."""
+        breeds: dict[int, str] = {}
+        seen: set[str] = set()
+        for place, text in text_lines(part):
+            if text.startswith("#"):
+                continue
+            row = _ROW.fullmatch(text)
+            if row is None:
+                yield place.rejected(f"no row of NAME_NUMBER CLASS-ID SPECIES BREED-ID: {text[:80]!r}")
+                continue
+            picture, breed, number = row["picture"], row["breed"], int(row["number"])
+            if breeds.setdefault(number, breed) != breed:
+                raise SourceError(
+                    f"{part} line {place.line}: class {number} is {breed!r} here, and {breeds[number]!r} above. Fix the list."
+                )
+            if picture in seen:
+                yield place.rejected(f"{picture!r} is listed twice")
+                continue
+            seen.add(picture)
+            trimap = MapFile(storage_for(self.trimaps).join(self.trimaps, f"{picture}.png")) if self.trimaps else None
+            yield ImageAnnotation(
+                picture, place, classes=(breed,), map_file=trimap, values=(("species", int(row["species"])),)
+            )
+        names.pictures = tuple(dict.fromkeys(breeds[number] for number in sorted(breeds)))

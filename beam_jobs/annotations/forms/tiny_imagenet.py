@@ -1,0 +1,59 @@
+r"""Tiny ImageNet: val_annotations.txt, with class and box of each picture of the validation split.
+
+    val_0.JPEG\tn03444034\t0\t32\t44\t62
+
+The columns are the file, the class, xmin, ymin, xmax and ymax, in pixels counted from 0, all of which the box contains: a box
+of a whole picture of 64 x 64 pixels is 0, 0, 63, 63. So its edges are at xmin, ymin, xmax + 1 and ymax + 1. Source:
+http://cs231n.stanford.edu/tiny-imagenet-200.zip.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator
+
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation
+from beam_jobs.annotations.files.rows import text_lines
+from beam_jobs.annotations.form import AnnotationForm, ListedNames
+
+_ROW = re.compile(r"(?P<picture>[^\t]+)\t(?P<name>[^\t]+)\t(?P<box>\d+\t\d+\t\d+\t\d+)")
+_HEAD = re.compile(rb"[^\t\r\n]+\t[^\t\r\n]+(?:\t\d+){4}\r?(?:\n|\Z)")
+
+
+@dataclasses.dataclass(frozen=True)
+class TinyImagenetForm(AnnotationForm):
+    """A val_annotations.txt of Tiny ImageNet.
+
+    Attributes:
+        path: the file.
+    """
+
+    path: str
+    title = "Tiny ImageNet val_annotations.txt"
+
+    @classmethod
+    def find_file(cls, path: str, head: bytes) -> TinyImagenetForm | None:
+        """Return the form of a file whose first row has a name, a class and four whole numbers, separated by tabs."""
+        return cls(path) if _HEAD.match(head) else None
+
+    def parts(self) -> Iterable[str]:
+        """Yield the file."""
+        return (self.path,)
+
+    def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
+        """Yield class and box of each picture."""
+        del names
+        seen: set[str] = set()
+        for place, text in text_lines(part):
+            row = _ROW.fullmatch(text)
+            if row is None:
+                yield place.rejected(f"no row of file, class, xmin, ymin, xmax and ymax: {text[:80]!r}")
+            elif row["picture"] in seen:
+                yield place.rejected(f"{row['picture']!r} is listed twice")
+            else:
+                seen.add(row["picture"])
+                xmin, ymin, xmax, ymax = map(int, row["box"].split("\t"))
+                box = (float(ymin), float(xmin), ymax + 1.0, xmax + 1.0)
+                item = ObjectAnnotation(box, row["name"])
+                yield ImageAnnotation(row["picture"], place, objects=(item,), classes=(row["name"],))

@@ -1,0 +1,141 @@
+"""Pascal VOC: an XML file a picture, in a folder `Annotations` or any other.
+
+    <annotation>
+      <filename>2008_000002.jpg</filename>
+      <size><width>500</width><height>375</height><depth>3</depth></size>
+      <object>
+        <name>tvmonitor</name>
+        <difficult>0</difficult>
+        <bndbox><xmin>34</xmin><ymin>11</ymin><xmax>448</xmax><ymax>293</ymax></bndbox>
+      </object>
+    </annotation>
+
+The top left pixel of a picture is (1, 1), and a box contains its pixels of xmin, ymin, xmax and ymax
+(http://host.robots.ox.ac.uk/pascal/VOC/voc2012/devkit_doc.pdf, section 3.4), so its edges are at xmin - 1, ymin - 1, xmax and
+ymax, as detectron2 reads them. A file with a document type is rejected, since entities of one can grow without bounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Iterator, Sequence
+
+from beam_jobs.annotations.annotation import Annotated, Box, ImageAnnotation, ObjectAnnotation, Place
+from beam_jobs.annotations.files.folders import first_file, folder_named, paths_below, read_start
+from beam_jobs.annotations.files.rows import parse_number
+from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from tpudata.storage import Entry, storage_for
+
+_SUFFIXES = (".xml",)
+_HEAD = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?(?:<!.*>\s*)*<annotation[\s>]", re.DOTALL)
+_MOST_BYTES = 1 << 24
+
+
+@dataclasses.dataclass(frozen=True)
+class VocForm(AnnotationForm):
+    """XML files of Pascal VOC.
+
+    Attributes:
+        path: a file, or a folder of files.
+        is_folder: whether it is a folder.
+    """
+
+    path: str
+    is_folder: bool
+    title = "Pascal VOC XML"
+
+    @classmethod
+    def find_file(cls, path: str, head: bytes) -> VocForm | None:
+        """Return the form of an XML file whose root is an annotation."""
+        return cls(path, is_folder=False) if _HEAD.match(head) else None
+
+    @classmethod
+    def find_folder(cls, path: str, entries: Sequence[Entry]) -> VocForm | None:
+        """Return the form of a folder that has such files, directly or in a folder `Annotations`."""
+        folder = folder_named(entries, "Annotations") or path
+        first = first_file(folder, _SUFFIXES)
+        return cls(folder, is_folder=True) if first and _HEAD.match(read_start(first)) else None
+
+    def parts(self) -> Iterable[str]:
+        """Yield the XML files."""
+        return (path for path, _ in paths_below(self.path, _SUFFIXES)) if self.is_folder else (self.path,)
+
+    def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
+        """Yield what a file says of its picture."""
+        del names
+        place = Place(part)
+        data = storage_for(part).read_range(part, 0, _MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            yield place.rejected(f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)")
+            return
+        try:
+            yield _annotation(parse_xml(data), place)
+        except ValueError as error:
+            yield place.rejected(str(error))
+
+
+class _Builder(ElementTree.TreeBuilder):
+    """A builder that ends at the begin of a document type, before its entities are read."""
+
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        del name, pubid, system
+        raise ValueError("XML with a document type (<!DOCTYPE ...>), whose entities are not read; remove it")
+
+
+def parse_xml(data: bytes) -> ElementTree.Element:
+    """Return the root of an XML file; ValueError if it is cut or damaged, or has a document type."""
+    parser = ElementTree.XMLParser(target=_Builder())
+    try:
+        parser.feed(data)
+        root: ElementTree.Element = parser.close()
+    except ElementTree.ParseError as error:
+        raise ValueError(f"not XML, or cut: {error}") from None
+    except LookupError as error:
+        raise ValueError(f"XML of an unknown encoding: {error}") from None
+    return root
+
+
+def _annotation(root: ElementTree.Element, place: Place) -> ImageAnnotation:
+    if root.tag != "annotation":
+        raise ValueError(f"no annotation of a picture: its root is <{root.tag}>")
+    # A file name may be missing; the name of the XML file is that of the picture then.
+    name = _text(root, "filename") or place.path.rpartition("/")[2].rpartition(".")[0]
+    size = root.find("size")
+    width, height = (0, 0) if size is None else (_side(size, "width"), _side(size, "height"))
+    objects = tuple(map(_object, root.findall("object")))
+    return ImageAnnotation(name, place, width, height, objects=objects)
+
+
+def _object(element: ElementTree.Element) -> ObjectAnnotation:
+    name = _text(element, "name")
+    if not name:
+        raise ValueError("an object without name")
+    bounds = element.find("bndbox")
+    if bounds is None:
+        raise ValueError(f"object {name!r} has no bndbox")
+    try:
+        box = _box(bounds)
+    except ValueError as error:
+        raise ValueError(f"object {name!r}: {error}") from None
+    return ObjectAnnotation(box, name, is_difficult=_text(element, "difficult") not in ("", "0"))
+
+
+def _box(bounds: ElementTree.Element) -> Box:
+    xmin, ymin, xmax, ymax = (parse_number(_text(bounds, name), name) for name in ("xmin", "ymin", "xmax", "ymax"))
+    return ymin - 1, xmin - 1, ymax, xmax
+
+
+def _side(size: ElementTree.Element, name: str) -> int:
+    text = _text(size, name)
+    if not text:
+        return 0
+    number = parse_number(text, name)
+    if not 0 <= number < 2**31 or number != int(number):
+        raise ValueError(f"{name} is no number of pixels: {text!r}")
+    return int(number)
+
+
+def _text(element: ElementTree.Element, name: str) -> str:
+    return (element.findtext(name) or "").strip()

@@ -1,0 +1,183 @@
+"""YOLO: a text file a picture, with a line for each object.
+
+    0 0.481719 0.634028 0.690625 0.713278            class number, centre x and y, width, height
+    0 0.681 0.485 0.670 0.487 0.676 0.487            class number, x and y of each point of a polygon
+    0 0.48 0.63 0.69 0.71 0.5 0.5 2 0.6 0.5 1        a box and keypoints, with kpt_shape in data.yaml
+
+All are fractions of the picture's sides. An empty file is a picture without objects. The names are those of data.yaml (`names:
+[...]` or `names: {0: ..., 1: ...}`), classes.txt or obj.names (a line each), in the folder or in one of the two above it.
+Source: https://docs.ultralytics.com/datasets/ (detect, segment and pose).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import yaml
+
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place, pack_keypoints
+from beam_jobs.annotations.files.folders import (
+    first_entries,
+    first_file,
+    folder_named,
+    parent,
+    paths_below,
+    read_start,
+)
+from beam_jobs.annotations.files.rows import parse_number, text_lines
+from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from beam_jobs.annotations.segmentation import Polygons, pack_polygon
+from tpudata.errors import SourceError
+from tpudata.storage import Entry, storage_for
+
+_SUFFIXES = (".txt",)
+_NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels")
+# Lists of pictures and names that lie among the files of pictures.
+_OTHER_FILES = (
+    "classes.txt",
+    "train.txt",
+    "val.txt",
+    "test.txt",
+    "README.txt",
+    "README.dataset.txt",
+    "README.roboflow.txt",
+)
+_NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_HEAD = re.compile(rb"\s*\d+(?:[ \t]+%s){4,}[ \t]*(?:\r?\n|\Z)" % _NUMBER)
+_BOX_NUMBERS = 4
+_LEVELS = 3
+
+
+class _Names(NamedTuple):
+    """What the files next to the annotations say.
+
+    Attributes:
+        classes: names of the classes.
+        keypoints: keypoints of an object; 0 without any.
+        keypoint_numbers: 2 for x and y, or 3 with a visibility.
+    """
+
+    classes: tuple[str, ...]
+    keypoints: int = 0
+    keypoint_numbers: int = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class YoloForm(AnnotationForm):
+    """Text files of YOLO.
+
+    Attributes:
+        path: the folder.
+        names: what the files next to it say.
+    """
+
+    path: str
+    names: _Names
+    title = "YOLO text files"
+
+    @classmethod
+    def find_folder(cls, path: str, entries: Sequence[Entry]) -> YoloForm | None:
+        """Return the form of a folder that has such files, at any depth, or in a folder `labels`.
+
+        Raises:
+            SourceError: there are no names of classes.
+        """
+        folder = folder_named(entries, "labels") or path
+        first = first_file(folder, _SUFFIXES, _OTHER_FILES)
+        return cls(folder, _find_names(folder)) if first and _HEAD.match(read_start(first)) else None
+
+    def parts(self) -> Iterable[str]:
+        """Yield the text files."""
+        for path, below in paths_below(self.path, _SUFFIXES):
+            if below not in _OTHER_FILES:
+                yield path
+
+    def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
+        """Yield what a file says of its picture, whose name has no extension."""
+        names.objects = tuple(dict.fromkeys(self.names.classes))
+        names.keypoints = tuple(map(str, range(self.names.keypoints)))
+        picture = part.removeprefix(f"{self.path.rstrip('/')}/")[: -len(".txt")]
+        objects = []
+        for place, text in text_lines(part):
+            try:
+                objects.append(_object(text.split(), self.names))
+            except ValueError as error:
+                yield place.rejected(str(error))
+                return
+        yield ImageAnnotation(picture, Place(part), is_normalised=True, objects=tuple(objects))
+
+
+def _object(cells: list[str], names: _Names) -> ObjectAnnotation:
+    number = cells[0]
+    if not number.isdecimal() or int(number) >= len(names.classes):
+        raise ValueError(f"unknown class number {number!r}: {len(names.classes)} classes have names")
+    name = names.classes[int(number)]
+    values = [parse_number(cell, f"column {column}") for column, cell in enumerate(cells[1:], 2)]
+    if len(values) == _BOX_NUMBERS + names.keypoints * names.keypoint_numbers:
+        x, y, width, height = values[:_BOX_NUMBERS]
+        box = (y - height / 2, x - width / 2, y + height / 2, x + width / 2)
+        points = values[_BOX_NUMBERS:]
+        if names.keypoint_numbers == 2:
+            # Without a place they are 0, 0, as in Ultralytics.
+            pairs = zip(points[::2], points[1::2], strict=True)
+            points = [number for x, y in pairs for number in (x, y, 2.0 if x or y else 0.0)]
+        return ObjectAnnotation(box, name, keypoints=pack_keypoints(points))
+    if names.keypoints or len(values) % 2 or len(values) < 6:
+        expected = (
+            f"a box and {names.keypoints} keypoints" if names.keypoints else "a box, or 3 points of a polygon or more"
+        )
+        raise ValueError(f"{len(values)} numbers after the class (expected those of {expected})")
+    polygon = Polygons((pack_polygon(values),), is_normalised=True)
+    return ObjectAnnotation(polygon.bounds, name, segmentation=polygon)
+
+
+def _find_names(folder: str) -> _Names:
+    """Return the names in a folder, or in the first above it that has some."""
+    for level in range(_LEVELS):
+        for entry in first_entries(folder):
+            if entry.is_folder:
+                continue
+            if entry.name in _NAME_FILES:
+                return _Names(tuple(text for _, text in text_lines(entry.path)))
+            if entry.name.endswith((".yaml", ".yml")):
+                found = _yaml_names(entry.path)
+                if found is not None:
+                    return found
+        above = parent(folder)
+        if not above or level == _LEVELS - 1:
+            break
+        folder = above
+    raise SourceError(
+        f"{folder}: YOLO text files without names of classes. Add classes.txt with a name in each line, or data.yaml with names."
+    )
+
+
+def _yaml_names(path: str) -> _Names | None:
+    """Return the names in a YAML file; None if it has none."""
+    try:
+        content = yaml.safe_load(storage_for(path).read(path))
+    except yaml.YAMLError as error:
+        raise SourceError(f"{path}: not YAML: {' '.join(str(error).split())}. Fix it.") from None
+    if not isinstance(content, dict) or "names" not in content:
+        return None
+    classes = _class_list(content["names"])
+    shape = content.get("kpt_shape", [0, 3])
+    is_shape = isinstance(shape, list) and len(shape) == 2 and all(isinstance(number, int) for number in shape)
+    if classes is None or not is_shape or shape[0] < 0 or shape[1] not in (2, 3):
+        raise SourceError(
+            f"{path}: names or kpt_shape are not those of YOLO (expected a list of names or numbers with names, and"
+            " [keypoints, 2 or 3]). Fix it."
+        )
+    return _Names(classes, *shape)
+
+
+def _class_list(names: Any) -> tuple[str, ...] | None:
+    """Return the names of classes 0, 1 and so on; None if they are no list, and no mapping from these numbers."""
+    if isinstance(names, dict) and sorted(names, key=str) == sorted(range(len(names)), key=str):
+        names = [names[number] for number in range(len(names))]
+    if not isinstance(names, list) or not names or any(isinstance(name, list | dict) for name in names):
+        return None
+    return tuple(map(str, names))

@@ -1,0 +1,67 @@
+"""The names of pictures in annotation files, compared with the paths of pictures."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_EXTENSIONS = (
+    *(
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".jfif",
+        ".png",
+        ".gif",
+        ".bmp",
+        ".webp",
+        ".tif",
+        ".tiff",
+        ".avif",
+        ".heic",
+        ".heif",
+        ".jp2",
+        ".ppm",
+    ),
+    *(".pgm", ".pnm", ".dib"),
+)
+
+
+def is_picture_name(path: str) -> bool:
+    """Return whether a path has the extension of an image."""
+    return without_extension(path) != path
+
+
+def match_key(path: str) -> str:
+    """Return what a picture's path and its name in an annotation file have in common: the last part, without an image's extension.
+
+    Backslashes of Windows are slashes, and letters with accents are equal however they are composed: macOS takes them apart.
+    """
+    return without_extension(_slashed(path).rpartition("/")[2])
+
+
+def is_same_picture(name: str, path: str) -> bool:
+    """Return whether a name in an annotation file stands for the picture of a path.
+
+    One of them is the end of the other, from the name of some folder on. Extensions are compared if both have one.
+
+    Args:
+        name: name or path of the picture in the annotation file.
+        path: path of the picture, for example its key in a conversion.
+    """
+    one, other = _slashed(name), _slashed(path)
+    if one == without_extension(one) or other == without_extension(other):
+        one, other = without_extension(one), without_extension(other)
+    shorter, longer = sorted((one, other), key=len)
+    return longer == shorter or (bool(shorter) and longer.endswith(f"/{shorter}"))
+
+
+def without_extension(path: str) -> str:
+    """Return a path without the extension of an image; others, as in `photo.v2`, are a part of the name."""
+    dot = path.rfind(".")
+    return path[:dot] if dot > path.rfind("/") + 1 and path[dot:].lower() in _EXTENSIONS else path
+
+
+def _slashed(path: str) -> str:
+    text = path if path.isascii() else unicodedata.normalize("NFC", path)
+    text = text.replace("\\", "/")
+    return text[2:] if text.startswith("./") else text

@@ -1,0 +1,168 @@
+"""The pixels of an object: polygons, run lengths, or an id in a PNG of segments.
+
+COCO's formats, and the order of pixels in run lengths (by column): https://cocodataset.org/#format-data and
+cocoapi/common/maskApi.c. Polygons are drawn by pycocotools, which has COCO's rule for the pixels at an edge. Run lengths are
+unpacked here: pycocotools 2.0.11 returns memory that nothing was written to for run lengths that end early.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tpudata.errors import MissingExtraError
+
+# [height, width].
+Mask: TypeAlias = npt.NDArray[np.bool_]
+# Ids of the segments of a picture, [height, width].
+Segments: TypeAlias = npt.NDArray[np.uint32]
+# A point may lie outside of its picture by this many pixels: rounding.
+MOST_OUTSIDE = 1.0
+_LEAST_NUMBERS = 6
+# A run length of 32 bits has 7 digits of 5 bits.
+_MOST_DIGITS = 7
+_DIGIT, _SIGN, _GOES_ON = 31, 16, 32
+
+
+class Segmentation(Protocol):
+    """Which pixels an object covers."""
+
+    def mask(self, height: int, width: int, segments: Segments | None) -> Mask:
+        """Return the pixels as booleans.
+
+        Args:
+            height: pixels of the picture as annotated.
+            width: the same.
+            segments: ids of the segments of the picture, if it has a PNG of them.
+
+        Raises:
+            ValueError: it does not fit the picture, or is damaged; the message completes `rejected: `.
+            MissingExtraError: it needs an extra.
+        """
+
+
+class Polygons(NamedTuple):
+    """Polygons, of which an object covers the union.
+
+    Attributes:
+        points: float64 x and y of each point, for each polygon, from `pack_polygon`.
+        is_normalised: whether they are fractions of the sides.
+    """
+
+    points: tuple[bytes, ...]
+    is_normalised: bool = False
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """The smallest box around all points: ymin, xmin, ymax, xmax."""
+        points = np.frombuffer(b"".join(self.points), np.float64).reshape(-1, 2)
+        (xmin, ymin), (xmax, ymax) = points.min(0).tolist(), points.max(0).tolist()
+        return ymin, xmin, ymax, xmax
+
+    def mask(self, height: int, width: int, segments: Segments | None = None) -> Mask:
+        """Return the pixels inside; see `Segmentation`."""
+        del segments
+        coco = load_pycocotools()
+        sides = np.array([width, height], np.float64)
+        polygons = []
+        for data in self.points:
+            points = np.frombuffer(data, np.float64).reshape(-1, 2) * (sides if self.is_normalised else 1.0)
+            # Also rejects NaN. What is far outside would cost memory: each step of an edge is a number.
+            if not ((points >= -MOST_OUTSIDE) & (points <= sides + MOST_OUTSIDE)).all():
+                raise ValueError(
+                    f"a polygon with a point outside of its picture: x {points[:, 0].min():g} to {points[:, 0].max():g}, y"
+                    f" {points[:, 1].min():g} to {points[:, 1].max():g}; the picture has {width} x {height} pixels"
+                )
+            polygons.append(points.ravel().tolist())
+        # Unpacked here as well: pycocotools 2.0.11 warns of NumPy 2 when it returns arrays.
+        counts: bytes = coco.merge(coco.frPyObjects(polygons, height, width))["counts"]
+        return RunLengths(height, width, counts).mask(height, width)
+
+
+class RunLengths(NamedTuple):
+    """Lengths of runs of pixels, by column, alternately outside of the object and inside.
+
+    Attributes:
+        height: pixels of the mask.
+        width: the same.
+        counts: the lengths, as uint32 or in COCO's text.
+        is_text: whether `counts` is COCO's text.
+    """
+
+    height: int
+    width: int
+    counts: bytes
+    is_text: bool = True
+
+    def mask(self, height: int, width: int, segments: Segments | None = None) -> Mask:
+        """Return the pixels of the runs inside; see `Segmentation`."""
+        del segments
+        if (self.height, self.width) != (height, width):
+            raise ValueError(f"a mask of {self.width} x {self.height} pixels in a picture of {width} x {height} pixels")
+        counts = _unpack_counts(self.counts) if self.is_text else np.frombuffer(self.counts, np.uint32).astype(np.int64)
+        if int(counts.sum()) != height * width or (counts < 0).any():
+            raise ValueError(
+                f"a mask whose run lengths are damaged: {int(counts.sum())} pixels, and the picture has {height * width}"
+            )
+        values = (np.arange(len(counts)) % 2).astype(np.bool_)
+        mask: Mask = np.repeat(values, counts).reshape(width, height).T
+        return mask
+
+
+class SegmentId(NamedTuple):
+    """The pixels with an id in the PNG of a picture's segments."""
+
+    number: int
+
+    def mask(self, height: int, width: int, segments: Segments | None = None) -> Mask:
+        """Return the pixels with the id; see `Segmentation`."""
+        del height, width
+        mask: Mask = np.zeros((0, 0), np.bool_) if segments is None else segments == self.number
+        if not mask.any():
+            raise ValueError(f"segment {self.number} has no pixel in the PNG of segments")
+        return mask
+
+
+def load_pycocotools() -> Any:
+    """Return pycocotools.mask; MissingExtraError if it is not installed."""
+    try:
+        from pycocotools import mask
+    except ImportError as error:
+        raise MissingExtraError("Drawing polygons as masks", "annotations") from error
+    return mask
+
+
+def pack_polygon(numbers: Iterable[float]) -> bytes:
+    """Return x and y of each point of a polygon as bytes; ValueError if it has fewer than 3 points."""
+    packed = array.array("d", numbers)
+    if len(packed) < _LEAST_NUMBERS or len(packed) % 2:
+        raise ValueError(f"a polygon of {len(packed)} numbers (expected x and y of 3 points or more)")
+    return packed.tobytes()
+
+
+def pack_counts(counts: Sequence[int]) -> bytes:
+    """Return run lengths as `RunLengths.counts` holds them; OverflowError or TypeError if one is no length."""
+    return array.array("I", counts).tobytes()
+
+
+def _unpack_counts(text: bytes) -> npt.NDArray[np.int64]:
+    """Return the run lengths of COCO's text: digits of 5 bits, the last of a number without bit 6; from the fourth number on, each
+    is the difference from the number before the last one."""
+    digits = np.frombuffer(text, np.uint8).astype(np.int64) - ord("0")
+    if not digits.size or digits.min() < 0 or digits.max() >= 2 * _GOES_ON or digits[-1] & _GOES_ON:
+        raise ValueError("a mask whose run lengths are no text of COCO's, or are cut")
+    ends = np.flatnonzero(digits & _GOES_ON == 0)
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    lengths = ends - starts + 1
+    if lengths.max() > _MOST_DIGITS:
+        raise ValueError("a mask with a run length of more than 32 bits")
+    powers = 5 * (np.arange(len(digits)) - np.repeat(starts, lengths))
+    numbers = np.add.reduceat((digits & _DIGIT) << powers, starts)
+    numbers -= np.where(digits[ends] & _SIGN, np.int64(1) << (5 * lengths), 0)
+    for run in (numbers[1::2], numbers[2::2]):
+        np.cumsum(run, out=run)
+    return numbers

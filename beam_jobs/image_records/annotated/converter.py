@@ -1,0 +1,160 @@
+"""Conversion of a picture with its annotation to a record."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.annotations.annotation import ImageAnnotation
+from beam_jobs.converter import Columns, Input, Record, ShardContext
+from beam_jobs.image_records.annotated.frame import frame_of
+from beam_jobs.image_records.annotated.schema import AnnotationSchema
+from beam_jobs.image_records.annotated.values import values_of
+from beam_jobs.image_records.converter import ImageConverter
+from beam_jobs.image_records.layouts import Label
+from beam_jobs.image_records.options import IMAGENET
+from beam_jobs.image_records.summary import ImageSummary
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.packs.pack import Pack
+from beam_jobs.references.reference import Reference
+from beam_jobs.references.rejection import RejectInput
+from tpudata.errors import BadRecordError, StorageError, UsageError
+from tpudata.format import Feature, encode_example_parts
+from tpudata.storage import storage_for
+
+# Name of the annotation among the features of a reference; records have those of the schema in its place.
+ANNOTATION = "annotation"
+# About what an object takes in a record without its mask, and the PNG of a mask.
+_OBJECT_BYTES, _MASK_BYTES = 40, 400
+
+
+@dataclasses.dataclass(frozen=True)
+class CarriedAnnotation:
+    """The annotation of a picture as a value of its reference.
+
+    Attributes:
+        annotation: what is said of the picture.
+    """
+
+    annotation: ImageAnnotation
+
+    def tolist(self) -> list[Any]:
+        """Return what the entry of an input knows the annotation by: all but where it stands, which may move."""
+        kept = self.annotation._asdict()
+        del kept["place"], kept["picture"], kept["map_file"]
+        return list(kept.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnotatedConverter(ImageConverter):
+    """Conversion of pictures with annotations to records. The further attributes are those of ImageConverter.
+
+    Attributes:
+        schema: features of the annotations; None until they are scanned.
+
+    Raises:
+        UsageError: as ImageConverter, or the layout has no place for annotations.
+    """
+
+    schema: AnnotationSchema | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.options.layout != IMAGENET:
+            raise UsageError(
+                f"--layout {self.options.layout} has no place for annotations. Omit it, or the annotations."
+            )
+        if self.schema is not None:
+            names = [feature.name for feature in self.schema.features]
+            used = next((name for name in names if name in self._layout.names or names.count(name) > 1), None)
+            if used is not None:
+                raise UsageError(
+                    f"the annotations have a column {used!r}, and records a feature of that name. Rename it."
+                )
+
+    def with_columns(self, columns: Columns) -> AnnotatedConverter:
+        """Return the converter for records of these columns."""
+        return dataclasses.replace(self, several_labels=columns.several_labels, schema=columns.annotations)
+
+    def features(self, summary: ImageSummary, labels: Labels) -> tuple[Feature, ...]:
+        """Return the schema of a dataset whose images `summary` has counted; its classes are of pictures, or else of objects."""
+        if self.schema is None:
+            return super().features(summary, Labels(()))
+        schema = self._with_labels(labels).schema
+        assert schema is not None
+        return (*self._layout.features(summary, schema.class_features), *schema.features)
+
+    def records(
+        self, inputs: Iterable[Input], context: ShardContext, summary: ImageSummary, reject: RejectInput
+    ) -> Iterator[Record]:
+        """Yield a record for each input that is not rejected."""
+        converter = self._with_labels(context.labels)
+        return super(AnnotatedConverter, converter).records(inputs, context, summary, reject)
+
+    def convert(self, reference: Reference, labels: Labels, data: bytes, summary: ImageSummary) -> list[bytes]:
+        """Return the record of one picture, as ImageConverter does.
+
+        Raises:
+            BadRecordError: the bytes are not a supported image, or the annotation does not fit them; names the file.
+        """
+        del labels
+        assert self.schema is not None
+        annotation = _annotation_of(reference)
+        # Rejected images do not count.
+        counted = self.new_summary()
+        try:
+            values = self._layout.values(reference, None, data, self.options, counted)
+            frame = frame_of(data, values["image/width"], values["image/height"])
+        except ValueError as error:
+            raise BadRecordError(reference.origin, str(error)) from None
+        values |= values_of(self.schema, annotation, frame, _read_map(annotation))
+        summary.merge(counted)
+        return encode_example_parts(values)
+
+    def content_size(self, reference: Reference, data: bytes) -> int:
+        """Return the bytes of the picture and of its maps in its record; raise BadRecordError if it is rejected."""
+        annotation = _annotation_of(reference)
+        masks = sum(item.segmentation is not None for item in annotation.objects)
+        return super().content_size(reference, data) + len(_read_map(annotation) or b"") + _MASK_BYTES * masks
+
+    def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
+        """Return the approximate bytes of names and annotations in each record of a pack, without maps: int64 [n]."""
+        sizes = super().text_bytes(dataclasses.replace(pack, features={}))
+        carried = pack.features[ANNOTATION]
+        return sizes + np.array([_text_bytes(one.annotation) for one in carried], np.int64)
+
+    def _label(self, reference: Reference, labels: Labels) -> Label:
+        """Return None: the values of the annotation have the classes."""
+        del reference, labels
+        return None
+
+    def _with_labels(self, labels: Labels) -> AnnotatedConverter:
+        """Return the converter that numbers classes as the dataset does."""
+        if self.schema is None or not labels.names:
+            return self
+        return dataclasses.replace(self, schema=self.schema.with_labels(labels))
+
+
+def _annotation_of(reference: Reference) -> ImageAnnotation:
+    carried: CarriedAnnotation = reference.features[ANNOTATION]
+    return carried.annotation
+
+
+def _read_map(annotation: ImageAnnotation) -> bytes | None:
+    """Return the bytes of a picture's label map; BadRecordError if it cannot be read."""
+    if annotation.map_file is None:
+        return None
+    path = annotation.map_file.path
+    try:
+        return storage_for(path).read(path)
+    except StorageError as error:
+        raise annotation.place.rejected(f"its label map cannot be read: {error}") from None
+
+
+def _text_bytes(annotation: ImageAnnotation) -> int:
+    names = sum(len(item.class_name) + len(item.keypoints) // 2 for item in annotation.objects)
+    return _OBJECT_BYTES * len(annotation.objects) + names + sum(map(len, annotation.captions))

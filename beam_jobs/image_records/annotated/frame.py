@@ -1,0 +1,193 @@
+"""Coordinates of annotations, moved from a picture's file to its record: turned as its Exif orientation says, and resized.
+
+An annotation is of the pixels of the file as they are stored, or of the picture as viewers show it, turned upright. Its width
+and height tell which, if the orientation exchanges the sides; otherwise it is taken to be of the stored pixels, as TensorFlow
+and pycocotools read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.annotations.annotation import Box
+from beam_jobs.annotations.segmentation import MOST_OUTSIDE
+from beam_jobs.image_codecs.header import UPRIGHT, read_header
+from beam_jobs.image_codecs.image_format import JPEG, PNG, image_format
+from beam_jobs.image_codecs.pillow_files import open_image
+from beam_jobs.image_codecs.pixels import exif_turn
+
+# Orientations that exchange rows and columns.
+_SIDEWAYS = (5, 6, 7, 8)
+# Of a point in fractions of the sides, by orientation; as PIL.ImageOps.exif_transpose does with pixels.
+_TURNED_POINTS: dict[int, Callable[[float, float], tuple[float, float]]] = {
+    1: lambda x, y: (x, y),
+    2: lambda x, y: (1 - x, y),
+    3: lambda x, y: (1 - x, 1 - y),
+    4: lambda x, y: (x, 1 - y),
+    5: lambda x, y: (y, x),
+    6: lambda x, y: (1 - y, x),
+    7: lambda x, y: (1 - y, 1 - x),
+    8: lambda x, y: (y, 1 - x),
+}
+_TURNED_PIXELS: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
+    1: lambda pixels: pixels,
+    2: lambda pixels: pixels[:, ::-1],
+    3: lambda pixels: pixels[::-1, ::-1],
+    4: lambda pixels: pixels[::-1],
+    5: lambda pixels: pixels.T,
+    6: lambda pixels: pixels.T[:, ::-1],
+    7: lambda pixels: pixels[::-1, ::-1].T,
+    8: lambda pixels: pixels.T[::-1],
+}
+
+
+class Frame(NamedTuple):
+    """A picture in its file and in its record.
+
+    Attributes:
+        width: pixels of the file, before its orientation is applied.
+        height: the same.
+        orientation: Exif orientation, 1 to 8.
+        stored_width: pixels of the record's picture, which is upright.
+        stored_height: the same.
+    """
+
+    width: int
+    height: int
+    orientation: int
+    stored_width: int
+    stored_height: int
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """Width and height of the file's picture, turned upright."""
+        return (self.height, self.width) if self.orientation in _SIDEWAYS else (self.width, self.height)
+
+
+class View(NamedTuple):
+    """A picture as it was annotated.
+
+    Attributes:
+        width: pixels.
+        height: pixels.
+        orientation: what turns it upright, 1 to 8.
+        stored_width: pixels of the record's picture, which is upright.
+        stored_height: the same.
+    """
+
+    width: int
+    height: int
+    orientation: int
+    stored_width: int
+    stored_height: int
+
+    @property
+    def area_scale(self) -> float:
+        """Pixels of the record's picture for each pixel."""
+        return self.stored_width * self.stored_height / (self.width * self.height)
+
+    def box(self, box: Box, *, is_normalised: bool) -> Box:
+        """Return a box in fractions of the sides of the record's picture.
+
+        Args:
+            box: ymin, xmin, ymax and xmax.
+            is_normalised: whether these are fractions of the sides, instead of pixels.
+
+        Raises:
+            ValueError: it has no area, or is outside of the picture by more than a pixel.
+        """
+        scale_x, scale_y = (1, 1) if is_normalised else (self.width, self.height)
+        ymin, xmin, ymax, xmax = box
+        if not (xmin < xmax and ymin < ymax):  # NaN, too.
+            raise ValueError(f"a box without area: {_shown(box)}")
+        corners = [(xmin / scale_x, ymin / scale_y), (xmax / scale_x, ymax / scale_y)]
+        margin_x, margin_y = MOST_OUTSIDE / self.width, MOST_OUTSIDE / self.height
+        if not all(-margin_x <= x <= 1 + margin_x and -margin_y <= y <= 1 + margin_y for x, y in corners):
+            raise ValueError(f"a box outside of its picture of {self.width} x {self.height} pixels: {_shown(box)}")
+        turn = _TURNED_POINTS[self.orientation]
+        xs, ys = zip(*(turn(_clip(x), _clip(y)) for x, y in corners), strict=True)
+        # As records store them.
+        edges = np.array([min(ys), min(xs), max(ys), max(xs)], np.float32)
+        if not (edges[0] < edges[2] and edges[1] < edges[3]):
+            raise ValueError(f"a box without area in its picture of {self.width} x {self.height} pixels: {_shown(box)}")
+        ymin, xmin, ymax, xmax = edges.tolist()
+        return ymin, xmin, ymax, xmax
+
+    def point(self, x: float, y: float, *, is_normalised: bool) -> tuple[float, float]:
+        """Return a point, x and y, in fractions of the sides of the record's picture; ValueError if it is outside as of `box`."""
+        across, down = (x, y) if is_normalised else (x / self.width, y / self.height)
+        margin_x, margin_y = MOST_OUTSIDE / self.width, MOST_OUTSIDE / self.height
+        if not (-margin_x <= across <= 1 + margin_x and -margin_y <= down <= 1 + margin_y):
+            raise ValueError(
+                f"a keypoint outside of its picture of {self.width} x {self.height} pixels: x {x:g}, y {y:g}"
+            )
+        return _TURNED_POINTS[self.orientation](_clip(across), _clip(down))
+
+    def pixels(self, pixels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a map or a mask, [height, width], as large as the record's picture: the nearest pixels, no new values."""
+        sides = (self.stored_height, self.stored_width)
+        height, width = sides[::-1] if self.orientation in _SIDEWAYS else sides
+        rows, columns = _nearest(height, self.height), _nearest(width, self.width)
+        return np.ascontiguousarray(_TURNED_PIXELS[self.orientation](pixels[rows][:, columns]))
+
+
+def frame_of(data: bytes, stored_width: int, stored_height: int) -> Frame:
+    """Return a picture in its file and in its record.
+
+    Args:
+        data: bytes of the file: an image of any format that is read.
+        stored_width: pixels of the record's picture.
+        stored_height: the same.
+
+    Raises:
+        ValueError: the bytes are no such image; the message completes `rejected: `.
+    """
+    name = image_format(data)
+    if name in (JPEG, PNG):
+        header = read_header(data, name)
+        return Frame(header.width, header.height, header.orientation, stored_width, stored_height)
+    image = open_image(data, name)
+    return Frame(*image.size, exif_turn(image, name), stored_width, stored_height)
+
+
+def view_of(frame: Frame, width: int, height: int, *, is_upright: bool = False) -> View:
+    """Return a picture as it was annotated.
+
+    Args:
+        frame: the picture in its file and in its record.
+        width: pixels of the picture as annotated; 0 if that is not known.
+        height: the same.
+        is_upright: whether an annotation is of the upright picture if its size does not tell.
+
+    Raises:
+        ValueError: the annotation is of a picture of another size.
+    """
+    sides, raw = (width or 0, height or 0), (frame.width, frame.height)
+    fits_raw, fits_upright = (
+        all(side in (0, expected) for side, expected in zip(sides, size, strict=True))
+        for size in (raw, frame.upright_size)
+    )
+    if not fits_raw and not fits_upright:
+        raise ValueError(
+            f"annotated as {width} x {height} pixels, but the picture has {frame.width} x {frame.height} pixels"
+        )
+    if fits_upright and (is_upright or not fits_raw):
+        return View(*frame.upright_size, UPRIGHT, frame.stored_width, frame.stored_height)
+    return View(*raw, frame.orientation, frame.stored_width, frame.stored_height)
+
+
+def _nearest(size: int, source: int) -> npt.NDArray[np.int64]:
+    """Return for each pixel of a side the pixel of the source side in which its centre is."""
+    return ((2 * np.arange(size, dtype=np.int64) + 1) * source) // (2 * size)
+
+
+def _clip(value: float) -> float:
+    return min(max(value, 0.0), 1.0)
+
+
+def _shown(box: Box) -> str:
+    return "ymin {:g}, xmin {:g}, ymax {:g}, xmax {:g}".format(*box)

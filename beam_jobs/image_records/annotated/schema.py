@@ -1,0 +1,160 @@
+"""The features of annotations, with the names of TensorFlow's object detection and tf-models readers.
+
+    image/object/bbox/ymin, xmin, ymax, xmax    float lists: edges, as fractions of the sides
+    image/object/class/label, text              number and name of each object's class
+    image/object/is_crowd, difficult            0 or 1
+    image/object/area                           pixels of the stored picture
+    image/object/mask                           PNGs as large as the stored picture, 1 inside and 0 outside
+    image/object/keypoint/x, y, visibility      [objects, keypoints]: fractions of the sides; 0, 0, 0 for a point without place
+    image/caption                                   texts
+    image/segmentation/class/encoded            label map
+    image/class/label, text                     of the whole picture
+
+A list has a value for each object, in the order of the file. Only those features are there that some picture has. Source of the
+names: tensorflow/models, research/object_detection/data_decoders/tf_example_decoder.py and official/vision/dataloaders/.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from beam_jobs.annotations import contents as kinds
+from beam_jobs.annotations.contents import Contents
+from beam_jobs.annotations.segmentation import load_pycocotools
+from beam_jobs.references.labels import Labels
+from tpudata.format import Feature
+
+_MOST_SMALL_CLASSES = 255
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnotationSchema:
+    """The features of the annotations of a dataset; pickled to the workers.
+
+    Attributes:
+        kinds: what the annotations have, see `beam_jobs.annotations.contents`; sorted, as a digest of it is written.
+        keypoints: keypoints of an object; 0 without any.
+        object_labels: classes of objects.
+        class_labels: classes of pictures.
+        several_classes: whether a picture may have any number of classes.
+        label_offset: label of the first class.
+        further: features of further values, by name.
+        map_dtype: dtype of label maps, "uint8" or "uint16"; maps of segments have the smallest that holds the classes.
+        is_upright: whether annotations are of the upright picture if their size does not tell; see `frame`.
+
+    Raises:
+        MissingExtraError: there are polygons, and what draws them is not installed.
+    """
+
+    kinds: tuple[str, ...]
+    keypoints: int = 0
+    object_labels: Labels = dataclasses.field(default_factory=lambda: Labels(()))
+    class_labels: Labels = dataclasses.field(default_factory=lambda: Labels(()))
+    several_classes: bool = False
+    label_offset: int = 0
+    further: tuple[Feature, ...] = ()
+    map_dtype: str = "uint8"
+    is_upright: bool = False
+
+    def __post_init__(self) -> None:
+        if kinds.POLYGONS in self.kinds:
+            load_pycocotools()
+        if kinds.SEGMENT_MAPS in self.kinds and kinds.MAPS not in self.kinds:
+            many = len(self.object_labels.names) + self.label_offset > _MOST_SMALL_CLASSES
+            object.__setattr__(self, "map_dtype", "uint16" if many else "uint8")
+
+    @classmethod
+    def of(cls, contents: Contents, **options: Any) -> AnnotationSchema:
+        """Return the schema of a set of annotations.
+
+        Args:
+            contents: what they have.
+            **options: attributes that do not follow from it, or replace what does.
+        """
+        found: dict[str, Any] = {
+            "kinds": tuple(sorted(contents.kinds)),
+            "keypoints": contents.keypoints,
+            "object_labels": Labels(contents.object_names),
+            "class_labels": Labels(contents.class_names),
+            "several_classes": contents.several_classes,
+            "further": contents.value_features,
+        }
+        return cls(**found | options)
+
+    @property
+    def labels(self) -> Labels:
+        """The classes of the dataset: of pictures, or of objects if pictures have none."""
+        if self.class_labels.names or kinds.OBJECT_CLASSES not in self.kinds:
+            return self.class_labels
+        return self.object_labels
+
+    def with_labels(self, labels: Labels) -> AnnotationSchema:
+        """Return the schema with other classes of the dataset."""
+        if self.class_labels.names:
+            return dataclasses.replace(self, class_labels=labels)
+        return dataclasses.replace(self, object_labels=labels)
+
+    @property
+    def object_features(self) -> tuple[Feature, ...]:
+        """Features of objects; none without objects."""
+        if kinds.OBJECTS not in self.kinds:
+            return ()
+        features = [_floats(f"image/object/bbox/{edge}") for edge in ("ymin", "xmin", "ymax", "xmax")]
+        if kinds.OBJECT_CLASSES in self.kinds:
+            count = len(self.object_labels.names)
+            features.append(_ints("image/object/class/label", num_classes=count, label_offset=self.label_offset))
+            features.append(_texts("image/object/class/text"))
+        if kinds.CROWDS in self.kinds:
+            features.append(_ints("image/object/is_crowd"))
+        if kinds.DIFFICULT in self.kinds:
+            features.append(_ints("image/object/difficult"))
+        if kinds.AREAS in self.kinds:
+            features.append(_floats("image/object/area"))
+        if kinds.MASKS in self.kinds:
+            features.append(Feature("image/object/mask", "bytes", "string", (None,)))
+        if self.keypoints:
+            shape = (None, self.keypoints)
+            features += [Feature(f"image/object/keypoint/{axis}", "float", "float32", shape) for axis in "xy"]
+            features.append(Feature("image/object/keypoint/visibility", "int64", "int64", shape))
+        return tuple(features)
+
+    @property
+    def class_features(self) -> tuple[Feature, ...]:
+        """Features of the classes of pictures; none without classes."""
+        if not self.class_labels.names:
+            return ()
+        shape: tuple[int | None, ...] = (None,) if self.several_classes else ()
+        # As of datasets without annotations, a list of labels has no number of classes.
+        count, offset = (None, 0) if self.several_classes else (len(self.class_labels.names), self.label_offset)
+        return (
+            Feature("image/class/label", "int64", "int64", shape, num_classes=count, label_offset=offset),
+            Feature("image/class/text", "bytes", "string", shape, encoding="utf8"),
+        )
+
+    @property
+    def map_feature(self) -> Feature | None:
+        """Feature of the label map, or None."""
+        if not {kinds.MAPS, kinds.SEGMENT_MAPS} & {*self.kinds}:
+            return None
+        shape = (None, None, 1)
+        return Feature("image/segmentation/class/encoded", "bytes", self.map_dtype, shape, encoding="label_map")
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """All features but those of `class_features`, which conversions of images have already."""
+        captions = (_texts("image/caption"),) if kinds.CAPTIONS in self.kinds else ()
+        maps = () if self.map_feature is None else (self.map_feature,)
+        return (*self.object_features, *captions, *maps, *self.further)
+
+
+def _floats(name: str) -> Feature:
+    return Feature(name, "float", "float32", (None,))
+
+
+def _ints(name: str, *, num_classes: int | None = None, label_offset: int = 0) -> Feature:
+    return Feature(name, "int64", "int64", (None,), num_classes=num_classes, label_offset=label_offset)
+
+
+def _texts(name: str) -> Feature:
+    return Feature(name, "bytes", "string", (None,), encoding="utf8")

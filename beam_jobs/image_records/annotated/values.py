@@ -1,0 +1,215 @@
+"""The values of a picture's annotation in its record."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from beam_jobs.annotations import contents as kinds
+from beam_jobs.annotations.annotation import ImageAnnotation, ObjectAnnotation
+from beam_jobs.annotations.segmentation import Segments
+from beam_jobs.feature_values.label_maps import decode_label_map, encode_label_map
+from beam_jobs.feature_values.png import encode_png
+from beam_jobs.image_codecs.header import check_png_checksums, read_header
+from beam_jobs.image_codecs.image_format import PNG
+from beam_jobs.image_codecs.pillow_files import load_image, open_image
+from beam_jobs.image_records.annotated.frame import Frame, View, view_of
+from beam_jobs.image_records.annotated.schema import AnnotationSchema
+from beam_jobs.values.column_kinds import fits_int64, float32_problem
+from tpudata.errors import FeatureError
+from tpudata.format import Feature
+from tpudata.format.label_map import png_kind
+
+_COLOUR = 2
+_SEGMENT_BYTES = np.array([1, 1 << 8, 1 << 16], np.uint32)
+
+
+def values_of(
+    schema: AnnotationSchema, annotation: ImageAnnotation, frame: Frame, map_data: bytes | None = None
+) -> dict[str, Any]:
+    """Return the values of all features of a schema in a picture's record, by name, as `encode_example` takes them.
+
+    Args:
+        schema: features of the annotations of the dataset.
+        annotation: what is said of the picture.
+        frame: the picture in its file and in its record.
+        map_data: bytes of `annotation.map_file`, if there is one.
+
+    Raises:
+        BadRecordError: a value does not fit the picture or the schema; names the annotation.
+    """
+    try:
+        view = view_of(frame, annotation.width, annotation.height, is_upright=schema.is_upright)
+        values: dict[str, Any] = {}
+        segments = None
+        if schema.map_feature is not None:
+            if annotation.map_file is None or map_data is None:
+                raise ValueError("no label map")
+            if annotation.map_file.holds_segments:
+                segments = _read_segments(map_data, view)
+                classes = _class_map(schema, annotation, view, segments)
+                values[schema.map_feature.name] = encode_label_map(schema.map_feature, view.pixels(classes))[0]
+            else:
+                values[schema.map_feature.name] = _label_map(schema, map_data, frame)
+        values |= _object_values(schema, annotation, view, segments)
+        values |= _class_values(schema, annotation)
+        if kinds.CAPTIONS in schema.kinds:
+            values["image/caption"] = list(map(_text, annotation.captions))
+        further = dict(annotation.values)
+        values |= {feature.name: _further(feature, further.get(feature.name)) for feature in schema.further}
+        return values
+    except (ValueError, FeatureError) as error:
+        raise annotation.place.rejected(f"{annotation.picture!r}: {error}") from None
+
+
+def _object_values(
+    schema: AnnotationSchema, annotation: ImageAnnotation, view: View, segments: Segments | None
+) -> dict[str, Any]:
+    """Return the lists of a picture's objects, by feature."""
+    names = [feature.name for feature in schema.object_features]
+    lists: dict[str, list[Any]] = {name: [] for name in names}
+    for number, item in enumerate(annotation.objects, 1):
+        try:
+            for name, found in _values_of_object(schema, item, view, segments, annotation.is_normalised):
+                lists[name] += found
+        except ValueError as error:
+            kind = f" ({item.class_name})" if item.class_name else ""
+            raise ValueError(f"object {number}{kind}: {error}") from None
+    return lists
+
+
+def _values_of_object(
+    schema: AnnotationSchema, item: ObjectAnnotation, view: View, segments: Segments | None, is_normalised: bool
+) -> Iterator[tuple[str, list[Any]]]:
+    box = view.box(item.box, is_normalised=is_normalised)
+    for edge, value in zip(("ymin", "xmin", "ymax", "xmax"), box, strict=True):
+        yield f"image/object/bbox/{edge}", [value]
+    if kinds.OBJECT_CLASSES in schema.kinds:
+        yield "image/object/class/label", [schema.object_labels.number(item.class_name) + schema.label_offset]
+        yield "image/object/class/text", [_text(item.class_name)]
+    if kinds.CROWDS in schema.kinds:
+        yield "image/object/is_crowd", [int(bool(item.is_crowd))]
+    if kinds.DIFFICULT in schema.kinds:
+        yield "image/object/difficult", [int(bool(item.is_difficult))]
+    if kinds.AREAS in schema.kinds:
+        yield "image/object/area", [_area(item, view, is_normalised)]
+    if kinds.MASKS in schema.kinds:
+        yield "image/object/mask", [_mask(item, view, segments)]
+    if schema.keypoints:
+        yield from _keypoints(schema, item, view, is_normalised)
+
+
+def _area(item: ObjectAnnotation, view: View, is_normalised: bool) -> float:
+    """Return the area in pixels of the stored picture: that of the box if the file has none."""
+    if item.area is None:
+        ymin, xmin, ymax, xmax = view.box(item.box, is_normalised=is_normalised)
+        return (ymax - ymin) * (xmax - xmin) * view.stored_width * view.stored_height
+    if not item.area >= 0 or float32_problem(item.area, rounds=True):
+        raise ValueError(f"an area of {item.area}")
+    return item.area * view.area_scale
+
+
+def _mask(item: ObjectAnnotation, view: View, segments: Segments | None) -> bytes:
+    """Return the PNG of an object's mask; it is empty if the file has none."""
+    if item.segmentation is None:
+        mask = np.zeros((view.height, view.width), np.bool_)
+    else:
+        mask = item.segmentation.mask(view.height, view.width, segments)
+    return encode_png(view.pixels(mask).astype(np.uint8))
+
+
+def _keypoints(
+    schema: AnnotationSchema, item: ObjectAnnotation, view: View, is_normalised: bool
+) -> Iterator[tuple[str, list[Any]]]:
+    points = item.keypoint_array.tolist() or [(0.0, 0.0, 0.0)] * schema.keypoints
+    if len(points) != schema.keypoints:
+        raise ValueError(f"{len(points)} keypoints (expected {schema.keypoints})")
+    placed = []
+    for x, y, visibility in points:
+        if visibility not in (0, 1, 2):
+            raise ValueError(f"a keypoint with visibility {visibility:g} (expected 0, 1 or 2)")
+        place = view.point(x, y, is_normalised=is_normalised) if visibility else (0.0, 0.0)
+        placed.append((*place, int(visibility)))
+    for name, values in zip(("x", "y", "visibility"), zip(*placed, strict=True), strict=True):
+        yield f"image/object/keypoint/{name}", list(values)
+
+
+def _class_values(schema: AnnotationSchema, annotation: ImageAnnotation) -> dict[str, Any]:
+    if not schema.class_features:
+        return {}
+    numbers = [schema.class_labels.number(name) + schema.label_offset for name in annotation.classes]
+    texts = list(map(_text, annotation.classes))
+    if schema.several_classes:
+        return {"image/class/label": numbers, "image/class/text": texts}
+    if len(numbers) != 1:
+        raise ValueError(f"not exactly one class: {', '.join(annotation.classes) or 'none'}")
+    return {"image/class/label": numbers[0], "image/class/text": texts[0]}
+
+
+def _label_map(schema: AnnotationSchema, data: bytes, frame: Frame) -> bytes:
+    """Return a label map as the record has it: the bytes of its file if they fit."""
+    assert schema.map_feature is not None
+    stored, (height, width, _) = encode_label_map(schema.map_feature, data)
+    view = view_of(frame, width, height, is_upright=schema.is_upright)
+    if view == View(width, height, 1, width, height):
+        return stored
+    return encode_label_map(schema.map_feature, view.pixels(decode_label_map(schema.map_feature, data)))[0]
+
+
+def _read_segments(data: bytes, view: View) -> Segments:
+    """Return the ids of a PNG of segments: red + 256 green + 65,536 blue."""
+    kind = png_kind(data)
+    if kind is None or kind != (8, _COLOUR):
+        raise ValueError("its PNG of segments is no PNG of colours with 8 bits")
+    header = read_header(data, PNG)
+    if (header.width, header.height) != (view.width, view.height):
+        raise ValueError(
+            f"its PNG of segments has {header.width} x {header.height} pixels (expected {view.width} x {view.height})"
+        )
+    check_png_checksums(data)
+    segments: Segments = np.asarray(load_image(open_image(data, PNG), PNG)).astype(np.uint32) @ _SEGMENT_BYTES
+    return segments
+
+
+def _class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view: View, segments: Segments) -> Segments:
+    """Return the label of each pixel's segment; the largest number of the dtype for pixels of no segment."""
+    none = np.iinfo(schema.map_dtype).max
+    classes = np.full(segments.shape, none, np.uint32)
+    for item in annotation.objects:
+        if item.segmentation is None:
+            continue
+        label = schema.object_labels.number(item.class_name) + schema.label_offset
+        if label >= none:
+            raise ValueError(f"label {label} does not fit a label map of {schema.map_dtype}")
+        classes[item.segmentation.mask(view.height, view.width, segments)] = label
+    return classes
+
+
+def _further(feature: Feature, value: Any) -> Any:
+    """Return a further value as a record stores it."""
+    if feature.shape:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"no list in {feature.name!r}: {reprlib.repr(value)}")
+        return [_scalar(feature, item) for item in value]
+    return _scalar(feature, value)
+
+
+def _scalar(feature: Feature, value: Any) -> Any:
+    is_of_kind: dict[str, Callable[[Any], bool]] = {
+        "bytes": lambda value: isinstance(value, str),
+        "int64": lambda value: isinstance(value, int) and fits_int64(value),
+        "float": lambda value: isinstance(value, int | float) and not float32_problem(value, rounds=True),
+    }
+    if value is None or not is_of_kind[feature.kind](value):
+        raise ValueError(f"no {feature.dtype} in {feature.name!r}: {reprlib.repr(value)}")
+    return _text(value) if feature.kind == "bytes" else float(value) if feature.kind == "float" else int(value)
+
+
+def _text(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"a text that is not UTF-8: {reprlib.repr(text)}") from None

@@ -1,0 +1,95 @@
+"""Options of classes: those that images and text share, and those of text."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from beam_jobs.options.option import Group, Stored, Value, check_options, option
+from beam_jobs.values.column_kinds import INT, STR
+from tpudata.checked_json import TEXT
+from tpudata.errors import UsageError
+
+LABEL_TYPES = (INT, STR)
+FOLDER = "folder"
+# The feature of the class; the layouts of text have no other of this name.
+LABEL = "label"
+
+
+def labels_file_option(*, is_optional: bool = False) -> str | None:
+    """Return the field of the option `--labels FILE`.
+
+    Args:
+        is_optional: whether a manifest without it has no entry.
+    """
+    return option(
+        None,
+        Group.LABELS,
+        "class names, a line each: fixes the classes and their order",
+        Value("FILE"),
+        flag="--labels",
+        stored=Stored(TEXT, is_optional=is_optional),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TextLabelOptions:
+    """Options of the classes of documents; without `label_field` and `label_from`, there are none.
+
+    Raises:
+        UsageError: a value is empty, or two do not fit each other.
+    """
+
+    label_field: str | None = option(
+        None,
+        Group.LABELS,
+        "field of rows with the class of a document, which is stored as label: its name, or a whole number, which is the"
+        " label itself (default: no classes)",
+        Value("NAME"),
+        stored=Stored(TEXT, is_optional=True),
+    )
+    label_from: str | None = option(
+        None,
+        Group.LABELS,
+        "folder: with --form files, the class of a document is the folder that its file lies in",
+        choices=(FOLDER,),
+        stored=Stored(TEXT, is_optional=True),
+    )
+    label_separator: str | None = option(
+        None,
+        Group.LABELS,
+        "text between several classes in one value of --label-field, such as '|' (default: a value is one class, or a"
+        " list of classes in JSON or Parquet)",
+        Value("TEXT"),
+        stored=Stored(TEXT, is_optional=True),
+    )
+    labels_file: str | None = labels_file_option(is_optional=True)
+    label_type: str | None = option(
+        None,
+        Group.LABELS,
+        "int if whole numbers are labels themselves, str if all are names (default: by the first document; folders have"
+        " names)",
+        choices=LABEL_TYPES,
+        stored=Stored(TEXT, is_optional=True),
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        for name in ("label_field", "label_separator", "labels_file"):
+            if getattr(self, name) == "":
+                raise UsageError(f"--{_flag(name)} is empty. Pass a value, or omit the flag")
+        if self.label_field is not None and self.label_from is not None:
+            raise UsageError("--label-field and --label-from: choose one")
+        for name in ("label_separator", "labels_file", "label_type"):
+            if getattr(self, name) is not None and not self.are_stored:
+                raise UsageError(f"--{_flag(name)} requires --label-field or --label-from, which say where classes are")
+        if self.label_separator is not None and self.label_field is None:
+            raise UsageError("--label-separator: a document lies in one folder. Omit the flag")
+
+    @property
+    def are_stored(self) -> bool:
+        """Whether documents have classes."""
+        return self.label_field is not None or self.label_from is not None
+
+
+def _flag(name: str) -> str:
+    return "labels" if name == "labels_file" else name.replace("_", "-")

@@ -1,0 +1,25 @@
+"""What Hugging Face's `datasets` writes of a file's columns: the names of classes among others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from beam_jobs.values.json_values import parse_json
+
+_METADATA = b"huggingface"
+
+
+def describe_columns(schema: Any) -> dict[str, dict[str, Any]]:
+    """Return what the metadata of a schema say of each column; nothing without them."""
+    try:
+        found = parse_json((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, dict)} if isinstance(found, dict) else {}
+
+
+def class_names(description: dict[str, Any]) -> tuple[str, ...] | None:
+    """Return the class names in the description of a column, or None; of a column of lists, those of their items."""
+    item = description.get("feature", description)
+    names = item.get("names") if isinstance(item, dict) else None
+    return tuple(map(str, names)) if isinstance(names, list) and names else None

@@ -1,0 +1,42 @@
+"""Reading ahead from an object store, where requests are slow one by one."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+_Read = TypeVar("_Read")
+# Limit of what is read ahead, in addition to one larger item.
+_AHEAD_BYTES = 1 << 26
+
+
+def read_ahead(
+    items: Iterable[_Item], read: Callable[[_Item], _Read], size_of: Callable[[_Item], int], threads: int
+) -> Iterator[tuple[_Item, _Read]]:
+    """Yield items, in order, with what `read` returns for them in threads, as many and 64 MB at most ahead.
+
+    Args:
+        items: items, taken as they are needed.
+        read: function that reads one.
+        size_of: function that returns the bytes that it will hold.
+        threads: number of threads.
+    """
+    pending: collections.deque[tuple[_Item, Future[_Read]]] = collections.deque()
+    ahead = 0
+    with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-read") as pool:
+        try:
+            for item in items:
+                while pending and (len(pending) >= threads or ahead + size_of(item) > _AHEAD_BYTES):
+                    done, future = pending.popleft()
+                    ahead -= size_of(done)
+                    yield done, future.result()
+                pending.append((item, pool.submit(read, item)))
+                ahead += size_of(item)
+            while pending:
+                done, future = pending.popleft()
+                yield done, future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,82 @@
+"""The pictures below a folder, found by the names that annotation files have for them.
+
+A worker lists the folder once in a run. A picture takes its path and 32 bytes of memory.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from beam_jobs.annotations.files.folders import is_hidden
+from beam_jobs.annotations.pictures import is_picture_name, is_same_picture, match_key
+from beam_jobs.references.reference import key_bytes, key_digest
+from beam_jobs.sources.names import is_path_left_behind
+from tpudata.storage import Range, files_below, folder_ranges
+
+
+class Picture(NamedTuple):
+    """A file below the folder.
+
+    Attributes:
+        key: its path below the folder.
+        size: bytes.
+    """
+
+    key: str
+    size: int
+
+
+class PictureIndex:
+    """The pictures below a folder.
+
+    Args:
+        folder: the folder.
+        omitted: paths below it that hold no pictures, such as that of label maps, each with a slash at its end.
+    """
+
+    def __init__(self, folder: str, omitted: tuple[str, ...]) -> None:
+        digests, ends, sizes, texts = [], [0], [], bytearray()
+        for files in folder_ranges(folder, deep=True):
+            for picture in pictures_in(files, omitted):
+                texts += key_bytes(picture.key)
+                ends.append(len(texts))
+                sizes.append(picture.size)
+                digests.append(_digest(match_key(picture.key)))
+        found = np.array(digests, np.uint64)
+        self._rows = np.argsort(found, kind="stable")
+        self._digests = found[self._rows]
+        self._texts, self._ends, self._sizes = bytes(texts), np.array(ends, np.int64), np.array(sizes, np.int64)
+
+    def find(self, name: str) -> list[Picture]:
+        """Return the pictures for which a name in an annotation file can stand."""
+        digest = np.uint64(_digest(match_key(name)))
+        first, last = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
+        found = map(self._picture, self._rows[first:last].tolist())
+        return [picture for picture in found if is_same_picture(name, picture.key)]
+
+    def _picture(self, row: int) -> Picture:
+        begin, end = self._ends[row : row + 2].tolist()
+        return Picture(self._texts[begin:end].decode("utf-8", "surrogateescape"), int(self._sizes[row]))
+
+
+@functools.lru_cache(maxsize=1)
+def index_of(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
+    """Return the index of a folder, which a process makes once for each run; `run` tells runs apart."""
+    del run
+    return PictureIndex(folder, omitted)
+
+
+def pictures_in(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
+    """Yield the pictures of a range of `folder_ranges`, by the extensions of their names, in order."""
+    for entry, below in files_below(files, is_hidden):
+        is_picture = not entry.is_folder and is_picture_name(below) and not is_path_left_behind(below)
+        if is_picture and not below.startswith(omitted):
+            yield Picture(below, entry.size)
+
+
+def _digest(text: str) -> int:
+    return key_digest(text) >> 64

@@ -1,0 +1,169 @@
+"""Reading an annotation file from start to end, once: its pictures, and what their annotations have."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.annotations.annotation import ImageAnnotation
+from beam_jobs.annotations.contents import Contents
+from beam_jobs.annotations.form import AnnotationForm
+from beam_jobs.references.reference import key_digests
+from beam_jobs.references.rejection import with_key
+from beam_jobs.references.repeated_keys import KeyRows, key_rows
+from beam_jobs.sources.annotated.picture_index import Picture
+from tpudata.errors import BadRecordError
+from tpudata.storage import Range, folder_ranges
+
+# Of a block: its pictures are listed together.
+_BLOCK_PICTURES, _BLOCK_OBJECTS = 1000, 20_000
+
+
+class AnnotatedPicture(NamedTuple):
+    """A picture with what is said of it."""
+
+    picture: Picture
+    annotation: ImageAnnotation
+
+
+class Block(NamedTuple):
+    """Some pictures of an annotation file, and the rejections among them."""
+
+    pictures: tuple[AnnotatedPicture | BadRecordError, ...]
+
+
+@dataclasses.dataclass
+class AnnotationFacts:
+    """Facts about annotation files.
+
+    Attributes:
+        contents: what the annotations have.
+        files: by number of the file, its path and in how many blocks it is cut.
+        digests: high halves of the digests of the pictures' keys, uint64 [n], some arrays of them.
+    """
+
+    contents: Contents = dataclasses.field(default_factory=Contents)
+    files: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
+    digests: list[npt.NDArray[np.uint64]] = dataclasses.field(default_factory=list)
+
+    def merge(self, other: AnnotationFacts) -> None:
+        """Add the facts about other files."""
+        self.contents.merge(other.contents)
+        self.files.update(other.files)
+        self.digests += other.digests
+
+    def first_blocks(self) -> dict[int, int]:
+        """Return by number of a file how many blocks the files before it have."""
+        before, found = 0, {}
+        for number, (_, blocks) in sorted(self.files.items()):
+            found[number] = before
+            before += blocks
+        return found
+
+    def annotated(self) -> npt.NDArray[np.uint64]:
+        """Return the digests of all pictures that have annotations, ascending."""
+        return np.sort(np.concatenate([np.zeros(0, np.uint64), *self.digests]))
+
+
+class AnnotationScan:
+    """An annotation file that is read.
+
+    Args:
+        form: form of the file.
+        part: the file.
+        number: number of the file among all.
+        find: function from the name of a picture to the pictures for which it can stand.
+
+    Attributes:
+        facts: about the pictures so far.
+    """
+
+    def __init__(self, form: AnnotationForm, part: str, number: int, find: Callable[[str], list[Picture]]) -> None:
+        self.facts = AnnotationFacts()
+        self._form = form
+        self._part = part
+        self._number = number
+        self._find = find
+        self._keys: list[str] = []
+        self._read = 0
+
+    @property
+    def held(self) -> int:
+        """Number of pictures that `take_rows` would return."""
+        return len(self._keys)
+
+    def take_rows(self) -> KeyRows:
+        """Return the pictures since the last call by their keys, each with its number in the file."""
+        lines = range(self._read - len(self._keys), self._read)
+        rows = key_rows(self._keys, lines, self._number)
+        self.facts.digests.append(key_digests(self._keys)[:, 0])
+        self._keys.clear()
+        return rows
+
+    def parts(self) -> Iterator[Block]:
+        """Read the file, and yield its blocks.
+
+        Raises:
+            SourceError: the file is damaged, or annotations in it do not fit together.
+        """
+        held: list[AnnotatedPicture | BadRecordError] = []
+        blocks = objects = 0
+        for found in self._form.read(self._part, self.facts.contents.names):
+            one = self._placed(found)
+            held.append(one)
+            if not isinstance(one, BadRecordError):
+                objects += len(one.annotation.objects)
+            if len(held) >= _BLOCK_PICTURES or objects >= _BLOCK_OBJECTS:
+                yield Block(tuple(held))
+                held, objects, blocks = [], 0, blocks + 1
+        if held:
+            yield Block(tuple(held))
+            blocks += 1
+        self.facts.files[self._number] = self._part, blocks
+
+    def _placed(self, found: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
+        """Return the picture of an annotation, and add what it has to the facts."""
+        if isinstance(found, BadRecordError):
+            return found
+        pictures = self._find(found.picture)
+        if len(pictures) != 1:
+            what = f"{found.picture!r} stands for several pictures: " + " and ".join(one.key for one in pictures[:2])
+            error = found.place.rejected(what if pictures else f"no picture {found.picture!r} in the input")
+            return with_key(error, found.picture)
+        self.facts.contents.add(found)
+        self._keys.append(pictures[0].key)
+        self._read += 1
+        return AnnotatedPicture(pictures[0], found)
+
+
+class PictureScan:
+    """The input's pictures, of which those without annotations are listed; nothing is read here.
+
+    Args:
+        folder: of the pictures.
+        number: number of this part among all.
+    """
+
+    def __init__(self, folder: str, number: int) -> None:
+        self.facts = AnnotationFacts()
+        self._folder = folder
+        self._number = number
+
+    @property
+    def held(self) -> int:
+        """Return 0: there are no rows."""
+        return 0
+
+    def take_rows(self) -> KeyRows:
+        """Return no rows."""
+        return key_rows([], [], self._number)
+
+    def parts(self) -> Iterator[Range]:
+        """Yield ranges of the files."""
+        ranges = list(folder_ranges(self._folder, deep=True))
+        yield from ranges
+        self.facts.files[self._number] = self._folder, len(ranges)

@@ -1,0 +1,228 @@
+"""Pictures with annotations: the files of a folder, joined with what annotation files say of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.annotations.annotation import ImageAnnotation, Place
+from beam_jobs.annotations.find_form import find_form
+from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from beam_jobs.annotations.forms.label_maps import LabelMapsForm
+from beam_jobs.image_records.annotated.converter import ANNOTATION, CarriedAnnotation
+from beam_jobs.image_records.annotated.schema import AnnotationSchema
+from beam_jobs.options import ConvertOptions
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.reference import Reference, key_digests
+from beam_jobs.references.rejection import Reject, raise_rejection
+from beam_jobs.references.repeated_keys import Repeat
+from beam_jobs.sources.annotated.picture_index import Picture, index_of, pictures_in
+from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, Block, PictureScan
+from beam_jobs.sources.classes import read_labels
+from beam_jobs.sources.named_splits import folder_split
+from beam_jobs.sources.options import FAIL_UNANNOTATED, SKIP_UNANNOTATED, SourceOptions, reject_split_flag
+from beam_jobs.sources.source import Scan, ScannedSource, make_reference
+from tpudata.errors import BadRecordError, SourceError
+from tpudata.storage import Range, storage_for
+
+# What is listed together: annotated pictures, or files of which some have no annotation.
+Unit: TypeAlias = Block | Range
+# Pictures that are looked up together.
+_LOOKED_UP = 1000
+# Stands for the pictures of the input, after the annotation files.
+_PICTURES = ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AnnotatedImages(ScannedSource):
+    """The pictures of a folder with annotations: a ScannedSource, whose annotation files are scanned one by one.
+
+    Attributes:
+        options: deal out splits and seed the order.
+        source_options: say what becomes of pictures without annotation.
+        form: the annotation files.
+        run: tells the run's index of pictures from that of others in a process.
+        schema: features of the annotations, once they are scanned.
+        annotated: digests of the pictures with annotations, ascending; empty before the scan.
+        blocks: of all files, if they are scanned in this process.
+    """
+
+    options: ConvertOptions
+    source_options: SourceOptions
+    form: AnnotationForm
+    run: str
+    schema: AnnotationSchema | None = None
+    annotated: npt.NDArray[np.uint64] = dataclasses.field(default_factory=lambda: np.zeros(0, np.uint64))
+    blocks: tuple[Unit, ...] | None = None
+
+    has_classes = True
+
+    @classmethod
+    def find(cls, options: ConvertOptions, source_options: SourceOptions) -> AnnotatedImages:
+        """Look at the annotations.
+
+        Args:
+            options: of the conversion.
+            source_options: name the annotations.
+
+        Raises:
+            SourceError: the input is no folder, or the annotations have no known form.
+        """
+        found = storage_for(options.input).stat(options.input)
+        if found is None or not found.is_folder:
+            what = "is a file" if found else "is not there"
+            raise SourceError(f"{options.input} {what}. With annotations, pass the folder of the pictures.")
+        source_options.reject_list_flags("the input has annotations")
+        if source_options.masks is not None:
+            form: AnnotationForm | None = LabelMapsForm.find_folder(source_options.masks, [])
+            if form is None:
+                raise SourceError(
+                    f"--masks {source_options.masks}: it has no label maps (expected PNGs, grey or with a palette)."
+                )
+        else:
+            assert source_options.annotations is not None
+            form = find_form(source_options.annotations)
+        return cls(options, source_options, form, uuid.uuid4().hex)
+
+    @property
+    def annotations(self) -> AnnotationSchema | None:
+        """The features of the annotations."""
+        return self.schema
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether a picture may have any number of classes."""
+        return self.schema is not None and self.schema.several_classes
+
+    @property
+    def labels(self) -> Labels | None:
+        """The classes of pictures, or else those of objects."""
+        return Labels(()) if self.schema is None else self.schema.labels
+
+    def no_facts(self) -> AnnotationFacts:
+        """Return the facts about no file."""
+        return AnnotationFacts()
+
+    def scan(self, number: int, part: str) -> Scan:
+        """Return the scan of an annotation file, or of the pictures."""
+        if part == _PICTURES:
+            return PictureScan(self.options.input, number)
+        index = index_of(self.options.input, self._omitted, self.run)
+        return AnnotationScan(self.form, part, number, index.find)
+
+    def scanned(self, facts: AnnotationFacts, blocks: Iterable[Unit] | None = None) -> AnnotatedImages:
+        """Return the source with the features of its annotations.
+
+        Raises:
+            SourceError: there are no annotations.
+            MissingExtraError: what draws polygons is not installed.
+        """
+        if not len(annotated := facts.annotated()):
+            raise SourceError(
+                f"{self.source_options.annotations or self.source_options.masks}: no annotation of a picture in"
+                f" {self.options.input}. Check that both are of the same dataset."
+            )
+        schema = AnnotationSchema.of(facts.contents, label_offset=self.options.label_offset)
+        if self.source_options.labels_file is not None:
+            schema = schema.with_labels(read_labels(self.source_options.labels_file))
+        kept = None if blocks is None else tuple(blocks)
+        return dataclasses.replace(self, schema=schema, annotated=annotated, blocks=kept)
+
+    def repeated(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
+        """Return the error of two annotations for one picture."""
+        first, _ = facts.files[repeat.first_number]
+        second, _ = facts.files[repeat.number]
+        places = " and ".join(dict.fromkeys((first, second)))
+        key = self._key_of(second, repeat)
+        return SourceError(f"{places}: two annotations for the picture {key!r}. Keep one of them.")
+
+    def parts(self) -> Iterator[str | Unit]:
+        """Yield the annotation files and what stands for the pictures; once these are scanned in this process, their blocks."""
+        if self.blocks is not None:
+            yield from self.blocks
+            return
+        yield from self.form.parts()
+        yield _PICTURES
+
+    def units(self, part: Unit, ignored: list[str]) -> tuple[Unit]:
+        """Return a part; nothing is ignored here."""
+        del ignored
+        return (part,)
+
+    def references(self, unit: Unit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+        """Yield a reference to each picture of a unit.
+
+        Args:
+            unit: one of `units`.
+            ignored: gets the path of each picture that is skipped as it has no annotation.
+            reject: called with the error of an annotation without picture, and of a picture without annotation.
+        """
+        if isinstance(unit, Range):
+            yield from self._unannotated(unit, ignored, reject)
+            return
+        for one in unit.pictures:
+            if isinstance(one, BadRecordError):
+                reject(one)
+            else:
+                yield self._reference(one.picture, one.annotation)
+
+    def _unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
+        for picture in self._without_annotation(files):
+            path, rule = self._path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
+            if rule == SKIP_UNANNOTATED:
+                ignored.append(path)
+            elif rule == FAIL_UNANNOTATED:
+                reason = "no annotation; pass --unannotated empty to store it without objects, or --unannotated skip"
+                reject(BadRecordError(path, reason, key=picture.key))
+            else:
+                yield self._reference(picture, ImageAnnotation(picture.key, Place(path)))
+
+    def _without_annotation(self, files: Range) -> Iterator[Picture]:
+        pictures = pictures_in(files, self._omitted)
+        while some := list(itertools.islice(pictures, _LOOKED_UP)):
+            digests = key_digests([picture.key for picture in some])[:, 0]
+            places = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
+            yield from (some[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())
+
+    def _reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
+        split = folder_split(picture.key.split("/")[0]) if "/" in picture.key else ""
+        if split:
+            reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
+        return make_reference(
+            self.options,
+            picture.key,
+            path=self._path(picture),
+            size=picture.size,
+            split=split,
+            labels=annotation.classes,
+            features={ANNOTATION: CarriedAnnotation(annotation)},
+        )
+
+    def _path(self, picture: Picture) -> str:
+        return storage_for(self.options.input).join(self.options.input, picture.key)
+
+    @property
+    def _omitted(self) -> tuple[str, ...]:
+        """The folder of the annotations, if it is inside of the input: its PNGs are label maps."""
+        folder = self.source_options.masks or self.source_options.annotations or ""
+        start = f"{self.options.input.rstrip('/')}/"
+        inside = folder.rstrip("/").removeprefix(start)
+        return (f"{inside}/",) if folder.startswith(start) else ()
+
+    def _key_of(self, part: str, repeat: Repeat) -> str:
+        """Return the key of the later one of two annotations, by reading its file again."""
+        find = index_of(self.options.input, self._omitted, self.run).find
+        number = 0
+        for found in self.form.read(part, ListedNames()):
+            if isinstance(found, BadRecordError) or len(pictures := find(found.picture)) != 1:
+                continue
+            if number == repeat.line:
+                return pictures[0].key
+            number += 1
+        return ""

@@ -1,0 +1,227 @@
+"""Classes and keys of documents: those that their rows give, or the folders that their files lie in."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from beam_jobs.parquet_files.class_names import class_names, describe_columns
+from beam_jobs.parquet_files.reader import open_parquet
+from beam_jobs.references.labels import Labels, is_utf8
+from beam_jobs.references.packs.packed_keys import PackedKeys
+from beam_jobs.references.reference import WHOLE_FILE
+from beam_jobs.references.rejection import Reject, with_key
+from beam_jobs.sources.classes import Classes, is_integer_label, json_labels
+from beam_jobs.sources.named_splits import NamedSplits
+from beam_jobs.text_files.document import DocumentBlock, TextFile
+from beam_jobs.text_files.documents import document_blocks, text_parts
+from beam_jobs.text_files.forms import look_at
+from beam_jobs.text_files.options import PARQUET, TextOptions
+from beam_jobs.text_files.values import DocumentError, missing_field, row_values
+from beam_jobs.values.column_kinds import INT
+from beam_jobs.values.json_values import shown_json
+from tpudata.errors import BadRecordError, CorruptionError, SourceError, TpudataError
+
+
+class ColumnsOfBlock(NamedTuple):
+    """The documents of a block that are kept, with their classes and keys.
+
+    Attributes:
+        block: the documents.
+        labels: names of the classes of each; or one value that stands for all.
+        keys: their keys.
+    """
+
+    block: DocumentBlock
+    labels: list[tuple[str, ...]]
+    keys: PackedKeys
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentColumns:
+    """The way from documents to their classes and keys.
+
+    Attributes:
+        text: what a document is.
+        splits: those that the names of the files stand for; a folder that is one is no class.
+        classes: how labels become names.
+        several: whether a document may have any number of classes.
+        names: class names in the metadata of the first file, or None; the other files have the same.
+    """
+
+    text: TextOptions
+    splits: NamedSplits
+    classes: Classes
+    several: bool = False
+    names: tuple[str, ...] | None = None
+
+    @classmethod
+    def find(cls, text: TextOptions, splits: NamedSplits, files: Iterable[TextFile]) -> DocumentColumns:
+        """Look at the label of the first document, if there are labels and nothing else says what they are.
+
+        Args:
+            text: what a document is.
+            splits: those that the names of the files stand for.
+            files: the files of the input, in order.
+
+        Raises:
+            SourceError: the file of `--labels` is not as it should be.
+        """
+        options = text.labels
+        if options.label_field is None:
+            return cls(text, splits, Classes.open(options, integers=options.label_type == INT))
+        first = next(iter(files), None)
+        names = None if first is None else parquet_class_names(first, text)
+        value = None if first is None else _first_label(first, text)
+        several = options.label_separator is not None or isinstance(value, list)
+        if first is not None and names is not None and options.labels_file is None:
+            classes = Classes(Labels(names), first.path, integers=True, are_of_input=True)
+            return cls(text, splits, classes, several, names)
+        written: tuple[str, ...] = ()
+        if value is not None:
+            # The listing of its document rejects a label that is none.
+            with contextlib.suppress(BadRecordError):
+                written, _ = _labels(value, text, first.path if first else "")
+        looks_whole = bool(written) and all(map(is_integer_label, written))
+        integers = options.label_type == INT or (options.label_type is None and looks_whole)
+        unmixed = options.label_type is None and not integers
+        return cls(text, splits, Classes.open(options, integers=integers, unmixed=unmixed), several)
+
+    @property
+    def are_read(self) -> bool:
+        """Whether documents have classes, or keys of their rows."""
+        return self.text.labels.are_stored or self.text.key_field is not None
+
+    def check_file(self, file: TextFile) -> None:
+        """Raise SourceError if the metadata of a file have other class names than those of the first one."""
+        if self.names is not None and parquet_class_names(file, self.text) != self.names:
+            raise SourceError(
+                f"{file.path} and the first file of the input have other class names. Convert them one by one, or pass --labels"
+                " FILE."
+            )
+
+    def of_block(self, path: str, block: DocumentBlock, reject: Reject) -> ColumnsOfBlock | None:
+        """Return the documents of a block whose classes and keys can be read, with these; None if there are none.
+
+        Args:
+            path: path of the file.
+            block: its documents.
+            reject: called with the error of a document without a class or key that is valid. If it returns, it is omitted.
+        """
+        if not self.are_read:
+            return ColumnsOfBlock(block, [()], block.keys())
+        if self.text.labels.label_from is not None:
+            try:
+                label = self._folder_class(path, block.name)
+            except BadRecordError as error:
+                # The file is one document, whose key is the file's name.
+                reject(with_key(error, block.name))
+                return None
+            return ColumnsOfBlock(block, [(label,)], block.keys())
+        rows: list[int] = []
+        labels: list[tuple[str, ...]] = []
+        keys: list[str] = []
+        for row, (key, data, offset) in enumerate(_documents(block)):
+            try:
+                found, own_key = self._of_row(path, key, data, block, offset)
+            except BadRecordError as error:
+                reject(with_key(error, key))
+                continue
+            rows.append(row)
+            labels.append(found)
+            keys.append(own_key)
+        if not rows:
+            return None
+        if len(rows) < len(block.spans.sizes):
+            block = block._replace(spans=block.spans.take(np.array(rows)))
+        return ColumnsOfBlock(block, labels, block.keys() if self.text.key_field is None else PackedKeys.of(keys))
+
+    def _of_row(
+        self, path: str, key: str, data: bytes, block: DocumentBlock, offset: int
+    ) -> tuple[tuple[str, ...], str]:
+        where = f"{key} in {path}"
+        label, key_field = self.text.labels.label_field, self.text.key_field
+        try:
+            values = row_values(data, block.form, self.text)
+            missing = next((name for name in (label, key_field) if name is not None and name not in values), None)
+            if missing is not None:
+                raise missing_field(missing, values)
+        except DocumentError as error:
+            if block.is_addressed:
+                raise BadRecordError(path, str(error), offset + (error.at or 0)) from None
+            at = "" if error.at is None else f" (byte {error.at} of the document)"
+            raise BadRecordError(where, f"{error}{at}") from None
+        names = () if label is None else self._class_names(values[label], where)
+        return names, key if key_field is None else _row_key(values[key_field], key_field, where)
+
+    def _class_names(self, value: Any, where: str) -> tuple[str, ...]:
+        written, are_several = _labels(value, self.text, where)
+        if are_several and not self.several:
+            raise BadRecordError(where, "it has a list of labels, and the first document has not")
+        return tuple(self.classes.name(label, where) for label in written)
+
+    def _folder_class(self, path: str, name: str) -> str:
+        folders = name.split("/")[:-1]
+        if self.splits.are_splits and folders and self.splits.split_of(folders[0]):
+            folders = folders[1:]
+        if not folders:
+            raise BadRecordError(
+                path,
+                "lies in no folder of its class; put it into one, or name the files by a pattern, such as --input"
+                " 'DIR/*/*.txt'",
+            )
+        return self.classes.name(folders[-1], path)
+
+
+def parquet_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | None:
+    """Return the class names that the metadata of a Parquet file give to its labels; None if there are none."""
+    label = text.labels.label_field
+    with contextlib.suppress(SourceError, CorruptionError):
+        if label is not None and look_at(file.path, text).kind == PARQUET:
+            with open_parquet(file.path, file.size) as opened:
+                return class_names(describe_columns(opened.schema).get(label, {}))
+    return None
+
+
+def _first_label(file: TextFile, text: TextOptions) -> Any:
+    """Return the label of a file's first document, as it is written; None if it cannot be read, which its listing reports."""
+    with contextlib.suppress(TpudataError, DocumentError):
+        for part in text_parts([file], text):
+            for block in document_blocks(part, text, _ignore):
+                for _, data, _ in _documents(block):
+                    return row_values(data, block.form, text).get(text.labels.label_field or "")
+    return None
+
+
+def _ignore(error: BadRecordError) -> None:
+    del error
+
+
+def _labels(value: Any, text: TextOptions, where: str) -> tuple[tuple[str, ...], bool]:
+    """Return the labels in a value of a row, and whether it holds several."""
+    separator = text.labels.label_separator
+    if separator is not None and isinstance(value, str):
+        return tuple(part.strip() for part in value.split(separator)) if value else (), True
+    return json_labels(value, where, f"field {text.labels.label_field!r}")
+
+
+def _row_key(value: Any, name: str, where: str) -> str:
+    is_key = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
+    if not is_key or (isinstance(value, str) and not is_utf8(value)):
+        raise BadRecordError(
+            where,
+            f"field {name!r} is no key: it is {shown_json(value)}; allowed are a text that is not empty or a whole number",
+        )
+    return str(value)
+
+
+def _documents(block: DocumentBlock) -> Iterator[tuple[str, bytes, int]]:
+    """Yield the position in its file, as a key, the bytes and the offset of each document."""
+    data = block.spans.data
+    columns = (column.tolist() for column in (block.spans.starts, block.spans.sizes, block.spans.offsets))
+    for key, start, size, offset in zip(block.keys(), *columns, strict=True):
+        yield key, data[start : start + size], max(0, offset) if offset != WHOLE_FILE else 0

@@ -1,0 +1,20 @@
+"""The window of what a step yields when a bundle ends, where Beam gives it none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+
+def in_global_window(items: Iterable[Any]) -> Iterator[Any]:
+    """Yield items, also those of side outputs, with the one window of a bounded collection, at its end."""
+    window = GlobalWindow()
+    for item in items:
+        if isinstance(item, TaggedOutput):
+            yield TaggedOutput(item.tag, WindowedValue(item.value, window.max_timestamp(), [window]))
+        else:
+            yield WindowedValue(item, window.max_timestamp(), [window])

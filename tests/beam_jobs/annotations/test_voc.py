@@ -1,0 +1,133 @@
+"""Pascal VOC next to a plain loop, odd names, and files that are cut, damaged or hostile."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_jobs.annotations.forms.voc import VocForm, parse_xml
+from tests.beam_jobs.annotations.reading import approximately, read, write_text
+from tpudata.errors import BadRecordError
+
+XML = """<annotation>
+  <folder>VOC2012</folder>
+  <filename>{name}</filename>
+  <source><database>The VOC2008 Database</database></source>
+  <size><width>500</width><height>375</height><depth>3</depth></size>
+  <segmented>0</segmented>
+  <object>
+    <name>person</name><pose>Left</pose><truncated>1</truncated><difficult>1</difficult>
+    <bndbox><xmin>1</xmin><ymin>11.5</ymin><xmax>500</xmax><ymax>293</ymax></bndbox>
+    <part><name>head</name><bndbox><xmin>7</xmin><ymin>8</ymin><xmax>9</xmax><ymax>10</ymax></bndbox></part>
+  </object>
+  <object>
+    <name>tv monitor</name>
+    <bndbox><xmax>448</xmax><xmin>34</xmin><ymax>293</ymax><ymin>11</ymin></bndbox>
+  </object>
+</annotation>
+"""
+
+
+def test_a_folder_is_read_as_by_a_plain_loop(tmp_path: Path) -> None:
+    for number in (2, 1):
+        write_text(tmp_path / "Annotations" / f"2008_{number}.xml", XML.format(name=f"2008_{number}.jpg"))
+    write_text(tmp_path / "ImageSets" / "Main" / "train.txt", "2008_1\n")
+    (tmp_path / "JPEGImages").mkdir()
+    found = read(tmp_path)
+    assert list(found.pictures) == ["2008_1.jpg", "2008_2.jpg"]
+    for path in sorted((tmp_path / "Annotations").iterdir()):
+        root = ElementTree.parse(path).getroot()
+        picture = found.pictures[root.findtext("filename") or ""]
+        assert (picture.width, picture.height) == (500, 375)
+        boxes = []
+        for element in root.findall("object"):
+            edges = {child.tag: float(child.text or "") for child in element.find("bndbox") or ()}
+            # The pixel of the top left corner is (1, 1), and a box contains the pixels of its edges.
+            boxes.append((edges["ymin"] - 1, edges["xmin"] - 1, edges["ymax"], edges["xmax"]))
+        assert [item.box for item in picture.objects] == [approximately(box) for box in boxes]
+    assert [(item.class_name, item.is_difficult) for item in picture.objects] == [
+        ("person", True),
+        ("tv monitor", False),
+    ]
+    assert found.contents.object_names == ("person", "tv monitor")
+
+
+def test_a_file_alone_and_a_folder_of_files(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "a.xml", '<?xml version="1.0"?>\n<!-- made by hand -->\n' + XML.format(name="a.jpg"))
+    assert list(read(path).pictures) == list(read(tmp_path).pictures) == ["a.jpg"]
+
+
+def test_a_picture_without_name_has_that_of_its_file(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "photo.v2.xml", "<annotation><size><width>0</width></size></annotation>")
+    picture = read(path).pictures["photo.v2"]
+    assert (picture.width, picture.height, picture.objects) == (0, 0, ())
+
+
+@given(name=st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff"), min_size=1))
+def test_names_of_any_letters(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = write_text(tmp_path_factory.mktemp("voc") / "a.xml", XML.format(name=escape(name)))
+    expected = name.strip() or "a"
+    assert list(read(path).pictures) == [expected]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
+def test_the_encoding_is_that_of_the_file(tmp_path: Path, encoding: str) -> None:
+    text = f'<?xml version="1.0" encoding="{encoding}"?>' + XML.format(name="dir\\größe 1.jpg")
+    (tmp_path / "a.xml").write_bytes(text.encode(encoding))
+    (item,) = VocForm(str(tmp_path / "a.xml"), is_folder=False).read(str(tmp_path / "a.xml"), None)  # type: ignore[arg-type]
+    assert not isinstance(item, BadRecordError)
+    assert item.picture == "dir\\größe 1.jpg"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("<xmin>1</xmin>", "<xmin>left</xmin>", "object 'person': xmin is no number: 'left'"),
+        ("<xmin>1</xmin>", "", "object 'person': xmin is no number: ''"),
+        ("<name>person</name>", "", "without name"),
+        ("bndbox", "robndbox", "object 'person' has no bndbox"),
+        ("<width>500</width>", "<width>wide</width>", "width is no number"),
+        ("<width>500</width>", "<width>-1</width>", "width is no number of pixels"),
+        ("<width>500</width>", "<width>nan</width>", "width is no number of pixels"),
+        ("</annotation>", "", "not XML, or cut"),
+        ("<annotation>", '<!DOCTYPE annotation SYSTEM "a.dtd"><annotation>', "document type"),
+    ],
+)
+def test_rejects_damaged_files(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    write_text(tmp_path / "a.xml", XML.format(name="a.jpg"))
+    path = write_text(tmp_path / "b.xml", XML.format(name="b.jpg").replace(old, new))
+    found = read(tmp_path)
+    assert reason in found.one_error().reason
+    assert found.one_error().source == str(path)
+    assert list(found.pictures) == ["a.jpg"]
+
+
+def test_a_file_cut_at_any_byte_is_rejected() -> None:
+    data = XML.format(name="ä.jpg").rstrip().encode()
+    for length in range(len(data)):
+        with pytest.raises(ValueError, match="not XML, or cut"):
+            parse_xml(data[:length])
+
+
+BOMBS = {
+    "a billion laughs": '<!DOCTYPE a [<!ENTITY a "ha">'
+    + "".join(f'<!ENTITY {new} "{f"&{old};" * 10}">' for old, new in zip("abcdefgh", "bcdefghi", strict=True))
+    + "]><annotation><filename>&i;</filename></annotation>",
+    "a quadratic one": f'<!DOCTYPE a [<!ENTITY a "{"x" * 50_000}">]><annotation>{"&a;" * 50_000}</annotation>',
+    "an external file": '<!DOCTYPE a [<!ENTITY a SYSTEM "file:///etc/passwd">]><annotation><filename>&a;</filename></annotation>',
+    "parameters": '<!DOCTYPE a [<!ENTITY % a SYSTEM "http://127.0.0.1:9/a"> %a;]><annotation/>',
+}
+
+
+@pytest.mark.parametrize("bomb", [pytest.param(text, id=name) for name, text in BOMBS.items()])
+def test_entities_are_not_read(tmp_path: Path, bomb: str) -> None:
+    write_text(tmp_path / "a.xml", XML.format(name="a.jpg"))
+    write_text(tmp_path / "b.xml", f'<?xml version="1.0"?>{bomb}')
+    found = read(tmp_path)
+    assert "document type" in found.one_error().reason
+    assert list(found.pictures) == ["a.jpg"]

@@ -1,0 +1,320 @@
+"""Conversions of pictures with annotations, in the layouts in which datasets come."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_jobs.images import run
+from tests.beam_jobs.images import encode, exif, picture
+from tests.helpers.pictures import digests
+from tpudata import Images, RecordSource, as_numpy, make_input_fn
+from tpudata.errors import BadRecordError, SourceError, TpudataError, UsageError
+from tpudata.format import open_dataset
+from tpudata.format.example.decode import decode_example
+
+# Of every picture of the miniatures, which are 40 x 24 pixels: ymin, xmin, ymax, xmax in pixels.
+BOX = (6.0, 10.0, 18.0, 30.0)
+FRACTIONS = [6 / 24, 10 / 40, 18 / 24, 30 / 40]
+EDGES = [f"image/object/bbox/{edge}" for edge in ("ymin", "xmin", "ymax", "xmax")]
+NAMES = [f"p{number:02d}" for number in range(12)]
+
+
+def write_pictures(folder: Path, names: list[str] = NAMES) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / f"{name}.jpg").write_bytes(encode(picture(), "JPEG"))
+
+
+def coco(names: list[str] = NAMES, **more: Any) -> dict[str, Any]:
+    """A COCO file: a box in every second picture, the classes of which take turns."""
+    ymin, xmin, ymax, xmax = BOX
+    images = [
+        {"id": 100 + number, "file_name": f"{name}.jpg", "width": 40, "height": 24} for number, name in enumerate(names)
+    ]
+    boxes = [
+        {
+            "id": number,
+            "image_id": 100 + number,
+            "category_id": (9, 4)[number // 2 % 2],
+            "bbox": [xmin, ymin, xmax - xmin, ymax - ymin],
+            "area": 200.0,
+            "iscrowd": 0,
+            "segmentation": [[xmin, ymin, xmax, ymin, xmax, ymax, xmin, ymax]],
+        }
+        for number in range(0, len(names), 2)
+    ]
+    categories = [{"id": 9, "name": "dog"}, {"id": 4, "name": "cat"}]
+    return {"images": images, "annotations": boxes, "categories": categories, **more}
+
+
+def make_coco(root: Path) -> list[str]:
+    write_pictures(root / "images")
+    (root / "instances.json").write_text(json.dumps(coco()))
+    return ["--input", str(root / "images"), "--annotations", str(root / "instances.json")]
+
+
+def make_captions(root: Path) -> list[str]:
+    write_pictures(root / "images")
+    rows = [
+        {"id": 2 * n + m, "image_id": 100 + n, "caption": f"{name} {m}"} for n, name in enumerate(NAMES) for m in (0, 1)
+    ]
+    captions = {"images": coco()["images"], "annotations": rows}
+    (root / "captions.json").write_text(json.dumps(captions))
+    return ["--input", str(root / "images"), "--annotations", str(root / "captions.json")]
+
+
+def make_voc(root: Path) -> list[str]:
+    write_pictures(root / "JPEGImages")
+    (root / "Annotations").mkdir()
+    ymin, xmin, ymax, xmax = BOX
+    for name in NAMES:
+        bounds = f"<xmin>{xmin + 1}</xmin><ymin>{ymin + 1}</ymin><xmax>{xmax}</xmax><ymax>{ymax}</ymax>"
+        thing = f"<object><name>cat</name><difficult>1</difficult><bndbox>{bounds}</bndbox></object>"
+        size = "<size><width>40</width><height>24</height><depth>3</depth></size>"
+        text = f"<annotation><filename>{name}.jpg</filename>{size}{thing}</annotation>"
+        (root / "Annotations" / f"{name}.xml").write_text(text)
+    return ["--input", str(root / "JPEGImages"), "--annotations", str(root / "Annotations")]
+
+
+def make_yolo(root: Path) -> list[str]:
+    write_pictures(root / "images")
+    (root / "labels").mkdir()
+    ymin, xmin, ymax, xmax = FRACTIONS
+    for name in NAMES:
+        line = f"1 {(xmin + xmax) / 2} {(ymin + ymax) / 2} {xmax - xmin} {ymax - ymin}\n"
+        (root / "labels" / f"{name}.txt").write_text(line)
+    (root / "labels" / "classes.txt").write_text("dog\ncat\n")
+    return ["--input", str(root / "images"), "--annotations", str(root / "labels")]
+
+
+def make_image_folder(root: Path) -> list[str]:
+    write_pictures(root)
+    ymin, xmin, ymax, xmax = BOX
+    with (root / "metadata.jsonl").open("w") as file:
+        for name in NAMES:
+            objects = {"bbox": [[xmin, ymin, xmax - xmin, ymax - ymin]], "categories": ["cat"]}
+            file.write(json.dumps({"file_name": f"{name}.jpg", "objects": objects}) + "\n")
+    return ["--input", str(root), "--annotations", str(root / "metadata.jsonl")]
+
+
+def make_open_images(root: Path) -> list[str]:
+    write_pictures(root / "images")
+    ymin, xmin, ymax, xmax = FRACTIONS
+    with (root / "boxes.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["ImageID", "Source", "LabelName", "Confidence", "XMin", "XMax", "YMin", "YMax", "IsGroupOf"])
+        rows.writerows([name, "x", "cat", 1, xmin, xmax, ymin, ymax, 0] for name in NAMES)
+    return ["--input", str(root / "images"), "--annotations", str(root / "boxes.csv")]
+
+
+BOXES: dict[str, Callable[[Path], list[str]]] = {
+    "coco": make_coco,
+    "voc": make_voc,
+    "yolo": make_yolo,
+    "image folder": make_image_folder,
+    "open images": make_open_images,
+}
+
+
+def records(dataset: Path) -> dict[str, dict[str, Any]]:
+    """The decoded records of a dataset by the names of their files."""
+    source = RecordSource(str(dataset), "train", decode=None)
+    found = [decode_example(bytes(source[number])) for number in range(len(source))]
+    return {bytes(record["image/filename"][0]).decode(): record for record in found}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", BOXES)
+def test_boxes_are_fractions_of_the_sides(tmp_path: Path, form: str) -> None:
+    flags = BOXES[form](tmp_path / "in")
+    assert run([*flags, "--output", str(tmp_path / "out")]) == 0
+    found = records(tmp_path / "out")
+    assert sorted(found) == [f"{name}.jpg" for name in NAMES]
+    for number, name in enumerate(NAMES):
+        record = found[f"{name}.jpg"]
+        has_box = form != "coco" or number % 2 == 0
+        np.testing.assert_allclose([record[edge] for edge in EDGES], [[value] * has_box for value in FRACTIONS], 1e-6)
+        names = [text.decode() for text in record["image/object/class/text"]]
+        assert names == ([("dog", "cat")[number // 2 % 2]] if form == "coco" else ["cat"])[: int(has_box)]
+    manifest = open_dataset(str(tmp_path / "out")).manifest
+    classes = Path(tmp_path, "out", "labels.txt").read_text().split()
+    # In the order of the ids of COCO's categories, and of YOLO's list.
+    assert classes == {"coco": ["cat", "dog"], "yolo": ["dog", "cat"]}.get(form, ["cat"])
+    assert manifest.feature("image/object/class/label").num_classes == len(classes)
+
+
+def test_captions_and_masks(tmp_path: Path) -> None:
+    assert run([*make_captions(tmp_path / "a"), "--output", str(tmp_path / "captions")]) == 0
+    record = records(tmp_path / "captions")["p03.jpg"]
+    assert record["image/caption"] == [b"p03 0", b"p03 1"]
+    assert not Path(tmp_path, "captions", "labels.txt").exists()
+    assert run([*make_coco(tmp_path / "b"), "--output", str(tmp_path / "boxes")]) == 0
+    (mask,) = records(tmp_path / "boxes")["p04.jpg"]["image/object/mask"]
+    expected = np.zeros((24, 40, 1), np.uint8)
+    expected[6:18, 10:30] = 1
+    np.testing.assert_array_equal(tf.io.decode_png(mask).numpy(), expected)
+
+
+def test_keypoints_are_fed_next_to_their_boxes(tmp_path: Path) -> None:
+    flags = make_coco(tmp_path / "in")
+    file = coco()
+    for row in file["annotations"]:
+        row |= {"keypoints": [10, 6, 2, 30, 18, 1, 0, 0, 0], "num_keypoints": 2}
+        del row["segmentation"]
+    (tmp_path / "in" / "instances.json").write_text(json.dumps(file))
+    assert run([*flags, "--output", str(tmp_path / "out")]) == 0
+    input_fn = make_input_fn(
+        str(tmp_path / "out"),
+        "train",
+        training=False,
+        images=Images(size=(24, 40)),
+        pad={"image/object/*": 4},
+        extra_features=("image/filename",),
+    )
+    (batch,) = as_numpy(input_fn, 12)
+    row = batch["image/filename"].tolist().index(b"p02.jpg")
+    assert batch["image/object/count"][row] == 1
+    np.testing.assert_allclose(batch["image/object/keypoint/x"][row, 0], [10 / 40, 30 / 40, 0])
+    np.testing.assert_allclose(batch["image/object/keypoint/y"][row, 0], [6 / 24, 18 / 24, 0])
+    assert batch["image/object/keypoint/visibility"][row].tolist() == [[2, 1, 0], *[[0, 0, 0]] * 3]
+
+
+def test_label_maps_are_stored_as_they_are(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "images")
+    (tmp_path / "maps").mkdir()
+    maps = {name: np.full((24, 40), number, np.uint8) for number, name in enumerate(NAMES)}
+    for name, pixels in maps.items():
+        (tmp_path / "maps" / f"{name}.png").write_bytes(encode(pixels, "PNG"))
+    flags = ["--input", str(tmp_path / "images"), "--masks", str(tmp_path / "maps")]
+    assert run([*flags, "--output", str(tmp_path / "out")]) == 0
+    for name, record in records(tmp_path / "out").items():
+        (stored,) = record["image/segmentation/class/encoded"]
+        assert stored == (tmp_path / "maps" / name.replace("jpg", "png")).read_bytes()
+    feature = open_dataset(str(tmp_path / "out")).manifest.feature("image/segmentation/class/encoded")
+    assert feature.is_label_map
+
+
+def test_boxes_follow_the_picture_that_is_turned_and_shrunk(tmp_path: Path) -> None:
+    flags = make_coco(tmp_path / "in")
+    turned = tmp_path / "in" / "images" / "p00.jpg"
+    # Viewers turn it by a quarter, clockwise.
+    turned.write_bytes(encode(picture(), "JPEG", exif=exif(6)))
+    assert run([*flags, "--output", str(tmp_path / "out"), "--resize-shorter=12"]) == 0
+    record = records(tmp_path / "out")["p00.jpg"]
+    assert (record["image/height"], record["image/width"]) == ([20], [12])
+    ymin, xmin, ymax, xmax = FRACTIONS
+    np.testing.assert_allclose([record[edge][0] for edge in EDGES], [xmin, 1 - ymax, xmax, 1 - ymin], 1e-6)
+
+
+def test_the_same_bytes_with_two_workers_and_after_a_resume(tmp_path: Path) -> None:
+    flags = [*make_coco(tmp_path / "in"), "--shard-size=5kB", "--split=train=0.7,test=0.3"]
+    assert run([*flags, "--output", str(tmp_path / "one")]) == 0
+    assert run([*flags, "--output", str(tmp_path / "two"), "--workers=2"]) == 0
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    shutil.copytree(tmp_path / "one", tmp_path / "resumed")
+    (tmp_path / "resumed" / "manifest.json").unlink()
+    next((tmp_path / "resumed").glob("train-00001-*")).unlink()
+    assert run([*flags, "--output", str(tmp_path / "resumed"), "--resume"]) == 0
+    assert digests(tmp_path / "one") == digests(tmp_path / "resumed")
+
+
+def test_an_append_numbers_classes_as_the_dataset_does(tmp_path: Path) -> None:
+    flags = make_coco(tmp_path / "in")
+    output = ["--output", str(tmp_path / "out")]
+    assert run([*flags, *output]) == 0
+    more = [*NAMES, "q00", "q01", "q02"]
+    write_pictures(tmp_path / "in" / "images", more)
+    (tmp_path / "in" / "instances.json").write_text(json.dumps(coco(more)))
+    assert run([*flags, *output, "--append"]) == 0
+    found = records(tmp_path / "out")
+    assert len(found) == 15
+    assert found["q00.jpg"]["image/object/class/label"] == found["p00.jpg"]["image/object/class/label"]
+    (tmp_path / "in" / "instances.json").write_text(json.dumps(coco(more)).replace('"area": 200.0', '"area": 201.0'))
+    with pytest.raises(SourceError, match=r"has a record of 'p00\.jpg' already"):
+        run([*flags, *output, "--append"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"categories": []}, "category"),
+        ({"images": [*coco()["images"], {"id": 1, "file_name": "a.jpg"}]}, "no picture 'a.jpg' in the input"),
+        ({"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": []}, "no annotation of a picture in"),
+    ],
+)
+def test_a_damaged_annotation_is_a_bad_record(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    flags = make_coco(tmp_path / "in")
+    (tmp_path / "in" / "instances.json").write_text(json.dumps(coco() | changed))
+    with pytest.raises(TpudataError, match=message):
+        run([*flags, "--output", str(tmp_path / "out")])
+
+
+def test_a_box_outside_of_its_picture_is_a_bad_record(tmp_path: Path) -> None:
+    flags = make_coco(tmp_path / "in")
+    file = tmp_path / "in" / "instances.json"
+    file.write_text(file.read_text().replace("[10.0, 6.0, 20.0, 12.0]", "[10.0, 6.0, 90.0, 12.0]", 1))
+    with pytest.raises(BadRecordError, match=r"'p00\.jpg'"):
+        run([*flags, "--output", str(tmp_path / "out")])
+    skip = ["--on-bad-record=skip", "--max-bad-records=1"]
+    assert run([*flags, "--output", str(tmp_path / "skipped"), *skip]) == 0
+    assert len(records(tmp_path / "skipped")) == 11
+
+
+def test_pictures_without_annotation_follow_the_flag(tmp_path: Path) -> None:
+    flags = make_coco(tmp_path / "in")
+    write_pictures(tmp_path / "in" / "images", ["more"])
+    with pytest.raises(BadRecordError, match=r"no annotation; pass --unannotated empty"):
+        run([*flags, "--output", str(tmp_path / "fail")])
+    assert run([*flags, "--output", str(tmp_path / "empty"), "--unannotated=empty"]) == 0
+    assert records(tmp_path / "empty")["more.jpg"]["image/object/bbox/xmin"] == []
+    assert run([*flags, "--output", str(tmp_path / "skip"), "--unannotated=skip"]) == 0
+    assert len(records(tmp_path / "skip")) == 12
+    assert open_dataset(str(tmp_path / "skip")).manifest.source.ignored_files == 1
+
+
+def test_two_annotations_for_one_picture_are_an_error(tmp_path: Path) -> None:
+    flags = make_voc(tmp_path / "in")
+    shutil.copyfile(tmp_path / "in" / "Annotations" / "p03.xml", tmp_path / "in" / "Annotations" / "zz.xml")
+    with pytest.raises(SourceError, match=r"p03\.xml and .*zz\.xml: two annotations for the picture 'p03\.jpg'"):
+        run([*flags, "--output", str(tmp_path / "out")])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--masks=maps"], "--annotations and --masks: choose one"),
+        (["--unlabelled"], "--annotations and --unlabelled"),
+        (["--layout=raw"], "--layout raw has no place for annotations"),
+        (["--label-column=x"], "--annotations and --label-column"),
+    ],
+)
+def test_rejects_flags_that_do_not_fit_annotations(tmp_path: Path, flags: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        run([*make_coco(tmp_path / "in"), "--output", str(tmp_path / "out"), *flags])
+
+
+def test_rejects_a_rule_for_pictures_without_annotations(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in" / "cat")
+    with pytest.raises(UsageError, match="--unannotated requires --annotations or --masks"):
+        run(["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--unannotated=skip"])
+
+
+# TFDS 4.9 reads protobuf descriptors in a way that protobuf 6 warns of.
+@pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
+def test_tfds_reads_boxes_and_the_names_of_their_classes(tmp_path: Path) -> None:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    assert run([*make_coco(tmp_path / "in"), "--output", str(tmp_path / "out")]) == 0
+    builder = tfds.builder_from_directory(str(tmp_path / "out"))
+    assert builder.info.features["image/object/class/label"].feature.names == ["cat", "dog"]
+    read = {row["image/filename"].decode(): row for row in builder.as_dataset(split="train").as_numpy_iterator()}
+    np.testing.assert_allclose([read["p02.jpg"][edge] for edge in EDGES], [[value] for value in FRACTIONS], 1e-6)
+    assert read["p02.jpg"]["image/object/class/label"].tolist() == [0]
+    assert read["p01.jpg"]["image/object/class/label"].tolist() == []

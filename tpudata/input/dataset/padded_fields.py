@@ -1,0 +1,133 @@
+"""Fields of lists that are padded to one length, and of the numbers of their entries: the option `pad`."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tpudata.errors import UsageError
+from tpudata.format import Feature
+from tpudata.input.dataset.fields import Field, Padding
+from tpudata.input.options.pad import Pad
+
+# Of fnmatch.
+_WILDCARDS = re.compile(r"\[!?[^\]]*\]|[*?]")
+_ANY = "*"
+# Number of names in a message.
+_NAMED = 20
+
+
+def padded_fields(features: Sequence[Feature], pad: Mapping[str, Pad]) -> list[Field]:
+    """Return a field for each feature that is padded, and after them one for the count of each name or pattern.
+
+    Args:
+        features: all features of the dataset.
+        pad: by the name of a feature, or a pattern with `*` for several.
+
+    Raises:
+        UsageError: a name or pattern that is none of a list, two that have the same feature, or a value that does not fit.
+        FeatureError: a feature has the name of a count.
+    """
+    fields: dict[str, Field] = {}
+    for key, options in pad.items():
+        chosen = _chosen(features, key)
+        for feature in chosen:
+            before = fields.get(feature.name)
+            if before is not None and before.padding is not None:
+                raise UsageError(
+                    f"pad: {feature.name!r} is in two keys, {before.padding.table!r} and {key!r}. Pass keys that share no feature."
+                )
+            fields[feature.name] = _field(feature, key, options)
+        if options.value is not None and not any(_has_type(feature, options.value) for feature in chosen):
+            raise UsageError(
+                f"pad: the value {options.value!r} of {key!r} fits none of its features"
+                f" ({', '.join(f'{feature.name} is {feature.dtype}' for feature in chosen)}). Omit it."
+            )
+    counts = [_count(key, features) for key in pad]
+    names = [field.name for field in counts]
+    for name in names:
+        if names.count(name) > 1:
+            keys = ", ".join(repr(key) for key, other in zip(pad, names, strict=True) if other == name)
+            raise UsageError(f"pad: the counts of {keys} would have one name, {name!r}. Pass other patterns.")
+    return [*fields.values(), *counts]
+
+
+def is_paddable(feature: Feature) -> bool:
+    """Return whether a feature has any number of entries of one size."""
+    return (
+        feature.shape[:1] == (None,) and all(feature.shape[1:]) and not feature.is_image_file and not feature.is_image
+    )
+
+
+def _chosen(features: Sequence[Feature], key: str) -> list[Feature]:
+    """Return the features that a name or a pattern stands for."""
+    named = [feature for feature in features if feature.name == key]
+    if named:
+        (feature,) = named
+        if feature.is_image_file or feature.is_image:
+            raise UsageError(
+                f"pad: {key!r} is an image (expected a list). Pass images=tpudata.Images(size=...) instead."
+            )
+        if feature.is_static:
+            raise UsageError(
+                f"pad: {key!r} has the same shape in all records, {feature.shape} (expected a first size of None). Omit it."
+            )
+        if not is_paddable(feature):
+            raise UsageError(
+                f"pad: {key!r} has the shape {feature.shape} (expected None as the first size alone). Omit it."
+            )
+        return named
+    lists = [feature for feature in features if is_paddable(feature)]
+    found = [feature for feature in lists if fnmatch.fnmatchcase(feature.name, key)] if _ANY in key else []
+    if not found:
+        names = [feature.name for feature in lists]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        raise UsageError(
+            f"pad: {key!r} {'matches' if _ANY in key else 'is'} no list of the dataset, which has"
+            f" {', '.join(names[:_NAMED]) or 'none'}{more}. Name these, or a pattern such as 'image/object/*'."
+        )
+    return found
+
+
+def _field(feature: Feature, key: str, options: Pad) -> Field:
+    entry = tuple(int(size) for size in feature.shape[1:] if size is not None)
+    value = _value(feature, key, options)
+    # Full names, as those of extra features.
+    return Field(feature, feature.name, (options.length, *entry), cuts=options.cut, padding=Padding(key, value))
+
+
+def _value(feature: Feature, key: str, options: Pad) -> int | float | bytes:
+    """Return the value of padding of a feature; that of its type unless the options have one of this type."""
+    value = options.value
+    if value is None or not _has_type(feature, value):
+        return b"" if feature.dtype == "string" else 0.0 if "float" in feature.dtype else 0
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, int) and "float" in feature.dtype:
+        return float(value)
+    if isinstance(value, int):
+        # A TPU takes no int64.
+        limits = np.iinfo("int32" if feature.dtype == "int64" else feature.dtype)
+        if not limits.min <= value <= limits.max:
+            raise UsageError(
+                f"pad: the value {value} of {key!r} does not fit {feature.name!r} (expected {limits.min} to {limits.max})."
+            )
+    return value
+
+
+def _has_type(feature: Feature, value: int | float | str | bytes) -> bool:
+    """Return whether a value of padding is for features like this one."""
+    if isinstance(value, str | bytes):
+        return feature.dtype == "string"
+    return "float" in feature.dtype or ("int" in feature.dtype and isinstance(value, int))
+
+
+def _count(key: str, features: Sequence[Feature]) -> Field:
+    """Return the field of the number of entries, named after the key without wildcards."""
+    is_name = any(feature.name == key for feature in features)
+    parts = (key if is_name else _WILDCARDS.sub("", key)).split("/")
+    name = "/".join((*filter(None, parts), "count"))
+    return Field(Feature(name, "int64", "int64"), name, (), counts=key)

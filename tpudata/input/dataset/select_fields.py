@@ -1,0 +1,238 @@
+"""Selection of the fields that are read of each record.
+
+A layout names the features that a model is fed; the label is separate; everything else is read only on request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from tpudata.errors import DatasetError, FeatureError, UsageError
+from tpudata.format import Feature, Manifest
+from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature, short_name
+from tpudata.input.dataset.default_values import with_defaults
+from tpudata.input.dataset.fields import PARSE, Field, Fields
+from tpudata.input.dataset.padded_fields import is_paddable, padded_fields
+from tpudata.input.options.columns import Columns
+
+# The channels that `tf.io.decode_image` decodes to.
+_CHANNELS = (1, 3, 4)
+# dtypes of labels and weights as they are fed.
+_LABEL_DTYPES = ("int32", "float32")
+# What is read if nothing is asked for.
+_ALL = Columns()
+
+
+def select_fields(
+    manifest: Manifest,
+    columns: Columns = _ALL,
+    *,
+    image_size: tuple[int, int] | None = None,
+    keep_encoded: bool = False,
+    label_name: str | None = None,
+    sequence_length: int | Mapping[str, int] | None = None,
+    truncate: bool = False,
+    buckets: Sequence[int] | None = None,
+    hint: str = PARSE,
+) -> Fields:
+    """Choose the fields that are read of each record.
+
+    Args:
+        manifest: manifest of the dataset.
+        columns: options that choose them.
+        image_size: (height, width) to resize encoded images and label maps to.
+        keep_encoded: do not decode images and label maps.
+        label_name: name of the label, unless it is one of the usual names or `columns.label`.
+        sequence_length: length to which integer sequences of varying length are padded, except those of `columns.pads`; or that
+            of each by name.
+        truncate: cut longer ones.
+        buckets: the bucket lengths, if given; `sequence_length` is then the longest.
+        hint: fix if the features cannot be fed as in the manifest.
+
+    Raises:
+        FeatureError: a feature is missing, or has no static shape.
+        UsageError: `image_size` without an encoded image, `sequence_length` without a sequence whose length varies, an extra
+            feature that is read anyway, or a name to pad that is no list.
+    """
+    label = _named(manifest, "label", columns.label) or label_feature(manifest, label_name)
+    weight = _named(manifest, "weight", columns.weight)
+    padded = padded_fields(manifest.features, columns.pads)
+    lists = {field.feature.name: field for field in padded if field.is_stored}
+    chosen = _chosen(manifest, columns, label, weight)
+    # Lists that are padded come in the places of the others, and counts at the end.
+    chosen += [f for f in manifest.features if f.name in lists and f not in chosen and f is not label]
+    _check_sizes(chosen, lists, image_size, sequence_length, buckets)
+    sequences = {short_name(feature) for feature in chosen if is_sequence(feature) and feature.name not in lists}
+    lengths = _lengths(sequences, sequence_length)
+
+    def field(feature: Feature) -> Field:
+        if feature.name in lists:
+            return lists[feature.name]
+        # Extra features keep their full names: `image/filename` is clearer than `filename`.
+        name = feature.name if feature.name in columns.extra_features else short_name(feature)
+        if short_name(feature) in lengths:
+            return Field(feature, name, (lengths[short_name(feature)],), pads=True, cuts=truncate)
+        return _field(feature, name, image_size, keep_encoded, hint)
+
+    inputs = (*(field(feature) for feature in chosen), *(field for field in padded if not field.is_stored))
+    names = [field.name for field in inputs]
+    if len(set(names)) != len(names):
+        raise FeatureError(
+            f"Two features would have one name: {', '.join(sorted(names))}. Choose fewer extra_features, or others to pad."
+        )
+    fields = Fields(
+        inputs,
+        None if label is None else _label_field(label, lists.get(label.name), hint),
+        None if weight is None else _weight_field(weight, label),
+    )
+    return with_defaults(fields, columns.defaults or {})
+
+
+def _named(manifest: Manifest, option: str, name: str | None) -> Feature | None:
+    """Return the feature that an option names, or None."""
+    found = None if name is None else label_feature(manifest, name)
+    if name is not None and found is None:
+        names = ", ".join(feature.name for feature in manifest.features)
+        raise FeatureError(f"{option}={name!r}: the records have {names}. Name one of these.")
+    return found
+
+
+def _chosen(manifest: Manifest, columns: Columns, label: Feature | None, weight: Feature | None) -> list[Feature]:
+    """Return the features that a model is fed because of the layout, and those that are asked for by their names."""
+    fed = FED_BY_LAYOUT.get(manifest.layout)
+    chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]
+    if not chosen and label is not None and fed is None:
+        raise FeatureError(f"The only feature is the label, {label.name!r}, and a model is fed others. Name one more.")
+    if not chosen:
+        raise FeatureError(
+            f"Layout {manifest.layout!r} feeds {', '.join(fed or ('any feature but the label',))}, and the dataset has"
+            f" {', '.join(f.name for f in manifest.features) or 'no features'}. Convert it again with another layout."
+        )
+    only = columns.features
+    if only is not None:
+        names = [short_name(f) for f in chosen]
+        if only not in names:
+            raise FeatureError(f"features={only!r}: the dataset feeds {', '.join(names)}. Name one of these.")
+        chosen = [chosen[names.index(only)]]
+    for name in columns.extra_features:
+        if name in (f.name for f in (*chosen, label, weight) if f is not None):
+            raise UsageError(f"extra_features: {name!r} is read anyway. Omit it.")
+        try:
+            chosen.append(manifest.feature(name))
+        except DatasetError as error:
+            raise FeatureError(f"extra_features: {error}") from None
+    return chosen
+
+
+def _check_sizes(
+    chosen: Sequence[Feature],
+    lists: Collection[str],
+    image_size: tuple[int, int] | None,
+    sequence_length: int | Mapping[str, int] | None,
+    buckets: Sequence[int] | None,
+) -> None:
+    """Check that there is an image to resize and a sequence to pad, if the options have sizes for them."""
+    if image_size is not None and not any(f.encoding == "image" for f in chosen) and not _are_label_maps(chosen):
+        raise UsageError(f"size={image_size}: the dataset has no encoded images to resize. Omit it.")
+    if sequence_length is not None and not any(is_sequence(f) and f.name not in lists for f in chosen):
+        asked = f"sequence_length={sequence_length}" if buckets is None else f"buckets={buckets}"
+        raise UsageError(
+            f"{asked}: it is for sequences of tokens whose length varies, and the features"
+            f" {', '.join(f.name for f in chosen)} are none. Omit it."
+        )
+
+
+def _lengths(sequences: Collection[str], sequence_length: int | Mapping[str, int] | None) -> Mapping[str, int]:
+    """Return the length that each sequence of tokens is padded to, by name; UsageError if a name is of none."""
+    if sequence_length is None:
+        return {}
+    if not isinstance(sequence_length, Mapping):
+        return dict.fromkeys(sequences, sequence_length)
+    if not sequence_length.keys() <= set(sequences):
+        raise UsageError(
+            f"sequence_length={sequence_length}: a name is of no sequence whose length varies (got"
+            f" {', '.join(sorted(sequence_length))}, expected {', '.join(sorted(sequences))}). Change it."
+        )
+    return sequence_length
+
+
+def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, hint: str) -> Field:
+    if feature.encoding == "image" and feature.shape[2] not in _CHANNELS:
+        raise FeatureError(f"Feature {feature.name!r}: {feature.shape[2]} channels; images decode to 1, 3 or 4. {hint}")
+    if feature.is_image_file and keep_encoded:
+        return Field(feature, name, (), is_encoded=True)
+    return Field(feature, name, _static_shape(feature, image_size, hint))
+
+
+def _are_label_maps(features: Sequence[Feature]) -> bool:
+    """Return whether there are label maps without an image, to whose size they would have to keep."""
+    return any(f.is_label_map for f in features) and not any(f.is_image for f in features)
+
+
+def _static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: str) -> tuple[int, ...]:
+    shape = feature.shape
+    if feature.is_image_file:
+        shape = (*(image_size or shape[:2]), shape[2])
+    static = tuple(size for size in shape if size is not None)
+    if len(static) == len(shape):
+        return static
+    if feature.is_image_file:
+        hint = (
+            "Pass images=tpudata.Images(size=(height, width)), or --image-size HxW to a command: every image is then resized to"
+            " it. Or pass crop=tpudata.TrainCrop(224) there and, in evaluation, tpudata.CentreCrop(224); --crop 224 to a command."
+        )
+    elif is_sequence(feature):
+        hint = (
+            "Pass tokens=tpudata.Tokens(sequence_length=N), or --sequence-length N to a command, to pad all records to N values;"
+            f" or Tokens(buckets=(64, 128, ...)) for several lengths. For a list that is no text pass pad={{{feature.name!r}: N}}."
+        )
+    elif is_paddable(feature):
+        hint = (
+            f"Pass pad={{{feature.name!r}: N}}, or --pad {feature.name}=N to a command, to pad all lists to N entries."
+        )
+    else:
+        hint = f"Omit it, or give all records one size. {hint}"
+    raise FeatureError(
+        f"Feature {feature.name!r}: shape {feature.shape} varies between records (None), and a TPU takes one static shape. {hint}"
+    )
+
+
+def _weight_field(feature: Feature, label: Feature | None) -> Field:
+    """Return the field of the records' weights."""
+    field = Field(feature, feature.name, ())
+    if feature is label:
+        raise UsageError(f"weight={feature.name!r}: it is the label, too. Name another feature, or pass label=.")
+    if feature.shape != () or field.dtype not in _LABEL_DTYPES:
+        raise FeatureError(
+            f"weight={feature.name!r}: a weight is one int64 or float32 (got {feature.dtype} of shape {feature.shape}). Name"
+            " another feature."
+        )
+    return field
+
+
+def _label_field(feature: Feature, padded: Field | None, hint: str) -> Field:
+    """Return the field of the label: numbers of a static shape, several classes, or a list that is padded by its name."""
+    name = feature.name
+    if padded is not None:
+        assert padded.padding is not None
+        if padded.padding.table != name:
+            raise UsageError(
+                f"pad: {padded.padding.table!r} has {name!r}, which is the label. Pass another label=, or a pattern without it."
+            )
+        return padded
+    if feature.shape == (None,) and feature.num_classes is not None and "int" in feature.dtype:
+        return Field(feature, name, (feature.num_classes,), is_multi_hot=True)
+    shape = tuple(size for size in feature.shape if size is not None)
+    field = Field(feature, name, shape)
+    if feature.is_static and not feature.is_image_file and field.dtype in _LABEL_DTYPES:
+        return field
+    fix = hint
+    if is_paddable(feature) and "int" in feature.dtype:
+        fix = f"For several classes of a record give it num_classes in its schema; for a list pass pad={{{name!r}: N}}."
+    elif is_paddable(feature):
+        fix = f"Pass pad={{{name!r}: N}}."
+    elif feature.is_label_map:
+        fix = "Feed label maps as features, and let batch_transform return them as labels."
+    raise FeatureError(
+        f"Feature {name!r}: a label is int64 or float32 of a static shape; this is {feature.dtype} of shape {feature.shape}. {fix}"
+    )

@@ -1,0 +1,140 @@
+"""Boxes and points moved with the pixels of their image.
+
+A move is a matrix, float32 [2, 3], from (y, x, 1) to the new (y, x), all in shares of the image's height and width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.input.lists.tables import Table
+
+# Shares of a side, and of an area, that rounding leaves of boxes outside: 0.002 of 224 pixels.
+_ROUNDING = 1e-5
+# The move that changes nothing.
+IDENTITY = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
+
+
+def crop_move(shape: tf.Tensor, window: tf.Tensor, flip: tf.Tensor) -> tf.Tensor:
+    """Return the move of a crop.
+
+    Args:
+        shape: int32 [3], height, width and channels of the whole image.
+        window: int32 [4], y, x, height and width of the window.
+        flip: bool scalar, whether the crop is mirrored.
+    """
+    size, window = tf.cast(shape[:2], tf.float32), tf.cast(window, tf.float32)
+    (down, across), (top, left) = tf.unstack(size / window[2:]), tf.unstack(-window[:2] / window[2:])
+    mirror = tf.where(flip, -1.0, 1.0)
+    zero = tf.zeros([])
+    return tf.stack([[down, zero, top], [zero, mirror * across, mirror * left + tf.cast(flip, tf.float32)]])
+
+
+def source_move(x_of: Sequence[Any], y_of: Sequence[Any], height: int, width: int) -> tf.Tensor:
+    """Return the move of a transform that keeps areas, from where each pixel (x, y) of its result comes.
+
+    Args:
+        x_of: three scalars: it comes from x_of[0] * x + x_of[1] * y + x_of[2], in pixels.
+        y_of: likewise for y.
+        height: height of the image in pixels.
+        width: its width.
+    """
+    a, b, c = (tf.cast(value, tf.float32) for value in x_of)
+    d, e, f = (tf.cast(value, tf.float32) for value in y_of)
+    # The determinant is 1, so that the inverse of ((a, b), (d, e)) is ((e, -b), (-d, a)).
+    down = [a, -d * (width / height), (d * c - a * f) / height]
+    across = [-b * (height / width), e, (b * f - e * c) / width]
+    return tf.stack([down, across])
+
+
+def move_tables(
+    tables: Sequence[Table], values: Mapping[str, tf.Tensor], moves: tf.Tensor, least_visible: float
+) -> dict[str, tf.Tensor]:
+    """Return the features of a batch after the moves of its images, one after the other.
+
+    Boxes are those around the moved corners, clipped to the image after each move. Those without an area, or with less than
+    `least_visible` of it, are dropped with their entries of all columns. Points may lie outside of the image.
+
+    Args:
+        tables: tables with boxes or points.
+        values: features by name, [B, ...], among them the columns of the tables and their counts.
+        moves: float32 [B, moves, 2, 3].
+        least_visible: least share of a box's area that keeps it.
+    """
+    found = dict(values)
+    for table in tables:
+        found |= _move_table(table, values, tf.unstack(moves, axis=1), least_visible)
+    return found
+
+
+def move_record(
+    tables: Sequence[Table], values: Mapping[str, tf.Tensor], moves: tf.Tensor, least_visible: float
+) -> dict[str, tf.Tensor]:
+    """Return the features of one record after the moves of its image, float32 [moves, 2, 3]; otherwise as `move_tables`."""
+    names = [name for table in tables for name in (table.count, *(field.name for field in table.columns))]
+    batch = {name: values[name][tf.newaxis] for name in names}
+    moved = move_tables(tables, batch, moves[tf.newaxis], least_visible)
+    return {**values, **{name: moved[name][0] for name in names}}
+
+
+def _move_table(
+    table: Table, values: Mapping[str, tf.Tensor], moves: Sequence[tf.Tensor], least_visible: float
+) -> dict[str, tf.Tensor]:
+    """Return the columns of a table and their count, moved; float32 [B, 2, 3] each move."""
+    found, count = {field.name: values[field.name] for field in table.columns}, values[table.count]
+    for y, x in table.points:
+        found[y], found[x] = _move_points(found[y], found[x], moves)
+    is_real = tf.sequence_mask(count, table.length)
+    if table.boxes:
+        boxes, is_visible = _move_boxes(_boxes(table, found), moves, least_visible)
+        found |= dict(zip(table.boxes, [boxes] if len(table.boxes) == 1 else tf.unstack(boxes, axis=2), strict=True))
+        is_kept = is_visible & is_real
+        # Those that are kept come first, in their order.
+        order = tf.argsort(tf.cast(tf.logical_not(is_kept), tf.int32), axis=1, stable=True)
+        found = {name: tf.gather(column, order, batch_dims=1) for name, column in found.items()}
+        count = tf.reduce_sum(tf.cast(is_kept, tf.int32), axis=1)
+        is_real = tf.sequence_mask(count, table.length)
+    for field in table.columns:
+        assert field.padding is not None
+        column, extra = found[field.name], len(field.shape) - 1
+        mask = tf.reshape(is_real, [-1, table.length] + [1] * extra)
+        column = tf.where(mask, column, tf.constant(field.padding.value, column.dtype))
+        found[field.name] = tf.ensure_shape(column, (None, *field.shape))
+    return {**found, table.count: count}
+
+
+def _boxes(table: Table, values: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Return the boxes of a table as they are, float32 [B, entries, 4]."""
+    columns = [values[name] for name in table.boxes]
+    return columns[0] if len(columns) == 1 else tf.stack(columns, axis=2)
+
+
+def _move_points(y: tf.Tensor, x: tf.Tensor, moves: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return moved points, of the shape of y and x: [B, entries] or [B, entries, points]."""
+    for move in moves:
+        # Of each row one number, for all its entries and points.
+        of_rows = [-1] + [1] * (y.shape.rank - 1)
+        down, across = (
+            [tf.reshape(value, of_rows) for value in tf.unstack(row, axis=1)] for row in tf.unstack(move, axis=1)
+        )
+        y, x = (row[0] * y + row[1] * x + row[2] for row in (down, across))
+    return y, x
+
+
+def _move_boxes(boxes: tf.Tensor, moves: Sequence[tf.Tensor], least_visible: float) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return moved boxes, float32 [B, entries, 4], and whether enough of each is visible, bool [B, entries]."""
+    low, high = tf.split(boxes, 2, axis=2)
+    visible = tf.ones_like(boxes[:, :, 0])
+    for move in moves:
+        middle, half = (low + high) / 2, (high - low) / 2
+        turn, shift = move[:, :, :2], move[:, tf.newaxis, :, 2]
+        # The corners that lie furthest from the middle.
+        middle = tf.linalg.matmul(middle, turn, transpose_b=True) + shift
+        half = tf.linalg.matmul(half, tf.abs(turn), transpose_b=True)
+        low, high = (tf.clip_by_value(corner, 0.0, 1.0) for corner in (middle - half, middle + half))
+        visible *= tf.math.divide_no_nan(tf.reduce_prod(high - low, axis=2), tf.reduce_prod(2 * half, axis=2))
+    has_area = tf.reduce_all(high - low > _ROUNDING, axis=2)
+    return tf.concat([low, high], axis=2), has_area & (visible >= least_visible - _ROUNDING)

@@ -1,0 +1,114 @@
+"""Lists of any length: as they are stored, as padded columns with the number of their entries, and as multi-hot classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.format import Feature
+from tpudata.input.dataset.fields import Field
+from tpudata.input.dataset_ops import checked, to_int32
+
+
+def list_spec(feature: Feature) -> Any:
+    """Return how `tf.io.parse_example` reads a feature of lists; a record without the feature has an empty list."""
+    if feature.encoding == "raw":
+        return tf.io.FixedLenFeature((), tf.string, default_value=b"")
+    return tf.io.RaggedFeature({"bytes": tf.string, "int64": tf.int64, "float": tf.float32}[feature.kind])
+
+
+def ragged_rows(stored: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.RaggedTensor:
+    """Return the values of each record, [n, None]; int64 as int32.
+
+    Args:
+        stored: what `tf.io.parse_example` returns for `list_spec`: values, or their bytes, string [n].
+        feature: the feature; entries of its lists may have several values.
+    """
+    if feature.encoding == "raw":
+        dtype = tf.as_dtype(feature.dtype)
+        sizes = tf.strings.length(stored)
+        message = f"Feature {feature.name}: a record has bytes that are no whole {dtype.name} values. Convert the dataset again."
+        stored = checked(stored, tf.reduce_all(tf.equal(sizes % dtype.size, 0)), message)
+        # All bytes in one row, to be split into records again.
+        values = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(stored), dtype), [-1])
+        stored = tf.RaggedTensor.from_row_lengths(values, sizes // dtype.size, validate=False)
+    return stored.with_values(to_int32(feature.name, stored.values))
+
+
+def padded_columns(stored: Mapping[str, Any], fields: Sequence[Field], hint: str) -> dict[str, tf.Tensor]:
+    """Return the lists that are padded, and the numbers of their entries, by the names of features.
+
+    Args:
+        stored: stored values of a batch of records, by feature name.
+        fields: fields that are read; those that are no padded lists are ignored.
+        hint: fix for a record that differs from them; ends the error message.
+
+    Returns:
+        [n, *field.shape]; a count is int32 [n].
+    """
+    found, first = {}, dict[str, tuple[Field, tf.Tensor]]()
+    for field in fields:
+        if field.padding is None:
+            continue
+        rows = ragged_rows(stored[field.feature.name], field.feature)
+        lengths = _entries(rows, field, hint)
+        other, expected = first.setdefault(field.padding.table, (field, lengths))
+        values = rows.values
+        if other is not field:
+            message = (
+                f"Feature {field.feature.name}: a record has lists of another length than of {other.feature.name}, and both are in"
+                f" the table {field.padding.table} of pad. Pad them by separate keys, or correct the records."
+            )
+            values = checked(values, tf.reduce_all(tf.equal(lengths, expected)), message)
+        if not field.cuts:
+            message = (
+                f"Feature {field.feature.name}: a record has lists of more entries than pad has for {field.padding.table},"
+                f" {field.shape[0]}. Pass a larger number, or tpudata.Pad({field.shape[0]}, cut=True) to cut; to a command, --pad."
+            )
+            values = checked(values, tf.reduce_all(lengths <= field.shape[0]), message)
+        size = math.prod(field.shape)
+        padded = rows.with_values(values).to_tensor(field.padding.value, shape=(None, size))
+        found[field.feature.name] = tf.reshape(padded, (-1, *field.shape))
+    for field in fields:
+        if field.counts is not None:
+            column, lengths = first[field.counts]
+            found[field.feature.name] = tf.minimum(tf.cast(lengths, tf.int32), column.shape[0])
+    return found
+
+
+def _entries(rows: tf.RaggedTensor, field: Field, hint: str) -> tf.Tensor:
+    """Return the number of entries of each record, integers [n]."""
+    lengths, each = rows.row_lengths(), math.prod(field.shape[1:])
+    if each == 1:
+        return lengths
+    message = (
+        f"Feature {field.feature.name}: a record has values that are no whole entries of {field.shape[1:]}. {hint}"
+    )
+    whole = tf.reduce_all(tf.equal(lengths % each, 0))
+    return checked(lengths // each, whole, message)
+
+
+def multi_hot(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
+    """Return 1 for the classes of each record, and 0 for the others: float32 [n, classes].
+
+    Args:
+        stored: as for `ragged_rows`: labels, counted from the feature's offset.
+        field: shape (classes,).
+    """
+    (classes,), first = field.shape, field.feature.label_offset
+    rows = ragged_rows(stored, field.feature)
+    labels = tf.cast(rows.values, tf.int32) - first
+    message = (
+        f"Feature {field.feature.name}: a record has a label that is none of its classes, {first} to {first + classes - 1}."
+        " Correct num_classes in the schema, or the records."
+    )
+    labels = checked(labels, tf.reduce_all((labels >= 0) & (labels < classes)), message)
+    places = tf.stack([tf.cast(rows.value_rowids(), tf.int32), labels], axis=1)
+    shape = tf.stack([tf.cast(rows.nrows(), tf.int32), classes])
+    # A label may come twice.
+    return tf.ensure_shape(
+        tf.minimum(tf.scatter_nd(places, tf.ones_like(labels, tf.float32), shape), 1.0), (None, classes)
+    )

@@ -1,0 +1,129 @@
+"""Tables of padded columns, and which of them are boxes and points of an image: known by their names.
+
+Boxes are four columns of floats, `PREFIX/bbox/ymin`, `xmin`, `ymax` and `xmax`, or one, `PREFIX/bbox`, of entries (ymin, xmin,
+ymax, xmax); points are two, `PREFIX/keypoint/y` and `x`, of one or several points an entry. All are shares of the image's sides.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from tpudata.errors import UsageError
+from tpudata.input.dataset.fields import Field, Fields
+
+BOX = ("ymin", "xmin", "ymax", "xmax")
+POINT = ("y", "x")
+# Last parts of the names of what is at a place in the image.
+_BOX_NAME, _POINT_NAME, _MASK_NAME = "bbox", "keypoint", "mask"
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Columns that are padded by one key: entry i of each of them belongs together.
+
+    Attributes:
+        count: name of the number of its entries.
+        columns: its columns.
+        boxes: names of the columns of boxes, four or one; empty without boxes.
+        points: names of the columns (y, x) of points.
+    """
+
+    count: str
+    columns: tuple[Field, ...]
+    boxes: tuple[str, ...]
+    points: tuple[tuple[str, str], ...]
+
+    @property
+    def length(self) -> int:
+        """Number of entries with padding."""
+        return self.columns[0].shape[0]
+
+
+def placed_tables(fields: Fields) -> tuple[Table, ...]:
+    """Return the tables that have boxes or points, of fields for which `check_placed` raised no error."""
+    groups = _groups(fields.inputs)
+    tables = []
+    for count in (field for field in fields.inputs if field.counts is not None):
+        columns = tuple(f for f in fields.inputs if f.padding is not None and f.padding.table == count.counts)
+        names = {field.name for field in columns}
+        inside = [(parent, found) for parent, found in groups.items() if names & {f.name for f in found.values()}]
+        boxes = [found[part].name for (_, parts), found in inside if parts != POINT for part in parts]
+        points = [(found["y"].name, found["x"].name) for (_, parts), found in inside if parts == POINT]
+        if boxes or points:
+            tables.append(Table(count.name, columns, tuple(boxes), tuple(points)))
+    return tuple(tables)
+
+
+def check_placed(fields: Fields, option: str) -> None:
+    """Check that all boxes and points can move with the image.
+
+    Args:
+        fields: fields that are read of each record.
+        option: name of the option that moves pixels, for the message.
+
+    Raises:
+        UsageError: columns of boxes or points that are missing, not padded together or no floats; several boxes in a table; masks.
+    """
+    boxes: dict[str, str] = {}
+    for (parent, parts), found in _groups(fields.all).items():
+        what = "points" if parts == POINT else "boxes"
+        tables = {None if field.padding is None else field.padding.table for field in found.values()}
+        shapes = {field.shape for field in found.values()}
+        is_whole = len(found) == len(parts) and len(shapes) == 1 and (parts != BOX or {*map(len, shapes)} == {1})
+        if not is_whole or len(tables) > 1 or None in tables or fields.label in found.values():
+            got = ", ".join(field.name for field in found.values())
+            needed = "" if len(parts) == 1 else f", {', '.join(parts)} of one shape"
+            raise UsageError(
+                f"{option}: the {what} {parent!r} move with the image if they are lists in one table of pad{needed} (got {got})."
+                f" Pass pad={{{_pattern(parent, parts)!r}: N}} for all columns that belong to them, or omit {option}."
+            )
+        for field in found.values():
+            if field.dtype != "float32":
+                raise UsageError(
+                    f"{option}: the {what} {field.name!r} are {field.dtype} (expected float32, shares of the image's height and"
+                    f" width). Convert them, or omit {option}."
+                )
+        (table,) = tables
+        if what == "boxes" and table in boxes:
+            raise UsageError(
+                f"{option}: the table {table!r} of pad has two kinds of boxes, {boxes[table]!r} and {parent!r}. Pad them by"
+                " separate patterns."
+            )
+        if what == "boxes" and table is not None:
+            boxes[table] = parent
+    for field in fields.all:
+        if field.padding is not None and _last(field.name) == _MASK_NAME and field.dtype == "string":
+            raise UsageError(
+                f"{option}: the masks {field.name!r} would not move with the image. Omit them, as pad={{'image/object/[!m]*': 100}}"
+                f" does, or {option}."
+            )
+
+
+def has_places(fields: Fields) -> bool:
+    """Return whether there are boxes or points."""
+    return bool(_groups(fields.all))
+
+
+def _groups(fields: Sequence[Field]) -> Mapping[tuple[str, tuple[str, ...]], dict[str, Field]]:
+    """Return the columns of boxes and points: by their common name and the names of their parts, the columns by part."""
+    found: dict[tuple[str, tuple[str, ...]], dict[str, Field]] = {}
+    for field in fields:
+        name = field.feature.name
+        parent, _, part = name.rpartition("/")
+        if part == _BOX_NAME and field.feature.shape[-1:] == (len(BOX),):
+            found[name, (_BOX_NAME,)] = {_BOX_NAME: field}
+        for kind, parts in ((_BOX_NAME, BOX), (_POINT_NAME, POINT)):
+            if _last(parent) == kind and part in parts:
+                found.setdefault((parent, parts), {})[part] = field
+    return found
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _pattern(parent: str, parts: tuple[str, ...]) -> str:
+    """Return a pattern for boxes or points and what belongs to them."""
+    above = parent.rpartition("/")[0]
+    return f"{above}/*" if above else parent if len(parts) == 1 else f"{parent}/*"

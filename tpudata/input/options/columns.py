@@ -1,0 +1,58 @@
+"""Options that choose what is read of each record, checked at the call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpudata.errors import UsageError
+from tpudata.input.options.pad import Pad, checked_pads
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Arguments of `make_input_fn` that choose what is read of each record; it documents them.
+
+    Raises:
+        UsageError: an argument is of another type, or does not fit another one.
+    """
+
+    features: str | None = None
+    extra_features: Sequence[str] = ()
+    pad: Mapping[str, int | Pad] | None = None
+    label: str | None = None
+    defaults: Mapping[str, Any] | None = None
+    weight: str | None = None
+
+    def __post_init__(self) -> None:
+        extra = self.extra_features
+        if isinstance(extra, str):
+            raise UsageError(f"extra_features={extra!r}: pass a sequence of names, such as ({extra!r},).")
+        if not isinstance(extra, Sequence) or not all(isinstance(name, str) for name in extra):
+            raise UsageError(f"extra_features={extra!r}: pass a sequence of names, such as ('image/filename',).")
+        for name in ("label", "weight"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise UsageError(f"{name}={value!r}: pass the name of a feature, such as 'image/class/label', or None.")
+        if self.weight is not None and self.weight == self.label:
+            raise UsageError(f"weight={self.weight!r}: it is the label, too. Name another feature.")
+        defaults = {} if self.defaults is None else self.defaults
+        if not isinstance(defaults, Mapping) or not all(isinstance(name, str) for name in defaults):
+            raise UsageError(f'defaults={defaults!r}: pass a dict of values by name, such as {{"age": -1}}.')
+        checked_pads(self.pad)
+        for name in ("extra_features", "pad"):
+            if self.features is not None and getattr(self, name):
+                raise UsageError(
+                    f"features={self.features!r} asks for a bare tensor, which has no place for {name}. Omit one of them."
+                )
+
+    @property
+    def pads(self) -> dict[str, Pad]:
+        """The lists to pad, by name or pattern."""
+        return checked_pads(self.pad)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The arguments that are given, by name."""
+        return {field.name: value for field in dataclasses.fields(self) if (value := getattr(self, field.name))}
