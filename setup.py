@@ -66,7 +66,7 @@ HEIF = ["pillow-heif>=0.22,<2"]
 ANNOTATIONS = ["pycocotools>=2.0.11,<3"]
 
 # Tokenizers with a file.
-TEXT = ["sentencepiece>=0.2.3,<0.3", "tokenizers>=0.23,<0.24"]
+TEXT = ["jinja2>=3.1.5,<4", "sentencepiece>=0.2.3,<0.3", "tokenizers>=0.23,<0.24"]
 
 # scikit-learn brings the 1,797 digits that scripts/quickstart learns; cryptography the certificate of scripts/gcs_emulator.
 QUICKSTART = [*TENSORFLOW, "cryptography>=42", "scikit-learn>=1.4,<2"]

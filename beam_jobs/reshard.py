@@ -186,7 +186,7 @@ def _of_datasets(
         converter,
         merged.layout,
         {**merged.options, **ours, "reshard": {**stored_options(stored), "inputs": origin}},
-        () if tokenizer is None else (tokenizer[0],),
+        tuple(name for name, _ in tokenizer),
     )
 
 

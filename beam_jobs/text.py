@@ -26,6 +26,7 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_jobs.chats.find_template import find_chat_template
 from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import (
     check_output_is_writable,
@@ -49,6 +50,7 @@ from beam_jobs.tokenizers.options import TokenizerOptions
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
+from tpudata.format.tokenizer_file import CHAT_TEMPLATE
 from tpudata.storage import storage_for
 
 _FORMS = """
@@ -86,11 +88,21 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     options = resolve_places(read_options(ConvertOptions, flags), beam_options, dry_run=dry_run)
     with limits_of_command(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
-        tokenizer, labels = read_options(TokenizerOptions, flags).spec, read_options(TextLabelOptions, flags)
-        text = read_options(TextOptions, flags, tokenizer=tokenizer, labels=labels)
+        tokenizer, labels = read_options(TokenizerOptions, flags), read_options(TextLabelOptions, flags)
+        text = read_options(TextOptions, flags, tokenizer=tokenizer.spec, labels=labels)
+        text = _with_template(text, tokenizer.chat_template)
         if not dry_run:
-            text = _with_absolute_tokenizer(text, beam_options)
+            text = _with_absolute_targets(_with_absolute_tokenizer(text, beam_options), beam_options)
         yield text_conversion(options, text)
+
+
+def _with_template(text: TextOptions, path: str | None) -> TextOptions:
+    """Return the options with the chat template, in a file or of the tokenizer; unchanged without tokens of chats."""
+    if path is not None and not text.chat:
+        raise UsageError("--chat-template requires --chat. Pass it, or omit the flag")
+    if not text.chat or text.tokenizer is None:
+        return text
+    return dataclasses.replace(text, template=find_chat_template(path, text.tokenizer))
 
 
 def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
@@ -100,6 +112,14 @@ def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -
     check_places(beam_options, {"the file of --tokenizer,": text.tokenizer.path})
     path = absolute_path(text.tokenizer.path, beam_options)
     return dataclasses.replace(text, tokenizer=dataclasses.replace(text.tokenizer, path=path))
+
+
+def _with_absolute_targets(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
+    """Return the options with the path of the targets as the workers find it; UsageError if they cannot."""
+    if text.targets_file is None:
+        return text
+    check_places(beam_options, {"--targets-file": text.targets_file})
+    return dataclasses.replace(text, targets_file=absolute_path(text.targets_file, beam_options))
 
 
 def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
@@ -129,7 +149,10 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
         deciding={**options.deciding(), **text.deciding(), "tokenizer": tokenizer},
         learn=functools.partial(CollectCharacters, text) if spec is not None and spec.collects_characters else None,
         leave_out=functools.partial(LeaveOutDuplicates, text) if text.dedup else None,
-        files=(identity.file,) if identity and identity.file else (_VOCABULARY,) if spec and not identity else (),
+        files=(
+            *((identity.file,) if identity and identity.file else (_VOCABULARY,) if spec and not identity else ()),
+            *((CHAT_TEMPLATE,) if text.template else ()),
+        ),
         unit="document",
         facts=InputFacts.of(source, text.labels),
     )

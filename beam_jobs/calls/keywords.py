@@ -78,6 +78,10 @@ class TextKeywords(ConversionKeywords, total=False):
     separator: str | None
     headerless: bool | None
     fields: str | Sequence[str] | Mapping[str, str] | None
+    inputs: str | None
+    targets: str | None
+    targets_file: str | os.PathLike[str] | None
+    chat: str | None
     replace_invalid: bool | None
     document_bytes: int | str | None
     key_field: str | None
@@ -90,7 +94,11 @@ class TextKeywords(ConversionKeywords, total=False):
     dedup: bool | None
     tokenizer: str | None
     replace_unknown: bool | None
+    chat_template: str | os.PathLike[str] | None
     sequence_length: int | None
+    inputs_length: int | None
+    targets_length: int | None
+    train_on_inputs: bool | None
     pack: bool | None
     long_documents: str | None
     eos: str | None

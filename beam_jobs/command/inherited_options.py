@@ -31,7 +31,12 @@ def inherit_options(flags: argparse.Namespace, options: Mapping[str, Option]) ->
         return
     entries = open_dataset(flags.output).manifest.options
     try:
-        entries = {**entries, "split": _in_order(entries), "tokenizer": _tokenizer(entries, flags.output)}
+        entries = {
+            **entries,
+            "split": _in_order(entries),
+            "tokenizer": _tokenizer(entries, flags.output),
+            "chat_template": _chat_template(entries, flags.output),
+        }
         for name, option in options.items():
             parsed = _parsed(option, entries)
             if getattr(flags, name) is None:
@@ -62,6 +67,14 @@ def _in_order(entries: Mapping[str, Any]) -> Any:
     if sorted(order) != sorted(shares):
         raise ValueError("options.split_order has other names than options.split")
     return {name: shares[name] for name in order}
+
+
+def _chat_template(entries: Mapping[str, Any], output: str) -> Any:
+    """Return the path of the chat template next to the shards, or None."""
+    identity = entries.get("chat_template")
+    if isinstance(identity, Mapping) and identity.get("file"):
+        return storage_for(output).join(output, identity["file"])
+    return identity
 
 
 def _tokenizer(entries: Mapping[str, Any], output: str) -> Any:

@@ -229,6 +229,15 @@ def check_options(values: Any) -> None:
         entry.check(getattr(values, name))
 
 
+def set_options(values: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return some of a dataclass's fields: all but the options whose entry is optional and empty."""
+    options = options_of(type(values))
+    unset = {
+        name for name, one in options.items() if one.stored and one.stored.is_optional and not getattr(values, name)
+    }
+    return {name: value for name, value in fields.items() if name not in unset}
+
+
 def stored_options(values: Any) -> dict[str, Any]:
     """Return the entries of a dataclass's options in the manifest."""
     entries: dict[str, Any] = {}
@@ -237,9 +246,3 @@ def stored_options(values: Any) -> dict[str, Any]:
         if entry.stored is not None and (value or not entry.stored.is_optional):
             entries[entry.stored.name or name] = None if value is None else entry.stored.write(value)
     return entries
-
-
-def is_optional(kind: type, name: str) -> bool:
-    """Return whether a field of a dataclass is an option whose empty value has no entry in the manifest."""
-    entry = options_of(kind).get(name)
-    return entry is not None and entry.stored is not None and entry.stored.is_optional

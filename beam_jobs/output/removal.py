@@ -7,7 +7,7 @@ from tpudata.format import Manifest, index_name
 from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER, dali_index_name, keys_name
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.format.metadata import metadata_names_of
-from tpudata.format.tokenizer_file import tokenizer_file
+from tpudata.format.tokenizer_file import tokenizer_files
 from tpudata.storage import for_each, storage_for
 from tpudata.storage.claims.claim import CLAIM_NAME, Claim, has_claim, own_claim
 from tpudata.storage.claims.hold import drop_claim, drop_pipeline_claim
@@ -74,6 +74,4 @@ def manifest_of(output: str) -> Manifest:
 
 def metadata_of(manifest: Manifest) -> tuple[str, ...]:
     """Return the names of the files of a dataset besides its shards and its manifest."""
-    tokenizer = tokenizer_file(manifest)
-    names = metadata_names_of(manifest)
-    return names if tokenizer is None else (*names, tokenizer.name)
+    return (*metadata_names_of(manifest), *(file.name for file in tokenizer_files(manifest)))

@@ -89,7 +89,7 @@ class DatasetConverter(FrameConverter):
         decoded: by origin, (decoded bytes, records) of the split in the input.
         carried: what the manifest counts besides records, if every record is carried over.
         converted_before: inputs that the datasets' conversions stored in another encoding, by reason.
-        tokenizer: (name, path) of the tokenizer's file, or None.
+        tokenizer: (name, path) of each of the tokenizer's files.
     """
 
     schema: tuple[Feature, ...]
@@ -99,7 +99,7 @@ class DatasetConverter(FrameConverter):
     decoded: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     carried: Mapping[str, int] = dataclasses.field(default_factory=dict)
     converted_before: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    tokenizer: tuple[str, str] | None = None
+    tokenizer: tuple[tuple[str, str], ...] = ()
 
     def new_summary(self) -> StoredSummary:
         """Return a summary that has counted nothing."""
@@ -138,13 +138,15 @@ class DatasetConverter(FrameConverter):
         """Return what is carried over."""
         return dict(self.converted_before)
 
+    def deciding_fields(self) -> dict[str, Any]:
+        """Return the fields, with the tokenizer as earlier versions have it: its file, or None."""
+        files = self.tokenizer
+        return {**super().deciding_fields(), "tokenizer": files[0] if len(files) == 1 else files or None}
+
     def files(self, context: Any) -> dict[str, bytes]:
-        """Return the tokenizer's file, if there is one."""
+        """Return the tokenizer's files."""
         del context
-        if self.tokenizer is None:
-            return {}
-        name, path = self.tokenizer
-        return {name: storage_for(path).read(path)}
+        return {name: storage_for(path).read(path) for name, path in self.tokenizer}
 
     def _renumbered(self, reference: Reference, record: bytes, numbers: Sequence[int]) -> bytes:
         example: dict[str, Value] = _decoded(reference, record)

@@ -11,7 +11,7 @@ from beam_jobs.stored_records.options import ReshardOptions
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Dataset, Feature
 from tpudata.format.manifest.model_features import label_feature
-from tpudata.format.tokenizer_file import tokenizer_file
+from tpudata.format.tokenizer_file import tokenizer_files
 from tpudata.storage import storage_for
 
 _ACTION = "Convert them alike, or reshard them one by one."
@@ -71,11 +71,11 @@ class MergedDatasets:
         return _label_offset(self.datasets[0])
 
     @property
-    def tokenizer(self) -> tuple[str, str] | None:
-        """(name, path) of the tokenizer's file, or None."""
+    def tokenizer(self) -> tuple[tuple[str, str], ...]:
+        """(name, path) of each of the tokenizer's files."""
         dataset = self.datasets[0]
-        found = tokenizer_file(dataset.manifest)
-        return None if found is None else (found.name, storage_for(dataset.path).join(dataset.path, found.name))
+        join = storage_for(dataset.path).join
+        return tuple((file.name, join(dataset.path, file.name)) for file in tokenizer_files(dataset.manifest))
 
     def decoded(self) -> dict[str, tuple[int, int]]:
         """Return (decoded bytes, records) of each split, by the dataset's number and the split: `0/train`."""
@@ -133,8 +133,9 @@ def _check_alike(first: Dataset, other: Dataset) -> None:
         raise DatasetError(
             f"{other.path} counts labels from {_label_offset(other)}, {first.path} from {_label_offset(first)}. {_ACTION}"
         )
-    if one.options.get("tokenizer") != two.options.get("tokenizer"):
-        raise DatasetError(f"{other.path} and {first.path} have different tokenizers. {_ACTION}")
+    for name, what in (("tokenizer", "tokenizers"), ("chat_template", "chat templates")):
+        if one.options.get(name) != two.options.get(name):
+            raise DatasetError(f"{other.path} and {first.path} have different {what}. {_ACTION}")
 
 
 def _merged_feature(feature: Feature, datasets: Sequence[Dataset], names: Sequence[str] | None) -> Feature:

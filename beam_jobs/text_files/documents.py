@@ -18,7 +18,8 @@ from beam_jobs.text_files.document import Document, DocumentBlock, TextFile, Tex
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, look_at
 from beam_jobs.text_files.lines import BOM, Span, has_mark
-from beam_jobs.text_files.options import AUTO, FILES, PARQUET, TextOptions
+from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, TextOptions
+from beam_jobs.text_files.parallel.lines import pair_spans
 from beam_jobs.text_files.parquet_rows import check_group, group_rows, row_groups
 from beam_jobs.text_files.values import JSON_ROW, RowForm
 from beam_jobs.values.json_values import parse_json
@@ -99,11 +100,15 @@ def document_blocks(
     if form.kind == PARQUET:
         # A file of unknown form is one part, with all its row groups.
         found = gathered(_rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips))
+    elif form.kind == PARALLEL:
+        found = gathered(
+            pair_spans(file.path, options, lambda at, reason: reject(BadRecordError(file.path, reason, at)))
+        )
     elif form.kind == FILES:
         found = gathered(_whole(file, form, options.document_bytes))
     else:
         found = _spans(part, form, options.document_bytes)
-    known, is_read_in_place = TEXT_FORMATS[form.kind], form.kind != PARQUET and not form.compression
+    known, is_read_in_place = TEXT_FORMATS[form.kind], form.kind not in (PARQUET, PARALLEL) and not form.compression
     row, name = _row_form(form), unpacked_name(file.name)
     if options.form == AUTO:
         note(FOUND_ROWS if known.has_fields else FOUND_LINES, file.name)
@@ -125,7 +130,7 @@ def _row_form(form: TextForm) -> RowForm:
 
 def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> None:
     """Note the columns that no field names; sequences of tokens have no place for any."""
-    if options.sequence_length is not None:
+    if options.row_lengths:
         return
     stored = {field.name for field in options.columns}
     for name in names:

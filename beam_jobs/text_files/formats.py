@@ -20,6 +20,7 @@ from beam_jobs.text_files.options import (
     JSONL,
     LINES,
     PARAGRAPHS,
+    PARALLEL,
     PARQUET,
     RAW_TSV,
     SEPARATED,
@@ -91,5 +92,6 @@ TEXT_FORMATS: Mapping[str, TextFormat] = MappingProxyType(
         TSV: TextFormat(TSV_ROW, True, (".tsv",), in_stream=_csv_rows),
         RAW_TSV: TextFormat(RAW_ROW, True, is_lines=True),
         PARQUET: TextFormat(JSON_ROW, True, (".parquet",)),
+        PARALLEL: TextFormat(JSON_ROW, True),
     }
 )

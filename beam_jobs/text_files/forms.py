@@ -15,7 +15,18 @@ from beam_jobs.text_files.csv_rows import cells, find_columns, row_spans
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.json_arrays import is_json_array
 from beam_jobs.text_files.lines import line_spans, lines
-from beam_jobs.text_files.options import AUTO, CSV, JSON_ARRAY, JSONL, LINES, PARQUET, RAW_TSV, TSV, TextOptions
+from beam_jobs.text_files.options import (
+    AUTO,
+    CSV,
+    JSON_ARRAY,
+    JSONL,
+    LINES,
+    PARALLEL,
+    PARQUET,
+    RAW_TSV,
+    TSV,
+    TextOptions,
+)
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import storage_for
@@ -77,26 +88,27 @@ def look_at(path: str, options: TextOptions) -> TextForm:
     if kind == JSONL and is_json_array(head):
         kind = JSON_ARRAY
     if not TEXT_FORMATS[kind].has_fields and options.needs_rows:
+        flag, needs = _describe_needs(options)
         raise UsageError(
-            f"{path} is read by {kind}, which have no fields, but {_describe_needs(options)}. Pass --form if it has rows, or"
-            " omit --field."
+            f"{path} is read by {kind}, which have no fields, but {flag} {needs}. Pass --form if it has rows, or omit {flag}."
         )
     if kind in (CSV, TSV, RAW_TSV):
         return _with_columns(path, kind, compression, head, options)
     return TextForm(kind, compression, delimiter=options.separator or "")
 
 
-def _describe_needs(options: TextOptions) -> str:
-    if len(options.fields) > 1:
-        return f"--field names {len(options.fields)}"
+def _describe_needs(options: TextOptions) -> tuple[str, str]:
+    """Return the flag for which documents must have fields, and what it says."""
+    if len(options.fields) > 1 or options.chat:
+        return options.fields_flag, f"names {len(options.fields)}"
     if not options.text_fields:
-        return f"--field {options.fields[0].name} is a list"
-    flag, name = (
-        ("--label-field", options.labels.label_field)
-        if options.labels.label_field
-        else ("--key-field", options.key_field)
+        return "--field", f"{options.fields[0].name} is a list"
+    labels = options.labels
+    return (
+        ("--label-field", f"names {labels.label_field!r}")
+        if labels.label_field
+        else ("--key-field", f"names {options.key_field!r}")
     )
-    return f"{flag} names {name!r}"
 
 
 def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
@@ -106,6 +118,8 @@ def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str
         (kind for kind, known in TEXT_FORMATS.items() if known.suffixes and name.endswith(known.suffixes)), LINES
     )
     kind = options.form if options.form != AUTO else PARQUET if found_parquet else named
+    if options.targets_file is not None and not found_parquet:
+        return PARALLEL
     if (kind == PARQUET) != found_parquet:
         if found_parquet:
             raise UsageError(f"--form is {kind}, but {path} is a Parquet file. Omit --form, or pass other files.")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from beam_jobs.chats.template import ChatTemplate
 from beam_jobs.options import parse_size
 from beam_jobs.options.labels import LABEL, TextLabelOptions
 from beam_jobs.options.option import Bounds, Group, Stored, Value, check_options, option, stored_options
@@ -25,6 +26,8 @@ JSONL, CSV, TSV, RAW_TSV, PARQUET = "jsonl", "csv", "tsv", "raw-tsv", "parquet"
 FORMS = (AUTO, LINES, PARAGRAPHS, SEPARATED, FILES, JSONL, CSV, TSV, RAW_TSV, PARQUET)
 # Their documents have no fields.
 _PLAIN_FORMS = (LINES, PARAGRAPHS, SEPARATED, FILES)
+# Two files of lines: named by --targets-file.
+PARALLEL = "parallel lines"
 # A file of JSON that is one array: found by its content, and named by no flag.
 JSON_ARRAY = "json array"
 TEXT = "text"
@@ -37,10 +40,14 @@ _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20
 INPUT_IDS = "input_ids"
+# A chat in the records, where it is text.
+MESSAGES = "messages"
+# The two sides of a pair in the records, as SeqIO names them.
+INPUTS, TARGETS = "inputs", "targets"
 # The feature of a document's key.
 KEY = "key"
 # Treatment of documents that are longer than a sequence.
-SPLIT, CUT = "split", "cut"
+SPLIT, CUT, REJECT = "split", "cut", "reject"
 # A worker holds a few documents of this size; the limit also rejects a file without line ends.
 DEFAULT_DOCUMENT_BYTES = 1 << 26
 
@@ -96,13 +103,19 @@ def _fields_from_json(kinds: Mapping[str, str]) -> list[TextField]:
     return [TextField(name, *ColumnKind.parse(kind)) for name, kind in kinds.items()]
 
 
+def _parse_names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
 def _parse_separator(text: str) -> str:
     return text.replace(r"\n", "\n").replace(r"\t", "\t")
 
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """Options for reading text and for its records; `tokenizer` is None to store text, `labels` says where classes are.
+    """Options for reading text and for its records.
+
+    `tokenizer` is None to store text, `template` without tokens of chats; `labels` says where classes are.
 
     Raises:
         UsageError: a value is invalid, or two do not fit each other.
@@ -142,6 +155,36 @@ class TextOptions:
         separator=":",
         stored=Stored(Entries(TEXT_SCHEMA), _fields_to_json, _fields_from_json),
     )
+    inputs: str | None = option(
+        None,
+        Group.TEXT,
+        "pairs: the field of rows with the text that a model is given, such as prompt; requires --targets",
+        Value("NAME"),
+        stored=Stored(TEXT_SCHEMA, is_optional=True),
+    )
+    targets: str | None = option(
+        None,
+        Group.TEXT,
+        "pairs: the field of rows with the text that a model learns to give, such as completion",
+        Value("NAME"),
+        stored=Stored(TEXT_SCHEMA, is_optional=True),
+    )
+    targets_file: str | None = option(
+        None,
+        Group.TEXT,
+        "pairs: a file of as many lines as the input, the targets; * in it is the name of each input file without its last"
+        " ending",
+        Value("FILE"),
+        stored=Stored(is_optional=True, write=lambda _: True),
+    )
+    chat: tuple[str, ...] = option(
+        (),
+        Group.TEXT,
+        "chats: the field of rows with a list of messages (role and content, or from and value), or the fields of a question,"
+        " the last of them the answer, such as instruction,input,output",
+        Value("NAME[,NAME...]", _parse_names),
+        stored=Stored(TEXT_SCHEMA, ",".join, _parse_names, is_optional=True),
+    )
     replace_invalid: bool = option(
         False,
         Group.TEXT,
@@ -172,6 +215,7 @@ class TextOptions:
     )
     dedup: bool = option(False, Group.TEXT, "keep one of several documents with equal text", stored=Stored())
     tokenizer: TokenizerSpec | None = None
+    template: ChatTemplate | None = None
     labels: TextLabelOptions = dataclasses.field(default_factory=TextLabelOptions)
     sequence_length: int | None = option(
         None,
@@ -180,15 +224,36 @@ class TextOptions:
         Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
         stored=Stored(WHOLE),
     )
+    inputs_length: int | None = option(
+        None,
+        Group.TOKENS,
+        "with --pack, pairs for models with an encoder and a decoder: rows of N tokens of inputs, and --targets-length of"
+        " targets",
+        Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
+        stored=Stored(WHOLE, is_optional=True),
+    )
+    targets_length: int | None = option(
+        None,
+        Group.TOKENS,
+        "tokens of the targets in a row, see --inputs-length",
+        Value("N", positive_int, Bounds(1, MOST_SEQUENCE_TOKENS)),
+        stored=Stored(WHOLE, is_optional=True),
+    )
     pack: bool = option(
         False, Group.TOKENS, "pack whole documents into sequences, with segment_ids and positions", stored=Stored(FLAG)
     )
     long_documents: str = option(
         SPLIT,
         Group.TOKENS,
-        "with --pack: split documents longer than a sequence, or cut them off (default split)",
-        choices=(SPLIT, CUT),
+        "with --pack: split documents longer than a sequence, cut them off, or reject them (default split)",
+        choices=(SPLIT, CUT, REJECT),
         stored=Stored(TEXT_SCHEMA),
+    )
+    train_on_inputs: bool = option(
+        False,
+        Group.TOKENS,
+        "loss weight 1 for all tokens of pairs in sequences and of chats, not for targets and answers alone",
+        stored=Stored(FLAG, is_optional=True),
     )
     end_documents: bool = option(
         True,
@@ -207,22 +272,60 @@ class TextOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.targets_file is not None:
+            self._name_sides()
+        self._check_sides()
+        if self.has_pairs or self.chat:
+            object.__setattr__(self, "fields", self._joined_fields())
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
         needs_text = self.tokenizer is not None or self.dedup or self.form in _PLAIN_FORMS
         if not self.text_fields and (needs_text or not any(field.kind in LIST_KINDS for field in self.fields)):
             raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")
-        if self.form in _PLAIN_FORMS and len(names) > 1:
-            raise UsageError(
-                f"--field {' --field '.join(names)}: documents of --form {self.form} have no fields. Omit --field"
-            )
+        has_fields = len(names) > 1 or bool(self.chat)
+        if self.form in _PLAIN_FORMS and has_fields and self.targets_file is None:
+            flags = self.fields_flag if self.sides else f"--field {' --field '.join(names)}"
+            raise UsageError(f"{flags}: documents of --form {self.form} have no fields. Omit {self.fields_flag}")
         if self.tokenizer is not None and self.tokenizer.eos is not None and not self.end_documents:
             raise UsageError(f"--no-eos and --eos {self.tokenizer.eos} exclude each other. Omit one")
         self._check_form()
         self._check_ids()
-        self._check_labels_and_keys(names)
+        self._check_labels_and_keys()
         self._check_sequences(names)
+
+    def _name_sides(self) -> None:
+        """Name both sides of parallel files; UsageError if other options do."""
+        if self.form not in (AUTO, LINES):
+            raise UsageError(f"--targets-file is for lines, and --form is {self.form}. Omit one")
+        for side, name in (("inputs", INPUTS), ("targets", TARGETS)):
+            if getattr(self, side) not in (None, name):
+                raise UsageError(f"--targets-file and --{side} exclude each other: lines have no fields. Omit one")
+            object.__setattr__(self, side, name)
+
+    def _check_sides(self) -> None:
+        """Check the fields of pairs and of chats."""
+        if (self.inputs is None) != (self.targets is None):
+            passed, missing = ("--inputs", "--targets") if self.targets is None else ("--targets", "--inputs")
+            raise UsageError(f"{passed} requires {missing}: a pair has two sides. Pass both")
+        if self.has_pairs and self.chat:
+            raise UsageError("--inputs and --chat exclude each other: a document is a pair or a chat. Omit one")
+        if len(set(self.sides)) < len(self.sides) or not all(self.sides):
+            raise UsageError(f"{self.fields_flag}: a field has no name, or appears twice (got {self.sides}). Fix it")
+        if self.chat and self.tokenizer is not None and self.tokenizer.collects_characters:
+            raise UsageError("--chat: --tokenizer chars has no vocabulary yet. Pass chars:FILE, or another tokenizer")
+
+    def _joined_fields(self) -> tuple[TextField, ...]:
+        """Return the fields of a pair or a chat and then the others; UsageError if one of these is text."""
+        sides = tuple(map(TextField, self.sides))
+        others = tuple(field for field in self.fields if field not in (*sides, TextField("text")))
+        for field in others:
+            if field.kind == TEXT or field.name in (*self.sides, INPUTS, TARGETS, MESSAGES):
+                raise UsageError(
+                    f"--field {field.name}: the text of {self.fields_flag} is {', '.join(self.sides)}, and other fields are no text"
+                    f" and have other names. Omit it, or rename it in the input"
+                )
+        return (*sides, *others)
 
     def _check_form(self) -> None:
         if self.form == SEPARATED and not self.separator:
@@ -237,14 +340,14 @@ class TextOptions:
         if self.tokenizer is None:
             return
         ids = {self.ids_name(name): name for name in self.text_fields}
-        for field in self.fields:
+        for field in self.record_fields:
             if field.kind != TEXT and field.name in ids:
                 raise UsageError(
                     f"--field {field.name}:{field.kind}: {field.name} is the name of the ids of {ids[field.name]} in the records."
                     " Rename the field in the input, or omit it"
                 )
 
-    def _check_labels_and_keys(self, names: list[str]) -> None:
+    def _check_labels_and_keys(self) -> None:
         if self.key_field == "":
             raise UsageError("--key-field is empty. Pass a field of the rows, or omit the flag")
         if self.labels.label_from is not None and self.form != FILES:
@@ -252,15 +355,17 @@ class TextOptions:
                 f"--label-from {self.labels.label_from} requires --form files: other documents share their file with others"
             )
         for flag, name in (("--label-field", self.labels.label_field), ("--key-field", self.key_field)):
-            if name is not None and self.form in _PLAIN_FORMS:
-                raise UsageError(f"{flag} {name}: documents of --form {self.form} have no fields. Omit the flag")
+            if name is not None and (self.form in _PLAIN_FORMS or self.targets_file is not None):
+                form = f"--form {self.form}" if self.targets_file is None else "--targets-file"
+                raise UsageError(f"{flag} {name}: documents of {form} have no fields. Omit the flag")
         for added in (LABEL,) * self.labels.are_stored + (KEY,) * self.keep_key:
-            if self.sequence_length is not None:
+            if self.row_lengths:
+                flag = "--sequence-length" if self.inputs_length is None else "--inputs-length"
                 raise UsageError(
-                    f"--sequence-length: a sequence joins documents, so it has no {added} of one. Omit it, or the flags of"
+                    f"{flag}: a sequence joins documents, so it has no {added} of one. Omit it, or the flags of"
                     f" the {added}"
                 )
-            if added in names:
+            if any(field.name == added for field in self.record_fields):
                 raise UsageError(
                     f"--field {added}: {added} is the name of the {'class' if added == LABEL else 'key'} in the records."
                     " Rename the field in the input, or omit it"
@@ -271,6 +376,14 @@ class TextOptions:
             raise UsageError(
                 "--long-documents requires --pack: a stream of documents is cut at the end of each sequence"
             )
+        if self.train_on_inputs and not self.has_weights:
+            raise UsageError(
+                "--train-on-inputs requires chats, or pairs in sequences. Pass --chat, or --inputs, --targets and"
+                " --sequence-length; or omit it"
+            )
+        if self.inputs_length is not None or self.targets_length is not None:
+            self._check_two_lengths()
+            return
         if self.sequence_length is None:
             if not self.end_documents:
                 raise UsageError("--no-eos requires --sequence-length. Pass it, or omit the flag")
@@ -283,16 +396,75 @@ class TextOptions:
             return
         if self.tokenizer is None:
             raise UsageError("--sequence-length counts tokens, so it requires --tokenizer, such as --tokenizer bytes")
-        if len(names) > 1:
+        others = names[len(self.sides) :]
+        if self.sides and others:
+            raise UsageError(
+                f"--sequence-length: a sequence of pairs or chats has no other fields (got {', '.join(others)}). Omit them"
+            )
+        if not self.sides and len(names) > 1:
             raise UsageError(
                 f"--sequence-length: a sequence joins documents, so it needs exactly one text field (got"
                 f" {', '.join(names)})"
             )
 
+    def _check_two_lengths(self) -> None:
+        if self.inputs_length is None or self.targets_length is None or not self.pack or not self.has_pairs:
+            raise UsageError(
+                "--inputs-length and --targets-length are for packed pairs. Pass both, with --inputs, --targets and --pack"
+            )
+        if self.sequence_length is not None:
+            raise UsageError("--inputs-length and --sequence-length exclude each other. Omit one")
+        if self.tokenizer is None:
+            raise UsageError("--inputs-length counts tokens, so it requires --tokenizer, such as --tokenizer bytes")
+        if self.long_documents == SPLIT:
+            raise UsageError(
+                "--inputs-length: a pair that is longer cannot be split. Pass --long-documents cut, or reject"
+            )
+        if len(self.fields) > 2:
+            raise UsageError(
+                f"--inputs-length: a row of pairs has no other fields (got {', '.join(one.name for one in self.fields[2:])}). Omit"
+                " them"
+            )
+
+    @property
+    def row_lengths(self) -> tuple[int, ...]:
+        """Tokens of a row: of inputs and of targets, or of all; none if a record is a document."""
+        if self.inputs_length and self.targets_length:
+            return (self.inputs_length, self.targets_length)
+        return () if self.sequence_length is None else (self.sequence_length,)
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether a document is a pair of texts, inputs and targets."""
+        return self.inputs is not None
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The fields of rows that make up a pair or a chat, which are the first of `fields`; none for other documents."""
+        return (self.inputs, self.targets) if self.inputs and self.targets else self.chat
+
+    @property
+    def fields_flag(self) -> str:
+        """The flag that names the fields."""
+        return "--inputs" if self.has_pairs else "--chat" if self.chat else "--field"
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the records have a loss weight for each token."""
+        if self.chat:
+            return self.tokenizer is not None
+        return self.has_pairs and self.sequence_length is not None
+
+    @property
+    def record_fields(self) -> tuple[TextField, ...]:
+        """The fields under their names in the records; a chat is one."""
+        names = (INPUTS, TARGETS) if self.has_pairs else (MESSAGES,) if self.chat else ()
+        return (*map(TextField, names), *self.fields[len(self.sides) :])
+
     @property
     def text_fields(self) -> tuple[str, ...]:
-        """Names of the fields that are text."""
-        return tuple(field.name for field in self.fields if field.kind == TEXT)
+        """Names in the records of the fields that are text."""
+        return tuple(field.name for field in self.record_fields if field.kind == TEXT)
 
     @property
     def columns(self) -> tuple[TextField, ...]:
@@ -304,7 +476,7 @@ class TextOptions:
     @property
     def needs_rows(self) -> bool:
         """Whether documents must be rows of named fields."""
-        return len(self.columns) > 1 or not self.text_fields
+        return len(self.columns) > 1 or bool(self.chat) or not self.text_fields
 
     @property
     def label_fields(self) -> tuple[TextField, ...]:
@@ -313,9 +485,12 @@ class TextOptions:
 
     def ids_name(self, name: str) -> str:
         """Name of the feature with the ids of a text field."""
+        if self.has_pairs:
+            return name
         return INPUT_IDS if len(self.text_fields) == 1 else f"{name}_ids"
 
     def deciding(self) -> dict[str, Any]:
         """Return the options that decide the content of the shards, for the manifest; of the tokenizer, only its kind."""
         tokenizer = TokenizerOptions.describe(self.tokenizer)
-        return {**stored_options(self), **stored_options(self.labels), **stored_options(tokenizer)}
+        template = {} if self.template is None else {"chat_template": self.template.to_json()}
+        return {**stored_options(self), **stored_options(self.labels), **template, **stored_options(tokenizer)}

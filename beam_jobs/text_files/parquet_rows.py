@@ -20,7 +20,8 @@ from tpudata.errors import SourceError, UsageError
 _BATCH_ROWS = 256
 _FIXES = {NOT_UTF8: ". Store it as UTF-8, or pass --invalid-utf8=replace"}
 # json.dumps makes a new encoder for each row.
-_JSON = json.JSONEncoder(ensure_ascii=False)
+# Dates in the messages of a chat become text.
+_JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 # Takes the number of a row that cannot be read, and the reason.
 RejectRow: TypeAlias = Callable[[int, str], None]
 
@@ -108,7 +109,7 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
         kind = file.schema.field(field.name).type
         takes_lists = field.kind in LIST_KINDS or field.name == options.labels.label_field
-        if not is_read(kind) and not (takes_lists and is_list(kind)):
+        if not is_read(kind) and field.name not in options.chat and not (takes_lists and is_list(kind)):
             raise SourceError(
                 f"{path}: column {field.name!r} has an unsupported type (got {kind}, expected text, numbers, dates or times)."
                 " Store it as a string."

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from beam_jobs.chats.messages import chat_json
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference
 from beam_jobs.text_files.csv_rows import cells
@@ -58,7 +59,7 @@ PLAIN_TEXT = RowForm(PLAIN)
 
 
 def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Value]:
-    """Return the values of `options.fields`, in their order.
+    """Return the values of `options.record_fields`, in their order.
 
     Args:
         data: bytes of one document.
@@ -71,8 +72,13 @@ def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Va
     assert isinstance(form, RowForm)
     if form.kind in (PLAIN, FILE):
         return [_document_text(data, form, options)]
-    values = row_values(data, form, options)
-    return [_value(field, values) for field in options.fields]
+    row = row_values(data, form, options)
+    if options.chat:
+        return [_chat(row, options.chat), *(_value(field, row) for field in options.fields[len(options.chat) :])]
+    values = [_value(field, row) for field in options.fields]
+    if options.has_pairs:
+        _check_sides(options, values)
+    return values
 
 
 def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any]:
@@ -96,11 +102,28 @@ def _document_text(data: bytes, form: RowForm, options: TextOptions) -> str:
     return _decoded(data[mark:], mark, options.replace_invalid)
 
 
+def _chat(values: dict[str, Any], columns: Sequence[str]) -> str:
+    try:
+        text = chat_json(values, columns)
+    except ValueError as error:
+        raise DocumentError(str(error)) from None
+    if _SURROGATE.search(text):
+        raise DocumentError("a message has half of a surrogate pair, which is not a character")
+    return text
+
+
+def _check_sides(options: TextOptions, values: Sequence[Value]) -> None:
+    """Raise DocumentError if a side of a pair, the first two values, is blank."""
+    for field, value in zip(options.fields[:2], values, strict=False):
+        if not str(value).strip():
+            raise DocumentError(f"one side of the pair is blank: field {field.name!r}")
+
+
 def readable_texts(
     read: Iterable[tuple[Reference, bytes | BadRecordError]] | Iterable[tuple[Reference, bytes]], options: TextOptions
 ) -> Iterator[list[str] | None]:
     """Yield for each reference the values of its text fields, or None if they cannot be read."""
-    rows = [number for number, field in enumerate(options.fields) if field.kind == TEXT]
+    rows = [number for number, field in enumerate(options.record_fields) if field.kind == TEXT]
     for reference, data in read:
         try:
             values = None if isinstance(data, BadRecordError) else _values(reference, data, options)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options.labels import TextLabelOptions
-from beam_jobs.options.option import is_optional, stored_options
+from beam_jobs.options.option import set_options, stored_options
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_blocks
@@ -92,7 +92,7 @@ class TextConverter(Converter):
         counts = {"documents": summary.documents}
         if self.options.tokenizer is not None:
             counts["tokens"] = summary.tokens
-        if self.options.sequence_length is not None:
+        if self.options.row_lengths:
             counts |= {"padding": summary.padding, "dropped": summary.dropped}
         if summary.unknown:
             counts["unknown"] = summary.unknown
@@ -109,11 +109,12 @@ class TextConverter(Converter):
         }
 
     def files(self, context: ShardContext) -> dict[str, bytes]:
-        """Return the tokenizer's file if it has one."""
-        tokenizer = self._tokenizer(context.characters)
-        if tokenizer is None or not tokenizer.identity.file:
-            return {}
-        return {tokenizer.identity.file: tokenizer.file_bytes}
+        """Return the files of the tokenizer and the chat template, if there are any."""
+        tokenizer, template = self._tokenizer(context.characters), self.options.template
+        files = {} if template is None else {template.to_json()["file"]: template.file_bytes}
+        if tokenizer is not None and tokenizer.identity.file:
+            files[tokenizer.identity.file] = tokenizer.file_bytes
+        return files
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the bytes of the key in each record of a pack, if it has one: int64 [n]."""
@@ -124,17 +125,20 @@ class TextConverter(Converter):
     def deciding_fields(self) -> dict[str, Any]:
         """Return the fields by name; without those that earlier versions lacked if they are empty."""
         fields = super().deciding_fields()
-        kept = {name: value for name, value in fields["options"].items() if value or not is_optional(TextOptions, name)}
-        kept["labels"] = stored_options(self.options.labels)
-        added = {"options": kept, "several_labels": self.several_labels}
-        if not kept["labels"]:
-            del kept["labels"], fields["several_labels"], added["several_labels"]
-        return {**fields, **added}
+        options = set_options(self.options, fields["options"])
+        # Where the targets are does not matter.
+        options.pop("targets_file", None)
+        if self.options.template is None:
+            del options["template"]
+        options["labels"] = stored_options(self.options.labels)
+        if not options["labels"]:
+            del options["labels"], fields["several_labels"]
+        return {**fields, "options": options}
 
     @property
     def record_overhead(self) -> int:
         """Approximate bytes of a document in a shard without its text or tokens, and without its frame if it is a record."""
-        if self.options.sequence_length is None:
+        if not self.options.row_lengths:
             return _record_bytes(self.options)
         # Sequences have frames, documents none.
         return round(self._token_bytes(1.0) if self.options.end_documents else 0) - FRAME_BYTES
@@ -153,9 +157,12 @@ class TextConverter(Converter):
         options = dataclasses.replace(
             self.options,
             sequence_length=None,
+            inputs_length=None,
+            targets_length=None,
             pack=False,
             long_documents=SPLIT,
             end_documents=True,
+            train_on_inputs=False,
             int64_lists=False,
             labels=TextLabelOptions(),
             keep_key=False,
@@ -169,7 +176,7 @@ class TextConverter(Converter):
             return 1.0
         # For ids these are mostly their varints.
         content = sum(map(len, made)) - len(made) * _record_bytes(options)
-        if self.options.sequence_length is None:
+        if not self.options.row_lengths:
             return content / before
         return summary.tokens * self._token_bytes(content / max(1, summary.tokens)) / before
 
@@ -189,10 +196,12 @@ class TextConverter(Converter):
 
     def _token_bytes(self, varint: float) -> float:
         """Return the bytes of a token in a sequence, including its share of the record, given those of its id as a varint."""
-        length, features = self.options.sequence_length or 1, len(text_features(self.options))
+        # Rows of pairs have two parts, with half of the features each.
+        length, parts = sum(self.options.row_lengths) or 1, len(self.options.row_lengths)
+        features = len(text_features(self.options)) / parts
         # As varints, a position below 128 takes one byte, others about two, and a segment one.
         positions = 1 + max(0, length - 128) / length
-        lists = varint + (1 + positions if self.options.pack else 0)
+        lists = varint + (1 + positions if self.options.pack else 0) + self.options.has_weights
         fixed = (_record_bytes(self.options) + FRAME_BYTES) / length
         return (fixed + (lists if self.options.int64_lists else 4 * features)) * (1 + _FREE)
 

@@ -59,11 +59,11 @@ def encode_row_examples(features: Mapping[str, npt.NDArray[np.int32]]) -> Iterat
     """Serialise records whose features are the bytes of little-endian int32.
 
     Args:
-        features: arrays by name, int32 [records, length]; all of one shape.
+        features: arrays by name, int32 [records, length], of as many records; lengths may differ.
     """
-    count, length = next(iter(features.values())).shape
-    empty = bytes(4 * length)
-    record = np.frombuffer(encode_example(dict.fromkeys(features, empty)), np.uint8)
+    count = len(next(iter(features.values())))
+    empty = {name: bytes(4 * values.shape[1]) for name, values in features.items()}
+    record = np.frombuffer(encode_example(empty), np.uint8)
     block = max(1, _BLOCK_BYTES // len(record))
     rows = np.empty((min(block, count), len(record)), np.uint8)
     rows[:] = record
@@ -73,8 +73,8 @@ def encode_row_examples(features: Mapping[str, npt.NDArray[np.int32]]) -> Iterat
         end = len(record)
         for name in sorted(features, reverse=True):
             ids = np.ascontiguousarray(features[name][start : start + block], "<i4")
-            some[:, end - len(empty) : end] = ids.view(np.uint8)
-            end -= len(encode_entry(name, empty))
+            some[:, end - len(empty[name]) : end] = ids.view(np.uint8)
+            end -= len(encode_entry(name, empty[name]))
         data = some.tobytes()
         for at in range(0, len(data), len(record)):
             yield data[at : at + len(record)]

@@ -29,12 +29,15 @@ from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
-from beam_jobs.text_files.options import INPUT_IDS, KEY, LIST_KINDS, TEXT, TextOptions
+from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, LIST_KINDS, REJECT, TARGETS, TEXT, TextOptions
 from beam_jobs.text_files.values import PLAIN_TEXT, DocumentError, Value, document_values
+from beam_jobs.text_records.chat_tokens import ChatEncoder
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
-from beam_jobs.text_records.schema import POSITIONS, SEGMENT_IDS
+from beam_jobs.text_records.pair_packing import PairRows, packed_pairs
+from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, side_names
 from beam_jobs.text_records.sequences import Documents, Rows, packed_rows, stream_rows, windows
 from beam_jobs.text_records.summary import TextSummary
+from beam_jobs.text_records.weights import join_sides, split_weights
 from beam_jobs.tokenizers import Ids, Tokenizer, TokenizerIdentity, Utf8Tokenizer, check_ids
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, UsageError
@@ -58,6 +61,12 @@ class _Batch(NamedTuple):
     values: list[list[Value]]
     tokens: list[Documents]
     added: dict[str, list[Any]]
+
+    def take(self, kept: npt.NDArray[np.bool_]) -> _Batch:
+        """Return the documents of a mask, bool [documents]."""
+        values = [list(itertools.compress(column, kept)) for column in self.values]
+        added = {name: list(itertools.compress(column, kept)) for name, column in self.added.items()}
+        return _Batch(int(kept.sum()), values, [documents.take(kept) for documents in self.tokens], added)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +99,8 @@ class TextRecords:
 
     @property
     def _ends_documents(self) -> bool:
-        return self.options.sequence_length is not None and self.options.end_documents
+        # Templates of chats have ends themselves.
+        return bool(self.options.row_lengths) and self.options.end_documents and not self.options.chat
 
     def records(
         self, blocks: Iterable[Block], tokenizer: Tokenizer | None, summary: TextSummary, reject: RejectInput
@@ -112,11 +122,14 @@ class TextRecords:
         if tokenizer.identity != self.tokenizer:
             raise UsageError(f"wrong tokenizer (got {tokenizer.identity}, expected {self.tokenizer})")
         batches = self._tokenized(blocks, tokenizer, summary, reject)
-        length = self.options.sequence_length
-        if length is None:
+        lengths = self.options.row_lengths
+        if not lengths:
             return self._token_records(batches, summary)
         documents = self._counted(batches, summary)
-        pad_id = self.tokenizer.pad_id
+        pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
+        if len(lengths) == 2:
+            return self._pair_records(packed_pairs(windows(documents), *lengths, self.tokenizer.pad_id), summary)
+        (length,) = lengths
         if self.options.pack:
             rows = packed_rows(windows(documents), length, pad_id, self.options.long_documents)
         else:
@@ -124,7 +137,7 @@ class TextRecords:
         return self._row_records(rows, summary)
 
     def _text_records(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:
-        fields = [field.name for field in self.options.fields]
+        fields = [field.name for field in self.options.record_fields]
         for block in blocks:
             rows, columns = self._read(block, summary, reject)
             added = self._added(block[0], rows)
@@ -154,7 +167,7 @@ class TextRecords:
                 reference = pack.reference(row)
                 reject(reference, _rejection(reference, str(error), error.at))
         columns = [list(column) for column in zip(*found, strict=True)]
-        for field, column in zip(self.options.fields, columns, strict=False):
+        for field, column in zip(self.options.record_fields, columns, strict=False):
             if field in self.options.label_fields:
                 summary.negative_labels += sum(isinstance(value, int) and value < 0 for value in column)
         return rows, columns
@@ -179,16 +192,17 @@ class TextRecords:
             if batch is None:
                 continue
             for documents in batch.tokens:
-                check_ids(documents.tokens, tokenizer.identity)
+                ids = split_weights(documents.tokens)[0] if self.options.chat else documents.tokens
+                check_ids(ids, tokenizer.identity)
                 if tokenizer.unknown_id is not None:
-                    summary.unknown += int(np.count_nonzero(documents.tokens == tokenizer.unknown_id))
+                    summary.unknown += int(np.count_nonzero(ids == tokenizer.unknown_id))
             yield batch
 
     def _utf8_batch(self, block: Block, tokenizer: Tokenizer) -> _Batch | None:
         """Return the tokens of plain text, all documents at once; None if that is impossible."""
         pack, data = block
         is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in self.options.fields] == [TEXT]
-        if self.options.keep_key or self.options.labels.are_stored:
+        if self.options.keep_key or self.options.labels.are_stored or self.options.long_documents == REJECT:
             return None
         if not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _is_utf8(data, pack.sizes):
             return None
@@ -199,19 +213,42 @@ class TextRecords:
         rows, values = self._read(block, summary, reject)
         if not rows:
             return None
-        fields = [number for number, field in enumerate(self.options.fields) if field.kind == TEXT]
+        fields = [number for number, field in enumerate(self.options.record_fields) if field.kind == TEXT]
         texts = [list(map(str, values[number])) for number in fields]
+        encoder = self._encoder(tokenizer)
         try:
-            columns = list(map(tokenizer.encode_batch, texts))
+            columns = list(map(encoder.encode_batch, texts))
         except ValueError:
             # One of them cannot be encoded: encode one by one to find it.
             references = [block[0].reference(row) for row in rows]
-            kept, columns = _one_by_one(references, texts, tokenizer, reject)
+            kept, columns = _one_by_one(references, texts, encoder, reject)
             if not kept:
                 return None
             rows = [rows[row] for row in kept]
             values = [[column[row] for row in kept] for column in values]
-        return _Batch(len(rows), values, list(map(Documents.of, columns)), self._added(block[0], rows))
+        batch = _Batch(len(rows), values, list(map(Documents.of, columns)), self._added(block[0], rows))
+        if self.options.long_documents != REJECT:
+            return batch
+        return self._without_long(batch, [block[0].reference(row) for row in rows], reject)
+
+    def _encoder(self, tokenizer: Tokenizer) -> Tokenizer | ChatEncoder:
+        template = self.options.template
+        return ChatEncoder(tokenizer, template, self.options.train_on_inputs) if template else tokenizer
+
+    def _without_long(self, batch: _Batch, references: Sequence[Reference], reject: RejectInput) -> _Batch | None:
+        """Reject the documents that are longer than a sequence, and return the others; None without any."""
+        lengths, sizes = self.options.row_lengths, [documents.sizes for documents in batch.tokens]
+        flags = ("--inputs-length", "--targets-length") if len(lengths) == 2 else ("--sequence-length",)
+        # Both sides of a pair are in one sequence, unless each has a row.
+        sizes = sizes if len(lengths) == 2 else [np.sum(sizes, axis=0)]
+        kept = np.ones(batch.documents, np.bool_)
+        for flag, length, some in zip(flags, lengths, sizes, strict=True):
+            some = some + self._ends_documents
+            for row in np.flatnonzero(kept & (some > length)).tolist():
+                reason = f"longer than {flag} (got {some[row]:,} tokens, expected at most {length:,})"
+                reject(references[row], _rejection(references[row], reason))
+            kept &= some <= length
+        return batch.take(kept) if kept.any() else None
 
     def _token_records(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
         for count, values, tokens, added in batches:
@@ -220,8 +257,12 @@ class TextRecords:
             others: dict[str, list[Any]] = dict(added)
             if LABEL in others:
                 lists[LABEL] = _int_lists(others.pop(LABEL))
-            for field, column in zip(self.options.fields, values, strict=True):
-                if field.kind == TEXT:
+            for field, column in zip(self.options.record_fields, values, strict=True):
+                if field.kind == TEXT and self.options.has_weights:
+                    ids, weights = split_weights(text[field.name].tokens)
+                    lists[INPUT_IDS] = IntLists.of_sizes(ids, text[field.name].sizes)
+                    lists[LOSS_WEIGHTS] = IntLists.of_sizes(weights, text[field.name].sizes)
+                elif field.kind == TEXT:
                     lists[self.options.ids_name(field.name)] = IntLists.of_sizes(*text[field.name])
                 elif LIST_KINDS.get(field.kind, field.kind) == INT:
                     lists[field.name] = _int_lists(column)
@@ -241,23 +282,45 @@ class TextRecords:
     def _counted(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
         """Yield the tokens of documents, each with its end token if requested."""
         eos_id = self.tokenizer.eos_id if self._ends_documents and self.tokenizer is not None else None
-        for count, _, (documents,), _ in batches:
+        for count, _, (*inputs, documents), _ in batches:
             summary.documents += count
-            yield documents if eos_id is None else documents.ended(eos_id)
+            ended = documents if eos_id is None else documents.ended(eos_id)
+            if not inputs:
+                yield ended
+                continue
+            given = inputs[0].ended(eos_id) if eos_id is not None and len(self.options.row_lengths) == 2 else inputs[0]
+            yield join_sides(given, ended, train_on_inputs=self.options.train_on_inputs)
+
+    def _pair_records(self, rows: Iterable[PairRows], summary: TextSummary) -> Iterator[bytes]:
+        for some in rows:
+            features: dict[str, Ids] = {}
+            for side, part in ((INPUTS, some.inputs), (TARGETS, some.targets)):
+                assert part.segment_ids is not None
+                assert part.positions is not None
+                columns = (part.input_ids, part.segment_ids, part.positions)
+                features |= dict(zip(side_names(side), columns, strict=True))
+            yield from self._encode_rows(features, (some.inputs, some.targets), summary)
 
     def _row_records(self, rows: Iterable[Rows], summary: TextSummary) -> Iterator[bytes]:
         for some in rows:
             features = {INPUT_IDS: some.input_ids}
+            if self.options.has_weights:
+                features[INPUT_IDS], features[LOSS_WEIGHTS] = split_weights(some.input_ids)
             if some.segment_ids is not None and some.positions is not None:
                 features |= {SEGMENT_IDS: some.segment_ids, POSITIONS: some.positions}
-            summary.tokens += some.real
-            summary.padding += some.input_ids.size - some.real
-            summary.dropped += some.dropped
-            summary.decoded_bytes += 4 * some.input_ids.size * len(features)
-            if self.options.int64_lists:
-                yield from encode_int_examples({name: IntLists.of_rows(ids) for name, ids in features.items()})
-            else:
-                yield from encode_row_examples(features)
+            yield from self._encode_rows(features, (some,), summary)
+
+    def _encode_rows(self, features: dict[str, Ids], parts: Sequence[Rows], summary: TextSummary) -> Iterator[bytes]:
+        """Yield the records of rows, and count the tokens of their parts."""
+        for part in parts:
+            summary.tokens += part.real
+            summary.padding += part.input_ids.size - part.real
+            summary.dropped += part.dropped
+        summary.decoded_bytes += 4 * sum(ids.size for ids in features.values())
+        if self.options.int64_lists:
+            yield from encode_int_examples({name: IntLists.of_rows(ids) for name, ids in features.items()})
+        else:
+            yield from encode_row_examples(features)
 
 
 def _int_lists(column: list[Any]) -> IntLists:
@@ -288,14 +351,17 @@ def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
 
 
 def _one_by_one(
-    references: Sequence[Reference], texts: Sequence[Sequence[str]], tokenizer: Tokenizer, reject: RejectInput
+    references: Sequence[Reference],
+    texts: Sequence[Sequence[str]],
+    encoder: Tokenizer | ChatEncoder,
+    reject: RejectInput,
 ) -> tuple[list[int], list[list[Ids]]]:
     """Return the rows of the documents that can be encoded, and their ids by text field."""
     rows: list[int] = []
     columns: list[list[Ids]] = [[] for _ in texts]
     for row, reference in enumerate(references):
         try:
-            encoded = [tokenizer.encode_batch([column[row]])[0] for column in texts]
+            encoded = [encoder.encode_batch([column[row]])[0] for column in texts]
         except ValueError as error:
             reject(reference, _rejection(reference, str(error)))
             continue

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from beam_jobs.options.labels import LABEL
-from beam_jobs.text_files.options import INPUT_IDS, KEY, LIST_KINDS, TEXT, TextField, TextOptions
+from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, LIST_KINDS, TARGETS, TEXT, TextField, TextOptions
 from beam_jobs.values.column_kinds import INT, STR
 from tpudata.format import Feature
 
 LAYOUT_TEXT, LAYOUT_TOKENS, LAYOUT_SEQUENCES, LAYOUT_PACKED = "text", "tokens", "sequences", "packed"
-SEGMENT_IDS, POSITIONS = "segment_ids", "positions"
+LAYOUT_PACKED_PAIRS = "packed_pairs"
+SEGMENT_IDS, POSITIONS, LOSS_WEIGHTS = "segment_ids", "positions", "loss_weights"
 
 
 def text_layout(options: TextOptions) -> str:
@@ -16,6 +19,8 @@ def text_layout(options: TextOptions) -> str:
     if options.tokenizer is None:
         has_ids = any(field == TextField(INPUT_IDS, "ints") for field in options.fields)
         return LAYOUT_TOKENS if has_ids else LAYOUT_TEXT
+    if len(options.row_lengths) == 2:
+        return LAYOUT_PACKED_PAIRS
     if options.sequence_length is None:
         return LAYOUT_TOKENS
     return LAYOUT_PACKED if options.pack else LAYOUT_SEQUENCES
@@ -29,20 +34,40 @@ def text_features(options: TextOptions, classes: int = 1, *, several_labels: boo
         classes: number of classes, if documents have any.
         several_labels: whether a document has any number of classes.
     """
+    if len(options.row_lengths) == 2:
+        sides = zip((INPUTS, TARGETS), options.row_lengths, strict=True)
+        return tuple(_row(name, length, options) for side, length in sides for name in side_names(side))
     length = options.sequence_length
     if length is None:
-        features = [_feature(field, options) for field in options.fields]
-        if options.labels.are_stored and several_labels:
-            features.append(Feature(LABEL, "int64", "int64", (None,)))
-        elif options.labels.are_stored:
-            features.append(Feature(LABEL, "int64", "int64", num_classes=classes))
-        if options.keep_key:
-            features.append(Feature(KEY, "bytes", "string", encoding="utf8"))
-        return tuple(features)
-    names = (INPUT_IDS, SEGMENT_IDS, POSITIONS) if options.pack else (INPUT_IDS,)
+        return tuple(_document_features(options, classes, several_labels))
+    names = [INPUT_IDS, *((SEGMENT_IDS, POSITIONS) if options.pack else ())]
+    if options.has_weights:
+        names.append(LOSS_WEIGHTS)
+    return tuple(_row(name, length, options) for name in names)
+
+
+def side_names(side: str) -> tuple[str, str, str]:
+    """Return the names of the tokens, segments and positions of a side of packed pairs, as in SeqIO."""
+    return side, f"{side}_{SEGMENT_IDS}", f"{side}_{POSITIONS}"
+
+
+def _document_features(options: TextOptions, classes: int, several_labels: bool) -> Iterator[Feature]:
+    for field in options.record_fields:
+        yield _feature(field, options)
+    if options.has_weights:
+        yield Feature(LOSS_WEIGHTS, "int64", "int64", (None,))
+    if options.labels.are_stored and several_labels:
+        yield Feature(LABEL, "int64", "int64", (None,))
+    elif options.labels.are_stored:
+        yield Feature(LABEL, "int64", "int64", num_classes=classes)
+    if options.keep_key:
+        yield Feature(KEY, "bytes", "string", encoding="utf8")
+
+
+def _row(name: str, length: int, options: TextOptions) -> Feature:
     if options.int64_lists:
-        return tuple(Feature(name, "int64", "int64", (length,)) for name in names)
-    return tuple(Feature(name, "bytes", "int32", (length,), encoding="raw") for name in names)
+        return Feature(name, "int64", "int64", (length,))
+    return Feature(name, "bytes", "int32", (length,), encoding="raw")
 
 
 def _feature(field: TextField, options: TextOptions) -> Feature:

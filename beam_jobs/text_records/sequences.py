@@ -50,6 +50,10 @@ class Documents(NamedTuple):
             return parts[0]
         return cls(np.concatenate([part.tokens for part in parts]), np.concatenate([part.sizes for part in parts]))
 
+    def take(self, kept: npt.NDArray[np.bool_]) -> Documents:
+        """Return the documents of a mask, bool [documents]."""
+        return Documents(self.tokens[np.repeat(kept, self.sizes)], self.sizes[kept])
+
     def ended(self, eos_id: int) -> Documents:
         """Return the documents, each followed by the end token."""
         return Documents(np.insert(self.tokens, np.cumsum(self.sizes), eos_id), self.sizes + 1)
@@ -107,7 +111,7 @@ def packed_rows(windows: Iterable[Documents], length: int, pad_id: int, long_doc
     for tokens, sizes in windows:
         if len(tokens):
             starts, pieces = _pieces(sizes, length, long_documents)
-            yield _filled(tokens, starts, pieces, _placed(pieces, length), length, pad_id)
+            yield filled_rows(tokens, starts, pieces, _placed(pieces, length), length, pad_id)
 
 
 def windows(
@@ -167,7 +171,7 @@ def _placed(pieces: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]
     return rank[bins]
 
 
-def _filled(
+def filled_rows(
     tokens: Ids,
     starts: npt.NDArray[np.int64],
     pieces: npt.NDArray[np.int64],

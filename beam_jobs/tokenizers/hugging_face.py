@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_jobs.tokenizers.tokenizer import COPY_AGAIN, MOST_IDS, Ids, TokenizerIdentity, content_ids, sha256
 from beam_jobs.values.json_values import parse_json
@@ -63,13 +64,13 @@ class HuggingFaceTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text; ValueError for text outside a vocabulary without an unknown token."""
-        try:
-            encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        except _NOT_OF_PACKAGE:
-            raise
-        except BaseException as error:  # See _NOT_OF_PACKAGE.
-            raise ValueError(f"the tokenizer cannot encode it: {_one_line(error)}") from None
+        encoded = _encode(self._tokenizer.encode_batch_fast, texts)
         return [np.array(one.ids, np.int32) for one in encoded]
+
+    def encode_with_places(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """Return the ids of a text and the characters of each; ValueError as in `encode_batch`."""
+        (encoded,) = _encode(self._tokenizer.encode_batch, [text])
+        return np.array(encoded.ids, np.int32), np.array(encoded.offsets, np.int64).reshape(-1, 2)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, joined by the tokenizer's decoder; changes of its normaliser remain."""
@@ -99,6 +100,15 @@ class HuggingFaceTokenizer:
         found = [number for token in _USUAL_EOS if (number := self._tokenizer.token_to_id(token)) is not None]
         # With several candidates, --eos has to select one.
         return found[0] if len(found) == 1 else None
+
+
+def _encode(encode_batch: Callable[..., list[Any]], texts: Sequence[str]) -> list[Any]:
+    try:
+        return encode_batch(list(texts), add_special_tokens=False)
+    except _NOT_OF_PACKAGE:
+        raise
+    except BaseException as error:  # See _NOT_OF_PACKAGE.
+        raise ValueError(f"the tokenizer cannot encode it: {_one_line(error)}") from None
 
 
 def _tokenizer(data: bytes, path: str) -> Any:

@@ -36,8 +36,21 @@ class TokenizerOptions:
         False, Group.TOKENS, "chars:FILE: a separate id for unknown characters", stored=Stored(FLAG)
     )
 
+    chat_template: str | None = option(
+        None,
+        Group.TOKENS,
+        "chat template of Jinja, or tokenizer_config.json with one (default: the one next to the tokenizer's file)",
+        Value("FILE"),
+        stored=Stored(TEXT, is_optional=True),
+    )
+
     def __post_init__(self) -> None:
-        for flag, is_passed in (("--eos", self.eos is not None), ("--replace-unknown", self.replace_unknown)):
+        passed = {
+            "--eos": self.eos is not None,
+            "--replace-unknown": self.replace_unknown,
+            "--chat-template": self.chat_template is not None,
+        }
+        for flag, is_passed in passed.items():
             if is_passed and self.tokenizer is None:
                 raise UsageError(f"{flag} requires --tokenizer. Pass it, or omit the flag")
         _ = self.spec

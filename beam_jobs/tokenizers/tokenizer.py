@@ -87,6 +87,14 @@ class Utf8Tokenizer(Tokenizer, Protocol):
         """Return the ids of text in UTF-8: int32 [bytes]."""
 
 
+@runtime_checkable
+class PlacingTokenizer(Tokenizer, Protocol):
+    """A tokenizer that reports the characters of each token."""
+
+    def encode_with_places(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """Return the ids, int32 [tokens], and the begin and end of each in characters, int64 [tokens, 2]."""
+
+
 def sha256(data: bytes) -> str:
     """Return the hash of a tokenizer's file."""
     return hashlib.sha256(data).hexdigest()

@@ -27,6 +27,7 @@ ROOMS = (
     "output",
     "run",
     "tokenizers",
+    "chats",
     "image_records",
     "text_files",
     "text_records",

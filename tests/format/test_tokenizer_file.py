@@ -8,7 +8,7 @@ import pytest
 
 from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
 from tests.format.manifest.test_manifest import make
-from tpudata.format.tokenizer_file import TokenizerFile, is_tokenizer_name, tokenizer_file
+from tpudata.format.tokenizer_file import TokenizerFile, is_tokenizer_name, tokenizer_files
 
 
 def test_the_names_are_those_that_tokenizers_have() -> None:
@@ -29,10 +29,10 @@ def test_the_names_are_those_that_tokenizers_have() -> None:
 
 @pytest.mark.parametrize("said", [None, "chars", {}, {"file": ""}, {"file": "../x"}, {"file": "labels.txt"}])
 def test_no_other_file_is_one(said: Any) -> None:
-    assert tokenizer_file(make(options={"tokenizer": said})) is None
-    assert tokenizer_file(make(options={})) is None
+    assert tokenizer_files(make(options={"tokenizer": said, "chat_template": said})) == ()
+    assert tokenizer_files(make(options={})) == ()
 
 
 def test_name_and_hash() -> None:
     manifest = make(options={"tokenizer": {"file": "vocab.json", "sha256": "ab"}})
-    assert tokenizer_file(manifest) == TokenizerFile("vocab.json", "ab")
+    assert tokenizer_files(manifest) == (TokenizerFile("vocab.json", "ab"),)

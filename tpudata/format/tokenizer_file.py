@@ -19,6 +19,10 @@ _CHARACTERS = "vocab.json"
 _NAME = re.compile(r"tokenizer\.[A-Za-z0-9_]{1,16}")
 
 
+# The chat template with which the text was made, in the form of Hugging Face.
+CHAT_TEMPLATE = "tokenizer_config.json"
+
+
 class TokenizerFile(NamedTuple):
     """A tokenizer's file in a dataset's folder.
 
@@ -32,13 +36,15 @@ class TokenizerFile(NamedTuple):
 
 
 def is_tokenizer_name(name: object) -> bool:
-    """Return whether a tokenizer's file may have a name: `vocab.json`, or `tokenizer.` with an ending."""
-    return isinstance(name, str) and (name == _CHARACTERS or _NAME.fullmatch(name) is not None)
+    """Return whether a tokenizer's file may have a name: `vocab.json`, a chat template's, or `tokenizer.` with an ending."""
+    return isinstance(name, str) and (name in (_CHARACTERS, CHAT_TEMPLATE) or _NAME.fullmatch(name) is not None)
 
 
-def tokenizer_file(manifest: Manifest) -> TokenizerFile | None:
-    """Return the tokenizer's file of a dataset; None if it has none."""
-    entry = manifest.options.get("tokenizer")
-    if not isinstance(entry, Mapping) or not is_tokenizer_name(entry.get("file")):
-        return None
-    return TokenizerFile(entry["file"], str(entry.get("sha256")))
+def tokenizer_files(manifest: Manifest) -> tuple[TokenizerFile, ...]:
+    """Return the files of a dataset's tokenizer: its own and the chat template, as far as there are any."""
+    entries = (manifest.options.get("tokenizer"), manifest.options.get("chat_template"))
+    return tuple(
+        TokenizerFile(entry["file"], str(entry.get("sha256")))
+        for entry in entries
+        if isinstance(entry, Mapping) and is_tokenizer_name(entry.get("file"))
+    )

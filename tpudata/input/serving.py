@@ -59,7 +59,7 @@ class ServingFeatures:
             columns or Columns(),
             image_size=images.size,
             keep_encoded=images.crop is not None,
-            sequence_length=tokens.sequence_length,
+            sequence_length=tokens.length,
             truncate=tokens.truncate,
         )
         options = Options(False, images, False, None, None, 0, "feature")

@@ -31,6 +31,8 @@ from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text
 from beam_jobs.text_files.document import DocumentBlock, TextPart
 from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts
 from beam_jobs.text_files.options import FILES, TextOptions
+from beam_jobs.text_files.parallel.lines import names_each_file
+from tpudata.errors import UsageError
 
 # Smaller documents are written aside: a separate read costs more than reading so much twice.
 SMALL_BYTES = 1 << 16
@@ -83,7 +85,13 @@ class TextSource(PackSource):
             SourceError: there are no files, or their names leave a doubt about splits.
             UsageError: the options deal out splits, but the input has splits itself.
         """
-        splits = NamedSplits.find(options, text_names(options.input))
+        names = text_names(options.input)
+        if text.targets_file is not None and len(names) > 1 and not names_each_file(text.targets_file):
+            raise UsageError(
+                f"--targets-file {text.targets_file}: one file for several inputs (got {', '.join(names[:3])}, ...). Put * in place"
+                " of their names without the last ending"
+            )
+        splits = NamedSplits.find(options, names)
         ranges = text_ranges(options.input)
         files = itertools.chain.from_iterable(text_files(some, []) for some in ranges)
         return cls(options, text, splits, DocumentColumns.find(text, splits, files))

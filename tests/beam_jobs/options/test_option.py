@@ -162,6 +162,33 @@ INHERITED = {
         "--no-eos",
         "--int64-lists",
     ],
+    "pairs": [
+        "--tokenizer=bytes",
+        "--sequence-length=64",
+        "--inputs=a",
+        "--targets=b",
+        "--field=a",
+        "--field=b",
+        "--train-on-inputs",
+    ],
+    "two lengths": [
+        "--tokenizer=bytes",
+        "--inputs=a",
+        "--targets=b",
+        "--field=a",
+        "--field=b",
+        "--inputs-length=64",
+        "--targets-length=32",
+        "--pack",
+        "--long-documents=cut",
+    ],
+    "chats": [
+        "--tokenizer=sentencepiece:a.model",
+        "--chat=a,b",
+        "--field=a",
+        "--field=b",
+        "--chat-template=t.jinja",
+    ],
     "separated": ["--form=separated", r"--separator=\n---\n"],
     "headerless": ["--form=csv", "--no-header"],
     "labelled": ["--label-field=l", "--label-separator=|", "--labels=names.txt", "--label-type=int"],
@@ -172,7 +199,11 @@ INHERITED = {
     "sentencepiece": ["--tokenizer=sentencepiece:a.model", "--eos=</s>"],
 }
 KINDS = dict.fromkeys(("unlabelled", "annotations", "masks"), "images") | dict.fromkeys(
-    ("sequences", "separated", "headerless", "labelled", "folders", "sentencepiece"), "text"
+    (
+        *("sequences", "pairs", "two lengths", "chats", "separated", "headerless", "labelled", "folders"),
+        "sentencepiece",
+    ),
+    "text",
 )
 
 

@@ -24,7 +24,7 @@ TWO = (TextField("text"), TextField("label", "int"))
         ({"fields": (TextField("a", "int"),)}, "none of a is text"),
         ({"form": "lines", "fields": TWO}, "documents of --form lines have no fields"),
         ({"document_bytes": 0}, "--document-bytes: out of range"),
-        ({"long_documents": "drop"}, "expected split or cut"),
+        ({"long_documents": "drop"}, "expected split, cut, reject"),
         ({"pack": True, "tokenizer": BYTES}, "--pack requires --sequence-length"),
         ({"sequence_length": 8}, "requires --tokenizer"),
         (

@@ -72,6 +72,15 @@ def test_sizes_that_vary_are_rejected_with_the_fix() -> None:
         select_fields(manifest(Feature("input_ids", "int64", "int64", (None,)), layout="tokens"))
 
 
+def test_lengths_by_name_are_of_sequences_without_a_pad_of_their_own() -> None:
+    both = manifest(*(Feature(name, "int64", "int64", (None,)) for name in ("tokens", "tags")), layout="other")
+    columns = Columns(pad={"tags": 3})
+    found = select_fields(both, columns, sequence_length={"tokens": 5})
+    assert {field.name: field.shape for field in found.inputs if field.is_stored} == {"tokens": (5,), "tags": (3,)}
+    with pytest.raises(UsageError, match=r"a name is of no sequence.*got tags, expected tokens"):
+        select_fields(both, columns, sequence_length={"tags": 5})
+
+
 def test_channels_that_do_not_decode_are_rejected() -> None:
     with pytest.raises(FeatureError, match="2 channels"):
         select_fields(manifest(Feature("image/encoded", "bytes", "uint8", (4, 4, 2), "image")))

@@ -57,7 +57,7 @@ MANIFEST_NAME = "manifest.json"
 _CHECKSUM = re.compile(rb'(?<=\n "checksum": ")[0-9a-f]{8}(?=",\n)')
 _NO_CHECKSUM = "00000000"
 # Layouts whose records consist of several inputs, or of parts of them.
-_MIXED_LAYOUTS = ("sequences", "packed")
+_MIXED_LAYOUTS = ("sequences", "packed", "packed_pairs")
 
 
 @dataclasses.dataclass(frozen=True)

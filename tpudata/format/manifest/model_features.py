@@ -5,6 +5,8 @@ Shared by the tf.data reader (`tpudata.input`) and by random access without Tens
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.manifest import Manifest
 
@@ -14,9 +16,15 @@ FED_BY_LAYOUT = {
     "raw": ("image_raw",),
     "text": ("text",),
     "tokens": ("input_ids", "segment_ids", "positions"),
-    "sequences": ("input_ids",),
-    "packed": ("input_ids", "segment_ids", "positions"),
+    "sequences": ("input_ids", "loss_weights"),
+    "packed": ("input_ids", "segment_ids", "positions", "loss_weights"),
+    "packed_pairs": (
+        *("inputs", "inputs_segment_ids", "inputs_positions"),
+        *("targets", "targets_segment_ids", "targets_positions"),
+    ),
 }
+# The two sides of pairs, in layouts text and tokens, and chats in layout text.
+_SIDES, _CHAT = ("inputs", "targets"), ("messages",)
 LABELS = ("image/class/label", "label")
 # Suffix of the ids of each text field in layout tokens, if there are several.
 _IDS_SUFFIX = "_ids"
@@ -32,13 +40,26 @@ def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
     """Return the features that a model is fed, without the label, in the manifest's order; may be empty."""
     fed = FED_BY_LAYOUT.get(manifest.layout)
     chosen = [f for f in manifest.features if f is not label and (fed is None or f.name in fed)]
-    if manifest.layout == "text" and not chosen:
-        # Fields of rows keep their names.
-        kinds = manifest.options.get("fields")
-        chosen = [f for f in manifest.features if isinstance(kinds, dict) and _is_text(kinds.get(f.name))]
+    if manifest.layout == "tokens" and chosen:
+        # Those of chats, next to their ids.
+        chosen += [f for f in manifest.features if f.name == "loss_weights" and f is not label and is_sequence(f)]
+    if manifest.layout in ("text", "tokens") and not chosen:
+        names, is_text = _text_names(manifest), manifest.layout == "text"
+        chosen = [f for f in manifest.features if f is not label and f.name in names and (is_text or is_sequence(f))]
     if manifest.layout == "tokens" and not chosen:
         chosen = [f for f in manifest.features if f is not label and f.name.endswith(_IDS_SUFFIX) and is_sequence(f)]
     return chosen
+
+
+def _text_names(manifest: Manifest) -> Collection[str]:
+    """Return the names of the features that a conversion made of text: those of a pair, a chat, or fields of rows."""
+    options = manifest.options
+    if options.get("inputs"):
+        return _SIDES
+    if options.get("chat"):
+        return _CHAT
+    kinds = options.get("fields")
+    return [name for name, kind in kinds.items() if _is_text(kind)] if isinstance(kinds, dict) else ()
 
 
 def _is_text(kind: object) -> bool:

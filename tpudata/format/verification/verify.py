@@ -25,7 +25,7 @@ from tpudata.format.metadata import metadata_names_of
 from tpudata.format.quarantine import QUARANTINE_NAME, read_quarantine
 from tpudata.format.reject_lines import reject_lines
 from tpudata.format.shards.keys import ShardKeys
-from tpudata.format.tokenizer_file import tokenizer_file
+from tpudata.format.tokenizer_file import tokenizer_files
 from tpudata.format.verification.defect import Defect
 from tpudata.format.verification.shard_check import ExampleCheck, ShardCheck
 from tpudata.format.verification.verify_shards import shard_defects
@@ -102,8 +102,7 @@ def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
 def _metadata(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """Yield the defects of the tokenizer's file, labels.txt and the TFDS metadata."""
     storage = storage_for(folder)
-    tokenizer = tokenizer_file(manifest)
-    if tokenizer is not None:
+    for tokenizer in tokenizer_files(manifest):
         path = storage.join(folder, tokenizer.name)
         if storage.stat(path) is None:
             yield Defect(path, None, "is missing; the manifest names it as the tokenizer's file")

@@ -5,7 +5,7 @@ A layout names the features that a model is fed; the label is separate; everythi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Feature, Manifest
@@ -30,7 +30,7 @@ def select_fields(
     image_size: tuple[int, int] | None = None,
     keep_encoded: bool = False,
     label_name: str | None = None,
-    sequence_length: int | None = None,
+    sequence_length: int | Mapping[str, int] | None = None,
     truncate: bool = False,
     buckets: Sequence[int] | None = None,
     hint: str = PARSE,
@@ -43,7 +43,8 @@ def select_fields(
         image_size: (height, width) to resize encoded images and label maps to.
         keep_encoded: do not decode images and label maps.
         label_name: name of the label, unless it is one of the usual names or `columns.label`.
-        sequence_length: length to which integer sequences of varying length are padded, except those of `columns.pads`.
+        sequence_length: length to which integer sequences of varying length are padded, except those of `columns.pads`; or that
+            of each by name.
         truncate: cut longer ones.
         buckets: the bucket lengths, if given; `sequence_length` is then the longest.
         hint: fix if the features cannot be fed as in the manifest.
@@ -61,14 +62,16 @@ def select_fields(
     # Lists that are padded come in the places of the others, and counts at the end.
     chosen += [f for f in manifest.features if f.name in lists and f not in chosen and f is not label]
     _check_sizes(chosen, lists, image_size, sequence_length, buckets)
+    sequences = {short_name(feature) for feature in chosen if is_sequence(feature) and feature.name not in lists}
+    lengths = _lengths(sequences, sequence_length)
 
     def field(feature: Feature) -> Field:
         if feature.name in lists:
             return lists[feature.name]
         # Extra features keep their full names: `image/filename` is clearer than `filename`.
         name = feature.name if feature.name in columns.extra_features else short_name(feature)
-        if sequence_length is not None and is_sequence(feature):
-            return Field(feature, name, (sequence_length,), pads=True, cuts=truncate)
+        if short_name(feature) in lengths:
+            return Field(feature, name, (lengths[short_name(feature)],), pads=True, cuts=truncate)
         return _field(feature, name, image_size, keep_encoded, hint)
 
     inputs = (*(field(feature) for feature in chosen), *(field for field in padded if not field.is_stored))
@@ -125,7 +128,7 @@ def _check_sizes(
     chosen: Sequence[Feature],
     lists: Collection[str],
     image_size: tuple[int, int] | None,
-    sequence_length: int | None,
+    sequence_length: int | Mapping[str, int] | None,
     buckets: Sequence[int] | None,
 ) -> None:
     """Check that there is an image to resize and a sequence to pad, if the options have sizes for them."""
@@ -137,6 +140,20 @@ def _check_sizes(
             f"{asked}: it is for sequences of tokens whose length varies, and the features"
             f" {', '.join(f.name for f in chosen)} are none. Omit it."
         )
+
+
+def _lengths(sequences: Collection[str], sequence_length: int | Mapping[str, int] | None) -> Mapping[str, int]:
+    """Return the length that each sequence of tokens is padded to, by name; UsageError if a name is of none."""
+    if sequence_length is None:
+        return {}
+    if not isinstance(sequence_length, Mapping):
+        return dict.fromkeys(sequences, sequence_length)
+    if not sequence_length.keys() <= set(sequences):
+        raise UsageError(
+            f"sequence_length={sequence_length}: a name is of no sequence whose length varies (got"
+            f" {', '.join(sorted(sequence_length))}, expected {', '.join(sorted(sequences))}). Change it."
+        )
+    return sequence_length
 
 
 def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, hint: str) -> Field:

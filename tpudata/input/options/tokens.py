@@ -10,7 +10,7 @@ from typing import Any
 from tpudata.errors import FeatureError, UsageError
 from tpudata.format import Manifest
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.text.sequence import INPUT_IDS, SEGMENT_IDS, TOKEN_ROWS, TOKEN_WEIGHTS, Sequences
+from tpudata.input.text.sequence import INPUT_IDS, LOSS_WEIGHTS, SEGMENT_IDS, TOKEN_ROWS, TOKEN_WEIGHTS, Sequences
 from tpudata.input.text.token_names import TokenNames
 
 
@@ -19,7 +19,8 @@ class Tokens:
     """Options of `make_input_fn` for sequences of tokens.
 
     Attributes:
-        sequence_length: length to pad every record's token ids (layout tokens) to, int32 [B, sequence_length], with a mask,
+        sequence_length: length to pad every record's token ids (layout tokens) to, int32 [B, sequence_length], or a mapping with
+            the length of each feature, such as {"inputs": 512, "targets": 128}. Each has a mask,
             int32 of 1 for tokens and 0 for padding: `features["attention_mask"]` for `input_ids`, otherwise "NAME_mask" for
             "NAME_ids"; a stored mask is kept. Masks, token_type_ids, segment_ids and positions have 0 for padding. A longer
             record is an error.
@@ -38,7 +39,7 @@ class Tokens:
         UsageError: an option is out of range or of another type, or does not fit another one.
     """
 
-    sequence_length: int | None = None
+    sequence_length: int | Mapping[str, int] | None = None
     buckets: tuple[int, ...] | None = None
     truncate: bool = False
     pad_id: int | None = None
@@ -46,10 +47,14 @@ class Tokens:
     names: TokenNames | None = None
 
     def __post_init__(self) -> None:
-        if self.sequence_length is not None and not _is_integer(self.sequence_length, 1):
-            raise UsageError(
-                f"sequence_length: invalid value (got {self.sequence_length!r}, expected None or an integer of 1 or more)."
-            )
+        lengths = self.sequence_length
+        if lengths is not None:
+            named = isinstance(lengths, Mapping) and lengths and all(isinstance(name, str) for name in lengths)
+            if not all(_is_integer(one, 1) for one in (lengths.values() if named else (lengths,))):  # type: ignore[union-attr]
+                raise UsageError(
+                    f"sequence_length: invalid value (got {lengths!r}, expected None, an integer of 1 or more, or a mapping of"
+                    " the names of features to such)."
+                )
         if self.buckets is not None:
             self._check_buckets(self.buckets)
         if not isinstance(self.truncate, bool):
@@ -74,9 +79,11 @@ class Tokens:
             )
 
     @property
-    def length(self) -> int | None:
-        """Longest length that records are padded to; None without padding."""
+    def length(self) -> int | Mapping[str, int] | None:
+        """Longest length that records are padded to, or that of each feature; None without padding."""
         longest = self.sequence_length if self.buckets is None else self.buckets[-1]
+        if isinstance(longest, Mapping):
+            return {name: operator.index(length) for name, length in longest.items()}
         return None if longest is None else operator.index(longest)
 
     @property
@@ -111,7 +118,8 @@ class Tokens:
         inputs = {field.name: field for field in fields.inputs}
         targets = self.targets
         if targets is None:
-            targets = manifest.layout in TOKEN_ROWS and INPUT_IDS in inputs and fields.label is None and not bare
+            has_rows = manifest.layout in TOKEN_ROWS or LOSS_WEIGHTS in inputs
+            targets = has_rows and INPUT_IDS in inputs and fields.label is None and not bare
         if not targets:
             return Sequences(pad_id, None)
         if bare:

@@ -12,8 +12,10 @@ from tpudata.input.dataset.fields import PADDING, Fields
 
 INPUT_IDS, SEGMENT_IDS = "input_ids", "segment_ids"
 TOKEN_WEIGHTS = "token_weights"
+# Stored weights of tokens as targets, 0 or 1: only answers are learned.
+LOSS_WEIGHTS = "loss_weights"
 # Features next to the tokens of a record that are 0 in padding, for any pad_id. So are masks.
-_BESIDE_TOKENS = (SEGMENT_IDS, "positions", "token_type_ids", "position_ids")
+_BESIDE_TOKENS = (SEGMENT_IDS, LOSS_WEIGHTS, "positions", "token_type_ids", "position_ids")
 # Layouts of rows that are nearly all real tokens, for language models.
 TOKEN_ROWS = ("sequences", "packed")
 
@@ -52,7 +54,16 @@ class Sequences:
         following = tf.where(has_next, ids[..., 1:], 0)
         # The last token of a row has no next one.
         end = tf.zeros_like(ids[..., :1])
-        weights = tf.concat([tf.cast(has_next, tf.float32), tf.cast(end, tf.float32)], -1)
+        has_weight = has_next
+        if LOSS_WEIGHTS in features:
+            # A target has the weight of the token that it is.
+            has_weight = tf.logical_and(has_next, features[LOSS_WEIGHTS][..., 1:] > 0)
+            if self.targets in ("pad", "eos"):
+                # The weights of such rows no longer show what is padding.
+                pairs = tf.concat([has_next[..., :1], tf.logical_or(has_next[..., 1:], has_next[..., :-1])], -1)
+                mask = tf.concat([pairs, has_next[..., -1:]], -1)
+                features = {**features, mask_name(INPUT_IDS): tf.cast(mask, tf.int32)}
+        weights = tf.concat([tf.cast(has_weight, tf.float32), tf.cast(end, tf.float32)], -1)
         return {**features, TOKEN_WEIGHTS: weights}, tf.concat([following, end], -1)
 
     def _has_next(self, features: dict[str, tf.Tensor]) -> tf.Tensor:

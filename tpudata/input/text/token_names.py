@@ -9,12 +9,14 @@ import tensorflow as tf
 
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.text.sequence import INPUT_IDS, SEGMENT_IDS, TOKEN_WEIGHTS, Sequences, mask_name
+from tpudata.input.text.sequence import INPUT_IDS, LOSS_WEIGHTS, SEGMENT_IDS, TOKEN_WEIGHTS, Sequences, mask_name
 
 TokenNames = Literal["maxtext", "t5x"]
 _POSITIONS, _ROW_WEIGHTS = "positions", "weights"
+# The features of layout packed_pairs.
+_PAIR_PACK = frozenset(f"{side}{end}" for side in ("inputs", "targets") for end in ("", "_segment_ids", "_positions"))
 # Names of the tensors by their meaning; other tensors of a batch keep their names.
-_REPLACED = {INPUT_IDS, SEGMENT_IDS, TOKEN_WEIGHTS, _POSITIONS, _ROW_WEIGHTS, mask_name(INPUT_IDS)}
+_REPLACED = {INPUT_IDS, SEGMENT_IDS, LOSS_WEIGHTS, TOKEN_WEIGHTS, _POSITIONS, _ROW_WEIGHTS, mask_name(INPUT_IDS)}
 
 
 def check_token_names(names: Any, sequences: Sequences, weights: str, fields: Fields) -> None:
@@ -33,6 +35,9 @@ def check_token_names(names: Any, sequences: Sequences, weights: str, fields: Fi
         return
     if names not in _RENAMED:
         raise UsageError(f"names: invalid value (got {names!r}, expected None, {' or '.join(map(repr, _RENAMED))}).")
+    inputs = {field.name for field in fields.inputs}
+    if names == "t5x" and inputs >= _PAIR_PACK and weights == "feature":
+        return
     has_tokens = any(field.name == INPUT_IDS for field in fields.inputs)
     if sequences.targets is None and has_tokens and fields.label is not None:
         raise UsageError(
@@ -48,19 +53,21 @@ def check_token_names(names: Any, sequences: Sequences, weights: str, fields: Fi
         raise UsageError(f"names={names!r}: has its own weights of tokens (got weights={weights!r}). Omit weights.")
 
 
-def renamed(features: Any, targets: tf.Tensor, names: TokenNames) -> dict[str, tf.Tensor]:
+def renamed(features: Any, targets: tf.Tensor | None = None, *, names: TokenNames) -> dict[str, tf.Tensor]:
     """Return a batch as one dict, under another project's names.
 
     Args:
         features: dict with `input_ids` and `token_weights` [B, L], and perhaps `segment_ids`, `positions`, `attention_mask` and, in
             evaluation, `weights` [B].
-        targets: int32 [B, L], the next tokens.
+        targets: int32 [B, L], the next tokens; None for packed pairs, whose targets are among the features.
         names: the project of these names and conventions.
 
     Raises:
         FeatureError: a transform dropped the tokens or their weights.
     """
-    if not isinstance(features, dict) or not {INPUT_IDS, TOKEN_WEIGHTS} <= features.keys():
+    if targets is None and isinstance(features, dict) and features.keys() >= _PAIR_PACK:
+        return _rename_pairs(features)
+    if targets is None or not isinstance(features, dict) or not {INPUT_IDS, TOKEN_WEIGHTS} <= features.keys():
         raise FeatureError(
             f"names={names!r}: reads {INPUT_IDS!r} and {TOKEN_WEIGHTS!r}, and transform dropped them. Let it return them."
         )
@@ -71,6 +78,21 @@ def renamed(features: Any, targets: tf.Tensor, names: TokenNames) -> dict[str, t
         ids = features[INPUT_IDS]
         positions = tf.where(segments > 0, tf.range(tf.shape(ids)[-1])[None, :], 0)
     return {**others, **_RENAMED[names](features, targets, segments, positions)}
+
+
+def _rename_pairs(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Return a batch of packed pairs under T5X's names for models with an encoder and a decoder."""
+    others = {name: value for name, value in features.items() if name not in {*_PAIR_PACK, _ROW_WEIGHTS}}
+    segments = features["inputs_segment_ids"]
+    decoder = {name: features[name] for name in (_ROW_WEIGHTS,) if name in features}
+    decoder[INPUT_IDS] = targets = features["targets"]
+    return {
+        **others,
+        "encoder_input_tokens": tf.where(segments > 0, features["inputs"], 0),
+        "encoder_segment_ids": segments,
+        "encoder_positions": features["inputs_positions"],
+        **_t5x(decoder, targets, features["targets_segment_ids"], features["targets_positions"]),
+    }
 
 
 def _segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -108,6 +130,8 @@ def _t5x(
     same = tf.logical_and(tf.equal(segments[:, 1:], segments[:, :-1]), is_real[:, 1:])
     inputs = tf.concat([tf.zeros_like(ids[:, :1]), tf.where(same, ids[:, :-1], 0)], axis=1)
     counts = tf.cast(is_real, tf.int32)
+    if LOSS_WEIGHTS in features:
+        counts *= features[LOSS_WEIGHTS]
     if _ROW_WEIGHTS in features:
         counts *= tf.cast(features[_ROW_WEIGHTS], tf.int32)[:, None]
     return {

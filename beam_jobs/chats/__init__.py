@@ -1,0 +1,1 @@
+"""Chats: their messages in rows, and the templates that render them."""

@@ -1,0 +1,87 @@
+"""Chats in rows: lists of messages in the usual forms, and questions with answers.
+
+messages       [{"role": "user", "content": "..."}, ...], as chat templates take them
+ShareGPT       [{"from": "human", "value": "..."}, ...]
+columns        instruction, input and output of Alpaca: the last one is the answer, the others are the question
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_jobs.chats.template import ASSISTANT, has_marks
+from beam_jobs.values.json_values import parse_json, shown_json
+
+_USER = "user"
+# By the name of a role: the one that templates know.
+_ROLES = {
+    **{role: role for role in ("system", _USER, ASSISTANT, "tool", "developer")},
+    "human": _USER,
+    "gpt": ASSISTANT,
+}
+_JSON = json.JSONEncoder(ensure_ascii=False)
+
+
+def chat_json(row: Mapping[str, Any], columns: Sequence[str]) -> str:
+    """Return the messages of a row as JSON.
+
+    Args:
+        row: values by column.
+        columns: the column of messages; or several, of which the last is the assistant's answer.
+
+    Raises:
+        ValueError: there are no messages, or one is not such; says which.
+    """
+    messages = _messages(row, columns[0]) if len(columns) == 1 else _question_and_answer(row, columns)
+    text = _JSON.encode(messages)
+    if has_marks(text):
+        raise ValueError("a message has U+FDD0 or U+FDD1, which are no characters")
+    if all(message["role"] != ASSISTANT for message in messages):
+        raise ValueError("the chat has no message of the assistant")
+    return text
+
+
+def _messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]:
+    found = row.get(column)
+    if isinstance(found, str):
+        # A cell of CSV.
+        try:
+            found = parse_json(found)
+        except ValueError:
+            raise ValueError(f"field {column!r} is not JSON of a list of messages: {shown_json(found)}") from None
+    if found is None or found == []:
+        raise ValueError(f"the chat is empty: field {column!r} has no messages")
+    if not isinstance(found, list):
+        raise ValueError(f"field {column!r} is not a list of messages: {shown_json(found)}")
+    return [_message(number, message) for number, message in enumerate(found)]
+
+
+def _message(number: int, message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise ValueError(f"message {number} is not an object: {shown_json(message)}")
+    # A struct of Parquet has every key.
+    message = {name: value for name, value in message.items() if value is not None}
+    role_name, content_name = ("from", "value") if "from" in message and "role" not in message else ("role", "content")
+    role, content = message.pop(role_name, None), message.pop(content_name, None)
+    if role not in _ROLES:
+        raise ValueError(
+            f"unknown role: message {number} (got {shown_json(role)}, expected {', '.join(map(repr, _ROLES))})"
+        )
+    if not isinstance(content, str) and not (content is None and "tool_calls" in message):
+        raise ValueError(f"message {number} has no text: {shown_json(content)}")
+    return {"role": _ROLES[role], "content": content or "", **message}
+
+
+def _question_and_answer(row: Mapping[str, Any], columns: Sequence[str]) -> list[dict[str, Any]]:
+    texts = [row.get(column) or "" for column in columns]
+    for column, text in zip(columns, texts, strict=True):
+        if not isinstance(text, str):
+            raise ValueError(f"field {column!r} is not a string: {shown_json(text)}")
+    *parts, answer = texts
+    question = "\n\n".join(part for part in parts if part.strip())
+    for what, text, names in (("question", question, columns[:-1]), ("answer", answer, columns[-1:])):
+        if not text.strip():
+            raise ValueError(f"the chat has no {what}: {', '.join(names)} blank")
+    return [{"role": _USER, "content": question}, {"role": ASSISTANT, "content": answer}]

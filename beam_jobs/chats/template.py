@@ -1,0 +1,196 @@
+"""Chat templates: Jinja sources that turn the messages of a chat into the text that a model was trained on.
+
+They are rendered as Hugging Face's `apply_chat_template` renders them, in Jinja's sandbox. Tokens of the assistant are those in
+`{% generation %}` blocks; where a template has none, each message of the assistant is what is added to the chat before it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from typing import Any, NamedTuple, NoReturn
+
+from beam_jobs.tokenizers.tokenizer import sha256
+from tpudata.errors import MissingExtraError, UsageError
+from tpudata.format.tokenizer_file import CHAT_TEMPLATE
+
+# Mark the begin and the end of what the assistant says. They are no characters, and rejected in messages.
+_BEGIN, _END = "\ufdd0", "\ufdd1"
+_MARK = re.compile(f"[{_BEGIN}{_END}]")
+_GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+# The date that templates get, so that a chat has the same text every day: the default of Llama's templates.
+_TODAY = date(2024, 7, 26)
+ASSISTANT = "assistant"
+
+
+class ChatText(NamedTuple):
+    """Text of a chat.
+
+    Attributes:
+        text: the rendered text.
+        spans: (begin, end) in characters of each part of the assistant, in order.
+    """
+
+    text: str
+    spans: list[tuple[int, int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatTemplate:
+    """A template and the special tokens that it names.
+
+    Attributes:
+        source: the Jinja source.
+        tokens: (name, text) of special tokens, such as ("eos_token", "</s>"), sorted.
+
+    Raises:
+        MissingExtraError: the package jinja2 is not installed.
+        UsageError: the source is no template.
+    """
+
+    source: str
+    tokens: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            _compile(self.source)
+        except _errors() as error:
+            raise UsageError(f"--chat-template: not a template: {_one_line(error)}. Fix it, or pass another") from None
+
+    @functools.cached_property
+    def file_bytes(self) -> bytes:
+        """Content of the file that is kept next to the data: a tokenizer_config.json of Hugging Face."""
+        config = {"chat_template": self.source, **dict(self.tokens)}
+        return (json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+    def to_json(self) -> dict[str, str]:
+        """Return the name of the file and its hash, for the manifest."""
+        return {"file": CHAT_TEMPLATE, "sha256": sha256(self.file_bytes)}
+
+    def render(self, messages: Sequence[Mapping[str, Any]]) -> ChatText:
+        """Return the text of a chat; ValueError if the template raises, or does not show what the assistant says."""
+        if _GENERATION.search(self.source):
+            return _unmark(self._render(messages))
+        text = self._render(messages)
+        return ChatText(text, list(self._find_spans(messages, text)))
+
+    def _find_spans(self, messages: Sequence[Mapping[str, Any]], text: str) -> Iterator[tuple[int, int]]:
+        for number, message in enumerate(messages):
+            if message["role"] != ASSISTANT:
+                continue
+            before = self._render(messages[:number], add_generation_prompt=True) if number else ""
+            until = self._render(messages[: number + 1])
+            if not until.startswith(before):
+                # Some templates begin the answer differently.
+                before = self._render(messages[:number])
+            if not (until.startswith(before) and text.startswith(until)):
+                raise ValueError(
+                    f"the template changes earlier messages at message {number}, so the assistant's words are not found; put"
+                    " {% generation %} blocks into it"
+                )
+            yield len(before), len(until)
+
+    def _render(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = False) -> str:
+        try:
+            text: str = _compile(self.source).render(
+                messages=messages,
+                tools=None,
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
+                **dict(self.tokens),
+            )
+        except _errors_of_rendering() as error:
+            raise ValueError(f"the chat template rejects it: {_one_line(error)}") from None
+        return text
+
+
+def has_marks(text: str) -> bool:
+    """Return whether a text has one of the two characters that mark the assistant's words."""
+    return _MARK.search(text) is not None
+
+
+def _unmark(marked: str) -> ChatText:
+    parts: list[str] = []
+    spans: list[tuple[int, int]] = []
+    length = begin = at = 0
+    for mark in _MARK.finditer(marked):
+        parts.append(marked[at : mark.start()])
+        length += len(parts[-1])
+        at = mark.end()
+        if mark[0] == _BEGIN:
+            begin = length
+        elif length > begin:
+            spans.append((begin, length))
+    return ChatText("".join([*parts, marked[at:]]), spans)
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    jinja2 = _package()
+    return (jinja2.exceptions.TemplateError,)
+
+
+def _errors_of_rendering() -> tuple[type[Exception], ...]:
+    of_values = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+    return (*_errors(), *of_values)
+
+
+@functools.cache
+def _package() -> Any:
+    try:
+        importlib.import_module("jinja2.sandbox")
+        importlib.import_module("jinja2.ext")
+        return importlib.import_module("jinja2")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "jinja2":
+            raise
+        raise MissingExtraError("--chat", "text") from error
+
+
+@functools.lru_cache(maxsize=4)
+def _compile(source: str) -> Any:
+    return _environment().from_string(source)
+
+
+@functools.cache
+def _environment() -> Any:
+    jinja2 = _package()
+
+    class Generation(jinja2.ext.Extension):  # type: ignore[misc, name-defined]
+        """The block `{% generation %}`, which marks its text."""
+
+        tags = frozenset({"generation"})
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return jinja2.nodes.CallBlock(self.call_method("_mark"), [], [], body).set_lineno(line)
+
+        def _mark(self, caller: Any) -> str:
+            return f"{_BEGIN}{caller()}{_END}"
+
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _TODAY.strftime
+    return environment
+
+
+def _to_json(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise _package().exceptions.TemplateError(message)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

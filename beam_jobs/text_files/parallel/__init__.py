@@ -1,0 +1,1 @@
+"""Two files of lines, of which each pair of lines is a pair."""

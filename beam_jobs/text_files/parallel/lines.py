@@ -1,0 +1,91 @@
+"""Lines of two parallel files: line n of one and line n of the other are a pair, and travel as a JSON object."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from beam_jobs.compression.files import decompress_file, unpacked_name
+from beam_jobs.compression.streams import plain_chunks
+from beam_jobs.file_kinds import find_compression
+from beam_jobs.text_files.lines import BOM, Span, line_spans
+from beam_jobs.text_files.options import INPUTS, TARGETS, TextOptions
+from tpudata.errors import SourceError
+from tpudata.storage import storage_for
+
+_ANY = "*"
+_JSON = json.JSONEncoder(ensure_ascii=False)
+# Takes the offset of a pair that cannot be read, and the reason.
+RejectPair: TypeAlias = Callable[[int, str], None]
+
+
+def targets_path(path: str, pattern: str) -> str:
+    """Return the path of the file whose lines are the targets of a file.
+
+    Args:
+        path: path of the file of inputs.
+        pattern: path of the other one, in which `*` is the name of the first without its last ending.
+    """
+    name = unpacked_name(path.rpartition("/")[2])
+    return pattern.replace(_ANY, name.rpartition(".")[0] or name)
+
+
+def names_each_file(pattern: str) -> bool:
+    """Return whether a pattern of `targets_path` is another path for each file."""
+    return _ANY in pattern
+
+
+def pair_spans(path: str, options: TextOptions, reject: RejectPair) -> Iterator[Span]:
+    """Yield the pairs of lines of a file and of its targets, each at the offset of the first line.
+
+    A pair of two blank lines is none; one with one blank line is yielded, and bad.
+
+    Args:
+        path: path of the file of inputs.
+        options: with the path of the targets.
+        reject: called with a pair that is too large or not UTF-8. If it returns, the pair is omitted.
+
+    Raises:
+        SourceError: there is no file of targets, or the two have different numbers of lines.
+        CorruptionError: a file is compressed and damaged.
+    """
+    assert options.targets_file is not None
+    other = targets_path(path, options.targets_file)
+    count = [0, 0]
+    for pair in itertools.zip_longest(_lines(path, options), _lines(other, options)):
+        count = [number + (line is not None) for number, line in zip(count, pair, strict=True)]
+        source, target = pair
+        if source is None or target is None or (source.is_blank and target.is_blank):
+            continue
+        if source.size + target.size > options.document_bytes:
+            yield Span(source.offset, source.size + target.size, b"")
+            continue
+        texts: list[str] = []
+        for file, line in ((path, source), (other, target)):
+            data = (line.data if line.offset else line.data.removeprefix(BOM)).removesuffix(b"\r")
+            try:
+                texts.append(data.decode("utf-8", "replace" if options.replace_invalid else "strict"))
+            except UnicodeDecodeError as error:
+                at = line.offset + error.start
+                reject(source.offset, f"not UTF-8: byte {data[error.start]:#04x} at byte {at} of {file}")
+                break
+        else:
+            found = _JSON.encode({INPUTS: texts[0], TARGETS: texts[1]}).encode()
+            yield Span(source.offset, len(found), found)
+    if count[0] != count[1]:
+        raise SourceError(
+            f"{path} and {other} are no parallel files: their numbers of lines differ (got {count[0]:,} and {count[1]:,}). Pass"
+            " two files whose lines belong together."
+        )
+
+
+def _lines(path: str, options: TextOptions) -> Iterator[Span]:
+    storage = storage_for(path)
+    found = storage.stat(path)
+    if found is None or found.is_folder:
+        raise SourceError(f"--targets-file {path}: no such file. Check the path.")
+    compression = find_compression(storage.read_range(path, 0, 16))
+    chunks = decompress_file(path, compression) if compression else plain_chunks(path, 0, found.size)
+    return line_spans(chunks, 0, options.document_bytes)

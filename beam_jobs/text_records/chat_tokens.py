@@ -1,0 +1,67 @@
+"""Tokens of chats: the text of the template, with loss weight 1 on what the assistant says."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from beam_jobs.chats.template import ChatTemplate, ChatText
+from beam_jobs.text_records.weights import without_loss
+from beam_jobs.tokenizers import Ids, Tokenizer
+from beam_jobs.tokenizers.tokenizer import PlacingTokenizer
+from beam_jobs.values.json_values import parse_json
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatEncoder:
+    """Encoder of chats.
+
+    Attributes:
+        tokenizer: encodes text.
+        template: renders messages.
+        train_on_inputs: whether all tokens have weight 1.
+    """
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    train_on_inputs: bool = False
+
+    def encode_batch(self, chats: Sequence[str]) -> list[Ids]:
+        """Return the tokens of chats, JSON of messages, in the form of beam_jobs.text_records.weights.
+
+        Raises:
+            ValueError: a chat cannot be rendered or encoded.
+        """
+        return [self._encode(self.template.render(parse_json(chat))) for chat in chats]
+
+    def _encode(self, chat: ChatText) -> Ids:
+        if self.train_on_inputs:
+            return self.tokenizer.encode_batch([chat.text])[0]
+        if not isinstance(self.tokenizer, PlacingTokenizer):
+            return self._encode_parts(chat)
+        ids, places = self.tokenizer.encode_with_places(chat.text)
+        has_loss = np.zeros(len(ids), np.bool_)
+        for begin, end in chat.spans:
+            inside = np.flatnonzero((places[:, 0] < end) & (places[:, 1] > begin))
+            if len(inside):
+                # Tokens in between may have no characters.
+                has_loss[inside[0] : inside[-1] + 1] = True
+        return np.where(has_loss, ids, without_loss(ids))
+
+    def _encode_parts(self, chat: ChatText) -> Ids:
+        """Encode what the assistant says apart from the rest: this tokenizer does not report the places of tokens."""
+        parts, has_loss = zip(*_split(chat), strict=True)
+        found = self.tokenizer.encode_batch(parts)
+        return np.concatenate([ids if loss else without_loss(ids) for ids, loss in zip(found, has_loss, strict=True)])
+
+
+def _split(chat: ChatText) -> Iterator[tuple[str, bool]]:
+    """Yield the parts of a chat, each with whether it is the assistant's."""
+    at = 0
+    for begin, end in chat.spans:
+        yield chat.text[at:begin], False
+        yield chat.text[begin:end], True
+        at = end
+    yield chat.text[at:], False

@@ -1,0 +1,40 @@
+"""Loss weights of tokens: 1 for those that a model learns to give, 0 for those that it is given.
+
+While documents are cut and packed, a token of weight 0 is held as its complement, `~id`, which is negative: token and weight then
+move together, and as fast as tokens alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from beam_jobs.text_records.sequences import Documents
+from beam_jobs.tokenizers import Ids
+
+
+def without_loss(ids: Ids) -> Ids:
+    """Return tokens with weight 0, in the form of this module."""
+    return ~ids
+
+
+def split_weights(tokens: Ids) -> tuple[Ids, Ids]:
+    """Return ids and weights of tokens of any shape, both int32."""
+    weights = (tokens >= 0).astype(np.int32)
+    return np.where(tokens < 0, ~tokens, tokens), weights
+
+
+def join_sides(inputs: Documents, targets: Documents, *, train_on_inputs: bool = False) -> Documents:
+    """Return documents of which each is the tokens of an input and then of its target.
+
+    Args:
+        inputs: the inputs.
+        targets: as many targets, which have weight 1.
+        train_on_inputs: whether inputs have weight 1, too; otherwise 0.
+    """
+    sizes = inputs.sizes + targets.sizes
+    tokens = np.empty(len(inputs.tokens) + len(targets.tokens), np.int32)
+    # By token, whether it is of an input: runs of both, by turns.
+    is_input = np.repeat(np.arange(2 * len(sizes)) % 2 == 0, np.stack([inputs.sizes, targets.sizes], 1).ravel())
+    tokens[is_input] = inputs.tokens if train_on_inputs else without_loss(inputs.tokens)
+    tokens[~is_input] = targets.tokens
+    return Documents(tokens, sizes)
