@@ -58,7 +58,11 @@ def test_no_boolean_flag_takes_the_next_word(command: str, monkeypatch: pytest.M
         for word in ("true", "false", "DIR"):
             _, alone = parser.parse_with_rest([*required, word])
             folder, rest = parser.parse_with_rest([*required, name, word])
-            own = (*getattr(folder, "files", ()), *getattr(folder, "inputs", ()), getattr(folder, "folder", None))
+            own = (
+                *getattr(folder, "files", ()),
+                *(getattr(folder, "inputs", None) or ()),
+                getattr(folder, "folder", None),
+            )
             assert word in (*rest, *own), f"{name} took {word}"
             assert rest == alone
 
