@@ -16,9 +16,10 @@ import tensorflow as tf
 
 import tpudata
 from tests.helpers.datasets import Written, write_dataset
+from tests.helpers.lists import write_lists
 from tests.input.clusters import Server, cluster, read_bytes
 from tests.input.test_workers import expected, finished, started
-from tpudata import DataService, MixUp, Reading, TrainCrop, UsageError, make_input_fn
+from tpudata import DataService, MixUp, Pad, Reading, TrainCrop, UsageError, make_input_fn
 from tpudata.errors import ServiceError
 from tpudata.format import Feature
 from tpudata.input.graph.pipelines.service.received import timed
@@ -93,6 +94,16 @@ def test_batches_of_pieces_equal_those_of_one_process(raw_digits: Written, addre
     check_same(taken(input_fn({"batch_size": 24}), 40), wanted)
     if training:
         check_same(taken(input_fn({"batch_size": 24}, start_step=31), 9), wanted[31:])
+
+
+def test_lists_and_weights_of_records_come_as_from_one_process(address: str, tmp_path: Path) -> None:
+    lists = write_lists(tmp_path)
+    pad = {"image/object/*": 7, "caption": Pad(3, cut=True), "ids": 7}
+    for training in (True, False):
+        options: Any = {"training": training, "seed": 5, "pad": pad, "weight": "number"}
+        wanted = taken(make_input_fn(lists.path, "train", **options)({"batch_size": 6}), 7)
+        input_fn = make_input_fn(lists.path, "train", service=DataService(address, workers=2), **options)
+        check_same(taken(input_fn({"batch_size": 6}), 7), wanted)
 
 
 def test_the_workers_open_the_files(

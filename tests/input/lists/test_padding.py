@@ -31,7 +31,6 @@ from tests.helpers.lists import (
     write_records,
 )
 from tpudata import (
-    DataService,
     FeatureError,
     Images,
     Pad,
@@ -231,14 +230,6 @@ def test_hosts_readers_and_restarts_give_the_same_batches(lists: Lists, tmp_path
     second = iter(input_fn({"batch_size": 8}))
     tf.train.Checkpoint(iterator=second).restore(saved)
     same({name: value.numpy() for name, value in next(second).items()}, want[2])
-
-
-def test_a_service_feeds_lists(lists: Lists) -> None:
-    service = tf.data.experimental.service
-    dispatcher = service.DispatchServer(service.DispatcherConfig(worker_addresses=["localhost:%port%"]))
-    worker = service.WorkerServer(service.WorkerConfig(dispatcher.target.partition("://")[2]))
-    check_rows(rows_of(lists.path, service=DataService(dispatcher.target, workers=1)), lists.records)
-    del worker
 
 
 def test_filter_gets_lists_as_they_are_stored(lists: Lists) -> None:
