@@ -21,6 +21,7 @@ from beam_jobs.annotations.files.folders import read_start
 from beam_jobs.annotations.files.grouped import grouped
 from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry
 
@@ -139,7 +140,7 @@ def _rows(path: str) -> Iterator[TableRow | BadRecordError]:
         if len(cells) == len(columns) + 1:
             yield TableRow(place, dict(zip((_PICTURE, *columns), cells, strict=True)))
         else:
-            yield place.rejected(f"{len(cells)} cells (expected a picture and {len(columns)} values)")
+            yield place.rejected(f"{counted(len(cells), 'cell')} (expected a picture and {len(columns)} values)")
     if rows != count:
         raise SourceError(f"{path}: its first line says {count:,} pictures, and it has {rows:,}. Download it again.")
 

@@ -30,6 +30,7 @@ from beam_jobs.annotations.files.folders import (
 from beam_jobs.annotations.files.rows import parse_number, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.segmentation import Polygons, pack_polygon
+from tpudata.console.tables import counted
 from tpudata.errors import SourceError
 from tpudata.storage import Entry, storage_for
 
@@ -113,7 +114,9 @@ class YoloForm(AnnotationForm):
 def _object(cells: list[str], names: _Names) -> ObjectAnnotation:
     number = cells[0]
     if not number.isdecimal() or int(number) >= len(names.classes):
-        raise ValueError(f"unknown class number {number!r}: {len(names.classes)} classes have names")
+        raise ValueError(
+            f"unknown class number {number!r}; {counted(len(names.classes), 'class', 'classes')} with names"
+        )
     name = names.classes[int(number)]
     values = [parse_number(cell, f"column {column}") for column, cell in enumerate(cells[1:], 2)]
     if len(values) == _BOX_NUMBERS + names.keypoints * names.keypoint_numbers:
