@@ -43,7 +43,7 @@ def s3() -> Iterator[str]:
 
 @pytest.fixture(params=["s3", "memory"])
 def folder(request: pytest.FixtureRequest) -> str:
-    root = request.getfixturevalue("s3") if request.param == "s3" else "memory://root"
+    root = request.getfixturevalue("s3") if request.param == "s3" else "memory://disk"
     return f"{root}/{uuid.uuid4().hex}"
 
 
@@ -79,7 +79,7 @@ def test_write_read_and_list(folder: str) -> None:
 
 
 def test_an_empty_folder_is_no_missing_one() -> None:
-    folder = f"memory://root/{uuid.uuid4().hex}"
+    folder = f"memory://disk/{uuid.uuid4().hex}"
     with pytest.raises(StorageError, match="could not be listed"):
         storage_for(folder).list(folder)
     fsspec.filesystem("memory").mkdir(folder)

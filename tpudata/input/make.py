@@ -207,7 +207,7 @@ def make_input_fn(
     )
     if isinstance(dataset, PlainDataset) and isinstance(dataset.files, TFRecordFiles) and parse is None:
         check_first_record(dataset, fields)
-    whole = Pipeline(dataset, split, fields, options, plan)
+    whole = Pipeline.open(dataset, split, fields, options, plan)
     chosen: SplitPipeline = whole
     if filter is not None:
         chosen = FilteredPipeline(whole, fields, options, f"{dataset.path}: split {split!r}")

@@ -116,7 +116,7 @@ class Stages:
             sequences=sequences,
         )
         options = Options(training, Images(), False, None, None, 0, "feature", reading=reading or Reading())
-        self._records = Records(dataset, split, fields, options, None)
+        self._records = Records.open(dataset, split, fields, options, None)
         self.reads, self.piece_memory = self._records.reads, self._records.piece_memory
         self._per_pass = None if training else self._records.count
         self.is_held = self._records.is_held

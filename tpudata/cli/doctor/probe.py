@@ -104,7 +104,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     fields = select_fields(
         dataset.manifest, image_size=size, sequence_length=int(sequence_length) if sequence_length else None
     )
-    records = Records(dataset, split, fields, Options(True, Images(), False, None, None, 0, "feature"), None)
+    records = Records.open(dataset, split, fields, Options(True, Images(), False, None, None, 0, "feature"), None)
     free = free_memory()
     kept = dataset.kept(split)
     decoded = kept.records * fields.record_bytes(kept)

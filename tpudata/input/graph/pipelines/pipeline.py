@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import operator
 from collections.abc import Callable
@@ -47,24 +46,25 @@ class SplitPipeline(Protocol):
 
 
 class Pipeline:
-    """Pipeline from a split to batches.
+    """Pipeline from the records of a split to batches.
 
     Args:
-        dataset: the dataset.
-        split: name of the split.
+        records: the records.
         fields: fields that are read of each record.
         options: options of feeding.
         cache: place of decoded records, or None.
-
-    Raises:
-        UsageError: a shuffle_buffer of all records does not fit into memory.
     """
 
-    def __init__(self, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> None:
+    def __init__(self, records: Records, fields: Fields, options: Options, cache: CachePlan | None) -> None:
+        self._records = records
         self._options = options
         self._cache = cache
-        self._records = Records(dataset, split, fields, options, cache)
         self._batch_steps = BatchSteps(fields, options)
+
+    @classmethod
+    def open(cls, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> Pipeline:
+        """Return the pipeline of a whole split; the arguments and errors are those of `Records.open`."""
+        return cls(Records.open(dataset, split, fields, options, cache), fields, options, cache)
 
     def lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, which reads all records."""
@@ -88,12 +88,8 @@ class Pipeline:
             options: options of feeding; seed and epochs may differ.
             is_cached: whether decoded records are kept, as those of this pipeline are.
         """
-        other = copy.copy(self)
-        other._options = options
-        other._cache = self._cache if is_cached else None
-        other._records = self._records.part(ids, fields, options, other._cache)
-        other._batch_steps = BatchSteps(fields, options)
-        return other
+        cache = self._cache if is_cached else None
+        return Pipeline(self._records.part(ids, fields, options, cache), fields, options, cache)
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return what `input_fn` returns."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import logging
 import operator
@@ -21,6 +20,7 @@ from tpudata.input.graph.reading.cache import CACHE_SPLIT, MEMORY_SHARE, CachePl
 from tpudata.input.graph.reading.ordered_records import OrderedRecords
 from tpudata.input.graph.reading.piece_cache import PieceCache
 from tpudata.input.graph.reading.piece_plan import PiecePlan, plan_reading
+from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.graph.reading.stored_records import StoredRecords
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
@@ -47,31 +47,55 @@ class Records:
     """The records of a split, from its files or from a cache.
 
     Args:
-        dataset: the dataset.
-        split: name of the split.
+        stored: the records as stored: in the dataset, or in the cache's files, which have the same records in the same shards.
+        plan: plan of reading them.
+        source: the dataset's folder and the name of the split, for messages.
         fields: fields that are read of each record.
         options: options of feeding.
         cache: place of decoded records or of pieces, or None.
-
-    Raises:
-        UsageError: a shuffle of all records, which do not fit the memory.
+        all_records: all records of the split, if these are some of them; otherwise None.
     """
 
-    def __init__(self, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> None:
-        # The dataset, or the cache's files, which have the same records in the same shards.
-        self._stored = StoredRecords(dataset, split, fields)
-        self._plan = plan_reading(dataset, split, options.reading)
-        self._source = dataset.path, split
+    def __init__(
+        self,
+        stored: StoredRecords,
+        plan: ReadPlan,
+        source: tuple[str, str],
+        fields: Fields,
+        options: Options,
+        cache: CachePlan | None,
+        all_records: Records | None = None,
+    ) -> None:
+        self._stored = stored
+        self._plan = plan
+        self._source = source
         self._fields = fields
         self._options = options
         self._cache = cache
-        # All records, if these are a part of them; otherwise None.
-        self._all: Records | None = None
+        self._all = all_records
         # By device, which is that of another host under some strategies. Kept between calls, so that a trainer that makes its
         # dataset in every round decodes once.
         self._kept: dict[str, tf.data.Dataset] = {}
         self._filled: Records | None = None
-        self._check_window()
+
+    @classmethod
+    def open(cls, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> Records:
+        """Return all records of a split.
+
+        Args:
+            dataset: the dataset.
+            split: name of the split.
+            fields: fields that are read of each record.
+            options: options of feeding.
+            cache: place of decoded records or of pieces, or None.
+
+        Raises:
+            UsageError: a shuffle of all records, which do not fit the memory.
+        """
+        plan = plan_reading(dataset, split, options.reading)
+        records = cls(StoredRecords(dataset, split, fields), plan, (dataset.path, split), fields, options, cache)
+        records._check_window()
+        return records
 
     def __getstate__(self) -> dict[str, Any]:
         """Omit records in memory: another process reads them again."""
@@ -79,12 +103,8 @@ class Records:
 
     def part(self, ids: Integers, fields: Fields, options: Options, cache: CachePlan | None) -> Records:
         """Return some of these records, by their numbers among them, with fields that differ in length at most."""
-        other = copy.copy(self)
-        other._fields, other._options, other._cache = fields, options, cache
-        other._stored, other._plan = self._stored.part(ids, fields), self._plan.part(ids)
-        other._all = self._all or self
-        other._kept, other._filled = {}, None
-        return other
+        stored, plan, all_records = self._stored.part(ids, fields), self._plan.part(ids), self._all or self
+        return Records(stored, plan, self._source, fields, options, cache, all_records)
 
     @property
     def count(self) -> int:
@@ -201,16 +221,13 @@ class Records:
         if self._filled is None:
             assert self._cache is not None
             if self._all is not None and self._plan.ids is not None:
-                self._filled = copy.copy(self._all._cached_in_files())
-                self._filled._stored = self._filled._stored.part(self._plan.ids)
-                self._filled._plan = self._plan
-                return self._filled
-            # Also for a dataset of a graph of TensorFlow 1.
-            with tf.init_scope():
-                files = self._cache.load() or self._cache.fill(self._all_decoded(), self._plan.split, self._fields)
-            self._filled = copy.copy(self)
-            self._filled._stored = StoredRecords(files, CACHE_SPLIT, self._cache.stored(self._fields))
-            self._filled._cache, self._filled._kept = None, {}
+                stored = self._all._cached_in_files()._stored.part(self._plan.ids)
+            else:
+                # Also for a dataset of a graph of TensorFlow 1.
+                with tf.init_scope():
+                    files = self._cache.load() or self._cache.fill(self._all_decoded(), self._plan.split, self._fields)
+                stored = StoredRecords(files, CACHE_SPLIT, self._cache.stored(self._fields))
+            self._filled = Records(stored, self._plan, self._source, self._fields, self._options, None, self._all)
         return self._filled
 
     def _all_decoded(self) -> Iterator[dict[str, Any]]:
