@@ -89,7 +89,7 @@ def make_input_fn(
         extra_features: further features of the records to yield under their full names, such as "image/filename".
         pad: entries to feed of lists whose length varies, by the name of a feature, or by a pattern for several:
             `{"image/object/*": 100, "caption": tpudata.Pad(5, cut=True)}`. They are fed under their full names, [B, entries, ...],
-            filled up with 0, 0.0 or b"", next to the number of real ones, int32 [B], under the name without `*`:
+            filled up with 0, 0.0 or b"", next to the number of real ones, int32 [B], under the name without wildcards:
             `image/object/count`, `caption/count`. The features of a pattern have as many entries in each record; boxes and
             points among them move with the image. A missing list counts as an empty one; a longer one is an error, unless
             `Pad` cuts it.

@@ -112,7 +112,7 @@ class ServingFeatures:
             rows = {name: tf.compat.v1.placeholder(value.dtype, value.shape[1:]) for name, value in columns.items()}
             signature = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), prepared(rows))
         mapped = tf.map_fn(as_written(prepared), columns, fn_output_signature=signature)
-        features: dict[str, tf.Tensor] = self._steps.moved(*mapped)[0]
+        features: dict[str, tf.Tensor] = self._steps.move_places(*mapped)[0]
         return features
 
 

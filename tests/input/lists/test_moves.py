@@ -339,7 +339,9 @@ OBJECTS = {"faces/*": 8, "eyes/*": 8}
         (PAD, Images(size=(8, 8), least_visible=0.5), "least_visible=0.5: it is for boxes that move"),
     ],
 )
-def test_what_cannot_move_is_rejected(scenes: Scenes, pad: Any, images: Images, message: str) -> None:
+def test_rejects_boxes_points_and_masks_that_cannot_move(
+    scenes: Scenes, pad: Any, images: Images, message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         make_input_fn(scenes.path, "train", training=True, pad=pad, images=images)
 

@@ -32,14 +32,14 @@ def with_defaults(fields: Fields, defaults: Mapping[str, Any]) -> Fields:
         if field.feature.is_image_file:
             raise UsageError(f"defaults: {name!r} is an image file, which every record has. Omit it.")
 
-    def filled(field: Field) -> Field:
+    def fill(field: Field) -> Field:
         name = field.feature.name
         return dataclasses.replace(field, default=_stored(field, defaults[name])) if name in defaults else field
 
     return Fields(
-        tuple(map(filled, fields.inputs)),
-        None if fields.label is None else filled(fields.label),
-        None if fields.weight is None else filled(fields.weight),
+        tuple(map(fill, fields.inputs)),
+        None if fields.label is None else fill(fields.label),
+        None if fields.weight is None else fill(fields.weight),
     )
 
 

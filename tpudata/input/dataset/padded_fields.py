@@ -20,7 +20,7 @@ _ANY = "*"
 _NAMED = 20
 
 
-def padded_fields(features: Sequence[Feature], pad: Mapping[str, Pad]) -> list[Field]:
+def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad]) -> list[Field]:
     """Return a field for each feature that is padded, and after them one for the count of each name or pattern.
 
     Args:
@@ -33,7 +33,7 @@ def padded_fields(features: Sequence[Feature], pad: Mapping[str, Pad]) -> list[F
     """
     fields: dict[str, Field] = {}
     for key, options in pad.items():
-        chosen = _chosen(features, key)
+        chosen = _choose(features, key)
         for feature in chosen:
             before = fields.get(feature.name)
             if before is not None and before.padding is not None:
@@ -62,7 +62,7 @@ def is_paddable(feature: Feature) -> bool:
     )
 
 
-def _chosen(features: Sequence[Feature], key: str) -> list[Feature]:
+def _choose(features: Sequence[Feature], key: str) -> list[Feature]:
     """Return the features that a name or a pattern stands for."""
     named = [feature for feature in features if feature.name == key]
     if named:

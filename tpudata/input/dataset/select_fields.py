@@ -12,7 +12,7 @@ from tpudata.format import Feature, Manifest
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature, short_name
 from tpudata.input.dataset.default_values import with_defaults
 from tpudata.input.dataset.fields import PARSE, Field, Fields
-from tpudata.input.dataset.padded_fields import is_paddable, padded_fields
+from tpudata.input.dataset.padded_fields import is_paddable, pad_fields
 from tpudata.input.options.columns import Columns
 
 # The channels that `tf.io.decode_image` decodes to.
@@ -54,11 +54,11 @@ def select_fields(
         UsageError: `image_size` without an encoded image, `sequence_length` without a sequence whose length varies, an extra
             feature that is read anyway, or a name to pad that is no list.
     """
-    label = _named(manifest, "label", columns.label) or label_feature(manifest, label_name)
-    weight = _named(manifest, "weight", columns.weight)
-    padded = padded_fields(manifest.features, columns.pads)
+    label = _find_named(manifest, "label", columns.label) or label_feature(manifest, label_name)
+    weight = _find_named(manifest, "weight", columns.weight)
+    padded = pad_fields(manifest.features, columns.pads)
     lists = {field.feature.name: field for field in padded if field.is_stored}
-    chosen = _chosen(manifest, columns, label, weight)
+    chosen = _choose(manifest, columns, label, weight)
     # Lists that are padded come in the places of the others, and counts at the end.
     chosen += [f for f in manifest.features if f.name in lists and f not in chosen and f is not label]
     _check_sizes(chosen, lists, image_size, sequence_length, buckets)
@@ -88,7 +88,7 @@ def select_fields(
     return with_defaults(fields, columns.defaults or {})
 
 
-def _named(manifest: Manifest, option: str, name: str | None) -> Feature | None:
+def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | None:
     """Return the feature that an option names, or None."""
     found = None if name is None else label_feature(manifest, name)
     if name is not None and found is None:
@@ -97,7 +97,7 @@ def _named(manifest: Manifest, option: str, name: str | None) -> Feature | None:
     return found
 
 
-def _chosen(manifest: Manifest, columns: Columns, label: Feature | None, weight: Feature | None) -> list[Feature]:
+def _choose(manifest: Manifest, columns: Columns, label: Feature | None, weight: Feature | None) -> list[Feature]:
     """Return the features that a model is fed because of the layout, and those that are asked for by their names."""
     fed = FED_BY_LAYOUT.get(manifest.layout)
     chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]

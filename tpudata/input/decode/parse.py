@@ -16,7 +16,7 @@ from tpudata.input.dataset.fields import CONVERT_AGAIN, PADDING, Field
 from tpudata.input.dataset_ops import checked, to_int32
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.label_map import decode_label_maps
-from tpudata.input.lists.ragged import list_spec, multi_hot, padded_columns, ragged_rows
+from tpudata.input.lists.ragged import list_spec, multi_hot, pad_columns, ragged_rows
 
 _STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 
@@ -53,7 +53,7 @@ def decode_columns(stored: dict[str, Any], fields: Sequence[Field], hint: str = 
     """Decode the stored values of a batch of records; the result is that of `parse_batch`."""
     single = [field for field in fields if field.padding is None and field.is_stored]
     decoded = {field.feature.name: _decode(stored[field.feature.name], field, hint) for field in single}
-    return decoded | padded_columns(stored, fields, hint)
+    return decoded | pad_columns(stored, fields, hint)
 
 
 def default_value(field: Field) -> Any:

@@ -27,8 +27,8 @@ class BatchImages:
         """Return a batch mixed; its seed is that of its first row, which no other batch has."""
         label = self._fields.label
         seed = tf.bitwise.bitwise_xor(seed, tf.constant(MIX_SEED, tf.int32))
-        images, shares = mix_images(self.of(element), options, seed)
-        element = self.put(element, images)
+        images, shares = mix_images(self.find(element), options, seed)
+        element = self.replace(element, images)
         if label is None:
             return element
         labels = element[1]
@@ -43,7 +43,7 @@ class BatchImages:
             )
         return element[0], mix_labels(labels, label_classes(label) if is_classes else None, shares)
 
-    def of(self, element: Any) -> list[tf.Tensor]:
+    def find(self, element: Any) -> list[tf.Tensor]:
         """Return the batch's images, and its label maps."""
         features, names = element[0] if isinstance(element, tuple) else element, self._names
         found = []
@@ -62,8 +62,8 @@ class BatchImages:
             )
         return found
 
-    def put(self, element: Any, images: list[tf.Tensor]) -> Any:
-        """Return the batch with other values of what `of` returns."""
+    def replace(self, element: Any, images: list[tf.Tensor]) -> Any:
+        """Return the batch with other values of what `find` returns."""
         features = element[0] if isinstance(element, tuple) else element
         named = dict(zip(self._names, images, strict=True))
         features = {**features, **named} if isinstance(features, dict) else images[0]

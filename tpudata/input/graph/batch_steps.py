@@ -24,7 +24,7 @@ from tpudata.input.graph.batch import (
 from tpudata.input.graph.batch_images import BatchImages
 from tpudata.input.image.image_steps import prepare_image, scale_images
 from tpudata.input.lists.moves import move_record, move_tables
-from tpudata.input.lists.tables import placed_tables
+from tpudata.input.lists.tables import find_tables
 from tpudata.input.options.options import Options, check_arguments, takes_seed
 from tpudata.input.text.sequence import split_token_weights, with_row_weights
 
@@ -45,7 +45,7 @@ class BatchSteps:
         self._options = options
         self._images = BatchImages(fields)
         # Tables that move with the image.
-        self._tables = placed_tables(fields) if options.images.moves_pixels else ()
+        self._tables = find_tables(fields) if options.images.moves_pixels else ()
 
     @property
     def _has_labels(self) -> bool:
@@ -82,7 +82,7 @@ class BatchSteps:
             raise UsageError("transform returned a list. End it with `return features, labels`, which is a tuple.")
         return map_named(_tensor, result, "the result of transform"), extras
 
-    def moved(self, element: Any, extras: dict[str, tf.Tensor]) -> tuple[Any, dict[str, tf.Tensor]]:
+    def move_places(self, element: Any, extras: dict[str, tf.Tensor]) -> tuple[Any, dict[str, tf.Tensor]]:
         """Return a batch of results of `row` with its boxes and points moved, if they are not yet; and the other extras."""
         if _MOVES not in extras:
             return element, extras
@@ -125,8 +125,8 @@ class BatchSteps:
         if self._options.images.mix is not None:
             element = self._images.mix(element, self._options.images.mix, extras["seed"][0])
         if self._options.images.permutation is not None:
-            turned = [tf.transpose(values, self._options.images.permutation) for values in self._images.of(element)]
-            element = self._images.put(element, turned)
+            turned = [tf.transpose(values, self._options.images.permutation) for values in self._images.find(element)]
+            element = self._images.replace(element, turned)
         if self._options.batch_transform is not None:
             element = self._transformed(element, extras, batch_size)
         return element, extras

@@ -110,10 +110,10 @@ MOVES: Mapping[str, Callable[[tf.Tensor, float, Draw], ops.Sources]] = {
 def _move(name: str) -> Operation:
     """Return the operation that moves pixels."""
 
-    def moved(image: tf.Tensor, strength: float, draw: Draw, fill: int = ops.FILL) -> tf.Tensor:
+    def move_image(image: tf.Tensor, strength: float, draw: Draw, fill: int = ops.FILL) -> tf.Tensor:
         return ops.transform(image, MOVES[name](image, strength, draw), fill)
 
-    return moved
+    return move_image
 
 
 OPERATIONS: Mapping[str, Operation] = {

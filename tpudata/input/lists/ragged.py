@@ -38,7 +38,7 @@ def ragged_rows(stored: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Rag
     return stored.with_values(to_int32(feature.name, stored.values))
 
 
-def padded_columns(stored: Mapping[str, Any], fields: Sequence[Field], hint: str) -> dict[str, tf.Tensor]:
+def pad_columns(stored: Mapping[str, Any], fields: Sequence[Field], hint: str) -> dict[str, tf.Tensor]:
     """Return the lists that are padded, and the numbers of their entries, by the names of features.
 
     Args:

@@ -40,7 +40,7 @@ class Table:
         return self.columns[0].shape[0]
 
 
-def placed_tables(fields: Fields) -> tuple[Table, ...]:
+def find_tables(fields: Fields) -> tuple[Table, ...]:
     """Return the tables that have boxes or points, of fields for which `check_placed` raised no error."""
     groups = _groups(fields.inputs)
     tables = []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpudata.errors import UsageError
-from tpudata.input.options.pad import Pad, checked_pads
+from tpudata.input.options.pad import Pad, parse_pads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Columns:
         defaults = {} if self.defaults is None else self.defaults
         if not isinstance(defaults, Mapping) or not all(isinstance(name, str) for name in defaults):
             raise UsageError(f'defaults={defaults!r}: pass a dict of values by name, such as {{"age": -1}}.')
-        checked_pads(self.pad)
+        parse_pads(self.pad)
         for name in ("extra_features", "pad"):
             if self.features is not None and getattr(self, name):
                 raise UsageError(
@@ -50,7 +50,7 @@ class Columns:
     @property
     def pads(self) -> dict[str, Pad]:
         """The lists to pad, by name or pattern."""
-        return checked_pads(self.pad)
+        return parse_pads(self.pad)
 
     @property
     def asked(self) -> dict[str, Any]:

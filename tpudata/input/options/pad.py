@@ -39,7 +39,7 @@ class Pad:
             raise UsageError(f"Pad.cut: invalid value (got {self.cut!r}, expected True or False).")
 
 
-def checked_pads(pad: Any) -> dict[str, Pad]:
+def parse_pads(pad: Any) -> dict[str, Pad]:
     """Return the argument `pad` of `make_input_fn` as Pads by name or pattern; a number is the length of one.
 
     Raises:

@@ -115,7 +115,7 @@ class Pipeline:
             dataset = dataset.batch(batch_size, drop_remainder=True, **PARALLEL)
 
         def finished(parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
-            prepare = elements.moved if self._options.one_by_one else elements.rows
+            prepare = elements.move_places if self._options.one_by_one else elements.rows
             return finish(prepare(parsed, extras), batch_size)
 
         return dataset.map(as_written(finished), **PARALLEL)
