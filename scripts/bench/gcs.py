@@ -126,7 +126,7 @@ def read(folder: Path, flags: argparse.Namespace, pipelines: Sequence[str]) -> N
     data = folder / "data"
     size = write_shards(str(data / "set"), flags.megabytes, flags.shards)
     window = (512 << 20) // RECORD_BYTES
-    program = [sys.executable, str(Path(__file__).with_name("_read_gcs.py"))]
+    program = [sys.executable, str(Path(__file__).with_name("sides") / "read_gcs.py")]
     with store(data, flags):
         block = f"blocks of {flags.block} MB" if flags.block else "TensorFlow's own blocks"
         print(

@@ -97,7 +97,7 @@ def _ours(folder: str) -> tuple[Any, Any]:
 
 
 def _original(folder: str) -> tuple[Any, Any]:
-    import _train_original as program
+    from sides import train_original as program
 
     tpu = program.tpu
     config = tpu.RunConfig(tpu_config=tpu.TPUConfig(100), model_dir=folder, save_checkpoints_secs=None)

@@ -22,9 +22,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import _plan_steps as steps
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
+from sides import plan_steps as steps
 
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.planning.plan import Plan, SumTallies, make_plan

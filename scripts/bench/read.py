@@ -36,10 +36,9 @@ import numpy as np
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import _read_jpeg
-import _read_tokens
 import tensorflow as tf
-from _side_by_side import Side, table
+from sides import read_jpeg, read_tokens
+from sides.side_by_side import Side, table
 
 import tpudata
 from tpudata.format import (
@@ -88,7 +87,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as temporary:
         for case in flags.cases or (names if flags.images else CASES):
             if case == "jpeg":
-                _read_jpeg.report(flags.images, flags.resized, flags.rounds, flags.dali)
+                read_jpeg.report(flags.images, flags.resized, flags.rounds, flags.dali)
             else:
                 CASES[case](flags.folder or Path(temporary), flags.rounds)
             print()
@@ -187,7 +186,7 @@ def _source_ids(records: int, size: int) -> Any:
 
 def tokens(folder: Path, rounds: int) -> None:
     """Measure rows of 512 tokens, stored in two ways."""
-    for title, sides in _read_tokens.pipelines(folder, BATCH):
+    for title, sides in read_tokens.pipelines(folder, BATCH):
         print(f"{title}; thousand rows")
         table(sides, BATCH, rounds)
 

@@ -177,7 +177,7 @@ class _Original:
     """The original, in a separate process."""
 
     def __init__(self, python: str, folder: str, channels: int) -> None:
-        program = Path(__file__).with_name("_train_original.py")
+        program = Path(__file__).with_name("sides") / "train_original.py"
         words = [python, "-W", "ignore", str(program), str(Path(folder) / "original"), str(channels)]
         # Its own Keras is the one that has tf.compat.v1.layers.
         environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}

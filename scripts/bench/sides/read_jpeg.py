@@ -259,5 +259,5 @@ SIDES: dict[str, Callable[[Path, bool], Iterator[Any]]] = {
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
     print(json.dumps(measure(Side(sys.argv[1], sys.argv[2], Path(sys.argv[3])))))

@@ -1,6 +1,6 @@
 """The side of train.py that runs the original TPUEstimator, with TensorFlow 2.15. Lines of stdin request measurements.
 
-    PYTHON scripts/bench/_train_original.py FOLDER CHANNELS
+    PYTHON scripts/bench/sides/train_original.py FOLDER CHANNELS
 
 A line contains a number of steps and whether there are hooks; the answer is a line with the steps per second.
 """

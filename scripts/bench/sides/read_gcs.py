@@ -1,6 +1,6 @@
 """One pipeline that reads records from gs://, in a separate process: prints its numbers as JSON.
 
-    python scripts/bench/_read_gcs.py PIPELINE STREAMS WINDOW MEGABYTES COUNTS_URL
+    python scripts/bench/sides/read_gcs.py PIPELINE STREAMS WINDOW MEGABYTES COUNTS_URL
 
 It makes batches of 64, and asks COUNTS_URL for the store's counters before and after; graphs are made before the clock starts. A
 pipeline without an end is measured in its steady state: MEGABYTES of records come before, and as many again are measured. WINDOW is

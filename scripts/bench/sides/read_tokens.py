@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from _side_by_side import Side
 
 import tpudata
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples
 from beam_jobs.text_records.sequences import Documents, packed_rows
+from sides.side_by_side import Side
 from tpudata.format import (
     Feature,
     Manifest,
