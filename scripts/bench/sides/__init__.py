@@ -1,1 +1,1 @@
-"""What the benchmarks in the folder above run side by side, some of it in processes of its own."""
+"""What the benchmarks in the folder above run side by side, some of it in separate processes."""
