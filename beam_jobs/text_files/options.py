@@ -298,6 +298,8 @@ class TextOptions:
         """Name both sides of parallel files; UsageError if other options do."""
         if self.form not in (AUTO, LINES):
             raise UsageError(f"--targets-file is for lines, and --form is {self.form}. Omit one")
+        if self.chat:
+            raise UsageError("--targets-file and --chat exclude each other: lines have no fields. Omit one")
         for side, name in (("inputs", INPUTS), ("targets", TARGETS)):
             if getattr(self, side) not in (None, name):
                 raise UsageError(f"--targets-file and --{side} exclude each other: lines have no fields. Omit one")
