@@ -75,10 +75,8 @@ class ChatTemplate:
     def render(self, messages: Sequence[Mapping[str, Any]]) -> ChatText:
         """Return the text of a chat; ValueError if the template raises, or does not show what the assistant says."""
         text = self._render(messages)
-        if _GENERATION.search(self.source):
-            chat = _unmark(text)
-        else:
-            chat = ChatText(text, list(self._find_spans(messages, text)))
+        is_marked = _GENERATION.search(self.source) is not None
+        chat = _unmark(text) if is_marked else ChatText(text, list(self._find_spans(messages, text)))
         if all(begin == end for begin, end in chat.spans):
             raise ValueError("the template shows nothing that the assistant says")
         return chat

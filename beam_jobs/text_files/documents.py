@@ -16,10 +16,10 @@ from beam_jobs.references.rejection import Reject, rejected_file
 from beam_jobs.text_files.blocks import SpanBlock, gathered, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.document import Document, DocumentBlock, TextFile, TextPart
 from beam_jobs.text_files.formats import TEXT_FORMATS
-from beam_jobs.text_files.forms import TextForm, look_at
+from beam_jobs.text_files.forms import TextForm, look_at, text_compression
 from beam_jobs.text_files.lines import BOM, Span, has_mark
 from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, TextOptions
-from beam_jobs.text_files.parallel.lines import pair_spans
+from beam_jobs.text_files.parallel.lines import find_targets, pair_spans
 from beam_jobs.text_files.parquet_rows import check_group, group_rows, row_groups
 from beam_jobs.text_files.values import JSON_ROW, RowForm
 from beam_jobs.values.json_values import parse_json
@@ -85,24 +85,27 @@ def document_blocks(
         UsageError: the options do not fit the file.
     """
     file = part.file
+    targets = find_targets(file.path, options) if options.targets_file is not None else ""
     try:
         form = part.form or look_at(file.path, options)
-        if skips and form.compression:
-            collections.deque(decompress_file(file.path, form.compression), maxlen=0)
+        compressions = {file.path: form.compression, **({targets: text_compression(targets)} if targets else {})}
+        for path, compression in compressions.items():
+            if skips and compression:
+                collections.deque(decompress_file(path, compression), maxlen=0)
     except SourceError as error:
         reject(rejected_file(file.path, error))
         return
     except CorruptionError as error:
         if not skips:
             raise
-        reject(BadRecordError(file.path, f"{error.reason}; none of its documents is stored", error.offset))
+        reject(BadRecordError(error.path, f"{error.reason}; none of its documents is stored", error.offset))
         return
     if form.kind == PARQUET:
         # A file of unknown form is one part, with all its row groups.
         found = gathered(_rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips))
     elif form.kind == PARALLEL:
         found = gathered(
-            pair_spans(file.path, options, lambda at, reason: reject(BadRecordError(file.path, reason, at)))
+            pair_spans(file.path, targets, options, lambda at, reason: reject(BadRecordError(file.path, reason, at)))
         )
     elif form.kind == FILES:
         found = gathered(_whole(file, form, options.document_bytes))
