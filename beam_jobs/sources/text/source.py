@@ -180,7 +180,7 @@ class TextSource(PackSource):
             for block in document_blocks(part, self.text, reject, self.note, skips=skips):
                 for start in range(0, len(block.spans.sizes), _RUN_DOCUMENTS):
                     spans = block.spans.take(slice(start, start + _RUN_DOCUMENTS))
-                    found = self.columns.of_block(part.file.path, block._replace(spans=spans), reject)
+                    found = self.columns.of_block(part.file.path, block._replace(spans=spans), reject, self.note)
                     if found is not None:
                         yield _Part(part.file.path, split, *found)
 
