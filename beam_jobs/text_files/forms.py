@@ -11,10 +11,7 @@ from typing import NamedTuple
 
 from beam_jobs import file_kinds
 from beam_jobs.compression.files import decompress_file, unpacked_name
-from beam_jobs.text_files.csv_rows import cells, find_columns, row_spans
 from beam_jobs.text_files.formats import TEXT_FORMATS
-from beam_jobs.text_files.json_arrays import is_json_array
-from beam_jobs.text_files.lines import line_spans, lines
 from beam_jobs.text_files.options import (
     AUTO,
     CSV,
@@ -27,6 +24,9 @@ from beam_jobs.text_files.options import (
     TSV,
     TextOptions,
 )
+from beam_jobs.text_files.spans.csv_rows import cells, find_columns, row_spans
+from beam_jobs.text_files.spans.json_arrays import is_json_array
+from beam_jobs.text_files.spans.lines import line_spans, lines
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import storage_for

@@ -31,7 +31,7 @@ from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text
 from beam_jobs.text_files.document import DocumentBlock, TextPart
 from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts
 from beam_jobs.text_files.options import FILES, TextOptions
-from beam_jobs.text_files.parallel.lines import names_each_file
+from beam_jobs.text_files.parallel_lines import names_each_file
 from tpudata.errors import UsageError
 
 # Smaller documents are written aside: a separate read costs more than reading so much twice.

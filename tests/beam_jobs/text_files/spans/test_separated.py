@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.text_files.lines import Span
-from beam_jobs.text_files.separated import separated, separated_in_range
+from beam_jobs.text_files.spans.lines import Span
+from beam_jobs.text_files.spans.separated import separated, separated_in_range
 
 END = "<|endoftext|>"
 LARGE = 1 << 20

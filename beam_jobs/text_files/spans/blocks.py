@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.compression.streams import plain_chunks
-from beam_jobs.text_files.lines import BOM, Span
+from beam_jobs.text_files.spans.lines import BOM, Span
 
 Numbers = npt.NDArray[np.int64]
 # Most spans that are gathered into one block.

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from beam_jobs.compression.files import decompress_file, read_compression, unpacked_name
 from beam_jobs.compression.streams import plain_chunks
-from beam_jobs.text_files.lines import BOM, Span, line_spans
 from beam_jobs.text_files.options import INPUTS, TARGETS, TextOptions
+from beam_jobs.text_files.spans.lines import BOM, Span, line_spans
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from beam_jobs.compression.streams import plain_chunks
-from beam_jobs.text_files.lines import BOM, Span
+from beam_jobs.text_files.spans.lines import BOM, Span
 
 _LINE_ENDS = b"\r\n"
 
