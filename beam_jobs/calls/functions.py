@@ -53,7 +53,7 @@ def convert_images(
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
         **options: `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
-            `tpudata convert images --help` describes them, and `beam_jobs.calls.ImageKeywords` has their names and types as keywords.
+            `tpudata convert images --help` describes them, and `beam_jobs.calls.ImageKeywords` has their names and types.
 
     Returns:
         The manifest of the complete dataset.
@@ -95,7 +95,7 @@ def convert_text(
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
         **options: `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
-            `tpudata convert text --help` describes them, and `beam_jobs.calls.TextKeywords` has their names and types as keywords.
+            `tpudata convert text --help` describes them, and `beam_jobs.calls.TextKeywords` has their names and types.
 
     Returns:
         The manifest of the complete dataset.
@@ -151,7 +151,7 @@ def reshard(
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
         **options: `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
-            `tpudata reshard --help` describes them, and `beam_jobs.calls.ReshardKeywords` has their names and types as keywords.
+            `tpudata reshard --help` describes them, and `beam_jobs.calls.ReshardKeywords` has their names and types.
 
     Returns:
         The manifest of the complete dataset.
