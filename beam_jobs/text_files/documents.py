@@ -19,7 +19,7 @@ from beam_jobs.text_files.forms import TextForm, look_at, text_compression
 from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, TextOptions
 from beam_jobs.text_files.parallel_lines import find_targets, pair_spans
 from beam_jobs.text_files.parquet_rows import check_group, group_rows, row_groups
-from beam_jobs.text_files.spans.blocks import SpanBlock, gathered, line_blocks, line_blocks_in_range
+from beam_jobs.text_files.spans.blocks import SpanBlock, gather_spans, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.spans.lines import BOM, Span, has_mark
 from beam_jobs.text_files.values import JSON_ROW, RowForm
 from beam_jobs.values.json_values import parse_json
@@ -102,13 +102,13 @@ def document_blocks(
         return
     if form.kind == PARQUET:
         # A file of unknown form is one part, with all its row groups.
-        found = gathered(_rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips))
+        found = gather_spans(_rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips))
     elif form.kind == PARALLEL:
-        found = gathered(
+        found = gather_spans(
             pair_spans(file.path, targets, options, lambda at, reason: reject(BadRecordError(file.path, reason, at)))
         )
     elif form.kind == FILES:
-        found = gathered(_whole(file, form, options.document_bytes))
+        found = gather_spans(_whole(file, form, options.document_bytes))
     else:
         found = _spans(part, form, options.document_bytes)
     known, is_read_in_place = TEXT_FORMATS[form.kind], form.kind not in (PARQUET, PARALLEL) and not form.compression
@@ -174,7 +174,7 @@ def _of_allowed_size(
 
 
 def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
-    blocks = _found(part, form, limit)
+    blocks = _find_spans(part, form, limit)
     if form.columns and not form.headerless and part.start == 0:
         # The first row names the columns.
         first = next(blocks, None)
@@ -183,17 +183,17 @@ def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     yield from blocks
 
 
-def _found(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
+def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     path, known = part.file.path, TEXT_FORMATS[form.kind]
     if known.is_lines:
         if not form.compression:
             return line_blocks_in_range(path, part.start, part.stop, limit)
         return line_blocks(decompress_file(path, form.compression), 0, limit)
     if form.has_ranges and known.in_range is not None:
-        return gathered(known.in_range(path, part.start, part.stop, form.delimiter, limit))
+        return gather_spans(known.in_range(path, part.start, part.stop, form.delimiter, limit))
     assert known.in_stream is not None, f"{form.kind} has a separate reader"
     chunks = decompress_file(path, form.compression) if form.compression else plain_chunks(path, 0, part.stop)
-    return gathered(known.in_stream(chunks, form.delimiter, limit, path))
+    return gather_spans(known.in_stream(chunks, form.delimiter, limit, path))
 
 
 def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:

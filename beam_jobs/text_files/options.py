@@ -218,7 +218,7 @@ class TextOptions:
             self._name_sides()
         self._check_sides()
         if self.has_pairs or self.chat:
-            object.__setattr__(self, "fields", self._joined_fields())
+            object.__setattr__(self, "fields", self._join_fields())
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
@@ -259,7 +259,7 @@ class TextOptions:
         if self.chat and self.tokenizer is not None and self.tokenizer.collects_characters:
             raise UsageError("--chat: --tokenizer chars has no vocabulary yet. Pass chars:FILE, or another tokenizer")
 
-    def _joined_fields(self) -> tuple[TextField, ...]:
+    def _join_fields(self) -> tuple[TextField, ...]:
         """Return the fields of a pair or a chat and then the others; UsageError if one of these is text."""
         sides = tuple(map(TextField, self.sides))
         others = tuple(field for field in self.fields if field not in (*sides, TextField("text")))

@@ -18,7 +18,7 @@ import numpy as np
 from beam_jobs.options import DEFAULT_SPLIT, SKIP, ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import TEXT_FOLDERS, Note, ignore_note
-from beam_jobs.references.packs.columns import joined_columns
+from beam_jobs.references.packs.columns import join_columns
 from beam_jobs.references.packs.listed_pack import NOT_HELD, ListedPack
 from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.packs.packed_keys import PackedKeys
@@ -197,12 +197,12 @@ class TextSource(PackSource):
         starts[is_addressed] = NOT_HELD
         digests = np.concatenate([some.digests() for some in keys])
         if parts[0].split:
-            splits = joined_columns([[part.split] for part in parts], counts)
+            splits = join_columns([[part.split] for part in parts], counts)
         else:
             splits = self.options.split.splits_of(digests[:, 0]) if self.options.split else [DEFAULT_SPLIT]
-        paths = joined_columns([[part.path] for part in parts], counts)
-        payloads = joined_columns([[block.form] for block in blocks], counts)
-        labels = joined_columns([part.labels for part in parts], counts)
+        paths = join_columns([[part.path] for part in parts], counts)
+        payloads = join_columns([[block.form] for block in blocks], counts)
+        labels = join_columns([part.labels for part in parts], counts)
         pack = Pack.of_columns(
             PackedKeys.joined(keys), sizes, offsets, paths=paths, splits=splits, labels=labels, payloads=payloads
         )

@@ -50,7 +50,7 @@ class SpanBlock(NamedTuple):
         return SpanBlock(self.data, self.starts[rows], self.sizes[rows], self.offsets[rows])
 
 
-def gathered(spans: Iterable[Span]) -> Iterator[SpanBlock]:
+def gather_spans(spans: Iterable[Span]) -> Iterator[SpanBlock]:
     """Yield spans in blocks of at most 4,096 spans that end at 4 MiB."""
     held: list[Span] = []
     size = 0
