@@ -52,7 +52,8 @@ def convert_images(
         output: folder of the dataset, local or gs://; new or empty.
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
-        **options: `runner`, `beam_options`, `progress`, and the options of the command: `beam_jobs.calls.ImageKeywords` lists them.
+        **options: `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
+            `tpudata convert images --help` describes them, and `beam_jobs.calls.ImageKeywords` has their names and types.
 
     Returns:
         The manifest of the complete dataset.
@@ -93,7 +94,8 @@ def convert_text(
         output: folder of the dataset, local or gs://; new or empty.
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
-        **options: `runner`, `beam_options`, `progress`, and the options of the command: `beam_jobs.calls.TextKeywords` lists them.
+        **options: `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
+            `tpudata convert text --help` describes them, and `beam_jobs.calls.TextKeywords` has their names and types.
 
     Returns:
         The manifest of the complete dataset.
@@ -148,8 +150,8 @@ def reshard(
         output: folder of the dataset, local or gs://; new or empty.
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
-        **options: `runner`, `beam_options`, `progress`, and the options of the command: `beam_jobs.calls.ReshardKeywords` lists
-            them.
+        **options: `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
+            `tpudata reshard --help` describes them, and `beam_jobs.calls.ReshardKeywords` has their names and types.
 
     Returns:
         The manifest of the complete dataset.

@@ -65,7 +65,7 @@ def _message(number: int, message: Any) -> dict[str, Any]:
     message = {name: value for name, value in message.items() if value is not None}
     role_name, content_name = ("from", "value") if "from" in message and "role" not in message else ("role", "content")
     role, content = message.pop(role_name, None), message.pop(content_name, None)
-    if role not in _ROLES:
+    if not isinstance(role, str) or role not in _ROLES:
         raise ValueError(
             f"unknown role: message {number} (got {shown_json(role)}, expected {', '.join(map(repr, _ROLES))})"
         )

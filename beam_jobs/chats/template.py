@@ -74,10 +74,16 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Mapping[str, Any]]) -> ChatText:
         """Return the text of a chat; ValueError if the template raises, or does not show what the assistant says."""
-        if _GENERATION.search(self.source):
-            return _unmark(self._render(messages))
         text = self._render(messages)
-        return ChatText(text, list(self._find_spans(messages, text)))
+        is_marked = _GENERATION.search(self.source) is not None
+        chat = _unmark(text) if is_marked else ChatText(text, list(self._find_spans(messages, text)))
+        if all(begin == end for begin, end in chat.spans):
+            raise ValueError("the template shows nothing that the assistant says")
+        return chat
+
+    def render_text(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Return the text of a chat, whatever the assistant says in it; ValueError if the template raises."""
+        return _unmark(self._render(messages)).text
 
     def _find_spans(self, messages: Sequence[Mapping[str, Any]], text: str) -> Iterator[tuple[int, int]]:
         for number, message in enumerate(messages):

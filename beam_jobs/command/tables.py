@@ -135,7 +135,9 @@ def _text_counts(counts: Mapping[str, int]) -> list[str]:
 
 def _by_reason(counts: Mapping[str, int]) -> str:
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return f"{count_text(sum(counts.values()))}: {', '.join(f'{count_text(count)} {reason}' for reason, count in most)}"
+    # A reason may end with its fix, a sentence.
+    reasons = (f"{count_text(count)} {reason.rstrip('.')}" for reason, count in most)
+    return f"{count_text(sum(counts.values()))}: {', '.join(reasons)}"
 
 
 def _range(shards: Sequence[Shard]) -> str:

@@ -34,12 +34,12 @@ def stored_value(feature: Feature, value: Any) -> Any:
         if kind is float and feature.kind == "float" and not abs(value) > FLOAT32_MAX:
             return value
     try:
-        return _fitted(feature, value)
+        return _fit(feature, value)
     except (FeatureError, OverflowError) as error:
         raise ValueError(_problem(feature, value, error)) from None
 
 
-def _fitted(feature: Feature, value: Any) -> Any:
+def _fit(feature: Feature, value: Any) -> Any:
     if feature.kind == "bytes":
         value = _text(value)
     _, stored = fit(feature, _floats(value) if feature.kind == "float" else value)

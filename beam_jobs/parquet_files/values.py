@@ -71,15 +71,15 @@ def column_values(column: Any, *, as_text: bool = True, replace_invalid: bool = 
     """Return the values of an array: strings, numbers, booleans, None for null, and `Unreadable`.
 
     Args:
-        column: an array of pyarrow of a type for which `is_read` or `is_list` is true.
+        column: an array of pyarrow of a type for which `is_read` or `is_list` is true, or of chats.
         as_text: whether dates, times and decimals become text; otherwise numbers.
         replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their value is `Unreadable`.
     """
     while types.is_dictionary(column.type) or isinstance(column.type, pyarrow.BaseExtensionType):
         column = column.dictionary_decode() if types.is_dictionary(column.type) else column.storage
     kind = column.type
-    if is_list(kind):
-        return _lists(column)
+    if types.is_nested(kind):
+        return _nested_values(column, "replace" if replace_invalid else "strict")
     if _is_text(kind):
         return _texts(column, replace_invalid)
     if types.is_decimal(kind):
@@ -93,14 +93,26 @@ def column_values(column: Any, *, as_text: bool = True, replace_invalid: bool = 
     return list(column.to_pylist())
 
 
-def _lists(column: Any) -> list[Any]:
+def _nested_values(column: Any, errors: str) -> list[Any]:
+    # Lists of text or numbers have no bytes in them, and would take half as long again.
+    has_bytes = not is_list(column.type)
     values: list[Any] = []
     for value in column:
         try:
-            values.append(value.as_py())
+            item = value.as_py()
+            values.append(_with_texts(item, errors) if has_bytes else item)
         except UnicodeDecodeError as error:
             values.append(Unreadable(NOT_UTF8, f"an item of the list, byte {error.object[error.start]:#04x}"))
     return values
+
+
+def _with_texts(value: Any, errors: str) -> Any:
+    """Return a value with its bytes, which are text in UTF-8, as strings."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors)
+    if isinstance(value, dict):
+        return {name: _with_texts(item, errors) for name, item in value.items()}
+    return [_with_texts(item, errors) for item in value] if isinstance(value, list) else value
 
 
 def _inner_type(kind: Any) -> Any:

@@ -98,7 +98,9 @@ def warning_lines(
 def _describe_notes(taken: notes.Notes) -> dict[str, str]:
     lines = {}
     if columns := taken.examples(notes.COLUMNS):
-        lines[notes.COLUMNS] = f"columns that are not stored: {_listed(columns)}; pass --field NAME:str to store one"
+        lines[notes.COLUMNS] = (
+            f"columns that are not stored: {_listed(columns)}; pass --field NAME:KIND to store one of text, of numbers or of lists"
+        )
     lines_of, rows = taken.examples(notes.FOUND_LINES), taken.examples(notes.FOUND_ROWS)
     if lines_of and rows:
         lines[notes.FOUND_LINES] = (

@@ -178,6 +178,23 @@ def read_labels(path: str) -> Labels:
     return Labels(tuple(seen))
 
 
+def row_labels(value: Any, separator: str | None, source: str, name: str) -> tuple[tuple[str, ...], bool]:
+    """Return the labels in a value of a row, without blanks around them, and whether it may hold several.
+
+    Args:
+        value: the value, as it is written.
+        separator: text between several labels in it, or None.
+        source: where it is, for the message.
+        name: name of the column, for the message.
+
+    Raises:
+        BadRecordError: as of `json_labels`.
+    """
+    if isinstance(value, str) and separator is not None:
+        return tuple(part.strip() for part in value.split(separator) if part.strip()), True
+    return json_labels(value.strip() if isinstance(value, str) else value, source, name)
+
+
 def json_labels(value: Any, source: str, name: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels in a JSON value, and whether they are a list.
 

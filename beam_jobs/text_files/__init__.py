@@ -1,1 +1,1 @@
-"""Text files: their compression, the places of their documents, and the values of these."""
+"""Text files: their forms, the places of their documents, and the values of these."""

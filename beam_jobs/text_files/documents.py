@@ -13,14 +13,14 @@ from beam_jobs.compression.streams import plain_chunks
 from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.references.rejection import Reject, rejected_file
-from beam_jobs.text_files.blocks import SpanBlock, gathered, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.document import Document, DocumentBlock, TextFile, TextPart
 from beam_jobs.text_files.formats import TEXT_FORMATS
-from beam_jobs.text_files.forms import TextForm, look_at
-from beam_jobs.text_files.lines import BOM, Span, has_mark
+from beam_jobs.text_files.forms import TextForm, look_at, text_compression
 from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, TextOptions
-from beam_jobs.text_files.parallel.lines import pair_spans
+from beam_jobs.text_files.parallel_lines import find_targets, pair_spans
 from beam_jobs.text_files.parquet_rows import check_group, group_rows, row_groups
+from beam_jobs.text_files.spans.blocks import SpanBlock, gather_spans, line_blocks, line_blocks_in_range
+from beam_jobs.text_files.spans.lines import BOM, Span, has_mark
 from beam_jobs.text_files.values import JSON_ROW, RowForm
 from beam_jobs.values.json_values import parse_json
 from tpudata.console.tables import counted
@@ -85,27 +85,30 @@ def document_blocks(
         UsageError: the options do not fit the file.
     """
     file = part.file
+    targets = find_targets(file.path, options) if options.targets_file is not None else ""
     try:
         form = part.form or look_at(file.path, options)
-        if skips and form.compression:
-            collections.deque(decompress_file(file.path, form.compression), maxlen=0)
+        compressions = {file.path: form.compression, **({targets: text_compression(targets)} if targets else {})}
+        for path, compression in compressions.items():
+            if skips and compression:
+                collections.deque(decompress_file(path, compression), maxlen=0)
     except SourceError as error:
         reject(rejected_file(file.path, error))
         return
     except CorruptionError as error:
         if not skips:
             raise
-        reject(BadRecordError(file.path, f"{error.reason}; none of its documents is stored", error.offset))
+        reject(BadRecordError(error.path, f"{error.reason}; none of its documents is stored", error.offset))
         return
     if form.kind == PARQUET:
         # A file of unknown form is one part, with all its row groups.
-        found = gathered(_rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips))
+        found = gather_spans(_rows(part._replace(stop=part.stop if part.form else -1), options, reject, note, skips))
     elif form.kind == PARALLEL:
-        found = gathered(
-            pair_spans(file.path, options, lambda at, reason: reject(BadRecordError(file.path, reason, at)))
+        found = gather_spans(
+            pair_spans(file.path, targets, options, lambda at, reason: reject(BadRecordError(file.path, reason, at)))
         )
     elif form.kind == FILES:
-        found = gathered(_whole(file, form, options.document_bytes))
+        found = gather_spans(_whole(file, form, options.document_bytes))
     else:
         found = _spans(part, form, options.document_bytes)
     known, is_read_in_place = TEXT_FORMATS[form.kind], form.kind not in (PARQUET, PARALLEL) and not form.compression
@@ -171,7 +174,7 @@ def _of_allowed_size(
 
 
 def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
-    blocks = _found(part, form, limit)
+    blocks = _find_spans(part, form, limit)
     if form.columns and not form.headerless and part.start == 0:
         # The first row names the columns.
         first = next(blocks, None)
@@ -180,17 +183,17 @@ def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     yield from blocks
 
 
-def _found(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
+def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     path, known = part.file.path, TEXT_FORMATS[form.kind]
     if known.is_lines:
         if not form.compression:
             return line_blocks_in_range(path, part.start, part.stop, limit)
         return line_blocks(decompress_file(path, form.compression), 0, limit)
     if form.has_ranges and known.in_range is not None:
-        return gathered(known.in_range(path, part.start, part.stop, form.delimiter, limit))
+        return gather_spans(known.in_range(path, part.start, part.stop, form.delimiter, limit))
     assert known.in_stream is not None, f"{form.kind} has a separate reader"
     chunks = decompress_file(path, form.compression) if form.compression else plain_chunks(path, 0, part.stop)
-    return gathered(known.in_stream(chunks, form.delimiter, limit, path))
+    return gather_spans(known.in_stream(chunks, form.delimiter, limit, path))
 
 
 def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:

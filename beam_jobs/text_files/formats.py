@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from beam_jobs.text_files.csv_rows import row_spans
-from beam_jobs.text_files.json_arrays import array_spans
-from beam_jobs.text_files.lines import Span, line_spans, paragraphs, paragraphs_in_range
 from beam_jobs.text_files.options import (
     CSV,
     FILES,
@@ -26,7 +23,10 @@ from beam_jobs.text_files.options import (
     SEPARATED,
     TSV,
 )
-from beam_jobs.text_files.separated import separated, separated_in_range
+from beam_jobs.text_files.spans.csv_rows import row_spans
+from beam_jobs.text_files.spans.json_arrays import array_spans
+from beam_jobs.text_files.spans.lines import Span, line_spans, paragraphs, paragraphs_in_range
+from beam_jobs.text_files.spans.separated import split_documents, split_documents_in_range
 from beam_jobs.text_files.values import CSV_ROW, FILE, JSON_ROW, PLAIN, RAW_ROW, TSV_ROW
 
 # (path, first byte of a range, byte after it, delimiter, --document-bytes) -> the documents that begin in the range.
@@ -68,8 +68,8 @@ def _paragraphs_in_range(path: str, start: int, stop: int, _delimiter: str, limi
     return paragraphs_in_range(path, start, stop, limit)
 
 
-def _separated(chunks: Iterable[bytes], delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return separated(chunks, delimiter, limit)
+def _split_documents(chunks: Iterable[bytes], delimiter: str, limit: int, _path: str) -> Iterator[Span]:
+    return split_documents(chunks, delimiter, limit)
 
 
 def _csv_rows(chunks: Iterable[bytes], delimiter: str, limit: int, path: str) -> Iterator[Span]:
@@ -84,7 +84,7 @@ TEXT_FORMATS: Mapping[str, TextFormat] = MappingProxyType(
     {
         LINES: TextFormat(PLAIN, is_lines=True),
         PARAGRAPHS: TextFormat(PLAIN, in_range=_paragraphs_in_range, in_stream=_paragraphs),
-        SEPARATED: TextFormat(PLAIN, in_range=separated_in_range, in_stream=_separated),
+        SEPARATED: TextFormat(PLAIN, in_range=split_documents_in_range, in_stream=_split_documents),
         FILES: TextFormat(FILE),
         JSONL: TextFormat(JSON_ROW, True, (".jsonl", ".ndjson", ".json"), is_lines=True),
         JSON_ARRAY: TextFormat(JSON_ROW, True, in_stream=_array_items),

@@ -11,10 +11,7 @@ from typing import NamedTuple
 
 from beam_jobs import file_kinds
 from beam_jobs.compression.files import decompress_file, unpacked_name
-from beam_jobs.text_files.csv_rows import cells, find_columns, row_spans
 from beam_jobs.text_files.formats import TEXT_FORMATS
-from beam_jobs.text_files.json_arrays import is_json_array
-from beam_jobs.text_files.lines import line_spans, lines
 from beam_jobs.text_files.options import (
     AUTO,
     CSV,
@@ -27,6 +24,9 @@ from beam_jobs.text_files.options import (
     TSV,
     TextOptions,
 )
+from beam_jobs.text_files.spans.csv_rows import cells, find_columns, row_spans
+from beam_jobs.text_files.spans.json_arrays import is_json_array
+from beam_jobs.text_files.spans.lines import line_spans, lines
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import storage_for
@@ -67,24 +67,11 @@ def look_at(path: str, options: TextOptions) -> TextForm:
         CorruptionError: the file is compressed, and damaged.
         UsageError: the options do not fit the file.
     """
-    head = storage_for(path).read_range(path, 0, _HEAD_BYTES)
-    content = file_kinds.file_kind(head)
-    if content in (file_kinds.ZIP, file_kinds.NPZ):
-        raise SourceError(f"{path} is a zip archive. Unpack it, and pass the folder.")
-    file_kinds.reject_unread(path, content)
-    compression = file_kinds.find_compression(head)
-    if compression:
-        head = next(decompress_file(path, compression), b"")[:_HEAD_BYTES]
-        content = file_kinds.file_kind(head)
+    head, compression = _read_head(path)
     kind = _kind(path, head, compression, options)
     if kind == PARQUET:
         return TextForm(kind)
-    if content in (file_kinds.UTF_16, file_kinds.UTF_32):
-        raise SourceError(f"{path} is {content}. Save it as UTF-8: iconv -f {content} -t UTF-8 {path} > NEW")
-    if b"\0" in head:
-        raise SourceError(
-            f"{path} is not text: byte {head.index(0)} is zero, and it begins with {head[:8].hex(' ')}. {_REMOVE}"
-        )
+    _check_text(path, head)
     if kind == JSONL and is_json_array(head):
         kind = JSON_ARRAY
     if not TEXT_FORMATS[kind].has_fields and options.needs_rows:
@@ -95,6 +82,37 @@ def look_at(path: str, options: TextOptions) -> TextForm:
     if kind in (CSV, TSV, RAW_TSV):
         return _with_columns(path, kind, compression, head, options)
     return TextForm(kind, compression, delimiter=options.separator or "")
+
+
+def text_compression(path: str) -> str:
+    """Return how a file of text is compressed, as `TextForm.compression`; raise as `look_at` if it is no text."""
+    head, compression = _read_head(path)
+    _check_text(path, head)
+    return compression
+
+
+def _read_head(path: str) -> tuple[bytes, str]:
+    """Return the first bytes of a file, unpacked, and its compression; SourceError if it is another archive."""
+    head = storage_for(path).read_range(path, 0, _HEAD_BYTES)
+    content = file_kinds.file_kind(head)
+    if content in (file_kinds.ZIP, file_kinds.NPZ):
+        raise SourceError(f"{path} is a zip archive. Unpack it, and pass the folder.")
+    file_kinds.reject_unread(path, content)
+    compression = file_kinds.find_compression(head)
+    if compression:
+        head = next(decompress_file(path, compression), b"")[:_HEAD_BYTES]
+    return head, compression
+
+
+def _check_text(path: str, head: bytes) -> None:
+    """Raise SourceError if a file begins as no text in UTF-8 does."""
+    content = file_kinds.file_kind(head)
+    if content in (file_kinds.UTF_16, file_kinds.UTF_32):
+        raise SourceError(f"{path} is {content}. Save it as UTF-8: iconv -f {content} -t UTF-8 {path} > NEW")
+    if b"\0" in head:
+        raise SourceError(
+            f"{path} is not text: byte {head.index(0)} is zero, and it begins with {head[:8].hex(' ')}. {_REMOVE}"
+        )
 
 
 def _describe_needs(options: TextOptions) -> tuple[str, str]:
@@ -118,7 +136,11 @@ def _kind(path: str, head: bytes, compression: str, options: TextOptions) -> str
         (kind for kind, known in TEXT_FORMATS.items() if known.suffixes and name.endswith(known.suffixes)), LINES
     )
     kind = options.form if options.form != AUTO else PARQUET if found_parquet else named
-    if options.targets_file is not None and not found_parquet:
+    if options.targets_file is not None:
+        if found_parquet:
+            raise UsageError(
+                f"--targets-file is for lines, and {path} is a Parquet file. Pass --inputs and --targets, its columns"
+            )
         return PARALLEL
     if (kind == PARQUET) != found_parquet:
         if found_parquet:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from beam_jobs.chats.template import ChatTemplate
@@ -12,9 +10,10 @@ from beam_jobs.options import parse_size
 from beam_jobs.options.labels import LABEL, TextLabelOptions
 from beam_jobs.options.option import Bounds, Group, Stored, Value, check_options, option, stored_options
 from beam_jobs.references.reading import MOST_INPUT_BYTES
+from beam_jobs.text_files.fields import LIST_KINDS, TEXT, TextField, fields_from_json, fields_to_json
 from beam_jobs.tokenizers import TokenizerSpec
 from beam_jobs.tokenizers.options import TokenizerOptions
-from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
+from beam_jobs.values.column_kinds import INT, STR
 from tpudata.checked_json import FLAG, WHOLE, Entries, Plain
 from tpudata.checked_json import TEXT as TEXT_SCHEMA
 from tpudata.console.flags import positive_int
@@ -30,13 +29,7 @@ _PLAIN_FORMS = (LINES, PARAGRAPHS, SEPARATED, FILES)
 PARALLEL = "parallel lines"
 # A file of JSON that is one array: found by its content, and named by no flag.
 JSON_ARRAY = "json array"
-TEXT = "text"
 _LABELS = ("label", "labels", "class", "classes", "target", "targets")
-TEXT_KINDS = (TEXT, STR)
-# Kinds of lists, and of their items.
-LIST_KINDS = {"ints": INT, "floats": FLOAT, "strings": STR}
-FIELD_KINDS = (*TEXT_KINDS, INT, FLOAT, FLOAT32, *LIST_KINDS)
-_KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20
 INPUT_IDS = "input_ids"
@@ -50,57 +43,6 @@ KEY = "key"
 SPLIT, CUT, REJECT = "split", "cut", "reject"
 # A worker holds a few documents of this size; the limit also rejects a file without line ends.
 DEFAULT_DOCUMENT_BYTES = 1 << 26
-
-
-@dataclasses.dataclass(frozen=True)
-class TextField:
-    """A field of the input that goes into the records.
-
-    Attributes:
-        name: name of the field, and of the feature.
-        kind: `"text"` is tokenized if there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds) are stored
-            unchanged, as are lists: `"ints"`, `"floats"` and `"strings"`.
-        missing: value that is stored for a missing one; None rejects its document.
-
-    Raises:
-        UsageError: the name is empty or not UTF-8, or there is no such kind.
-    """
-
-    name: str
-    kind: str = TEXT
-    missing: str | int | float | None = None
-
-    def __post_init__(self) -> None:
-        if not self.name:
-            raise UsageError("--field has no name (expected NAME or NAME:KIND, such as label:int)")
-        if self.name.encode(errors="ignore").decode() != self.name:
-            raise UsageError(f"--field {self.name!r}: names of features must be UTF-8. Rename the field")
-        if self.kind not in FIELD_KINDS:
-            raise UsageError(
-                f"--field {self.name}: unknown kind (got {self.kind!r}, expected {', '.join(FIELD_KINDS)})"
-            )
-
-    @classmethod
-    def parse(cls, text: str) -> TextField:
-        """Parse `NAME`, `NAME:KIND` or `NAME:KIND=VALUE`; a name may have colons in it if no kind follows the last."""
-        found = _KIND.fullmatch(text)
-        if not found:
-            return cls(text)
-        name, kind = found.groups()
-        if kind.partition("=")[0] in LIST_KINDS and "=" in kind:
-            raise UsageError(f"--field {text}: a list has no value for missing ones. Omit ={kind.partition('=')[2]}")
-        try:
-            return cls(name, *ColumnKind.parse(kind))
-        except ValueError as error:
-            raise UsageError(f"--field {text}: {error}") from None
-
-
-def _fields_to_json(fields: Iterable[TextField]) -> dict[str, str]:
-    return {field.name: str(ColumnKind(field.kind, field.missing)) for field in fields}
-
-
-def _fields_from_json(kinds: Mapping[str, str]) -> list[TextField]:
-    return [TextField(name, *ColumnKind.parse(kind)) for name, kind in kinds.items()]
 
 
 def _parse_names(text: str) -> tuple[str, ...]:
@@ -153,7 +95,7 @@ class TextOptions:
         flag="--field",
         collect=tuple,
         separator=":",
-        stored=Stored(Entries(TEXT_SCHEMA), _fields_to_json, _fields_from_json),
+        stored=Stored(Entries(TEXT_SCHEMA), fields_to_json, fields_from_json),
     )
     inputs: str | None = option(
         None,
@@ -276,7 +218,7 @@ class TextOptions:
             self._name_sides()
         self._check_sides()
         if self.has_pairs or self.chat:
-            object.__setattr__(self, "fields", self._joined_fields())
+            object.__setattr__(self, "fields", self._join_fields())
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
@@ -298,6 +240,8 @@ class TextOptions:
         """Name both sides of parallel files; UsageError if other options do."""
         if self.form not in (AUTO, LINES):
             raise UsageError(f"--targets-file is for lines, and --form is {self.form}. Omit one")
+        if self.chat:
+            raise UsageError("--targets-file and --chat exclude each other: lines have no fields. Omit one")
         for side, name in (("inputs", INPUTS), ("targets", TARGETS)):
             if getattr(self, side) not in (None, name):
                 raise UsageError(f"--targets-file and --{side} exclude each other: lines have no fields. Omit one")
@@ -315,7 +259,7 @@ class TextOptions:
         if self.chat and self.tokenizer is not None and self.tokenizer.collects_characters:
             raise UsageError("--chat: --tokenizer chars has no vocabulary yet. Pass chars:FILE, or another tokenizer")
 
-    def _joined_fields(self) -> tuple[TextField, ...]:
+    def _join_fields(self) -> tuple[TextField, ...]:
         """Return the fields of a pair or a chat and then the others; UsageError if one of these is text."""
         sides = tuple(map(TextField, self.sides))
         others = tuple(field for field in self.fields if field not in (*sides, TextField("text")))

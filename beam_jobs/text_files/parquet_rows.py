@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
 from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, Unreadable, column_values, is_list, is_read
-from beam_jobs.text_files.lines import Span
-from beam_jobs.text_files.options import LIST_KINDS, TEXT_KINDS, TextOptions
+from beam_jobs.text_files.fields import LIST_KINDS, TEXT_KINDS
+from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_files.spans.lines import Span
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 

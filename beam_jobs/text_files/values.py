@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 from beam_jobs.chats.messages import chat_json
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference
-from beam_jobs.text_files.csv_rows import cells
-from beam_jobs.text_files.lines import BOM
-from beam_jobs.text_files.options import LIST_KINDS, TEXT, TextField, TextOptions
+from beam_jobs.text_files.fields import LIST_KINDS, TEXT, TextField
+from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_files.spans.csv_rows import cells
+from beam_jobs.text_files.spans.lines import BOM
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, fits_int64, float32_problem, parse_float
 from beam_jobs.values.json_values import parse_json, shown_json
 from tpudata.console.tables import counted

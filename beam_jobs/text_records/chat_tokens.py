@@ -34,11 +34,12 @@ class ChatEncoder:
         Raises:
             ValueError: a chat cannot be rendered or encoded.
         """
-        return [self._encode(self.template.render(parse_json(chat))) for chat in chats]
+        messages = map(parse_json, chats)
+        if self.train_on_inputs:
+            return self.tokenizer.encode_batch(list(map(self.template.render_text, messages)))
+        return [self._encode(self.template.render(some)) for some in messages]
 
     def _encode(self, chat: ChatText) -> Ids:
-        if self.train_on_inputs:
-            return self.tokenizer.encode_batch([chat.text])[0]
         if not isinstance(self.tokenizer, PlacingTokenizer):
             return self._encode_parts(chat)
         ids, places = self.tokenizer.encode_with_places(chat.text)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.text_records.sequences import Documents, Rows, filled_rows
+from beam_jobs.text_records.sequences import Documents, Rows, fill_rows
 from beam_jobs.text_records.weights import split_weights
 from beam_jobs.tokenizers import Ids
 
@@ -31,7 +31,7 @@ class PairRows(NamedTuple):
     targets: Rows
 
 
-def packed_pairs(
+def pack_pairs(
     windows: Iterable[Documents], inputs_length: int, targets_length: int, pad_id: int
 ) -> Iterator[PairRows]:
     """Pack pairs into rows, those of each window together.
@@ -48,7 +48,7 @@ def packed_pairs(
         pieces = [np.minimum(side.sizes, length) for side, length in zip(sides, lengths, strict=True)]
         rows = place_pairs(pieces[0], pieces[1], inputs_length, targets_length)
         inputs, targets = (
-            filled_rows(side.tokens, np.cumsum(side.sizes) - side.sizes, some, rows, length, pad_id)
+            fill_rows(side.tokens, np.cumsum(side.sizes) - side.sizes, some, rows, length, pad_id)
             for side, some, length in zip(sides, pieces, lengths, strict=True)
         )
         yield PairRows(inputs, targets)

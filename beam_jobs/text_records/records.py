@@ -29,13 +29,14 @@ from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
-from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, LIST_KINDS, REJECT, TARGETS, TEXT, TextOptions
+from beam_jobs.text_files.fields import LIST_KINDS, TEXT
+from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, REJECT, TARGETS, TextOptions
 from beam_jobs.text_files.values import PLAIN_TEXT, DocumentError, Value, document_values
 from beam_jobs.text_records.chat_tokens import ChatEncoder
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
-from beam_jobs.text_records.pair_packing import PairRows, packed_pairs
+from beam_jobs.text_records.pair_packing import PairRows, pack_pairs
 from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, side_names
-from beam_jobs.text_records.sequences import Documents, Rows, packed_rows, stream_rows, windows
+from beam_jobs.text_records.sequences import Documents, Rows, pack_rows, stream_rows, windows
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.text_records.weights import join_sides, split_weights
 from beam_jobs.tokenizers import Ids, Tokenizer, TokenizerIdentity, Utf8Tokenizer, check_ids
@@ -128,10 +129,10 @@ class TextRecords:
         documents = self._counted(batches, summary)
         pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
         if len(lengths) == 2:
-            return self._pair_records(packed_pairs(windows(documents), *lengths, self.tokenizer.pad_id), summary)
+            return self._pair_records(pack_pairs(windows(documents), *lengths, self.tokenizer.pad_id), summary)
         (length,) = lengths
         if self.options.pack:
-            rows = packed_rows(windows(documents), length, pad_id, self.options.long_documents)
+            rows = pack_rows(windows(documents), length, pad_id, self.options.long_documents)
         else:
             rows = stream_rows(windows(documents), length, pad_id)
         return self._row_records(rows, summary)

@@ -98,7 +98,7 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
         yield Rows(row, None, None, len(rest), 0)
 
 
-def packed_rows(windows: Iterable[Documents], length: int, pad_id: int, long_documents: str = SPLIT) -> Iterator[Rows]:
+def pack_rows(windows: Iterable[Documents], length: int, pad_id: int, long_documents: str = SPLIT) -> Iterator[Rows]:
     """Pack documents into rows, those of each window together.
 
     Args:
@@ -111,7 +111,7 @@ def packed_rows(windows: Iterable[Documents], length: int, pad_id: int, long_doc
     for tokens, sizes in windows:
         if len(tokens):
             starts, pieces = _pieces(sizes, length, long_documents)
-            yield filled_rows(tokens, starts, pieces, _placed(pieces, length), length, pad_id)
+            yield fill_rows(tokens, starts, pieces, _place_pieces(pieces, length), length, pad_id)
 
 
 def windows(
@@ -158,7 +158,7 @@ def _pieces(
     return starts[filled], pieces[filled]
 
 
-def _placed(pieces: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
+def _place_pieces(pieces: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
     """Return the row of each piece.
 
     Rows are in the order of their longest documents, so packing keeps a shuffled order shuffled.
@@ -171,7 +171,7 @@ def _placed(pieces: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]
     return rank[bins]
 
 
-def filled_rows(
+def fill_rows(
     tokens: Ids,
     starts: npt.NDArray[np.int64],
     pieces: npt.NDArray[np.int64],

@@ -161,6 +161,7 @@ def test_squad_as_a_question_and_an_answer(tmp_path: Path) -> None:
         (None, "the chat is empty"),
         ("hello", "field 'messages' is not JSON of a list of messages"),
         ([("bot", "hi")], r"unknown role: message 0 \(got \"bot\""),
+        ([(["user"], "hi")], r"unknown role: message 0 \(got \[\"user\"\]"),
         ([("user", "hi")], "no message of the assistant"),
         ([("tool", "hi"), ("assistant", "hm")], "the chat template rejects it: tools are not for me"),
         ([("user", 3), ("assistant", "hm")], "message 0 has no text: 3"),
@@ -213,6 +214,7 @@ def test_the_day_does_not_matter(source: Path, tmp_path: Path) -> None:
     [
         (["--chat=messages", "--tokenizer=bytes"], "no chat template"),
         (["--chat=messages", "--inputs=a", "--targets=b"], "exclude each other"),
+        (["--chat=messages", "--targets-file=b.de"], "--targets-file and --chat exclude each other"),
         (["--chat=a,a"], "appears twice"),
         (["--chat=messages", "--form=lines"], "--chat"),
         (["--chat=messages", "--tokenizer=chars"], "chars has no vocabulary yet"),
@@ -223,6 +225,39 @@ def test_the_day_does_not_matter(source: Path, tmp_path: Path) -> None:
 def test_rejects_flags_that_do_not_fit_chats(flags: list[str], words: str, source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words):
         convert(source, tmp_path / "out", *flags)
+
+
+@pytest.mark.parametrize("shown", ["hello", "{# {% generation %} #}{{ messages[1].content }}"])
+def test_rejects_a_template_without_the_words_of_the_assistant(shown: str, source: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.jinja").write_text(shown)
+    with pytest.raises(BadRecordError, match="the template shows nothing that the assistant says"):
+        convert(source, tmp_path / "out", "--chat=messages", "--tokenizer=bytes", f"--chat-template={tmp_path}/t.jinja")
+
+
+def test_training_on_all_tokens_needs_no_places_of_the_assistant(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.jinja").write_text(
+        "{{ messages | length }}{% for message in messages %}{{ message.content }}{% endfor %}"
+    )
+    flags = ["--chat=messages", "--tokenizer=bytes", f"--chat-template={tmp_path}/t.jinja"]
+    with pytest.raises(BadRecordError, match="the template changes earlier messages"):
+        convert(source, tmp_path / "out", *flags)
+    assert convert(source, tmp_path / "all", *flags, "--train-on-inputs") == 0
+    assert {bytes(map(int, one["input_ids"]))[:1] for one in records(tmp_path / "all")} == {b"5", b"2"}
+
+
+def test_chats_of_parquet_may_be_bytes_of_utf8(tmp_path: Path) -> None:
+    kind = pa.list_(pa.struct([("role", pa.string()), ("content", pa.binary())]))
+    chats = [
+        [{"role": "user", "content": content}, {"role": "assistant", "content": b"hm"}]
+        for content in ("é".encode(), b"a\xff")
+    ]
+    pq.write_table(pa.table({"messages": pa.array(chats, kind)}), tmp_path / "a.parquet")
+    with pytest.raises(BadRecordError, match=r"not UTF-8: column 'messages'.* byte 0xff"):
+        convert(tmp_path / "a.parquet", tmp_path / "out", "--chat=messages")
+    flags = ["--chat=messages", "--invalid-utf8=replace", "--no-shuffle"]
+    assert convert(tmp_path / "a.parquet", tmp_path / "replaced", *flags) == 0
+    found = [json.loads(record["messages"][0])[0]["content"] for record in records(tmp_path / "replaced")]
+    assert found == ["é", "a\ufffd"]
 
 
 def test_rejects_what_is_no_template(source: Path, tmp_path: Path) -> None:

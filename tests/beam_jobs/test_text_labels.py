@@ -288,6 +288,21 @@ def test_lists_of_classes_have_the_names_of_parquet_metadata(tmp_path: Path) -> 
         convert(tmp_path / "a.parquet", tmp_path / "other", "--label-field=labels")
 
 
+@pytest.mark.parametrize("flags", [[], ["--label-separator=|"]])
+def test_labels_have_no_blanks_around_them(flags: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\na,x\nb, x\nc,y \n")
+    assert convert(tmp_path / "a.csv", tmp_path / "out", "--label-field=label", *flags) == 0
+    dataset = open_dataset(str(tmp_path / "out"))
+    assert dataset.labels() == ("x", "y")
+    assert "blanks around 2 labels were removed" in dataset.manifest.warnings["label_blanks"]
+
+
+def test_rejects_a_blank_label(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\na,x\nb, \n")
+    with pytest.raises(BadRecordError, match="field 'label' is no label"):
+        convert(tmp_path / "a.csv", tmp_path / "out", "--label-field=label")
+
+
 def test_skips_a_first_document_whose_label_is_none(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "x", "label": {}}\n{"text": "y", "label": "b"}\n')
     flags = ["--label-field=label", "--on-bad-record=skip", "--max-bad-records=1"]

@@ -15,7 +15,7 @@ import pytest
 
 from beam_jobs.text import run
 from tests.beam_jobs.texts import convert, records
-from tpudata.errors import BadRecordError, SourceError, UsageError
+from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 from tpudata.format import open_dataset
 
 EOS, PAD = 256, 257
@@ -302,8 +302,41 @@ def test_rejects_files_that_are_not_parallel(tmp_path: Path) -> None:
         convert(tmp_path / "a.en", tmp_path / "out", "--resume", f"--targets-file={tmp_path}/no.de")
     with pytest.raises(UsageError, match="one file for several inputs"):
         convert(f"{tmp_path}/*.en", tmp_path / "out", "--resume", f"--targets-file={tmp_path}/a.de")
+    pq.write_table(pa.table({"inputs": ["one"], "targets": ["eins"]}), tmp_path / "c.parquet")
+    with pytest.raises(UsageError, match=r"--targets-file is for lines, and .*c\.parquet is a Parquet file"):
+        convert(tmp_path / "c.parquet", tmp_path / "out", "--resume", f"--targets-file={tmp_path}/a.de")
     with pytest.raises(UsageError, match="--targets-file and --inputs exclude each other"):
         convert(tmp_path / "a.en", tmp_path / "out", *SIDES, f"--targets-file={tmp_path}/a.de")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("eins\n".encode("utf-16"), "is UTF-16.* Save it as UTF-8"),
+        (b"PK\x03\x04eins\n", "is a zip archive"),
+        (b"eins\0\n", "is not text: byte 4 is zero"),
+        (gzip.compress("eins\n".encode("utf-16")), "is UTF-16"),
+    ],
+)
+def test_rejects_targets_that_are_no_text(data: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("one\n")
+    (tmp_path / "a.de").write_bytes(data)
+    with pytest.raises(BadRecordError, match=rf"a\.en: rejected: .*a\.de {reason}"):
+        convert(tmp_path / "a.en", tmp_path / "out", f"--targets-file={tmp_path}/a.de")
+
+
+def test_skips_pairs_whose_compressed_targets_are_damaged(parallel: Path, tmp_path: Path) -> None:
+    path = parallel / "part1.de"
+    path.write_bytes(path.read_bytes()[:-20])
+    flags = [f"--targets-file={parallel}/*.de", "--no-shuffle"]
+    with pytest.raises(CorruptionError, match=r"part1\.de"):
+        convert(f"{parallel}/*.en", tmp_path / "out", *flags)
+    skip = ["--on-bad-record=skip", "--max-bad-records=1", "--resume"]
+    assert convert(f"{parallel}/*.en", tmp_path / "out", *flags, *skip) == 0
+    found = [(one["inputs"][0].decode(), one["targets"][0].decode()) for one in records(tmp_path / "out")]
+    assert found == WMT[:200]
+    (reject,) = (tmp_path / "out" / "rejects").glob("*.jsonl")
+    assert "part1.de" in reject.read_text()
 
 
 def shards(folder: Path) -> dict[str, bytes]:

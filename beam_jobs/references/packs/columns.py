@@ -25,7 +25,7 @@ def shortest_values(column: list[Any]) -> list[Any]:
     return shortest(column) if _are_comparable(column) else column
 
 
-def taken(column: list[Any], places: Sequence[int]) -> list[Any]:
+def take_values(column: list[Any], places: Sequence[int]) -> list[Any]:
     """Return the values of some rows."""
     return column if len(column) == 1 else [column[place] for place in places]
 
@@ -35,7 +35,7 @@ def spread(column: list[Any], count: int) -> Iterable[Any]:
     return itertools.repeat(column[0], count) if len(column) == 1 else column
 
 
-def joined_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
+def join_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
     """Return the concatenated columns of tables with these numbers of rows; one value if it stands for all."""
     first = columns[0]
     if all(len(column) == 1 and column[0] == first[0] for column in columns):
@@ -43,10 +43,10 @@ def joined_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list
     return list(itertools.chain.from_iterable(map(spread, columns, lengths)))
 
 
-def joined_values(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
+def join_values(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
     """Return the same of columns of values of any type."""
     if _are_comparable([column[0] for column in columns]):
-        return joined_columns(columns, lengths)
+        return join_columns(columns, lengths)
     return list(itertools.chain.from_iterable(map(spread, columns, lengths)))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.references.packs.columns import narrow, shortest, spread
-from beam_jobs.references.packs.pack_columns import COLUMNS, PackColumns, feature_columns, joined_fields
+from beam_jobs.references.packs.pack_columns import COLUMNS, PackColumns, feature_columns, join_fields
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.record_order import Order, Positions
 from beam_jobs.references.reference import Digests, Reference
@@ -150,7 +150,7 @@ class Pack(PackColumns):
             offsets=offsets[0] if one_offset else np.concatenate(list(map(np.broadcast_to, offsets, lengths))),
             keys=PackedKeys.joined([pack.keys for pack in packs]),
             root=packs[0].root,
-            **joined_fields(packs, lengths),
+            **join_fields(packs, lengths),
         )
 
     def take(self, rows: npt.NDArray[np.intp]) -> Pack:
@@ -161,7 +161,7 @@ class Pack(PackColumns):
             offsets=self.offsets if len(self.offsets) == 1 else self.offsets[rows],
             keys=self.keys.take(rows),
             root=self.root,
-            **self.taken_fields(rows),
+            **self.take_fields(rows),
         )
 
     def smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.references.packs.columns import (
-    joined_columns,
-    joined_values,
+    join_columns,
+    join_values,
     shortest,
     shortest_values,
     spread,
-    taken,
+    take_values,
 )
 from beam_jobs.references.payload import SELF_DESCRIBING, Payload
 from beam_jobs.references.reference import NO_FEATURES
@@ -46,13 +46,13 @@ class PackColumns:
     feature_names: list[tuple[str, ...]] = dataclasses.field(default_factory=lambda: [()])
     features: Mapping[str, list[Any]] = dataclasses.field(default_factory=dict)
 
-    def taken_fields(self, rows: npt.NDArray[np.intp]) -> dict[str, Any]:
+    def take_fields(self, rows: npt.NDArray[np.intp]) -> dict[str, Any]:
         """Return by field the columns of these rows, in the order of `rows`."""
         fields = {name: getattr(self, name) for name in LISTS}
         has_lists = any(len(column) > 1 for column in itertools.chain(fields.values(), self.features.values()))
         places = rows.tolist() if has_lists else []
-        return {name: shortest(taken(column, places)) for name, column in fields.items()} | {
-            "features": {name: taken(column, places) for name, column in self.features.items()}
+        return {name: shortest(take_values(column, places)) for name, column in fields.items()} | {
+            "features": {name: take_values(column, places) for name, column in self.features.items()}
         }
 
     def classes(self) -> dict[str, set[str]]:
@@ -89,11 +89,11 @@ COLUMNS = tuple(field.name for field in dataclasses.fields(PackColumns))
 LISTS = tuple(name for name in COLUMNS if name != "features")
 
 
-def joined_fields(packs: Sequence[PackColumns], lengths: Sequence[int]) -> dict[str, Any]:
+def join_fields(packs: Sequence[PackColumns], lengths: Sequence[int]) -> dict[str, Any]:
     """Return by field the columns of the concatenation of packs with these numbers of references."""
     names = dict.fromkeys(itertools.chain.from_iterable(pack.features for pack in packs))
-    features = {name: joined_values([pack.features.get(name, [None]) for pack in packs], lengths) for name in names}
-    return {name: joined_columns([getattr(pack, name) for pack in packs], lengths) for name in LISTS} | {
+    features = {name: join_values([pack.features.get(name, [None]) for pack in packs], lengths) for name in names}
+    return {name: join_columns([getattr(pack, name) for pack in packs], lengths) for name in LISTS} | {
         "features": features
     }
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.packs.columns import joined_columns, narrow, shortest, spread
+from beam_jobs.references.packs.columns import join_columns, narrow, shortest, spread
 from beam_jobs.references.reference import DIGEST_BYTES, Digests, as_digests, key_bytes, key_digests
 
 # More digits may not fit int64.
@@ -58,7 +58,7 @@ class PackedKeys:
         numbers = [part.numbers for part in parts if part.numbers is not None]
         if len(numbers) < len(parts):
             return cls(list(itertools.chain.from_iterable(parts)), None)
-        return cls(joined_columns([part.heads for part in parts], list(map(len, parts))), np.concatenate(numbers))
+        return cls(join_columns([part.heads for part in parts], list(map(len, parts))), np.concatenate(numbers))
 
     def digests(self) -> Digests:
         """Return the digests of the keys, see `key_digests`."""

@@ -1,4 +1,4 @@
-"""The rows of CSV lists, by the rules of `text_files.csv_rows`.
+"""The rows of CSV lists, by the rules of `text_files.spans.csv_rows`.
 
 The csv module splits whole lines in bulk, in a fifth to a third of the time that our own rules take. These are applied if it finds
 an error or would accept one.
@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from beam_jobs.file_kinds import UTF16_BOMS
 from beam_jobs.sources.lists.rows import MOST_ROW_BYTES, Row
-from beam_jobs.text_files.csv_rows import cells as csv_cells
-from beam_jobs.text_files.csv_rows import placed_rows
-from beam_jobs.text_files.lines import BOM, line_spans
+from beam_jobs.text_files.spans.csv_rows import cells as csv_cells
+from beam_jobs.text_files.spans.csv_rows import placed_rows
+from beam_jobs.text_files.spans.lines import BOM, line_spans
 from tpudata.console.tables import counted
 from tpudata.errors import SourceError
 

@@ -13,7 +13,7 @@ from beam_jobs.sources.lists.csv_lists import DELIMITERS, CsvForm, csv_header, c
 from beam_jobs.sources.lists.roles import Roles, is_path_column
 from beam_jobs.sources.lists.rows import Row, array_rows, block_array_rows, json_rows
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.text_files.csv_rows import find_columns
+from beam_jobs.text_files.spans.csv_rows import find_columns
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 

@@ -29,7 +29,7 @@ from beam_jobs.sources.lists.facts import ListFacts
 from beam_jobs.sources.lists.list_file import Block, first_columns, list_file
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import Row
-from beam_jobs.sources.lists.scan import ListScan, row_labels, row_path
+from beam_jobs.sources.lists.scan import ListScan, listed_labels, row_path
 from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, listed_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
@@ -281,7 +281,7 @@ class Lists(ScannedSource):
         key = None
         try:
             key = row_path(row, self.roles, where)
-            names, _ = row_labels(row, self.roles, self.source_options.label_separator, where)
+            names, _ = listed_labels(row, self.roles, self.source_options.label_separator, where)
             if isinstance(written := row.values.get(self.roles.label or ""), str) and written != written.strip():
                 self.note(LABEL_BLANKS, written)
             labels = tuple(self.classes.name(name, where) for name in names)

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from beam_jobs.file_kinds import UTF16_BOMS
-from beam_jobs.text_files.json_arrays import array_spans
-from beam_jobs.text_files.lines import BOM
+from beam_jobs.text_files.spans.json_arrays import array_spans
+from beam_jobs.text_files.spans.lines import BOM
 from beam_jobs.values.json_values import parse_json
 from tpudata.errors import SourceError
 

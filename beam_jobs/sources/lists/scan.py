@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from beam_jobs.references.labels import is_class_name
 from beam_jobs.references.reference import key_bytes
 from beam_jobs.references.repeated_keys import KeyRows, key_rows
-from beam_jobs.sources.classes import json_labels
+from beam_jobs.sources.classes import row_labels
 from beam_jobs.sources.lists.columns import ColumnReader
 from beam_jobs.sources.lists.facts import ListFacts
 from beam_jobs.sources.lists.list_file import Block, ListFile
@@ -101,7 +100,7 @@ class ListScan:
             path = row_path(row, self._roles, where)
             self._paths.append(path)
             self._lines.append(row.line)
-            names, several = row_labels(row, self._roles, self._separator, where)
+            names, several = listed_labels(row, self._roles, self._separator, where)
             for name in filter(is_class_name, names):
                 self.facts.names.setdefault(name, place)
             self.facts.several |= several
@@ -124,7 +123,7 @@ def row_path(row: Row, roles: Roles, where: str) -> str:
     return value
 
 
-def row_labels(row: Row, roles: Roles, separator: str | None, where: str) -> tuple[tuple[str, ...], bool]:
+def listed_labels(row: Row, roles: Roles, separator: str | None, where: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels of a row, and whether they are a list.
 
     Raises:
@@ -132,9 +131,4 @@ def row_labels(row: Row, roles: Roles, separator: str | None, where: str) -> tup
     """
     if roles.label is None:
         return (), False
-    value: Any = row.values.get(roles.label)
-    if separator is not None:
-        return tuple(part.strip() for part in value.split(separator) if part.strip()), True
-    if isinstance(value, str):
-        value = value.strip()
-    return json_labels(value, where, f"column {roles.label!r}")
+    return row_labels(row.values.get(roles.label), separator, where, f"column {roles.label!r}")

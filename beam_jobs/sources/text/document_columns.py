@@ -12,10 +12,11 @@ import numpy as np
 from beam_jobs.parquet_files.class_names import class_names, describe_columns
 from beam_jobs.parquet_files.reader import open_parquet
 from beam_jobs.references.labels import Labels, is_utf8
+from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.references.rejection import Reject, with_key
-from beam_jobs.sources.classes import Classes, is_integer_label, json_labels
+from beam_jobs.sources.classes import Classes, is_integer_label, row_labels
 from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.text_files.document import DocumentBlock, TextFile
 from beam_jobs.text_files.documents import document_blocks, text_parts
@@ -104,13 +105,16 @@ class DocumentColumns:
                 " FILE."
             )
 
-    def of_block(self, path: str, block: DocumentBlock, reject: Reject) -> ColumnsOfBlock | None:
+    def of_block(
+        self, path: str, block: DocumentBlock, reject: Reject, note: Note = ignore_note
+    ) -> ColumnsOfBlock | None:
         """Return the documents of a block whose classes and keys can be read, with these; None if there are none.
 
         Args:
             path: path of the file.
             block: its documents.
             reject: called with the error of a document without a class or key that is valid. If it returns, it is omitted.
+            note: gets the labels with blanks around them.
         """
         if not self.are_read:
             return ColumnsOfBlock(block, [()], block.keys())
@@ -127,7 +131,7 @@ class DocumentColumns:
         keys: list[str] = []
         for row, (key, data, offset) in enumerate(_documents(block)):
             try:
-                found, own_key = self._of_row(path, key, data, block, offset)
+                found, own_key = self._of_row(path, key, data, block, offset, note)
             except BadRecordError as error:
                 reject(with_key(error, key))
                 continue
@@ -141,7 +145,7 @@ class DocumentColumns:
         return ColumnsOfBlock(block, labels, block.keys() if self.text.key_field is None else PackedKeys.of(keys))
 
     def _of_row(
-        self, path: str, key: str, data: bytes, block: DocumentBlock, offset: int
+        self, path: str, key: str, data: bytes, block: DocumentBlock, offset: int, note: Note
     ) -> tuple[tuple[str, ...], str]:
         where = f"{key} in {path}"
         label, key_field = self.text.labels.label_field, self.text.key_field
@@ -155,7 +159,10 @@ class DocumentColumns:
                 raise BadRecordError(path, str(error), offset + (error.at or 0)) from None
             at = "" if error.at is None else f" (byte {error.at} of the document)"
             raise BadRecordError(where, f"{error}{at}") from None
-        names = () if label is None else self._class_names(values[label], where)
+        written = None if label is None else values[label]
+        if isinstance(written, str) and written != written.strip():
+            note(LABEL_BLANKS, written)
+        names = () if label is None else self._class_names(written, where)
         return names, key if key_field is None else _row_key(values[key_field], key_field, where)
 
     def _class_names(self, value: Any, where: str) -> tuple[str, ...]:
@@ -202,11 +209,8 @@ def _ignore(error: BadRecordError) -> None:
 
 
 def _labels(value: Any, text: TextOptions, where: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels in a value of a row, and whether it holds several."""
-    separator = text.labels.label_separator
-    if separator is not None and isinstance(value, str):
-        return tuple(part.strip() for part in value.split(separator)) if value else (), True
-    return json_labels(value, where, f"field {text.labels.label_field!r}")
+    """Return the labels in a value of a row, and whether it may hold several."""
+    return row_labels(value, text.labels.label_separator, where, f"field {text.labels.label_field!r}")
 
 
 def _row_key(value: Any, name: str, where: str) -> str:

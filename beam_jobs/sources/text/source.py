@@ -18,7 +18,7 @@ import numpy as np
 from beam_jobs.options import DEFAULT_SPLIT, SKIP, ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import TEXT_FOLDERS, Note, ignore_note
-from beam_jobs.references.packs.columns import joined_columns
+from beam_jobs.references.packs.columns import join_columns
 from beam_jobs.references.packs.listed_pack import NOT_HELD, ListedPack
 from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.packs.packed_keys import PackedKeys
@@ -31,7 +31,7 @@ from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text
 from beam_jobs.text_files.document import DocumentBlock, TextPart
 from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts
 from beam_jobs.text_files.options import FILES, TextOptions
-from beam_jobs.text_files.parallel.lines import names_each_file
+from beam_jobs.text_files.parallel_lines import names_each_file
 from tpudata.errors import UsageError
 
 # Smaller documents are written aside: a separate read costs more than reading so much twice.
@@ -180,7 +180,7 @@ class TextSource(PackSource):
             for block in document_blocks(part, self.text, reject, self.note, skips=skips):
                 for start in range(0, len(block.spans.sizes), _RUN_DOCUMENTS):
                     spans = block.spans.take(slice(start, start + _RUN_DOCUMENTS))
-                    found = self.columns.of_block(part.file.path, block._replace(spans=spans), reject)
+                    found = self.columns.of_block(part.file.path, block._replace(spans=spans), reject, self.note)
                     if found is not None:
                         yield _Part(part.file.path, split, *found)
 
@@ -197,12 +197,12 @@ class TextSource(PackSource):
         starts[is_addressed] = NOT_HELD
         digests = np.concatenate([some.digests() for some in keys])
         if parts[0].split:
-            splits = joined_columns([[part.split] for part in parts], counts)
+            splits = join_columns([[part.split] for part in parts], counts)
         else:
             splits = self.options.split.splits_of(digests[:, 0]) if self.options.split else [DEFAULT_SPLIT]
-        paths = joined_columns([[part.path] for part in parts], counts)
-        payloads = joined_columns([[block.form] for block in blocks], counts)
-        labels = joined_columns([part.labels for part in parts], counts)
+        paths = join_columns([[part.path] for part in parts], counts)
+        payloads = join_columns([[block.form] for block in blocks], counts)
+        labels = join_columns([part.labels for part in parts], counts)
         pack = Pack.of_columns(
             PackedKeys.joined(keys), sizes, offsets, paths=paths, splits=splits, labels=labels, payloads=payloads
         )

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tpudata
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples
-from beam_jobs.text_records.sequences import Documents, packed_rows
+from beam_jobs.text_records.sequences import Documents, pack_rows
 from sides.side_by_side import Side
 from tpudata.format import (
     Feature,
@@ -112,7 +112,7 @@ def packed(folder: Path, records: int, *, is_raw: bool) -> Path:
             # As in text: small ids are frequent, and documents of any length.
             sizes = random.geometric(1 / 300, 4096)
             documents = [np.minimum(random.zipf(1.2, size), _VOCABULARY - 1).astype(np.int32) for size in sizes]
-            (rows,) = packed_rows([Documents.of(documents)], LENGTH, 0)
+            (rows,) = pack_rows([Documents.of(documents)], LENGTH, 0)
             columns = {"input_ids": rows.input_ids, "segment_ids": rows.segment_ids, "positions": rows.positions}
             kept = {name: values[:left] for name, values in columns.items() if values is not None}
             count = len(kept["input_ids"])

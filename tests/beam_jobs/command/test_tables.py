@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from beam_jobs.images import run
+from beam_jobs.text import run as run_text
 from tests.beam_jobs.images import encode, picture
 from tests.helpers.pictures import make_pictures
 from tpudata.cli import main
@@ -21,6 +22,19 @@ FLAGS = ("--on-bad-record=skip", "--max-bad-records=100%")
 def printed(folder: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> list[str]:
     run(["--input", str(folder / "in"), "--output", str(folder / "out"), *FLAGS, *flags])
     return capsys.readouterr().out.splitlines()
+
+
+def test_reasons_that_end_with_a_fix_have_no_dot_before_the_comma(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_bytes(b"PK\x03\x04")
+    (tmp_path / "in" / "b.txt").write_bytes(b"7z\xbc\xaf\x27\x1c")
+    (tmp_path / "in" / "c.txt").write_text("one\n")
+    run_text([f"--input={tmp_path}/in", f"--output={tmp_path}/out", *FLAGS])
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("rejected"))
+    reasons = [f"1 a {kind} archive. Unpack it, and pass the folder" for kind in ("7z", "zip")]
+    assert line == f"rejected    2: {', '.join(reasons)}; listed in {tmp_path}/out/rejects/"
 
 
 def test_what_was_rejected_ignored_and_re_encoded_is_counted(

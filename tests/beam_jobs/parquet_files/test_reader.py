@@ -16,7 +16,8 @@ import pytest
 from pyarrow import parquet
 from pyarrow.parquet import encryption  # type: ignore[import-untyped]
 
-from beam_jobs.text_files.options import TextField, TextOptions
+from beam_jobs.text_files.fields import TextField
+from beam_jobs.text_files.options import TextOptions
 from tests.beam_jobs.sources.inputs import jpeg, listed, opened
 from tests.beam_jobs.text_files.test_documents import found, values
 from tpudata.errors import CorruptionError, SourceError, TpudataError, UsageError

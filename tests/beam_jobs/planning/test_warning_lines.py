@@ -85,7 +85,7 @@ def test_columns_of_text_that_no_field_names_are_named(tmp_path: Path, capsys: C
     else:
         path.write_text(json.dumps(row if form == "jsonl" else [row]))
     assert warnings_of("text", path, capsys) == [
-        "columns that are not stored: id, label; pass --field NAME:str to store one"
+        "columns that are not stored: id, label; pass --field NAME:KIND to store one of text, of numbers or of lists"
     ]
     flags = ["--field", "text", "--field", "id:int", "--field", "label:int"]
     assert warnings_of("text", path, capsys, *flags) == []

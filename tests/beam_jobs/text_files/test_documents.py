@@ -26,7 +26,8 @@ from beam_jobs.sources.lists.list_file import list_file
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.text_files.document import Document, TextFile
 from beam_jobs.text_files.documents import documents, text_parts
-from beam_jobs.text_files.options import TextField, TextOptions
+from beam_jobs.text_files.fields import TextField
+from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import DocumentError, Value, document_values
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 

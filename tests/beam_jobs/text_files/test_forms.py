@@ -11,8 +11,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 import zstandard
 
+from beam_jobs.text_files.fields import TextField
 from beam_jobs.text_files.forms import TextForm, look_at
-from beam_jobs.text_files.options import TextField, TextOptions
+from beam_jobs.text_files.options import TextOptions
 from tpudata.errors import CorruptionError, SourceError, TpudataError, UsageError
 
 FIELDS = TextOptions(fields=(TextField("text"), TextField("label", "int")))

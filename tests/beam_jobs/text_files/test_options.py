@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.text_files.options import TextField, TextOptions
+from beam_jobs.text_files.fields import TextField
+from beam_jobs.text_files.options import TextOptions
 from beam_jobs.tokenizers import TokenizerSpec
 from tpudata.errors import UsageError
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.text_files.options import TextField, TextOptions
+from beam_jobs.text_files.fields import TextField
+from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import DocumentError, RowForm, document_values
 
 JSON = RowForm("json")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.text_records.sequences import Documents, Rows, packed_rows, stream_rows, windows
+from beam_jobs.text_records.sequences import Documents, Rows, pack_rows, stream_rows, windows
 from beam_jobs.tokenizers import Ids
 
 PAD = 999
@@ -70,7 +70,7 @@ def test_packed_documents_are_whole(
     sizes: list[int], places: list[int], length: int, most: int, long_documents: str
 ) -> None:
     documents = documents_of(sizes)
-    rows = list(packed_rows(windows(batches_of(documents, places), most), length, PAD, long_documents))
+    rows = list(pack_rows(windows(batches_of(documents, places), most), length, PAD, long_documents))
     pieces = [
         document[start : start + length].tolist()
         for document in documents
@@ -90,7 +90,7 @@ def test_packed_documents_are_whole(
 
 def test_equal_documents_give_equal_rows() -> None:
     sizes = np.random.default_rng(1).integers(1, 90, 500).tolist()
-    one, two = (next(packed_rows([Documents.of(documents_of(sizes))], 64, PAD)) for _ in range(2))
+    one, two = (next(pack_rows([Documents.of(documents_of(sizes))], 64, PAD)) for _ in range(2))
     for first, second in zip(one[:3], two[:3], strict=True):
         assert first is not None
         assert second is not None
@@ -100,7 +100,7 @@ def test_equal_documents_give_equal_rows() -> None:
 def test_packing_does_not_order_rows_by_length() -> None:
     random = np.random.default_rng(2)
     documents = documents_of(random.integers(1, 400, 4000).tolist())
-    rows = next(packed_rows([Documents.of(documents)], 512, PAD))
+    rows = next(pack_rows([Documents.of(documents)], 512, PAD))
     assert rows.segment_ids is not None
     counts = rows.segment_ids.max(axis=1)
     # Documents come in random order, and so should rows of few and of many documents.
@@ -136,7 +136,7 @@ def test_documents_know_where_they_end() -> None:
 
 def test_rows_of_one_window_are_these() -> None:
     # Worked out by hand: 5 and 3 fill a row; 4, 2 and the rest of 9, which is 1, the next; 8 of the 9 fill a third.
-    (rows,) = packed_rows([Documents.of(documents_of([5, 3, 4, 2, 9]))], 8, PAD)
+    (rows,) = pack_rows([Documents.of(documents_of([5, 3, 4, 2, 9]))], 8, PAD)
     assert rows.segment_ids is not None
     assert rows.positions is not None
     assert rows.input_ids.tolist() == [
@@ -154,6 +154,6 @@ def test_mixed_lengths_leave_little_free(mean: int) -> None:
     # Log-normal lengths, as documents have; the longest are split.
     random = np.random.default_rng(3)
     sizes = np.maximum(1, random.lognormal(np.log(mean), 0.8, 8000)).astype(int).tolist()
-    rows = list(packed_rows(windows([Documents.of(documents_of(sizes))]), 512, PAD))
+    rows = list(pack_rows(windows([Documents.of(documents_of(sizes))]), 512, PAD))
     real = sum(some.real for some in rows) / sum(some.input_ids.size for some in rows)
     assert real >= 0.98

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 import tpudata
-from beam_jobs.text_records.sequences import Documents, packed_rows, stream_rows
+from beam_jobs.text_records.sequences import Documents, pack_rows, stream_rows
 from tests.helpers.datasets import Written, write_dataset
 from tests.input.flat_options import grouped
 from tpudata import FeatureError, UsageError, as_numpy, make_input_fn
@@ -39,7 +39,7 @@ def write_rows(folder: Path, layout: str, kind: str) -> tuple[str, dict[str, Any
     """The rows of 40 documents, as int64 lists or as bytes of int32."""
     texts = documents(40, 20)
     if layout == "packed":
-        (rows,) = packed_rows([Documents.of(texts)], LENGTH, 0)
+        (rows,) = pack_rows([Documents.of(texts)], LENGTH, 0)
     else:
         parts = list(stream_rows([Documents.of(texts)], LENGTH, 0))
         rows = parts[0]._replace(input_ids=np.concatenate([part.input_ids for part in parts]))

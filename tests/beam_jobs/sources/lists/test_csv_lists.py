@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.sources.lists.csv_lists import CsvForm, csv_header, csv_rows
-from beam_jobs.text_files.csv_rows import cells, placed_rows
-from beam_jobs.text_files.lines import line_spans
+from beam_jobs.text_files.spans.csv_rows import cells, placed_rows
+from beam_jobs.text_files.spans.lines import line_spans
 from tpudata.errors import SourceError
 
 COLUMNS = ("path", "label")

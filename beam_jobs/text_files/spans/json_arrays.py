@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from beam_jobs.text_files.lines import Span
+from beam_jobs.text_files.spans.lines import Span
 from tpudata.errors import SourceError
 
 _SPACE = b" \t\r\n"

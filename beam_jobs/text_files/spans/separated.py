@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from beam_jobs.compression.streams import plain_chunks
-from beam_jobs.text_files.lines import BOM, Span
+from beam_jobs.text_files.spans.lines import BOM, Span
 
 _LINE_ENDS = b"\r\n"
 
 
-def separated(
+def split_documents(
     chunks: Iterable[bytes], separator: str, limit: int, *, offset: int = 0, start: int = 0, stop: int | None = None
 ) -> Iterator[Span]:
     """Yield the documents that are not blank, without separators and byte order mark.
@@ -51,10 +51,10 @@ def separated(
         yield from _document(held, at, begin, at + len(held), limit)
 
 
-def separated_in_range(path: str, start: int, stop: int, separator: str, limit: int) -> Iterator[Span]:
+def split_documents_in_range(path: str, start: int, stop: int, separator: str, limit: int) -> Iterator[Span]:
     """Yield the documents of a file that begin in the range from byte `start` to before `stop`."""
     first = max(0, start - len(separator.encode()))
-    return separated(plain_chunks(path, first, stop), separator, limit, offset=first, start=start, stop=stop)
+    return split_documents(plain_chunks(path, first, stop), separator, limit, offset=first, start=start, stop=stop)
 
 
 def _document(held: bytes, at: int, begin: int, end: int, limit: int) -> Iterator[Span]:

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.compression import streams as text_streams
-from beam_jobs.text_files import lines as text_lines
-from beam_jobs.text_files.blocks import SpanBlock, line_blocks, line_blocks_in_range
-from beam_jobs.text_files.lines import BOM, Span, line_spans, lines, paragraphs, paragraphs_in_range
+from beam_jobs.text_files.spans import lines as text_lines
+from beam_jobs.text_files.spans.blocks import SpanBlock, line_blocks, line_blocks_in_range
+from beam_jobs.text_files.spans.lines import BOM, Span, line_spans, lines, paragraphs, paragraphs_in_range
 
 LIMIT = 1 << 20
 # What goes wrong at a boundary: line ends of both kinds, blank lines, characters of several bytes, byte order marks.
@@ -170,6 +170,6 @@ def test_a_range_is_read_no_further_than_its_last_record(tmp_path: Path) -> None
             read.append(len(chunk))
             yield chunk
 
-    with mock.patch("beam_jobs.text_files.blocks.plain_chunks", counted):
+    with mock.patch("beam_jobs.text_files.spans.blocks.plain_chunks", counted):
         assert len(list(lines_in_range(str(path), 13_000, 26_000, LIMIT))) == 1000
     assert sum(read) <= 13_001 + text_streams._AFTER_BYTES

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.text import run
-from beam_jobs.text_files.json_arrays import array_spans, is_json_array
+from beam_jobs.text_files.spans.json_arrays import array_spans, is_json_array
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import open_dataset
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.text_files.csv_rows import cells, row_spans
-from beam_jobs.text_files.lines import BOM, line_spans
+from beam_jobs.text_files.spans.csv_rows import cells, row_spans
+from beam_jobs.text_files.spans.lines import BOM, line_spans
 from tpudata.errors import SourceError
 
 LIMIT = 1 << 20

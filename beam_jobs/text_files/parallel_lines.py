@@ -7,11 +7,10 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from beam_jobs.compression.files import decompress_file, unpacked_name
+from beam_jobs.compression.files import decompress_file, read_compression, unpacked_name
 from beam_jobs.compression.streams import plain_chunks
-from beam_jobs.file_kinds import find_compression
-from beam_jobs.text_files.lines import BOM, Span, line_spans
 from beam_jobs.text_files.options import INPUTS, TARGETS, TextOptions
+from beam_jobs.text_files.spans.lines import BOM, Span, line_spans
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
@@ -37,24 +36,33 @@ def names_each_file(pattern: str) -> bool:
     return _ANY in pattern
 
 
-def pair_spans(path: str, options: TextOptions, reject: RejectPair) -> Iterator[Span]:
+def find_targets(path: str, options: TextOptions) -> str:
+    """Return the path of the targets of a file; SourceError if there are none."""
+    assert options.targets_file is not None
+    targets = targets_path(path, options.targets_file)
+    found = storage_for(targets).stat(targets)
+    if found is None or found.is_folder:
+        raise SourceError(f"--targets-file {targets}: no such file. Check the path.")
+    return targets
+
+
+def pair_spans(path: str, targets: str, options: TextOptions, reject: RejectPair) -> Iterator[Span]:
     """Yield the pairs of lines of a file and of its targets, each at the offset of the first line.
 
     A pair of two blank lines is none; one with one blank line is yielded, and bad.
 
     Args:
         path: path of the file of inputs.
-        options: with the path of the targets.
+        targets: path of the file of targets.
+        options: limit of a document, and the treatment of bytes that are not UTF-8.
         reject: called with a pair that is too large or not UTF-8. If it returns, the pair is omitted.
 
     Raises:
-        SourceError: there is no file of targets, or the two have different numbers of lines.
+        SourceError: the two have different numbers of lines.
         CorruptionError: a file is compressed and damaged.
     """
-    assert options.targets_file is not None
-    other = targets_path(path, options.targets_file)
     count = [0, 0]
-    for pair in itertools.zip_longest(_lines(path, options), _lines(other, options)):
+    for pair in itertools.zip_longest(*(_lines(file, options.document_bytes) for file in (path, targets))):
         count = [number + (line is not None) for number, line in zip(count, pair, strict=True)]
         source, target = pair
         if source is None or target is None or (source.is_blank and target.is_blank):
@@ -63,7 +71,7 @@ def pair_spans(path: str, options: TextOptions, reject: RejectPair) -> Iterator[
             yield Span(source.offset, source.size + target.size, b"")
             continue
         texts: list[str] = []
-        for file, line in ((path, source), (other, target)):
+        for file, line in ((path, source), (targets, target)):
             data = (line.data if line.offset else line.data.removeprefix(BOM)).removesuffix(b"\r")
             try:
                 texts.append(data.decode("utf-8", "replace" if options.replace_invalid else "strict"))
@@ -76,16 +84,12 @@ def pair_spans(path: str, options: TextOptions, reject: RejectPair) -> Iterator[
             yield Span(source.offset, len(found), found)
     if count[0] != count[1]:
         raise SourceError(
-            f"{path} and {other} are no parallel files: their numbers of lines differ (got {count[0]:,} and {count[1]:,}). Pass"
+            f"{path} and {targets} are no parallel files: their numbers of lines differ (got {count[0]:,} and {count[1]:,}). Pass"
             " two files whose lines belong together."
         )
 
 
-def _lines(path: str, options: TextOptions) -> Iterator[Span]:
-    storage = storage_for(path)
-    found = storage.stat(path)
-    if found is None or found.is_folder:
-        raise SourceError(f"--targets-file {path}: no such file. Check the path.")
-    compression = find_compression(storage.read_range(path, 0, 16))
-    chunks = decompress_file(path, compression) if compression else plain_chunks(path, 0, found.size)
-    return line_spans(chunks, 0, options.document_bytes)
+def _lines(path: str, limit: int) -> Iterator[Span]:
+    compression, found = read_compression(path), storage_for(path).stat(path)
+    chunks = decompress_file(path, compression) if compression else plain_chunks(path, 0, found.size if found else 0)
+    return line_spans(chunks, 0, limit)

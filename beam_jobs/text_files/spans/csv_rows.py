@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from beam_jobs.text_files.lines import BOM, Span
+from beam_jobs.text_files.spans.lines import BOM, Span
 from tpudata.errors import SourceError
 
 _BARE_CR = "a CR without LF outside of quotes; save the file with LF or CRLF line ends"

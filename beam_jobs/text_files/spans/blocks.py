@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.compression.streams import plain_chunks
-from beam_jobs.text_files.lines import BOM, Span
+from beam_jobs.text_files.spans.lines import BOM, Span
 
 Numbers = npt.NDArray[np.int64]
 # Most spans that are gathered into one block.
@@ -50,7 +50,7 @@ class SpanBlock(NamedTuple):
         return SpanBlock(self.data, self.starts[rows], self.sizes[rows], self.offsets[rows])
 
 
-def gathered(spans: Iterable[Span]) -> Iterator[SpanBlock]:
+def gather_spans(spans: Iterable[Span]) -> Iterator[SpanBlock]:
     """Yield spans in blocks of at most 4,096 spans that end at 4 MiB."""
     held: list[Span] = []
     size = 0

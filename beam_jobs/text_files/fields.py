@@ -1,0 +1,70 @@
+"""Fields of rows: their names, and the kinds of their values in the records."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+
+from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
+from tpudata.errors import UsageError
+
+TEXT = "text"
+TEXT_KINDS = (TEXT, STR)
+# Kinds of lists, and of their items.
+LIST_KINDS = {"ints": INT, "floats": FLOAT, "strings": STR}
+FIELD_KINDS = (*TEXT_KINDS, INT, FLOAT, FLOAT32, *LIST_KINDS)
+_KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextField:
+    """A field of the input that goes into the records.
+
+    Attributes:
+        name: name of the field, and of the feature.
+        kind: `"text"` is tokenized if there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds) are stored
+            unchanged, as are lists: `"ints"`, `"floats"` and `"strings"`.
+        missing: value that is stored for a missing one; None rejects its document.
+
+    Raises:
+        UsageError: the name is empty or not UTF-8, or there is no such kind.
+    """
+
+    name: str
+    kind: str = TEXT
+    missing: str | int | float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise UsageError("--field has no name (expected NAME or NAME:KIND, such as label:int)")
+        if self.name.encode(errors="ignore").decode() != self.name:
+            raise UsageError(f"--field {self.name!r}: names of features must be UTF-8. Rename the field")
+        if self.kind not in FIELD_KINDS:
+            raise UsageError(
+                f"--field {self.name}: unknown kind (got {self.kind!r}, expected {', '.join(FIELD_KINDS)})"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> TextField:
+        """Parse `NAME`, `NAME:KIND` or `NAME:KIND=VALUE`; a name may have colons in it if no kind follows the last."""
+        found = _KIND.fullmatch(text)
+        if not found:
+            return cls(text)
+        name, kind = found.groups()
+        if kind.partition("=")[0] in LIST_KINDS and "=" in kind:
+            raise UsageError(f"--field {text}: a list has no value for missing ones. Omit ={kind.partition('=')[2]}")
+        try:
+            return cls(name, *ColumnKind.parse(kind))
+        except ValueError as error:
+            raise UsageError(f"--field {text}: {error}") from None
+
+
+def fields_to_json(fields: Iterable[TextField]) -> dict[str, str]:
+    """Return the kinds of fields by name, for the manifest."""
+    return {field.name: str(ColumnKind(field.kind, field.missing)) for field in fields}
+
+
+def fields_from_json(kinds: Mapping[str, str]) -> list[TextField]:
+    """Return the fields that `fields_to_json` wrote; ValueError or UsageError if there is no such kind."""
+    return [TextField(name, *ColumnKind.parse(kind)) for name, kind in kinds.items()]

@@ -1,1 +1,0 @@
-"""Two files of lines, of which each pair of lines is a pair."""

@@ -1,0 +1,1 @@
+"""Where documents lie in bytes: lines, paragraphs, rows, elements of arrays, and texts between separators."""
