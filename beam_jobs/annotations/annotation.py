@@ -36,7 +36,7 @@ class Place(NamedTuple):
     line: int = 0
     offset: int | None = None
 
-    def rejected(self, reason: str) -> BadRecordError:
+    def reject(self, reason: str) -> BadRecordError:
         """Return the error of a damaged annotation."""
         return BadRecordError(f"{self.path} line {self.line}" if self.line else self.path, reason, self.offset)
 
@@ -108,7 +108,7 @@ class ImageAnnotation(NamedTuple):
     map_file: MapFile | None = None
     values: tuple[tuple[str, Any], ...] = ()
 
-    def joined(self, parts: Iterable[ImageAnnotation]) -> ImageAnnotation:
+    def join(self, parts: Iterable[ImageAnnotation]) -> ImageAnnotation:
         """Return one annotation of this one and further parts about the same picture; a later part adds, and replaces nothing."""
         whole = [self, *parts]
         return self._replace(

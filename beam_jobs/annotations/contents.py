@@ -80,12 +80,12 @@ class Contents:
     @property
     def object_names(self) -> tuple[str, ...]:
         """The classes of objects: those that the files list, or those that occur, numbers in their order."""
-        return self.names.objects or _ordered(self.object_classes)
+        return self.names.objects or _order_names(self.object_classes)
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """The classes of pictures, in the same way."""
-        return self.names.pictures or _ordered(self.classes)
+        return self.names.pictures or _order_names(self.classes)
 
     @property
     def several_classes(self) -> bool:
@@ -139,7 +139,7 @@ class Contents:
         self.values[name] = (merged, known[1])
 
 
-def _ordered(names: Iterable[str]) -> tuple[str, ...]:
+def _order_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return class names in sorted order; whole numbers are labels themselves, so all up to the largest are classes."""
     found = set(names)
     if found and all(name.isascii() and name.isdecimal() and str(int(name)) == name for name in found):

@@ -36,7 +36,7 @@ def match_key(path: str) -> str:
 
     Backslashes of Windows are slashes, and letters with accents are equal however they are composed: macOS takes them apart.
     """
-    return without_extension(_slashed(path).rpartition("/")[2])
+    return without_extension(_normalise(path).rpartition("/")[2])
 
 
 def is_same_picture(name: str, path: str) -> bool:
@@ -48,7 +48,7 @@ def is_same_picture(name: str, path: str) -> bool:
         name: name or path of the picture in the annotation file.
         path: path of the picture, for example its key in a conversion.
     """
-    one, other = _slashed(name), _slashed(path)
+    one, other = _normalise(name), _normalise(path)
     if one == without_extension(one) or other == without_extension(other):
         one, other = without_extension(one), without_extension(other)
     shorter, longer = sorted((one, other), key=len)
@@ -61,7 +61,7 @@ def without_extension(path: str) -> str:
     return path[:dot] if dot > path.rfind("/") + 1 and path[dot:].lower() in _EXTENSIONS else path
 
 
-def _slashed(path: str) -> str:
+def _normalise(path: str) -> str:
     text = path if path.isascii() else unicodedata.normalize("NFC", path)
     text = text.replace("\\", "/")
     return text[2:] if text.startswith("./") else text

@@ -55,12 +55,12 @@ def first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str] = ()
     return next(filter(None, (first_file(path, suffixes, skipped, depth - 1) for path in folders)), "")
 
 
-def folder_named(entries: Iterable[Entry], *names: str) -> str:
+def pick_folder(entries: Iterable[Entry], *names: str) -> str:
     """Return the path of the first folder among entries that has one of these names; an empty string if there is none."""
     return next((entry.path for entry in entries if entry.is_folder and entry.name in names), "")
 
 
-def file_named(entries: Iterable[Entry], *names: str) -> str:
+def pick_file(entries: Iterable[Entry], *names: str) -> str:
     """Return the path of the first file among entries that has one of these names; an empty string if there is none."""
     return next((entry.path for entry in entries if not entry.is_folder and entry.name in names), "")
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, MapFile, Place
-from beam_jobs.annotations.files.folders import first_file, folder_named, paths_below, read_start
+from beam_jobs.annotations.files.folders import first_file, paths_below, pick_folder, read_start
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.format.label_map import GREY, PALETTE, png_kind
 from tpudata.storage import Entry
@@ -41,7 +41,7 @@ class LabelMapsForm(AnnotationForm):
     @classmethod
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> LabelMapsForm | None:
         """Return the form of a folder whose first PNG has grey values or a palette, or that is of Cityscapes."""
-        folder = folder_named(entries, "gtFine", "gtCoarse") or path
+        folder = pick_folder(entries, "gtFine", "gtCoarse") or path
         if first_file(folder, (f"_{_TRAIN_IDS.lower()}.png",)):
             return cls(folder, _TRAIN_IDS)
         if first_file(folder, (f"_{_LABEL_IDS.lower()}.png",)):

@@ -23,7 +23,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, Box, ImageAnnotation, ObjectAnnotation, Place
-from beam_jobs.annotations.files.folders import first_file, folder_named, paths_below, read_start
+from beam_jobs.annotations.files.folders import first_file, paths_below, pick_folder, read_start
 from beam_jobs.annotations.files.rows import parse_number
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.storage import Entry, storage_for
@@ -54,7 +54,7 @@ class VocForm(AnnotationForm):
     @classmethod
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> VocForm | None:
         """Return the form of a folder that has such files, directly or in a folder `Annotations`."""
-        folder = folder_named(entries, "Annotations") or path
+        folder = pick_folder(entries, "Annotations") or path
         first = first_file(folder, _SUFFIXES)
         return cls(folder, is_folder=True) if first and _HEAD.match(read_start(first)) else None
 
@@ -68,12 +68,12 @@ class VocForm(AnnotationForm):
         place = Place(part)
         data = storage_for(part).read_range(part, 0, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            yield place.rejected(f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)")
+            yield place.reject(f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)")
             return
         try:
             yield _annotation(parse_xml(data), place)
         except ValueError as error:
-            yield place.rejected(str(error))
+            yield place.reject(str(error))
 
 
 class _Builder(ElementTree.TreeBuilder):

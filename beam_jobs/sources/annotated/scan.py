@@ -64,7 +64,7 @@ class AnnotationFacts:
             before += blocks
         return found
 
-    def annotated(self) -> npt.NDArray[np.uint64]:
+    def sort_digests(self) -> npt.NDArray[np.uint64]:
         """Return the digests of all pictures that have annotations, ascending."""
         return np.sort(np.concatenate([np.zeros(0, np.uint64), *self.digests]))
 
@@ -113,7 +113,7 @@ class AnnotationScan:
         held: list[AnnotatedPicture | BadRecordError] = []
         blocks = objects = 0
         for found in self._form.read(self._part, self.facts.contents.names):
-            one = self._placed(found)
+            one = self._place(found)
             held.append(one)
             if not isinstance(one, BadRecordError):
                 objects += len(one.annotation.objects)
@@ -125,14 +125,14 @@ class AnnotationScan:
             blocks += 1
         self.facts.files[self._number] = self._part, blocks
 
-    def _placed(self, found: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
+    def _place(self, found: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
         """Return the picture of an annotation, and add what it has to the facts."""
         if isinstance(found, BadRecordError):
             return found
         pictures = self._find(found.picture)
         if len(pictures) != 1:
             what = f"{found.picture!r} stands for several pictures: " + " and ".join(one.key for one in pictures[:2])
-            error = found.place.rejected(what if pictures else f"no picture {found.picture!r} in the input")
+            error = found.place.reject(what if pictures else f"no picture {found.picture!r} in the input")
             return with_key(error, found.picture)
         self.facts.contents.add(found)
         self._keys.append(pictures[0].key)

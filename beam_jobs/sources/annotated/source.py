@@ -123,7 +123,7 @@ class AnnotatedImages(ScannedSource):
             SourceError: there are no annotations.
             MissingExtraError: what draws polygons is not installed.
         """
-        if not len(annotated := facts.annotated()):
+        if not len(annotated := facts.sort_digests()):
             raise SourceError(
                 f"{self.source_options.annotations or self.source_options.masks}: no annotation of a picture in"
                 f" {self.options.input}. Check that both are of the same dataset."
@@ -164,7 +164,7 @@ class AnnotatedImages(ScannedSource):
             reject: called with the error of an annotation without picture, and of a picture without annotation.
         """
         if isinstance(unit, Range):
-            yield from self._unannotated(unit, ignored, reject)
+            yield from self._list_unannotated(unit, ignored, reject)
             return
         for one in unit.pictures:
             if isinstance(one, BadRecordError):
@@ -172,7 +172,7 @@ class AnnotatedImages(ScannedSource):
             else:
                 yield self._reference(one.picture, one.annotation)
 
-    def _unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
+    def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
         for picture in self._without_annotation(files):
             path, rule = self._path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
             if rule == SKIP_UNANNOTATED:
