@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_jobs.annotations.files.folders import is_hidden
 from beam_jobs.annotations.pictures import is_picture_name, is_same_picture, match_key
+from beam_jobs.file_names import is_left_behind
 from beam_jobs.references.reference import key_bytes, key_digest
-from beam_jobs.sources.names import is_path_left_behind
 from tpudata.storage import Range, files_below, folder_ranges
 
 
@@ -72,8 +71,8 @@ def index_of(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
 
 def pictures_in(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
     """Yield the pictures of a range of `folder_ranges`, by the extensions of their names, in order."""
-    for entry, below in files_below(files, is_hidden):
-        is_picture = not entry.is_folder and is_picture_name(below) and not is_path_left_behind(below)
+    for entry, below in files_below(files, is_left_behind):
+        is_picture = not entry.is_folder and is_picture_name(below) and not is_left_behind(entry.name)
         if is_picture and not below.startswith(omitted):
             yield Picture(below, entry.size)
 
