@@ -36,9 +36,16 @@ class Place(NamedTuple):
     line: int = 0
     offset: int | None = None
 
-    def reject(self, reason: str) -> BadRecordError:
-        """Return the error of a damaged annotation."""
-        return BadRecordError(f"{self.path} line {self.line}" if self.line else self.path, reason, self.offset)
+    def reject(self, reason: str, picture: str = "") -> BadRecordError:
+        """Return the error of a bad annotation, whose `key` is the name of its picture.
+
+        Args:
+            reason: why it is bad.
+            picture: its picture, as the file has it; empty if the file does not say.
+        """
+        source = f"{self.path} line {self.line}" if self.line else self.path
+        what = f"{picture!r}: {reason}" if picture else reason
+        return BadRecordError(source, f"bad annotation: {what}", self.offset, picture or None)
 
 
 class ObjectAnnotation(NamedTuple):

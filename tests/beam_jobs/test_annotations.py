@@ -18,7 +18,7 @@ from tests.beam_jobs.images import encode, exif, picture
 from tests.helpers.pictures import digests
 from tpudata import Images, RecordSource, as_numpy, make_input_fn
 from tpudata.errors import BadRecordError, SourceError, TpudataError, UsageError
-from tpudata.format import open_dataset
+from tpudata.format import open_dataset, verify
 from tpudata.format.example.decode import decode_example
 
 # Of every picture of the miniatures, which are 40 x 24 pixels: ymin, xmin, ymax, xmax in pixels.
@@ -246,7 +246,7 @@ def test_an_append_numbers_classes_as_the_dataset_does(tmp_path: Path) -> None:
     ("changed", "message"),
     [
         ({"categories": []}, "category"),
-        ({"images": [*coco()["images"], {"id": 1, "file_name": "a.jpg"}]}, "no picture 'a.jpg' in the input"),
+        ({"images": [*coco()["images"], {"id": 1, "file_name": "a.jpg"}]}, "'a.jpg': no such picture in the input"),
         ({"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": []}, "no annotation of a picture in"),
     ],
 )
@@ -271,13 +271,46 @@ def test_a_box_outside_of_its_picture_is_a_bad_record(tmp_path: Path) -> None:
 def test_pictures_without_annotation_follow_the_flag(tmp_path: Path) -> None:
     flags = make_coco(tmp_path / "in")
     write_pictures(tmp_path / "in" / "images", ["more"])
-    with pytest.raises(BadRecordError, match=r"no annotation; pass --unannotated empty"):
+    with pytest.raises(BadRecordError, match=r"no annotation; pass --unannotated=empty"):
         run([*flags, "--output", str(tmp_path / "fail")])
     assert run([*flags, "--output", str(tmp_path / "empty"), "--unannotated=empty"]) == 0
     assert records(tmp_path / "empty")["more.jpg"]["image/object/bbox/xmin"] == []
     assert run([*flags, "--output", str(tmp_path / "skip"), "--unannotated=skip"]) == 0
     assert len(records(tmp_path / "skip")) == 12
     assert open_dataset(str(tmp_path / "skip")).manifest.source.ignored_files == 1
+
+
+@pytest.mark.parametrize("form", ["coco", "voc", "yolo", "open images", "image folder"])
+def test_a_picture_with_a_bad_annotation_is_rejected_once_and_never_stored_as_empty(tmp_path: Path, form: str) -> None:
+    flags = BOXES[form](tmp_path / "in")
+    annotations = Path(flags[-1])
+    damaged, old, new = {
+        "coco": (annotations, '"category_id": 9', '"category_id": 77'),
+        "voc": (annotations / "p00.xml", "</annotation>", ""),
+        "yolo": (annotations / "p00.txt", "1 ", "7 "),
+        "open images": (annotations, "p00,x,cat,1,0.25", "p00,x,cat,1,left"),
+        "image folder": (annotations, "[[10.0,", "[[null,"),
+    }[form]
+    text = damaged.read_text()
+    assert old in text
+    damaged.write_text(text.replace(old, new, 1))
+    more = ["--unannotated=empty", "--on-bad-record=skip", "--max-bad-records=1"]
+    assert run([*flags, "--output", str(tmp_path / "out"), *more]) == 0
+    assert sorted(records(tmp_path / "out")) == [f"{name}.jpg" for name in NAMES[1:]]
+    assert open_dataset(str(tmp_path / "out")).manifest.rejected == {"bad annotation": 1}
+    assert not list(verify(str(tmp_path / "out")))
+
+
+def test_pictures_of_an_ambiguous_annotation_are_not_stored_as_empty(tmp_path: Path) -> None:
+    flags = make_coco(tmp_path / "in")
+    for folder in ("a", "b"):
+        write_pictures(tmp_path / "in" / "images" / folder, ["more"])
+    (tmp_path / "in" / "instances.json").write_text(json.dumps(coco([*NAMES, "more"])))
+    with pytest.raises(BadRecordError, match=r"stands for several pictures, a/more\.jpg and b/more\.jpg"):
+        run([*flags, "--output", str(tmp_path / "fail")])
+    more = ["--unannotated=empty", "--on-bad-record=skip", "--max-bad-records=1"]
+    assert run([*flags, "--output", str(tmp_path / "out"), *more]) == 0
+    assert sorted(records(tmp_path / "out")) == [f"{name}.jpg" for name in NAMES]
 
 
 def test_two_annotations_for_one_picture_are_an_error(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ class CaptionsForm(AnnotationForm):
             if picture and caption:
                 yield picture, ImageAnnotation(picture, row.place, captions=(caption,))
             else:
-                yield picture or str(row.place), row.place.reject(f"no picture, or no caption of {picture!r}")
+                yield picture or str(row.place), row.place.reject("no caption" if picture else "no picture", picture)
 
 
 def _token_parts(path: str) -> Iterator[tuple[str, Annotated]]:

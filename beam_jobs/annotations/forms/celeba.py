@@ -123,7 +123,7 @@ def _parts(path: str) -> Iterator[tuple[str, Annotated]]:
             seen.add(picture)
             yield picture, make(row)
         except ValueError as error:
-            yield picture, row.place.reject(f"{picture!r}: {error}")
+            yield picture, row.place.reject(str(error), picture)
 
 
 def _rows(path: str) -> Iterator[TableRow | BadRecordError]:

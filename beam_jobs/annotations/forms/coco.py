@@ -23,7 +23,7 @@ import numpy as np
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place
 from beam_jobs.annotations.files.json_elements import Element, array_elements
-from beam_jobs.annotations.files.picture_parts import PictureParts, join_parts
+from beam_jobs.annotations.files.picture_parts import PictureParts
 from beam_jobs.annotations.files.rows import open_annotations
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.forms.coco_rows import (
@@ -35,8 +35,9 @@ from beam_jobs.annotations.forms.coco_rows import (
     image_part,
     picture_id,
 )
+from beam_jobs.references.rejection import with_key
 from beam_jobs.values.json_values import shown_json
-from tpudata.errors import SourceError
+from tpudata.errors import BadRecordError, SourceError
 
 CATEGORIES = "categories"
 # Some files begin with a long description.
@@ -155,18 +156,19 @@ class _AnnotationIds:
 def _picture(parts: list[Annotated], categories: _Categories, doubled: frozenset[int]) -> Annotated:
     """Return the annotation of a picture from its row of "images" and its annotations; an error if one is damaged."""
     known = [part for part in parts if isinstance(part, ImageAnnotation)]
-    if len(known) < len(parts):
-        return join_parts(parts)
     images, others = ([part for part in known if bool(part.picture) is is_image] for is_image in (True, False))
+    error = next((part for part in parts if isinstance(part, BadRecordError)), None)
+    if error is not None:
+        return with_key(error, images[0].picture) if images else error
     if not images:
         return others[0].place.reject("an annotation of an image that the file does not list")
     if len(images) > 1:
-        return images[1].place.reject(f"another image has the same id: {images[0].picture!r}")
+        return images[1].place.reject("another image has the same id", images[0].picture)
     for part in others:
         if part.place.offset in doubled:
-            return part.place.reject(f"another annotation has the same id; this one is of {images[0].picture!r}")
+            return part.place.reject("another annotation has the same id", images[0].picture)
     whole = images[0].join(others)
     try:
         return whole._replace(objects=tuple(map(categories.name_class, whole.objects)))
     except ValueError as error:
-        return whole.place.reject(f"{whole.picture!r}: {error}")
+        return whole.place.reject(str(error), whole.picture)

@@ -77,7 +77,7 @@ def image_part(row: Any, place: Place) -> Annotated:
     try:
         width, height = (_side(row, side) for side in ("width", "height"))
     except ValueError as error:
-        return place.reject(f"image {name!r}: {error}")
+        return place.reject(str(error), name)
     return ImageAnnotation(name, place, width, height)
 
 

@@ -79,7 +79,8 @@ class ImageFolderForm(AnnotationForm):
                 seen.add(found.picture)
                 yield found
             except ValueError as error:
-                yield place.reject(f"{shown_json(row.get(_PICTURE))}: {error}")
+                name = row.get(_PICTURE)
+                yield place.reject(str(error), name if isinstance(name, str) else "")
 
 
 def _csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:

@@ -75,7 +75,7 @@ class OxfordPetsForm(AnnotationForm):
                     f"{part} line {place.line}: class {number} is {breed!r} here, and {breeds[number]!r} above. Fix the list."
                 )
             if picture in seen:
-                yield place.reject(f"{picture!r} is listed twice")
+                yield place.reject("listed twice", picture)
                 continue
             seen.add(picture)
             trimap = MapFile(storage_for(self.trimaps).join(self.trimaps, f"{picture}.png")) if self.trimaps else None

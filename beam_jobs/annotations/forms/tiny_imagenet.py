@@ -50,7 +50,7 @@ class TinyImagenetForm(AnnotationForm):
             if row is None:
                 yield place.reject(f"no row of file, class, xmin, ymin, xmax and ymax: {text[:80]!r}")
             elif row["picture"] in seen:
-                yield place.reject(f"{row['picture']!r} is listed twice")
+                yield place.reject("listed twice", row["picture"])
             else:
                 seen.add(row["picture"])
                 xmin, ymin, xmax, ymax = map(int, row["box"].split("\t"))

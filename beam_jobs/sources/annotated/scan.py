@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,18 +43,25 @@ class AnnotationFacts:
     Attributes:
         contents: what the annotations have.
         files: by number of the file, its path and in how many blocks it is cut.
-        digests: high halves of the digests of the pictures' keys, uint64 [n], some arrays of them.
+        digests: high halves of the digests of the pictures' keys, uint64 [n] as bytes: of pictures with a bad annotation, too.
+        missing: a name for which the input has no picture; empty if there is none.
     """
 
     contents: Contents = dataclasses.field(default_factory=Contents)
     files: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
-    digests: list[npt.NDArray[np.uint64]] = dataclasses.field(default_factory=list)
+    digests: bytearray = dataclasses.field(default_factory=bytearray)
+    missing: str = ""
 
     def merge(self, other: AnnotationFacts) -> None:
         """Add the facts about other files."""
         self.contents.merge(other.contents)
         self.files.update(other.files)
         self.digests += other.digests
+        self.missing = min(filter(None, (self.missing, other.missing)), default="")
+
+    def add_annotated(self, keys: Sequence[str]) -> None:
+        """Add pictures that have an annotation, by their keys."""
+        self.digests += key_digests(keys)[:, 0].tobytes()
 
     def first_blocks(self) -> dict[int, int]:
         """Return by number of a file how many blocks the files before it have."""
@@ -66,7 +73,7 @@ class AnnotationFacts:
 
     def sort_digests(self) -> npt.NDArray[np.uint64]:
         """Return the digests of all pictures that have annotations, ascending."""
-        return np.sort(np.concatenate([np.zeros(0, np.uint64), *self.digests]))
+        return np.sort(np.frombuffer(bytes(self.digests), np.uint64))
 
 
 class AnnotationScan:
@@ -100,7 +107,7 @@ class AnnotationScan:
         """Return the pictures since the last call by their keys, each with its number in the file."""
         lines = range(self._read - len(self._keys), self._read)
         rows = key_rows(self._keys, lines, self._number)
-        self.facts.digests.append(key_digests(self._keys)[:, 0])
+        self.facts.add_annotated(self._keys)
         self._keys.clear()
         return rows
 
@@ -128,16 +135,23 @@ class AnnotationScan:
     def _place(self, found: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
         """Return the picture of an annotation, and add what it has to the facts."""
         if isinstance(found, BadRecordError):
-            return found
+            return self._reject(found, self._find(found.key) if found.key else [])
         pictures = self._find(found.picture)
-        if len(pictures) != 1:
-            what = f"{found.picture!r} stands for several pictures: " + " and ".join(one.key for one in pictures[:2])
-            error = found.place.reject(what if pictures else f"no picture {found.picture!r} in the input")
-            return with_key(error, found.picture)
+        if not pictures:
+            self.facts.missing = self.facts.missing or found.picture
+            return found.place.reject("no such picture in the input", found.picture)
+        if len(pictures) > 1:
+            names = " and ".join(picture.key for picture in pictures[:2])
+            return self._reject(found.place.reject(f"it stands for several pictures, {names}", found.picture), pictures)
         self.facts.contents.add(found)
         self._keys.append(pictures[0].key)
         self._read += 1
         return AnnotatedPicture(pictures[0], found)
+
+    def _reject(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
+        """Return the rejection of an annotation; its pictures are then not stored as such that have none."""
+        self.facts.add_annotated([picture.key for picture in pictures])
+        return with_key(error, pictures[0].key) if len(pictures) == 1 else error
 
 
 class PictureScan:

@@ -126,7 +126,8 @@ class AnnotatedImages(ScannedSource):
         if not len(annotated := facts.sort_digests()):
             raise SourceError(
                 f"{self.source_options.annotations or self.source_options.masks}: no annotation of a picture in"
-                f" {self.options.input}. Check that both are of the same dataset."
+                f" {self.options.input}{f', which has no {facts.missing!r}' * bool(facts.missing)}. Check that both are of the same"
+                " dataset, and that pictures have the extensions of images."
             )
         schema = AnnotationSchema.of(facts.contents, label_offset=self.options.label_offset)
         if self.source_options.labels_file is not None:
@@ -178,7 +179,7 @@ class AnnotatedImages(ScannedSource):
             if rule == SKIP_UNANNOTATED:
                 ignored.append(path)
             elif rule == FAIL_UNANNOTATED:
-                reason = "no annotation; pass --unannotated empty to store it without objects, or --unannotated skip"
+                reason = "no annotation; pass --unannotated=empty to store it without objects, or --unannotated=skip to ignore it"
                 reject(BadRecordError(path, reason, key=picture.key))
             else:
                 yield self._reference(picture, ImageAnnotation(picture.key, Place(path)))
