@@ -82,10 +82,12 @@ class MapFile(NamedTuple):
     Attributes:
         path: the file.
         holds_segments: whether the numbers are the ids of segments, as in COCO panoptic; otherwise they are classes.
+        is_wide: whether the numbers have 16 bits.
     """
 
     path: str
     holds_segments: bool = False
+    is_wide: bool = False
 
 
 class ImageAnnotation(NamedTuple):

@@ -54,6 +54,11 @@ class OxfordPetsForm(AnnotationForm):
         trimaps, names = pick_folder(entries, "trimaps"), pick_file(entries, "list.txt")
         return cls(names, trimaps) if trimaps and names else None
 
+    @property
+    def map_folders(self) -> tuple[str, ...]:
+        """The folder of trimaps, if there is one."""
+        return (self.trimaps,) if self.trimaps else ()
+
     def parts(self) -> Iterable[str]:
         """Yield the list."""
         return (self.path,)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_jobs.annotations.pictures import is_picture_name, is_same_picture, match_key
+from beam_jobs.annotations.pictures import is_path_of, is_picture_name, is_same_picture, match_key
 from beam_jobs.file_names import is_left_behind
 from beam_jobs.references.reference import key_bytes, key_digest
 from tpudata.storage import Range, files_below, folder_ranges
@@ -55,7 +55,8 @@ class PictureIndex:
         digest = np.uint64(_digest(match_key(name)))
         first, last = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
         found = map(self._picture, self._rows[first:last].tolist())
-        return [picture for picture in found if is_same_picture(name, picture.key)]
+        pictures = [picture for picture in found if is_same_picture(name, picture.key)]
+        return [picture for picture in pictures if is_path_of(name, picture.key)] or pictures
 
     def _picture(self, row: int) -> Picture:
         begin, end = self._ends[row : row + 2].tolist()
@@ -75,6 +76,12 @@ def pictures_in(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
         is_picture = not entry.is_folder and is_picture_name(below) and not is_left_behind(entry.name)
         if is_picture and not below.startswith(omitted):
             yield Picture(below, entry.size)
+
+
+def below_folder(folder: str, path: str) -> str:
+    """Return the path of what is inside of a folder, below it; an empty string for what is not."""
+    start = f"{folder.rstrip('/')}/"
+    return path.removeprefix(start).rstrip("/") if path.startswith(start) else ""
 
 
 def _digest(text: str) -> int:

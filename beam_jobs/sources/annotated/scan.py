@@ -15,7 +15,7 @@ from beam_jobs.annotations.form import AnnotationForm
 from beam_jobs.references.reference import key_digests
 from beam_jobs.references.rejection import with_key
 from beam_jobs.references.repeated_keys import KeyRows, key_rows
-from beam_jobs.sources.annotated.picture_index import Picture
+from beam_jobs.sources.annotated.picture_index import Picture, below_folder
 from tpudata.errors import BadRecordError
 from tpudata.storage import Range, folder_ranges
 
@@ -84,17 +84,21 @@ class AnnotationScan:
         part: the file.
         number: number of the file among all.
         find: function from the name of a picture to the pictures for which it can stand.
+        folder: of the pictures.
 
     Attributes:
         facts: about the pictures so far.
     """
 
-    def __init__(self, form: AnnotationForm, part: str, number: int, find: Callable[[str], list[Picture]]) -> None:
+    def __init__(
+        self, form: AnnotationForm, part: str, number: int, find: Callable[[str], list[Picture]], folder: str
+    ) -> None:
         self.facts = AnnotationFacts()
         self._form = form
         self._part = part
         self._number = number
         self._find = find
+        self._folder = folder
         self._keys: list[str] = []
         self._read = 0
 
@@ -144,6 +148,9 @@ class AnnotationScan:
             names = " and ".join(picture.key for picture in pictures[:2])
             return self._reject(found.place.reject(f"it stands for several pictures, {names}", found.picture), pictures)
         self.facts.contents.add(found)
+        if found.map_file is not None and (below := below_folder(self._folder, found.map_file.path)):
+            # A PNG of segments among the pictures is none that lacks an annotation.
+            self.facts.add_annotated([below])
         self._keys.append(pictures[0].key)
         self._read += 1
         return AnnotatedPicture(pictures[0], found)
