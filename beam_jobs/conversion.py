@@ -108,6 +108,7 @@ class Conversion:
         """Raise OutputError if the dataset to append to has other features than new records; a source to scan has none yet."""
         if self.base is not None and not isinstance(self.source, ScannedSource):
             self.base.check_features(self.features())
+            self.base.check_annotations(self.source.annotations)
 
     def features(self) -> tuple[Feature, ...]:
         """Return the schema of the records; their shapes and classes are not known yet."""

@@ -36,9 +36,16 @@ class Place(NamedTuple):
     line: int = 0
     offset: int | None = None
 
-    def rejected(self, reason: str) -> BadRecordError:
-        """Return the error of a damaged annotation."""
-        return BadRecordError(f"{self.path} line {self.line}" if self.line else self.path, reason, self.offset)
+    def reject(self, reason: str, picture: str = "") -> BadRecordError:
+        """Return the error of a bad annotation, whose `key` is the name of its picture.
+
+        Args:
+            reason: why it is bad.
+            picture: its picture, as the file has it; empty if the file does not say.
+        """
+        source = f"{self.path} line {self.line}" if self.line else self.path
+        what = f"{picture!r}: {reason}" if picture else reason
+        return BadRecordError(source, f"bad annotation: {what}", self.offset, picture or None)
 
 
 class ObjectAnnotation(NamedTuple):
@@ -75,10 +82,12 @@ class MapFile(NamedTuple):
     Attributes:
         path: the file.
         holds_segments: whether the numbers are the ids of segments, as in COCO panoptic; otherwise they are classes.
+        is_wide: whether the numbers have 16 bits.
     """
 
     path: str
     holds_segments: bool = False
+    is_wide: bool = False
 
 
 class ImageAnnotation(NamedTuple):
@@ -108,7 +117,7 @@ class ImageAnnotation(NamedTuple):
     map_file: MapFile | None = None
     values: tuple[tuple[str, Any], ...] = ()
 
-    def joined(self, parts: Iterable[ImageAnnotation]) -> ImageAnnotation:
+    def join(self, parts: Iterable[ImageAnnotation]) -> ImageAnnotation:
         """Return one annotation of this one and further parts about the same picture; a later part adds, and replaces nothing."""
         whole = [self, *parts]
         return self._replace(

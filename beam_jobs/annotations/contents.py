@@ -9,15 +9,18 @@ from typing import Any
 from beam_jobs.annotations.annotation import ImageAnnotation, ObjectAnnotation
 from beam_jobs.annotations.form import ListedNames
 from beam_jobs.annotations.segmentation import Polygons
-from beam_jobs.references.labels import check_classes, integer_labels
+from beam_jobs.references.labels import check_classes, integer_labels, is_integer_label
 from beam_jobs.values.column_kinds import fits_int64
 from tpudata.errors import SourceError
 from tpudata.format import Feature
 
 # Kinds of what a set of annotations has.
 OBJECTS, OBJECT_CLASSES, CROWDS, DIFFICULT, AREAS = "objects", "object classes", "crowds", "difficult", "areas"
-MASKS, POLYGONS, MAPS, SEGMENT_MAPS = "masks", "polygons", "maps", "segment maps"
+MASKS, POLYGONS = "masks", "polygons"
+MAPS, WIDE_MAPS, SEGMENT_MAPS = "maps", "wide maps", "segment maps"
 CAPTIONS, CLASSES, SEVERAL_CLASSES, NO_CLASS = "captions", "classes", "several classes", "no class"
+# Of a whole number that is a label; longer ones are names.
+_MOST_DIGITS = 18
 _INT, _FLOAT, _TEXT, _OTHER = "int64", "float", "bytes", ""
 _DTYPES = {_INT: ("int64", None), _FLOAT: ("float32", None), _TEXT: ("string", "utf8")}
 
@@ -53,6 +56,8 @@ class Contents:
             self.kinds.add(CAPTIONS)
         if annotation.map_file is not None:
             self.kinds.add(SEGMENT_MAPS if annotation.map_file.holds_segments else MAPS)
+            if annotation.map_file.is_wide:
+                self.kinds.add(WIDE_MAPS)
         for name, value in annotation.values:
             # An empty list is one of any kind.
             if value != []:
@@ -80,12 +85,12 @@ class Contents:
     @property
     def object_names(self) -> tuple[str, ...]:
         """The classes of objects: those that the files list, or those that occur, numbers in their order."""
-        return self.names.objects or _ordered(self.object_classes)
+        return self.names.objects or _order_names(self.object_classes)
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """The classes of pictures, in the same way."""
-        return self.names.pictures or _ordered(self.classes)
+        return self.names.pictures or _order_names(self.classes)
 
     @property
     def several_classes(self) -> bool:
@@ -139,11 +144,12 @@ class Contents:
         self.values[name] = (merged, known[1])
 
 
-def _ordered(names: Iterable[str]) -> tuple[str, ...]:
+def _order_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return class names in sorted order; whole numbers are labels themselves, so all up to the largest are classes."""
     found = set(names)
-    if found and all(name.isascii() and name.isdecimal() and str(int(name)) == name for name in found):
-        check_classes(max(map(int, found)), len(found), "the annotations")
+    if found and all(is_integer_label(name) and len(name) <= _MOST_DIGITS for name in found):
+        fix = "Correct it, or pass --labels FILE with a name for each class."
+        check_classes(max(map(int, found)), len(found), "the annotations", fix)
         return integer_labels(found).names
     return tuple(sorted(found))
 

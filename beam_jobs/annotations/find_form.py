@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from beam_jobs.annotations.files.folders import HEAD_BYTES, first_entries, folder_named
+from beam_jobs.annotations.files.folders import HEAD_BYTES, first_entries, pick_folder
 from beam_jobs.annotations.form import AnnotationForm
 from beam_jobs.annotations.forms.box_table import BoxTableForm
 from beam_jobs.annotations.forms.captions import CaptionsForm
@@ -49,15 +49,15 @@ def find_form(path: str) -> AnnotationForm:
     if not found.is_folder:
         form = _file_form(path)
         if form is None:
-            raise _unknown(path)
+            raise _reject_unknown(path)
         return form
     entries = first_entries(path)
-    inside = folder_named(entries, *_FOLDERS)
+    inside = pick_folder(entries, *_FOLDERS)
     # Before the dataset's folder: names of label maps are paths below theirs.
     form = _folder_form(inside, first_entries(inside)) if inside else None
     form = form or _folder_form(path, entries)
     if form is None:
-        raise _unknown(path)
+        raise _reject_unknown(path)
     return form
 
 
@@ -78,7 +78,7 @@ def _folder_form(path: str, entries: list[Entry]) -> AnnotationForm | None:
     return next(iter(forms.values()), None)
 
 
-def _unknown(path: str) -> SourceError:
+def _reject_unknown(path: str) -> SourceError:
     known = "; ".join(form.title for form in FORMS)
     return SourceError(
         f"{path}: no annotations of a known form (expected one of: {known}). Pass another file or folder."

@@ -58,6 +58,11 @@ class AnnotationForm(abc.ABC):
         del path, entries
         return None
 
+    @property
+    def map_folders(self) -> tuple[str, ...]:
+        """Folders of label maps, whose PNGs are no pictures."""
+        return ()
+
     @abc.abstractmethod
     def parts(self) -> Iterable[str]:
         """Yield the paths of what is read apart, in order, perhaps by many workers. No two parts describe the same picture."""

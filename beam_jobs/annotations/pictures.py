@@ -36,23 +36,31 @@ def match_key(path: str) -> str:
 
     Backslashes of Windows are slashes, and letters with accents are equal however they are composed: macOS takes them apart.
     """
-    return without_extension(_slashed(path).rpartition("/")[2])
+    return without_extension(_normalise(path).rpartition("/")[2])
 
 
 def is_same_picture(name: str, path: str) -> bool:
     """Return whether a name in an annotation file stands for the picture of a path.
 
-    One of them is the end of the other, from the name of some folder on. Extensions are compared if both have one.
+    One of them is the end of the other, from the name of some folder on. Extensions are compared if both have one, in any case.
 
     Args:
         name: name or path of the picture in the annotation file.
         path: path of the picture, for example its key in a conversion.
     """
-    one, other = _slashed(name), _slashed(path)
-    if one == without_extension(one) or other == without_extension(other):
-        one, other = without_extension(one), without_extension(other)
+    one, other = _normalise(name), _normalise(path)
+    bases = without_extension(one), without_extension(other)
+    ends = one[len(bases[0]) :], other[len(bases[1]) :]
+    if all(ends) and ends[0].lower() != ends[1].lower():
+        return False
+    one, other = bases
     shorter, longer = sorted((one, other), key=len)
     return longer == shorter or (bool(shorter) and longer.endswith(f"/{shorter}"))
+
+
+def is_path_of(name: str, path: str) -> bool:
+    """Return whether a name in an annotation file is a picture's whole path, so that it stands for no other picture."""
+    return _normalise(name) == _normalise(path)
 
 
 def without_extension(path: str) -> str:
@@ -61,7 +69,7 @@ def without_extension(path: str) -> str:
     return path[:dot] if dot > path.rfind("/") + 1 and path[dot:].lower() in _EXTENSIONS else path
 
 
-def _slashed(path: str) -> str:
+def _normalise(path: str) -> str:
     text = path if path.isascii() else unicodedata.normalize("NFC", path)
     text = text.replace("\\", "/")
     return text[2:] if text.startswith("./") else text

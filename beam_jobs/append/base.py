@@ -10,20 +10,22 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.folder import reject_other_options
 from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.tally import Tally, is_fingerprint, joined_fingerprint
-from beam_jobs.references.labels import Labels, check_classes
-from beam_jobs.sources.classes import is_integer_label
+from beam_jobs.references.labels import Labels, check_classes, is_integer_label
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, OutputError
 from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset
 from tpudata.format.layout import append_of
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.format.manifest.parts import RESTORE
+
+if TYPE_CHECKING:
+    from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
 # How shards are cut may differ from run to run: they are then of other sizes, and nothing else.
 _OF_ONE_RUN = ("num_shards", "shard_bytes", "shards_multiple_of")
@@ -85,6 +87,15 @@ class Base:
     def check_features(self, features: tuple[Feature, ...]) -> None:
         """Raise OutputError if new records would have other features; their shapes may differ."""
         _reject_other_features(self.output, self.manifest.features, features)
+
+    def check_annotations(self, schema: AnnotationSchema | None) -> None:
+        """Raise OutputError if classes of new objects cannot be numbered as those that are there: labels.txt lists others."""
+        if schema is not None and schema.has_unlisted_classes:
+            raise OutputError(
+                f"--append: pictures and objects have classes, and {self.output}/labels.txt lists those of pictures alone, so new"
+                " objects cannot be numbered as those that are there. Pass --overwrite to convert everything again, or name another"
+                " folder."
+            )
 
     @property
     def dataset(self) -> Dataset:

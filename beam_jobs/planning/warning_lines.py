@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references import notes
-from beam_jobs.sources.classes import is_integer_label
+from beam_jobs.references.labels import is_integer_label
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
 from tpudata.console.tables import count_text, counted

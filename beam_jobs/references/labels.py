@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Iterable
 
 import apache_beam as beam
@@ -14,6 +15,12 @@ from tpudata.errors import SourceError
 # With this many classes or more, at least one of this many must occur; the largest known sets have 21,841 classes.
 _MANY_CLASSES = 10_000
 _CLASSES_PER_LABEL = 100
+_MOST_DIGITS = 18
+_INTEGER = re.compile(r"0|[1-9][0-9]*")
+_FIX = (
+    "Correct the label, pass --labels FILE with a name for each class, or pass --label-type str to number the labels"
+    " that occur."
+)
 
 
 NO_CLASS_NAME = "empty, not UTF-8 or with a line break, which labels.txt cannot hold"
@@ -45,6 +52,11 @@ class Labels:
             raise ValueError(f"unknown label: {name!r}; {len(self.names)} are known")
         return number
 
+    def find(self, written: str) -> int:
+        """Return the label of a class as `number` does, also if it is written as a label itself: as a line of `--labels FILE`."""
+        is_label = written not in self._numbers and is_integer_label(written) and len(written) < _MOST_DIGITS
+        return int(written) if is_label and int(written) < len(self.names) else self.number(written)
+
 
 NO_LABELS = Labels(())
 
@@ -54,19 +66,24 @@ def integer_labels(names: Iterable[str]) -> Labels:
     return Labels(tuple(map(str, range(max(map(int, names), default=0) + 1))))
 
 
-def check_classes(largest: int, occurring: int, where: str) -> None:
+def is_integer_label(text: str) -> bool:
+    """Return whether a class is written as a whole number, without sign and leading zeros."""
+    return _INTEGER.fullmatch(text) is not None
+
+
+def check_classes(largest: int, occurring: int, where: str, fix: str = _FIX) -> None:
     """Raise SourceError if whole numbers as labels give many classes that are almost all empty, as a year or an id would.
 
     Args:
         largest: the largest label.
         occurring: number of different labels.
         where: file and line of the largest, or the input.
+        fix: sentence that ends the message.
     """
     if largest >= _MANY_CLASSES and occurring * _CLASSES_PER_LABEL <= largest:
         raise SourceError(
             f"{where}: label {largest} makes {counted(largest + 1, 'class', 'classes')}, as whole numbers are labels"
-            f" themselves, but {occurring:,} different labels occur. Correct the label, pass --labels FILE with a name"
-            " for each class, or pass --label-type str to number the labels that occur."
+            f" themselves, but {occurring:,} different labels occur. {fix}"
         )
 
 

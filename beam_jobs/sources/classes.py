@@ -8,7 +8,7 @@ import re
 from typing import Any, NoReturn
 
 from beam_jobs.options.labels import TextLabelOptions
-from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name
+from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name, is_integer_label
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
 from beam_jobs.values.json_values import shown_json
@@ -17,15 +17,9 @@ from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
 
-_INTEGER = re.compile(r"0|[1-9][0-9]*")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 # Whole numbers are labels as they stand, so the classes run to the largest; beyond this they are something else: years, ids.
 MAX_INTEGER_LABEL = 1_000_000
-
-
-def is_integer_label(text: str) -> bool:
-    """Return whether a class is written as a whole number, without sign and leading zeros."""
-    return _INTEGER.fullmatch(text) is not None
 
 
 def is_number_label(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from beam_jobs.sources.names import is_left_behind, is_path_left_behind
+from beam_jobs.file_names import is_left_behind, is_path_left_behind
 from tpudata.errors import SourceError
 from tpudata.storage import expand, is_pattern, lazy_entries, split_pattern, storage_for
 

@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
+from beam_jobs.file_names import is_left_behind, is_path_left_behind
 from beam_jobs.options import ConvertOptions
 from beam_jobs.sources.annotated.source import AnnotatedImages
 from beam_jobs.sources.folders.class_folders import ClassFolders
@@ -31,7 +32,6 @@ from beam_jobs.sources.input_form import (
     form_of_start,
 )
 from beam_jobs.sources.lists.lists import Lists
-from beam_jobs.sources.names import is_left_behind, is_path_left_behind
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.source import ParquetImages
 from beam_jobs.sources.source import Source

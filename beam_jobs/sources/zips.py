@@ -17,6 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompress_member
 from beam_jobs.file_kinds import ZIP_MAGIC
+from beam_jobs.file_names import is_path_left_behind, member_path
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
@@ -32,7 +33,6 @@ from beam_jobs.sources.named_splits import (
     folder_split,
     split_in_file_name,
 )
-from beam_jobs.sources.names import is_path_left_behind, member_path
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import make_reference
 from beam_jobs.sources.tars.members import OUTSIDE

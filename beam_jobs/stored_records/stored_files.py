@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from beam_jobs.file_names import is_path_left_behind
 from beam_jobs.options import DEFAULT_SPLIT
 from beam_jobs.references.reference import key_bytes
 from beam_jobs.sources.named_splits import split_in_path
-from beam_jobs.sources.names import is_path_left_behind
 from beam_jobs.stored_records.stored_record import StoredRecord
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import Dataset, Shard, open_dataset

@@ -17,8 +17,8 @@ from beam_jobs.images import run
 from tests.beam_jobs.images import encode, exif, picture
 from tests.helpers.pictures import digests
 from tpudata import Images, RecordSource, as_numpy, make_input_fn
-from tpudata.errors import BadRecordError, SourceError, TpudataError, UsageError
-from tpudata.format import open_dataset
+from tpudata.errors import BadRecordError, OutputError, SourceError, TpudataError, UsageError
+from tpudata.format import open_dataset, verify
 from tpudata.format.example.decode import decode_example
 
 # Of every picture of the miniatures, which are 40 x 24 pixels: ymin, xmin, ymax, xmax in pixels.
@@ -202,6 +202,52 @@ def test_label_maps_are_stored_as_they_are(tmp_path: Path) -> None:
     assert feature.is_label_map
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_label_maps_have_the_bits_of_their_files(tmp_path: Path, dtype: type[np.unsignedinteger[Any]]) -> None:
+    write_pictures(tmp_path / "images", NAMES[:2])
+    (tmp_path / "maps").mkdir()
+    for name, value in zip(NAMES, (np.iinfo(dtype).max, 5), strict=False):
+        (tmp_path / "maps" / f"{name}.png").write_bytes(encode(np.full((24, 40), value, dtype), "PNG"))
+    flags = ["--input", str(tmp_path / "images"), "--masks", str(tmp_path / "maps")]
+    assert run([*flags, "--output", str(tmp_path / "out")]) == 0
+    manifest = open_dataset(str(tmp_path / "out")).manifest
+    assert manifest.feature("image/segmentation/class/encoded").dtype == np.dtype(dtype).name
+    assert not list(verify(str(tmp_path / "out")))
+
+
+def test_label_maps_inside_of_the_input_are_no_pictures(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pets" / "images", ["Cat_1"])
+    trimaps = tmp_path / "pets" / "annotations" / "trimaps"
+    trimaps.mkdir(parents=True)
+    (trimaps / "Cat_1.png").write_bytes(encode(np.ones((24, 40), np.uint8), "PNG"))
+    (trimaps.parent / "list.txt").write_text("Cat_1 1 1 1\n")
+    for number, place in enumerate((trimaps.parent, trimaps.parent / "list.txt", tmp_path / "pets")):
+        flags = ["--input", str(tmp_path / "pets"), "--annotations", str(place)]
+        assert run([*flags, "--output", str(tmp_path / f"pets{number}")]) == 0
+    write_pictures(tmp_path / "coco" / "val", ["a"])
+    (tmp_path / "coco" / "panoptic").mkdir()
+    (tmp_path / "coco" / "panoptic" / "a.png").write_bytes(encode(np.full((24, 40, 3), 1, np.uint8), "PNG"))
+    segment = {"id": 0x10101, "category_id": 1, "bbox": [0, 0, 40, 24]}
+    row = {"image_id": 1, "file_name": "a.png", "segments_info": [segment]}
+    file = {"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [row], "categories": [{"id": 1, "name": "x"}]}
+    (tmp_path / "coco" / "panoptic.json").write_text(json.dumps(file))
+    flags = ["--input", str(tmp_path / "coco"), "--annotations", str(tmp_path / "coco" / "panoptic.json")]
+    assert run([*flags, "--output", str(tmp_path / "coco out")]) == 0
+
+
+def test_a_whole_path_stands_for_one_picture(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", ["a", "b"])
+    write_pictures(tmp_path / "in" / "more", ["a"])
+    (tmp_path / "in" / "b.jpg").rename(tmp_path / "in" / "b.JPG")
+    rows = [{"file_name": name, "text": name} for name in ("a.jpg", "more/a.jpg", "b.jpg")]
+    (tmp_path / "in" / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    flags = ["--input", str(tmp_path / "in"), "--annotations", str(tmp_path / "in" / "metadata.jsonl")]
+    assert run([*flags, "--output", str(tmp_path / "out"), "--no-shuffle"]) == 0
+    source = RecordSource(str(tmp_path / "out"), "train", decode=None)
+    texts = [decode_example(bytes(source[number]))["image/caption"] for number in range(3)]
+    assert texts == [[b"a.jpg"], [b"more/a.jpg"], [b"b.jpg"]]
+
+
 def test_boxes_follow_the_picture_that_is_turned_and_shrunk(tmp_path: Path) -> None:
     flags = make_coco(tmp_path / "in")
     turned = tmp_path / "in" / "images" / "p00.jpg"
@@ -242,11 +288,56 @@ def test_an_append_numbers_classes_as_the_dataset_does(tmp_path: Path) -> None:
         run([*flags, *output, "--append"])
 
 
+def make_metadata(root: Path, rows: list[dict[str, Any]]) -> list[str]:
+    """Pictures p00.jpg and so on, each with a row of Hugging Face's metadata.jsonl."""
+    write_pictures(root, NAMES[: len(rows)])
+    lines = [json.dumps({"file_name": f"{name}.jpg"} | row) for name, row in zip(NAMES, rows, strict=False)]
+    (root / "metadata.jsonl").write_text("\n".join(lines))
+    return ["--input", str(root), "--annotations", str(root)]
+
+
+def one_box(category: Any) -> dict[str, Any]:
+    ymin, xmin, ymax, xmax = BOX
+    return {"bbox": [[xmin, ymin, xmax - xmin, ymax - ymin]], "categories": [category]}
+
+
+def test_an_append_does_not_number_objects_anew(tmp_path: Path) -> None:
+    rows = [{"label": "x", "objects": one_box("n")}, {"label": "y", "objects": one_box("p")}]
+    output = ["--output", str(tmp_path / "out")]
+    assert run([*make_metadata(tmp_path / "in", rows), *output]) == 0
+    flags = make_metadata(tmp_path / "in", [*rows, {"label": "aa", "objects": one_box("aa")}])
+    with pytest.raises(OutputError, match=r"labels\.txt lists those of pictures alone"):
+        run([*flags, *output, "--append"])
+    assert len(records(tmp_path / "out")) == 2
+
+
+def test_a_file_of_names_numbers_classes(tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("dog\nbird\ncat\n")
+    flags = ["--labels", str(tmp_path / "names.txt")]
+    for name, categories in (("names", ["cat", "dog"]), ("numbers", [2, 0])):
+        rows = [{"objects": one_box(category)} for category in categories]
+        assert run([*make_metadata(tmp_path / name, rows), *flags, "--output", str(tmp_path / f"{name} out")]) == 0
+        found = records(tmp_path / f"{name} out")
+        assert [found[f"{key}.jpg"]["image/object/class/label"] for key in NAMES[:2]] == [[2], [0]]
+        assert [found[f"{key}.jpg"]["image/object/class/text"] for key in NAMES[:2]] == [[b"cat"], [b"dog"]]
+    other = make_metadata(tmp_path / "other", [{"objects": one_box("horse")}])
+    with pytest.raises(BadRecordError, match="unknown label: 'horse'"):
+        run([*other, *flags, "--output", str(tmp_path / "no")])
+
+
+def test_a_large_number_is_no_class_of_almost_empty_ones(tmp_path: Path) -> None:
+    rows = [{"objects": one_box(0)}, {"objects": one_box(20_240_131)}]
+    flags = [*make_metadata(tmp_path / "in", rows), "--output", str(tmp_path / "out")]
+    with pytest.raises(SourceError, match=r"Correct it, or pass --labels FILE"):
+        run(flags)
+    assert run([*make_metadata(tmp_path / "long", [{"objects": one_box("1" * 5000)}]), *flags[4:]]) == 0
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"categories": []}, "category"),
-        ({"images": [*coco()["images"], {"id": 1, "file_name": "a.jpg"}]}, "no picture 'a.jpg' in the input"),
+        ({"images": [*coco()["images"], {"id": 1, "file_name": "a.jpg"}]}, "'a.jpg': no such picture in the input"),
         ({"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": []}, "no annotation of a picture in"),
     ],
 )
@@ -271,13 +362,46 @@ def test_a_box_outside_of_its_picture_is_a_bad_record(tmp_path: Path) -> None:
 def test_pictures_without_annotation_follow_the_flag(tmp_path: Path) -> None:
     flags = make_coco(tmp_path / "in")
     write_pictures(tmp_path / "in" / "images", ["more"])
-    with pytest.raises(BadRecordError, match=r"no annotation; pass --unannotated empty"):
+    with pytest.raises(BadRecordError, match=r"no annotation; pass --unannotated=empty"):
         run([*flags, "--output", str(tmp_path / "fail")])
     assert run([*flags, "--output", str(tmp_path / "empty"), "--unannotated=empty"]) == 0
     assert records(tmp_path / "empty")["more.jpg"]["image/object/bbox/xmin"] == []
     assert run([*flags, "--output", str(tmp_path / "skip"), "--unannotated=skip"]) == 0
     assert len(records(tmp_path / "skip")) == 12
     assert open_dataset(str(tmp_path / "skip")).manifest.source.ignored_files == 1
+
+
+@pytest.mark.parametrize("form", ["coco", "voc", "yolo", "open images", "image folder"])
+def test_a_picture_with_a_bad_annotation_is_rejected_once_and_never_stored_as_empty(tmp_path: Path, form: str) -> None:
+    flags = BOXES[form](tmp_path / "in")
+    annotations = Path(flags[-1])
+    damaged, old, new = {
+        "coco": (annotations, '"category_id": 9', '"category_id": 77'),
+        "voc": (annotations / "p00.xml", "</annotation>", ""),
+        "yolo": (annotations / "p00.txt", "1 ", "7 "),
+        "open images": (annotations, "p00,x,cat,1,0.25", "p00,x,cat,1,left"),
+        "image folder": (annotations, "[[10.0,", "[[null,"),
+    }[form]
+    text = damaged.read_text()
+    assert old in text
+    damaged.write_text(text.replace(old, new, 1))
+    more = ["--unannotated=empty", "--on-bad-record=skip", "--max-bad-records=1"]
+    assert run([*flags, "--output", str(tmp_path / "out"), *more]) == 0
+    assert sorted(records(tmp_path / "out")) == [f"{name}.jpg" for name in NAMES[1:]]
+    assert open_dataset(str(tmp_path / "out")).manifest.rejected == {"bad annotation": 1}
+    assert not list(verify(str(tmp_path / "out")))
+
+
+def test_pictures_of_an_ambiguous_annotation_are_not_stored_as_empty(tmp_path: Path) -> None:
+    flags = make_coco(tmp_path / "in")
+    for folder in ("a", "b"):
+        write_pictures(tmp_path / "in" / "images" / folder, ["more"])
+    (tmp_path / "in" / "instances.json").write_text(json.dumps(coco([*NAMES, "more"])))
+    with pytest.raises(BadRecordError, match=r"stands for several pictures, a/more\.jpg and b/more\.jpg"):
+        run([*flags, "--output", str(tmp_path / "fail")])
+    more = ["--unannotated=empty", "--on-bad-record=skip", "--max-bad-records=1"]
+    assert run([*flags, "--output", str(tmp_path / "out"), *more]) == 0
+    assert sorted(records(tmp_path / "out")) == [f"{name}.jpg" for name in NAMES]
 
 
 def test_two_annotations_for_one_picture_are_an_error(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
+from beam_jobs.file_names import is_left_behind
 from tpudata.storage import Entry, files_below, folder_ranges, lazy_entries, storage_for
 
 # Bytes of a file by which its form is known.
@@ -12,11 +13,6 @@ HEAD_BYTES = 1 << 16
 # Of a folder, by which its form is known.
 MOST_ENTRIES = 10_000
 _MOST_FOLDERS = 4
-
-
-def is_hidden(name: str) -> bool:
-    """Return whether a name is one of those that systems leave behind, such as `._trimap.png`."""
-    return name.startswith(".") or name == "__MACOSX"
 
 
 def paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -27,15 +23,15 @@ def paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str, str
         suffixes: ends of their names, in small letters.
     """
     for files in folder_ranges(folder, deep=True):
-        for entry, below in files_below(files, is_hidden):
-            if not entry.is_folder and not is_hidden(entry.name) and below.lower().endswith(tuple(suffixes)):
+        for entry, below in files_below(files, is_left_behind):
+            if not entry.is_folder and not is_left_behind(entry.name) and below.lower().endswith(tuple(suffixes)):
                 yield entry.path, below
 
 
 def first_entries(folder: str) -> list[Entry]:
-    """Return what is directly inside a folder, without what systems leave behind: the first 10,000, by name."""
+    """Return what is directly inside a folder, without hidden files: the first 10,000, by name."""
     entries = itertools.islice(lazy_entries(folder, checked=False), MOST_ENTRIES)
-    return [entry for entry in entries if not is_hidden(entry.name)]
+    return [entry for entry in entries if not is_left_behind(entry.name)]
 
 
 def first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str] = (), depth: int = 3) -> str:
@@ -55,12 +51,12 @@ def first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str] = ()
     return next(filter(None, (first_file(path, suffixes, skipped, depth - 1) for path in folders)), "")
 
 
-def folder_named(entries: Iterable[Entry], *names: str) -> str:
+def pick_folder(entries: Iterable[Entry], *names: str) -> str:
     """Return the path of the first folder among entries that has one of these names; an empty string if there is none."""
     return next((entry.path for entry in entries if entry.is_folder and entry.name in names), "")
 
 
-def file_named(entries: Iterable[Entry], *names: str) -> str:
+def pick_file(entries: Iterable[Entry], *names: str) -> str:
     """Return the path of the first file among entries that has one of these names; an empty string if there is none."""
     return next((entry.path for entry in entries if not entry.is_folder and entry.name in names), "")
 

@@ -58,7 +58,7 @@ def open_annotations(path: str) -> Iterator[BinaryIO]:
             yield file
 
 
-def decoded_lines(path: str) -> Iterator[str]:
+def decode_lines(path: str) -> Iterator[str]:
     """Yield the lines of a file with their ends, without byte order mark; SourceError if they are not UTF-8, names the line."""
     with open_annotations(path) as file:
         number = 0
@@ -80,8 +80,8 @@ def decoded_lines(path: str) -> Iterator[str]:
 
 
 def text_lines(path: str) -> Iterator[Line]:
-    """Yield the lines of a file that are not blank; SourceError as in `decoded_lines`."""
-    for number, text in enumerate(decoded_lines(path), 1):
+    """Yield the lines of a file that are not blank; SourceError as in `decode_lines`."""
+    for number, text in enumerate(decode_lines(path), 1):
         if stripped := text.strip():
             yield Line(Place(path, number), stripped)
 
@@ -97,7 +97,7 @@ def table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> 
     Raises:
         SourceError: the file is no such table; names the line.
     """
-    lines = decoded_lines(path)
+    lines = decode_lines(path)
     if has_quotes:
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
     else:
@@ -130,7 +130,7 @@ def table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> I
             if doubled:
                 raise SourceError(f"{path} line {place.line}: the column {doubled[0]!r} comes twice. Rename one.")
         elif len(cells) != len(columns):
-            yield place.rejected(f"{counted(len(cells), 'cell')} (expected {len(columns)}: {', '.join(columns)})")
+            yield place.reject(f"{counted(len(cells), 'cell')} (expected {len(columns)}: {', '.join(columns)})")
         else:
             yield TableRow(place, dict(zip(columns, cells, strict=True)))
 

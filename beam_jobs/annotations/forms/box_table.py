@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation
-from beam_jobs.annotations.files.grouped import grouped
+from beam_jobs.annotations.files.picture_parts import group_parts
 from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.errors import BadRecordError
@@ -53,7 +53,7 @@ class BoxTableForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the boxes of each picture, in the order in which the pictures come first."""
         del names
-        return grouped(self._parts(part))
+        return group_parts(self._parts(part))
 
     def _parts(self, path: str) -> Iterator[tuple[str, Annotated]]:
         for row in table_rows(path):
@@ -64,7 +64,7 @@ class BoxTableForm(AnnotationForm):
             try:
                 yield picture, self._part(row)
             except (ValueError, OverflowError) as error:
-                yield picture, row.place.rejected(f"image {picture!r}: {error}")
+                yield picture, row.place.reject(str(error), picture)
 
     def _part(self, row: TableRow) -> ImageAnnotation:
         width, height = (int(row.number(side)) if row.cells.get(side) else 0 for side in ("width", "height"))

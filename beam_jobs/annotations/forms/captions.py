@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation
-from beam_jobs.annotations.files.grouped import grouped
+from beam_jobs.annotations.files.picture_parts import group_parts
 from beam_jobs.annotations.files.rows import table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.errors import BadRecordError
@@ -65,7 +65,7 @@ class CaptionsForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the captions of each picture, in the order in which the pictures come first."""
         del names
-        return grouped(self._table_parts(part) if self.delimiter else _token_parts(part))
+        return group_parts(self._table_parts(part) if self.delimiter else _token_parts(part))
 
     def _table_parts(self, path: str) -> Iterator[tuple[str, Annotated]]:
         for row in table_rows(path, self.delimiter, has_quotes=self.delimiter == ","):
@@ -76,13 +76,13 @@ class CaptionsForm(AnnotationForm):
             if picture and caption:
                 yield picture, ImageAnnotation(picture, row.place, captions=(caption,))
             else:
-                yield picture or str(row.place), row.place.rejected(f"no picture, or no caption of {picture!r}")
+                yield picture or str(row.place), row.place.reject("no caption" if picture else "no picture", picture)
 
 
 def _token_parts(path: str) -> Iterator[tuple[str, Annotated]]:
     for place, text in text_lines(path):
         row = _TOKEN.fullmatch(text)
         if row is None:
-            yield str(place), place.rejected(f"no row of NAME#NUMBER, a tab and a caption: {text[:80]!r}")
+            yield str(place), place.reject(f"no row of NAME#NUMBER, a tab and a caption: {text[:80]!r}")
         else:
             yield row["picture"], ImageAnnotation(row["picture"], place, captions=(row["caption"],))

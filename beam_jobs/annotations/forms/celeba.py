@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, box_of, pack_keypoints
 from beam_jobs.annotations.files.folders import read_start
-from beam_jobs.annotations.files.grouped import grouped
+from beam_jobs.annotations.files.picture_parts import group_parts
 from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.console.tables import counted
@@ -88,16 +88,16 @@ class CelebaForm(AnnotationForm):
             else:
                 names.objects = (FACE,)
                 names.keypoints = _POINTS if kind == _LANDMARKS_KIND else names.keypoints
-        for annotated in grouped(pair for path in self.paths for pair in _parts(path)):
+        for annotated in group_parts(pair for path in self.paths for pair in _parts(path)):
             yield annotated if isinstance(annotated, BadRecordError) else _one_face(annotated)
 
 
 def _columns(head: bytes) -> tuple[str, ...]:
     """Return the columns of a list, without that of the picture, which a text file may omit."""
-    counted = _COUNT.match(head)
-    if counted is None:
+    first = _COUNT.match(head)
+    if first is None:
         return table_columns(head)
-    return tuple(counted[1].decode("utf-8", "replace").split())
+    return tuple(first[1].decode("utf-8", "replace").split())
 
 
 def _kind(columns: Sequence[str]) -> str:
@@ -123,7 +123,7 @@ def _parts(path: str) -> Iterator[tuple[str, Annotated]]:
             seen.add(picture)
             yield picture, make(row)
         except ValueError as error:
-            yield picture, row.place.rejected(f"{picture!r}: {error}")
+            yield picture, row.place.reject(str(error), picture)
 
 
 def _rows(path: str) -> Iterator[TableRow | BadRecordError]:
@@ -140,7 +140,7 @@ def _rows(path: str) -> Iterator[TableRow | BadRecordError]:
         if len(cells) == len(columns) + 1:
             yield TableRow(place, dict(zip((_PICTURE, *columns), cells, strict=True)))
         else:
-            yield place.rejected(f"{counted(len(cells), 'cell')} (expected a picture and {len(columns)} values)")
+            yield place.reject(f"{counted(len(cells), 'cell')} (expected a picture and {len(columns)} values)")
     if rows != count:
         raise SourceError(f"{path}: its first line says {count:,} pictures, and it has {rows:,}. Download it again.")
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place
-from beam_jobs.annotations.files.grouped import PictureParts, joined
 from beam_jobs.annotations.files.json_elements import Element, array_elements
+from beam_jobs.annotations.files.picture_parts import PictureParts
 from beam_jobs.annotations.files.rows import open_annotations
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.forms.coco_rows import (
@@ -35,8 +35,9 @@ from beam_jobs.annotations.forms.coco_rows import (
     image_part,
     picture_id,
 )
+from beam_jobs.references.rejection import with_key
 from beam_jobs.values.json_values import shown_json
-from tpudata.errors import SourceError
+from tpudata.errors import BadRecordError, SourceError
 
 CATEGORIES = "categories"
 # Some files begin with a long description.
@@ -85,7 +86,7 @@ class CocoForm(AnnotationForm):
             if not has_images:
                 raise SourceError(f'{part}: COCO JSON without images. Pass a file that lists them in "images".')
             names.objects, names.keypoints = categories.names, categories.keypoints
-            doubled = ids.doubled()
+            doubled = ids.find_repeats()
             for _, found in parts.take():
                 yield _picture(found, categories, doubled)
 
@@ -121,7 +122,7 @@ class _Categories:
         ordered = sorted(self._names, key=lambda number: (isinstance(number, str), number))
         return tuple(dict.fromkeys(self._names[number] for number in ordered))
 
-    def named(self, item: ObjectAnnotation) -> ObjectAnnotation:
+    def name_class(self, item: ObjectAnnotation) -> ObjectAnnotation:
         """Return an object whose class is the key of a category with the category's name; ValueError if there is none."""
         name = self._by_key.get(item.class_name)
         if name is None:
@@ -143,7 +144,7 @@ class _AnnotationIds:
             self._hashes.append(hash(number))
             self._offsets.append(element.offset)
 
-    def doubled(self) -> frozenset[int]:
+    def find_repeats(self) -> frozenset[int]:
         """Return the offsets of the annotations whose id another one has, too."""
         if not self._hashes:
             return frozenset()
@@ -155,18 +156,19 @@ class _AnnotationIds:
 def _picture(parts: list[Annotated], categories: _Categories, doubled: frozenset[int]) -> Annotated:
     """Return the annotation of a picture from its row of "images" and its annotations; an error if one is damaged."""
     known = [part for part in parts if isinstance(part, ImageAnnotation)]
-    if len(known) < len(parts):
-        return joined(parts)
     images, others = ([part for part in known if bool(part.picture) is is_image] for is_image in (True, False))
+    error = next((part for part in parts if isinstance(part, BadRecordError)), None)
+    if error is not None:
+        return with_key(error, images[0].picture) if images else error
     if not images:
-        return others[0].place.rejected("an annotation of an image that the file does not list")
+        return others[0].place.reject("an annotation of an image that the file does not list")
     if len(images) > 1:
-        return images[1].place.rejected(f"another image has the same id: {images[0].picture!r}")
+        return images[1].place.reject("another image has the same id", images[0].picture)
     for part in others:
         if part.place.offset in doubled:
-            return part.place.rejected(f"another annotation has the same id; this one is of {images[0].picture!r}")
-    whole = images[0].joined(others)
+            return part.place.reject("another annotation has the same id", images[0].picture)
+    whole = images[0].join(others)
     try:
-        return whole._replace(objects=tuple(map(categories.named, whole.objects)))
+        return whole._replace(objects=tuple(map(categories.name_class, whole.objects)))
     except ValueError as error:
-        return whole.place.rejected(f"{whole.picture!r}: {error}")
+        return whole.place.reject(str(error), whole.picture)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place, box_of
-from beam_jobs.annotations.files.folders import file_named
+from beam_jobs.annotations.files.folders import pick_file
 from beam_jobs.annotations.files.rows import table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.values.json_values import json_number, parse_json, shown_json
@@ -57,7 +57,7 @@ class ImageFolderForm(AnnotationForm):
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
         """Return the form of a folder with such a file."""
         del path
-        found = file_named(entries, *_NAMES)
+        found = pick_file(entries, *_NAMES)
         return cls(found, is_csv=found.endswith(".csv")) if found else None
 
     def parts(self) -> Iterable[str]:
@@ -79,7 +79,8 @@ class ImageFolderForm(AnnotationForm):
                 seen.add(found.picture)
                 yield found
             except ValueError as error:
-                yield place.rejected(f"{shown_json(row.get(_PICTURE))}: {error}")
+                name = row.get(_PICTURE)
+                yield place.reject(str(error), name if isinstance(name, str) else "")
 
 
 def _csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
@@ -95,9 +96,9 @@ def _json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecord
         try:
             row = parse_json(text)
         except ValueError as error:
-            yield place, place.rejected(f"not JSON: {error}")
+            yield place, place.reject(f"not JSON: {error}")
             continue
-        yield place, row if isinstance(row, dict) else place.rejected(f"no JSON object: {shown_json(row)}")
+        yield place, row if isinstance(row, dict) else place.reject(f"no JSON object: {shown_json(row)}")
 
 
 def _annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:

@@ -15,12 +15,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, MapFile, Place
-from beam_jobs.annotations.files.folders import first_file, folder_named, paths_below, read_start
+from beam_jobs.annotations.files.folders import first_file, paths_below, pick_folder, read_start
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
-from tpudata.format.label_map import GREY, PALETTE, png_kind
+from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
 from tpudata.storage import Entry
 
 _SUFFIXES = (".png",)
+_WIDE = MAP_BITS["uint16"]
 _CITYSCAPES = re.compile(r"(?P<picture>.*)_gt(?:Fine|Coarse)_(?P<kind>\w+)\.png")
 _TRAIN_IDS, _LABEL_IDS = "labelTrainIds", "labelIds"
 
@@ -32,23 +33,30 @@ class LabelMapsForm(AnnotationForm):
     Attributes:
         path: the folder.
         kind: `"labelIds"` or `"labelTrainIds"` for Cityscapes; empty for other folders.
+        is_wide: whether the first map has 16 bits: then records have maps of 16 bits.
     """
 
     path: str
     kind: str = ""
+    is_wide: bool = False
     title = "a folder of label maps (PNG)"
 
     @classmethod
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> LabelMapsForm | None:
         """Return the form of a folder whose first PNG has grey values or a palette, or that is of Cityscapes."""
-        folder = folder_named(entries, "gtFine", "gtCoarse") or path
+        folder = pick_folder(entries, "gtFine", "gtCoarse") or path
         if first_file(folder, (f"_{_TRAIN_IDS.lower()}.png",)):
             return cls(folder, _TRAIN_IDS)
         if first_file(folder, (f"_{_LABEL_IDS.lower()}.png",)):
             return cls(folder, _LABEL_IDS)
         first = first_file(folder, _SUFFIXES)
         kind = png_kind(read_start(first)) if first else None
-        return cls(folder) if kind is not None and kind[1] in (GREY, PALETTE) else None
+        return cls(folder, is_wide=kind[0] == _WIDE) if kind is not None and kind[1] in (GREY, PALETTE) else None
+
+    @property
+    def map_folders(self) -> tuple[str, ...]:
+        """The folder."""
+        return (self.path,)
 
     def parts(self) -> Iterable[str]:
         """Yield the folder."""
@@ -60,6 +68,6 @@ class LabelMapsForm(AnnotationForm):
         for path, below in paths_below(part, _SUFFIXES):
             found = _CITYSCAPES.fullmatch(below)
             if not self.kind:
-                yield ImageAnnotation(below[: -len(".png")], Place(path), map_file=MapFile(path))
+                yield ImageAnnotation(below[: -len(".png")], Place(path), map_file=MapFile(path, is_wide=self.is_wide))
             elif found is not None and found["kind"] == self.kind:
                 yield ImageAnnotation(f"{found['picture']}_leftImg8bit", Place(path), map_file=MapFile(path))

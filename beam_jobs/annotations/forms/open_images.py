@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation
 from beam_jobs.annotations.files.folders import first_entries, parent, read_start
-from beam_jobs.annotations.files.grouped import grouped
+from beam_jobs.annotations.files.picture_parts import group_parts
 from beam_jobs.annotations.files.rows import TableRow, table_cells, table_columns, table_rows
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.errors import BadRecordError, SourceError
@@ -70,7 +70,7 @@ class OpenImagesForm(AnnotationForm):
             names.objects = listed
         else:
             names.pictures = listed
-        return grouped(_parts(part, known, has_boxes=has_boxes))
+        return group_parts(_parts(part, known, has_boxes=has_boxes))
 
 
 def _parts(path: str, known: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
@@ -82,7 +82,7 @@ def _parts(path: str, known: dict[str, str], *, has_boxes: bool) -> Iterator[tup
         try:
             yield picture, (_box_part if has_boxes else _class_part)(row, known)
         except ValueError as error:
-            yield picture, row.place.rejected(f"image {picture!r}: {error}")
+            yield picture, row.place.reject(str(error), picture)
 
 
 def _box_part(row: TableRow, known: dict[str, str]) -> ImageAnnotation:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, MapFile
-from beam_jobs.annotations.files.folders import file_named, folder_named, parent
+from beam_jobs.annotations.files.folders import parent, pick_file, pick_folder
 from beam_jobs.annotations.files.rows import text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.errors import SourceError
@@ -51,8 +51,13 @@ class OxfordPetsForm(AnnotationForm):
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> OxfordPetsForm | None:
         """Return the form of a folder with list.txt and trimaps."""
         del path
-        trimaps, names = folder_named(entries, "trimaps"), file_named(entries, "list.txt")
+        trimaps, names = pick_folder(entries, "trimaps"), pick_file(entries, "list.txt")
         return cls(names, trimaps) if trimaps and names else None
+
+    @property
+    def map_folders(self) -> tuple[str, ...]:
+        """The folder of trimaps, if there is one."""
+        return (self.trimaps,) if self.trimaps else ()
 
     def parts(self) -> Iterable[str]:
         """Yield the list."""
@@ -67,7 +72,7 @@ class OxfordPetsForm(AnnotationForm):
                 continue
             row = _ROW.fullmatch(text)
             if row is None:
-                yield place.rejected(f"no row of NAME_NUMBER CLASS-ID SPECIES BREED-ID: {text[:80]!r}")
+                yield place.reject(f"no row of NAME_NUMBER CLASS-ID SPECIES BREED-ID: {text[:80]!r}")
                 continue
             picture, breed, number = row["picture"], row["breed"], int(row["number"])
             if breeds.setdefault(number, breed) != breed:
@@ -75,7 +80,7 @@ class OxfordPetsForm(AnnotationForm):
                     f"{part} line {place.line}: class {number} is {breed!r} here, and {breeds[number]!r} above. Fix the list."
                 )
             if picture in seen:
-                yield place.rejected(f"{picture!r} is listed twice")
+                yield place.reject("listed twice", picture)
                 continue
             seen.add(picture)
             trimap = MapFile(storage_for(self.trimaps).join(self.trimaps, f"{picture}.png")) if self.trimaps else None

@@ -23,7 +23,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, Box, ImageAnnotation, ObjectAnnotation, Place
-from beam_jobs.annotations.files.folders import first_file, folder_named, paths_below, read_start
+from beam_jobs.annotations.files.folders import first_file, paths_below, pick_folder, read_start
 from beam_jobs.annotations.files.rows import parse_number
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.storage import Entry, storage_for
@@ -54,7 +54,7 @@ class VocForm(AnnotationForm):
     @classmethod
     def find_folder(cls, path: str, entries: Sequence[Entry]) -> VocForm | None:
         """Return the form of a folder that has such files, directly or in a folder `Annotations`."""
-        folder = folder_named(entries, "Annotations") or path
+        folder = pick_folder(entries, "Annotations") or path
         first = first_file(folder, _SUFFIXES)
         return cls(folder, is_folder=True) if first and _HEAD.match(read_start(first)) else None
 
@@ -68,12 +68,13 @@ class VocForm(AnnotationForm):
         place = Place(part)
         data = storage_for(part).read_range(part, 0, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            yield place.rejected(f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)")
+            reason = f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)"
+            yield place.reject(reason, _file_stem(part))
             return
         try:
             yield _annotation(parse_xml(data), place)
         except ValueError as error:
-            yield place.rejected(str(error))
+            yield place.reject(str(error), _file_stem(part))
 
 
 class _Builder(ElementTree.TreeBuilder):
@@ -100,12 +101,16 @@ def parse_xml(data: bytes) -> ElementTree.Element:
 def _annotation(root: ElementTree.Element, place: Place) -> ImageAnnotation:
     if root.tag != "annotation":
         raise ValueError(f"no annotation of a picture: its root is <{root.tag}>")
-    # A file name may be missing; the name of the XML file is that of the picture then.
-    name = _text(root, "filename") or place.path.rpartition("/")[2].rpartition(".")[0]
+    name = _text(root, "filename") or _file_stem(place.path)
     size = root.find("size")
     width, height = (0, 0) if size is None else (_side(size, "width"), _side(size, "height"))
     objects = tuple(map(_object, root.findall("object")))
     return ImageAnnotation(name, place, width, height, objects=objects)
+
+
+def _file_stem(path: str) -> str:
+    """Return the name of an XML file without extension: the picture's, if the file does not say or is damaged."""
+    return path.rpartition("/")[2].rpartition(".")[0]
 
 
 def _object(element: ElementTree.Element) -> ObjectAnnotation:

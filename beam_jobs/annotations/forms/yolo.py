@@ -22,9 +22,9 @@ from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectA
 from beam_jobs.annotations.files.folders import (
     first_entries,
     first_file,
-    folder_named,
     parent,
     paths_below,
+    pick_folder,
     read_start,
 )
 from beam_jobs.annotations.files.rows import parse_number, text_lines
@@ -86,7 +86,7 @@ class YoloForm(AnnotationForm):
         Raises:
             SourceError: there are no names of classes.
         """
-        folder = folder_named(entries, "labels") or path
+        folder = pick_folder(entries, "labels") or path
         first = first_file(folder, _SUFFIXES, _OTHER_FILES)
         return cls(folder, _find_names(folder)) if first and _HEAD.match(read_start(first)) else None
 
@@ -106,7 +106,7 @@ class YoloForm(AnnotationForm):
             try:
                 objects.append(_object(text.split(), self.names))
             except ValueError as error:
-                yield place.rejected(str(error))
+                yield place.reject(str(error), picture)
                 return
         yield ImageAnnotation(picture, Place(part), is_normalised=True, objects=tuple(objects))
 

@@ -152,7 +152,7 @@ def _read_map(annotation: ImageAnnotation) -> bytes | None:
     try:
         return storage_for(path).read(path)
     except StorageError as error:
-        raise annotation.place.rejected(f"its label map cannot be read: {error}") from None
+        raise annotation.place.reject(f"its label map cannot be read: {error}", annotation.picture) from None
 
 
 def _text_bytes(annotation: ImageAnnotation) -> int:

@@ -40,7 +40,8 @@ class AnnotationSchema:
         several_classes: whether a picture may have any number of classes.
         label_offset: label of the first class.
         further: features of further values, by name.
-        map_dtype: dtype of label maps, "uint8" or "uint16"; maps of segments have the smallest that holds the classes.
+        map_dtype: dtype of label maps: "uint16" for files of 16 bits, and "uint8" for others; maps of segments have the
+            smallest that holds the classes.
         is_upright: whether annotations are of the upright picture if their size does not tell; see `frame`.
 
     Raises:
@@ -63,20 +64,25 @@ class AnnotationSchema:
         if kinds.SEGMENT_MAPS in self.kinds and kinds.MAPS not in self.kinds:
             many = len(self.object_labels.names) + self.label_offset > _MOST_SMALL_CLASSES
             object.__setattr__(self, "map_dtype", "uint16" if many else "uint8")
+        elif kinds.WIDE_MAPS in self.kinds:
+            object.__setattr__(self, "map_dtype", "uint16")
 
     @classmethod
-    def of(cls, contents: Contents, **options: Any) -> AnnotationSchema:
+    def of(cls, contents: Contents, labels: Labels | None = None, **options: Any) -> AnnotationSchema:
         """Return the schema of a set of annotations.
 
         Args:
             contents: what they have.
+            labels: the classes of the dataset, if they do not follow from the annotations.
             **options: attributes that do not follow from it, or replace what does.
         """
+        has_classes = bool(contents.names.pictures or contents.classes)
+        object_labels, class_labels = (None, labels) if has_classes else (labels, None)
         found: dict[str, Any] = {
             "kinds": tuple(sorted(contents.kinds)),
             "keypoints": contents.keypoints,
-            "object_labels": Labels(contents.object_names),
-            "class_labels": Labels(contents.class_names),
+            "object_labels": object_labels or Labels(contents.object_names),
+            "class_labels": class_labels or Labels(contents.class_names),
             "several_classes": contents.several_classes,
             "further": contents.value_features,
         }
@@ -88,6 +94,11 @@ class AnnotationSchema:
         if self.class_labels.names or kinds.OBJECT_CLASSES not in self.kinds:
             return self.class_labels
         return self.object_labels
+
+    @property
+    def has_unlisted_classes(self) -> bool:
+        """Whether objects have classes that labels.txt does not list, since it has those of pictures."""
+        return bool(self.class_labels.names) and kinds.OBJECT_CLASSES in self.kinds
 
     def with_labels(self, labels: Labels) -> AnnotationSchema:
         """Return the schema with other classes of the dataset."""

@@ -62,7 +62,7 @@ def values_of(
         values |= {feature.name: _further(feature, further.get(feature.name)) for feature in schema.further}
         return values
     except (ValueError, FeatureError) as error:
-        raise annotation.place.rejected(f"{annotation.picture!r}: {error}") from None
+        raise annotation.place.reject(str(error), annotation.picture) from None
 
 
 def _object_values(
@@ -88,8 +88,9 @@ def _values_of_object(
     for edge, value in zip(("ymin", "xmin", "ymax", "xmax"), box, strict=True):
         yield f"image/object/bbox/{edge}", [value]
     if kinds.OBJECT_CLASSES in schema.kinds:
-        yield "image/object/class/label", [schema.object_labels.number(item.class_name) + schema.label_offset]
-        yield "image/object/class/text", [_text(item.class_name)]
+        label = schema.object_labels.find(item.class_name)
+        yield "image/object/class/label", [label + schema.label_offset]
+        yield "image/object/class/text", [_text(schema.object_labels.names[label])]
     if kinds.CROWDS in schema.kinds:
         yield "image/object/is_crowd", [int(bool(item.is_crowd))]
     if kinds.DIFFICULT in schema.kinds:
@@ -140,8 +141,9 @@ def _keypoints(
 def _class_values(schema: AnnotationSchema, annotation: ImageAnnotation) -> dict[str, Any]:
     if not schema.class_features:
         return {}
-    numbers = [schema.class_labels.number(name) + schema.label_offset for name in annotation.classes]
-    texts = list(map(_text, annotation.classes))
+    labels = list(map(schema.class_labels.find, annotation.classes))
+    numbers = [label + schema.label_offset for label in labels]
+    texts = [_text(schema.class_labels.names[label]) for label in labels]
     if schema.several_classes:
         return {"image/class/label": numbers, "image/class/text": texts}
     if len(numbers) != 1:
@@ -181,7 +183,7 @@ def _class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view: View
     for item in annotation.objects:
         if item.segmentation is None:
             continue
-        label = schema.object_labels.number(item.class_name) + schema.label_offset
+        label = schema.object_labels.find(item.class_name) + schema.label_offset
         if label >= none:
             raise ValueError(f"label {label} does not fit a label map of {schema.map_dtype}")
         classes[item.segmentation.mask(view.height, view.width, segments)] = label

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_jobs.annotations.files.folders import is_hidden
-from beam_jobs.annotations.pictures import is_picture_name, is_same_picture, match_key
+from beam_jobs.annotations.pictures import is_path_of, is_picture_name, is_same_picture, match_key
+from beam_jobs.file_names import is_left_behind
 from beam_jobs.references.reference import key_bytes, key_digest
-from beam_jobs.sources.names import is_path_left_behind
 from tpudata.storage import Range, files_below, folder_ranges
 
 
@@ -56,7 +55,8 @@ class PictureIndex:
         digest = np.uint64(_digest(match_key(name)))
         first, last = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
         found = map(self._picture, self._rows[first:last].tolist())
-        return [picture for picture in found if is_same_picture(name, picture.key)]
+        pictures = [picture for picture in found if is_same_picture(name, picture.key)]
+        return [picture for picture in pictures if is_path_of(name, picture.key)] or pictures
 
     def _picture(self, row: int) -> Picture:
         begin, end = self._ends[row : row + 2].tolist()
@@ -72,10 +72,16 @@ def index_of(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
 
 def pictures_in(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
     """Yield the pictures of a range of `folder_ranges`, by the extensions of their names, in order."""
-    for entry, below in files_below(files, is_hidden):
-        is_picture = not entry.is_folder and is_picture_name(below) and not is_path_left_behind(below)
+    for entry, below in files_below(files, is_left_behind):
+        is_picture = not entry.is_folder and is_picture_name(below) and not is_left_behind(entry.name)
         if is_picture and not below.startswith(omitted):
             yield Picture(below, entry.size)
+
+
+def below_folder(folder: str, path: str) -> str:
+    """Return the path of what is inside of a folder, below it; an empty string for what is not."""
+    start = f"{folder.rstrip('/')}/"
+    return path.removeprefix(start).rstrip("/") if path.startswith(start) else ""
 
 
 def _digest(text: str) -> int:

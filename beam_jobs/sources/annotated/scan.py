@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from beam_jobs.annotations.form import AnnotationForm
 from beam_jobs.references.reference import key_digests
 from beam_jobs.references.rejection import with_key
 from beam_jobs.references.repeated_keys import KeyRows, key_rows
-from beam_jobs.sources.annotated.picture_index import Picture
+from beam_jobs.sources.annotated.picture_index import Picture, below_folder
 from tpudata.errors import BadRecordError
 from tpudata.storage import Range, folder_ranges
 
@@ -43,18 +43,25 @@ class AnnotationFacts:
     Attributes:
         contents: what the annotations have.
         files: by number of the file, its path and in how many blocks it is cut.
-        digests: high halves of the digests of the pictures' keys, uint64 [n], some arrays of them.
+        digests: high halves of the digests of the pictures' keys, uint64 [n] as bytes: of pictures with a bad annotation, too.
+        missing: a name for which the input has no picture; empty if there is none.
     """
 
     contents: Contents = dataclasses.field(default_factory=Contents)
     files: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
-    digests: list[npt.NDArray[np.uint64]] = dataclasses.field(default_factory=list)
+    digests: bytearray = dataclasses.field(default_factory=bytearray)
+    missing: str = ""
 
     def merge(self, other: AnnotationFacts) -> None:
         """Add the facts about other files."""
         self.contents.merge(other.contents)
         self.files.update(other.files)
         self.digests += other.digests
+        self.missing = min(filter(None, (self.missing, other.missing)), default="")
+
+    def add_annotated(self, keys: Sequence[str]) -> None:
+        """Add pictures that have an annotation, by their keys."""
+        self.digests += key_digests(keys)[:, 0].tobytes()
 
     def first_blocks(self) -> dict[int, int]:
         """Return by number of a file how many blocks the files before it have."""
@@ -64,9 +71,9 @@ class AnnotationFacts:
             before += blocks
         return found
 
-    def annotated(self) -> npt.NDArray[np.uint64]:
+    def sort_digests(self) -> npt.NDArray[np.uint64]:
         """Return the digests of all pictures that have annotations, ascending."""
-        return np.sort(np.concatenate([np.zeros(0, np.uint64), *self.digests]))
+        return np.sort(np.frombuffer(bytes(self.digests), np.uint64))
 
 
 class AnnotationScan:
@@ -77,17 +84,21 @@ class AnnotationScan:
         part: the file.
         number: number of the file among all.
         find: function from the name of a picture to the pictures for which it can stand.
+        folder: of the pictures.
 
     Attributes:
         facts: about the pictures so far.
     """
 
-    def __init__(self, form: AnnotationForm, part: str, number: int, find: Callable[[str], list[Picture]]) -> None:
+    def __init__(
+        self, form: AnnotationForm, part: str, number: int, find: Callable[[str], list[Picture]], folder: str
+    ) -> None:
         self.facts = AnnotationFacts()
         self._form = form
         self._part = part
         self._number = number
         self._find = find
+        self._folder = folder
         self._keys: list[str] = []
         self._read = 0
 
@@ -100,7 +111,7 @@ class AnnotationScan:
         """Return the pictures since the last call by their keys, each with its number in the file."""
         lines = range(self._read - len(self._keys), self._read)
         rows = key_rows(self._keys, lines, self._number)
-        self.facts.digests.append(key_digests(self._keys)[:, 0])
+        self.facts.add_annotated(self._keys)
         self._keys.clear()
         return rows
 
@@ -113,7 +124,7 @@ class AnnotationScan:
         held: list[AnnotatedPicture | BadRecordError] = []
         blocks = objects = 0
         for found in self._form.read(self._part, self.facts.contents.names):
-            one = self._placed(found)
+            one = self._place(found)
             held.append(one)
             if not isinstance(one, BadRecordError):
                 objects += len(one.annotation.objects)
@@ -125,19 +136,29 @@ class AnnotationScan:
             blocks += 1
         self.facts.files[self._number] = self._part, blocks
 
-    def _placed(self, found: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
+    def _place(self, found: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
         """Return the picture of an annotation, and add what it has to the facts."""
         if isinstance(found, BadRecordError):
-            return found
+            return self._reject(found, self._find(found.key) if found.key else [])
         pictures = self._find(found.picture)
-        if len(pictures) != 1:
-            what = f"{found.picture!r} stands for several pictures: " + " and ".join(one.key for one in pictures[:2])
-            error = found.place.rejected(what if pictures else f"no picture {found.picture!r} in the input")
-            return with_key(error, found.picture)
+        if not pictures:
+            self.facts.missing = self.facts.missing or found.picture
+            return found.place.reject("no such picture in the input", found.picture)
+        if len(pictures) > 1:
+            names = " and ".join(picture.key for picture in pictures[:2])
+            return self._reject(found.place.reject(f"it stands for several pictures, {names}", found.picture), pictures)
         self.facts.contents.add(found)
+        if found.map_file is not None and (below := below_folder(self._folder, found.map_file.path)):
+            # A PNG of segments among the pictures is none that lacks an annotation.
+            self.facts.add_annotated([below])
         self._keys.append(pictures[0].key)
         self._read += 1
         return AnnotatedPicture(pictures[0], found)
+
+    def _reject(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
+        """Return the rejection of an annotation; its pictures are then not stored as such that have none."""
+        self.facts.add_annotated([picture.key for picture in pictures])
+        return with_key(error, pictures[0].key) if len(pictures) == 1 else error
 
 
 class PictureScan:

@@ -22,7 +22,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
-from beam_jobs.sources.annotated.picture_index import Picture, index_of, pictures_in
+from beam_jobs.sources.annotated.picture_index import Picture, below_folder, index_of, pictures_in
 from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, Block, PictureScan
 from beam_jobs.sources.classes import read_labels
 from beam_jobs.sources.named_splits import folder_split
@@ -114,7 +114,7 @@ class AnnotatedImages(ScannedSource):
         if part == _PICTURES:
             return PictureScan(self.options.input, number)
         index = index_of(self.options.input, self._omitted, self.run)
-        return AnnotationScan(self.form, part, number, index.find)
+        return AnnotationScan(self.form, part, number, index.find, self.options.input)
 
     def scanned(self, facts: AnnotationFacts, blocks: Iterable[Unit] | None = None) -> AnnotatedImages:
         """Return the source with the features of its annotations.
@@ -123,14 +123,15 @@ class AnnotatedImages(ScannedSource):
             SourceError: there are no annotations.
             MissingExtraError: what draws polygons is not installed.
         """
-        if not len(annotated := facts.annotated()):
+        if not len(annotated := facts.sort_digests()):
             raise SourceError(
                 f"{self.source_options.annotations or self.source_options.masks}: no annotation of a picture in"
-                f" {self.options.input}. Check that both are of the same dataset."
+                f" {self.options.input}{f', which has no {facts.missing!r}' * bool(facts.missing)}. Check that both are of the same"
+                " dataset, and that pictures have the extensions of images."
             )
-        schema = AnnotationSchema.of(facts.contents, label_offset=self.options.label_offset)
-        if self.source_options.labels_file is not None:
-            schema = schema.with_labels(read_labels(self.source_options.labels_file))
+        labels_file = self.source_options.labels_file
+        labels = None if labels_file is None else read_labels(labels_file)
+        schema = AnnotationSchema.of(facts.contents, labels, label_offset=self.options.label_offset)
         kept = None if blocks is None else tuple(blocks)
         return dataclasses.replace(self, schema=schema, annotated=annotated, blocks=kept)
 
@@ -164,7 +165,7 @@ class AnnotatedImages(ScannedSource):
             reject: called with the error of an annotation without picture, and of a picture without annotation.
         """
         if isinstance(unit, Range):
-            yield from self._unannotated(unit, ignored, reject)
+            yield from self._list_unannotated(unit, ignored, reject)
             return
         for one in unit.pictures:
             if isinstance(one, BadRecordError):
@@ -172,13 +173,13 @@ class AnnotatedImages(ScannedSource):
             else:
                 yield self._reference(one.picture, one.annotation)
 
-    def _unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
+    def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
         for picture in self._without_annotation(files):
             path, rule = self._path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
             if rule == SKIP_UNANNOTATED:
                 ignored.append(path)
             elif rule == FAIL_UNANNOTATED:
-                reason = "no annotation; pass --unannotated empty to store it without objects, or --unannotated skip"
+                reason = "no annotation; pass --unannotated=empty to store it without objects, or --unannotated=skip to ignore it"
                 reject(BadRecordError(path, reason, key=picture.key))
             else:
                 yield self._reference(picture, ImageAnnotation(picture.key, Place(path)))
@@ -209,11 +210,9 @@ class AnnotatedImages(ScannedSource):
 
     @property
     def _omitted(self) -> tuple[str, ...]:
-        """The folder of the annotations, if it is inside of the input: its PNGs are label maps."""
-        folder = self.source_options.masks or self.source_options.annotations or ""
-        start = f"{self.options.input.rstrip('/')}/"
-        inside = folder.rstrip("/").removeprefix(start)
-        return (f"{inside}/",) if folder.startswith(start) else ()
+        """Paths below the input of the folders of annotations that are inside of it: their PNGs are label maps."""
+        folders = (self.source_options.masks or self.source_options.annotations or "", *self.form.map_folders)
+        return tuple(f"{below}/" for below in (below_folder(self.options.input, folder) for folder in folders) if below)
 
     def _key_of(self, part: str, repeat: Repeat) -> str:
         """Return the key of the later one of two annotations, by reading its file again."""

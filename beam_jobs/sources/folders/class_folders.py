@@ -13,13 +13,13 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from beam_jobs.file_names import is_left_behind
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels, check_classes, integer_labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.named_splits import splits_of
-from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.values.column_kinds import INT

@@ -16,13 +16,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from beam_jobs.file_names import is_left_behind
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
-from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.sources.tars.file import open_tar

@@ -11,12 +11,12 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from beam_jobs.file_names import is_path_left_behind
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.named_splits import class_and_split, folder_split
-from beam_jobs.sources.names import is_path_left_behind
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import make_reference
 from beam_jobs.values.column_kinds import INT

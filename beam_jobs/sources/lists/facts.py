@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_jobs.references.labels import Labels, check_classes, integer_labels
-from beam_jobs.sources.classes import MAX_INTEGER_LABEL, is_integer_label, is_number_label
+from beam_jobs.references.labels import Labels, check_classes, integer_labels, is_integer_label
+from beam_jobs.sources.classes import MAX_INTEGER_LABEL, is_number_label
 from beam_jobs.sources.lists.columns import ColumnFacts
 from beam_jobs.sources.lists.place import Place
 from beam_jobs.sources.named_splits import listed_split

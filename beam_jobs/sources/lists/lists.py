@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.labels import Labels
+from beam_jobs.references.labels import Labels, is_integer_label
 from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.references.repeated_keys import Repeat
-from beam_jobs.sources.classes import Classes, is_integer_label
+from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.columns import LISTED_IMAGE, ColumnReader, column_values, features
 from beam_jobs.sources.lists.facts import ListFacts

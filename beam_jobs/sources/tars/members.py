@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from beam_jobs.sources.names import is_path_left_behind, member_path
+from beam_jobs.file_names import is_path_left_behind, member_path
 from tpudata.errors import CorruptionError, SourceError
 
 BLOCK = 512

@@ -18,10 +18,11 @@ from typing import BinaryIO
 
 from beam_jobs.compression.files import read_compression, unpacked_name
 from beam_jobs.options import ConvertOptions
+from beam_jobs.references.labels import is_integer_label
 from beam_jobs.references.notes import SAMPLE_FIELDS, TEXT_CLASSES, Note, ignore_note
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
-from beam_jobs.sources.classes import Classes, ClassifiedSource, is_integer_label
+from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.named_splits import (
     LOOKED_AT,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
+from beam_jobs.file_names import is_path_left_behind
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
 from beam_jobs.references.rejection import Reject, with_key
-from beam_jobs.sources.names import is_path_left_behind
 from beam_jobs.sources.tars.members import Member, tar_members
 from tpudata.errors import BadRecordError
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from beam_jobs.parquet_files.class_names import class_names, describe_columns
 from beam_jobs.parquet_files.reader import open_parquet
-from beam_jobs.references.labels import Labels, is_utf8
+from beam_jobs.references.labels import Labels, is_integer_label, is_utf8
 from beam_jobs.references.notes import LABEL_BLANKS, Note, ignore_note
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.references.rejection import Reject, with_key
-from beam_jobs.sources.classes import Classes, is_integer_label, row_labels
+from beam_jobs.sources.classes import Classes, row_labels
 from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.text_files.document import DocumentBlock, TextFile
 from beam_jobs.text_files.documents import document_blocks, text_parts

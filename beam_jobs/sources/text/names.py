@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from beam_jobs.file_names import is_left_behind, is_path_left_behind
 from beam_jobs.sources.named_splits import LOOKED_AT
-from beam_jobs.sources.names import is_left_behind, is_path_left_behind
 from beam_jobs.text_files.document import TextFile
 from tpudata.errors import SourceError
 from tpudata.storage import (

@@ -1,4 +1,4 @@
-"""Names of files and folders that are ignored, and paths of members of archives; the splits of names are in named_splits.py."""
+"""Names of files and folders that are ignored, and paths of members of archives."""
 
 from __future__ import annotations
 

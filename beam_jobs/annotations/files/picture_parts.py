@@ -67,7 +67,7 @@ class PictureParts:
         return part
 
 
-def joined(parts: Iterable[Annotated]) -> Annotated:
+def join_parts(parts: Iterable[Annotated]) -> Annotated:
     """Return the annotation of a picture from its parts, or the first error among them."""
     first, *others = parts
     rest = []
@@ -75,14 +75,14 @@ def joined(parts: Iterable[Annotated]) -> Annotated:
         if isinstance(part, BadRecordError):
             return part
         rest.append(part)
-    return rest[0].joined(rest[1:])
+    return rest[0].join(rest[1:])
 
 
-def grouped(parts: Iterable[tuple[Hashable, Annotated]]) -> Iterator[Annotated]:
+def group_parts(parts: Iterable[tuple[Hashable, Annotated]]) -> Iterator[Annotated]:
     """Yield the annotation of each picture, in the order in which the pictures come first in the parts."""
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(PictureParts())
         for picture, part in parts:
             held.add(picture, part)
         for _, found in held.take():
-            yield joined(found)
+            yield join_parts(found)
