@@ -77,14 +77,17 @@ class DeviceTrainStep(TrainStep):
         if last is None:
             none = np.zeros(0, np.int64), np.zeros(0, np.float32)
             return LoopResult(self.global_step, has_data, *none, np.ones(len(self.checked), bool), {})
-        fetched = [self.replicas.joined(local_parts(item)) for item in last.fetched]
+        fetched = {}
+        if last.fetched:
+            values = [self.replicas.joined(local_parts(item)) for item in last.fetched]
+            fetched = dict(zip(self.fetches.names, values, strict=True))
         return LoopResult(
             int(steps[-1][-1]),
             has_data,
             _join(steps),
             _join(losses),
             _UNCHECKED if last.finite is None else last.finite,
-            dict(zip(self.fetches.names, fetched, strict=True)),
+            fetched,
         )
 
     def _run_host_call(self, output: LoopOutput, count: int) -> None:
