@@ -6,9 +6,10 @@ file, or the path alone if the file is the document. The key of a compressed fil
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from beam_jobs.compression.files import unpacked_name
 from beam_jobs.references.packs.columns import narrow
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
@@ -47,55 +48,34 @@ class TextPart(NamedTuple):
     stop: int
 
 
-class Document(NamedTuple):
-    """One document.
-
-    Attributes:
-        key: unique key in the input.
-        offset: offset in the file, or WHOLE_FILE; before compression for a compressed file; row number for Parquet.
-        size: size in bytes.
-        form: rules for reading the bytes.
-        data: its bytes; empty for a whole file that is not compressed, which is not read here.
-        is_addressed: whether `size` bytes from `offset` of the file are the document, so that a reference needs no data.
-    """
-
-    key: str
-    offset: int
-    size: int
-    form: RowForm
-    data: bytes
-    is_addressed: bool
-
-
 class DocumentBlock(NamedTuple):
     """Documents of one file, in order.
 
     Attributes:
-        name: name of the file, which begins the keys of its documents.
+        file: the file.
         form: rules for reading the bytes.
         spans: places of the documents; without data for whole files that are not compressed.
-        is_addressed: as in `Document`.
+        is_addressed: whether a span's size from its offset of the file is the document, so that a reference needs no data.
+        labels: names of the classes of each document; or one value that stands for all.
+        own_keys: keys that the documents give themselves; None if their places are their keys.
     """
 
-    name: str
+    file: TextFile
     form: RowForm
     spans: SpanBlock
     is_addressed: bool
+    labels: Sequence[tuple[str, ...]] = ((),)
+    own_keys: PackedKeys | None = None
 
     @property
     def is_whole_file(self) -> bool:
         """Whether the file is one document, whose key is the name of the file."""
         return int(self.spans.offsets[0]) == WHOLE_FILE
 
+    @property
     def keys(self) -> PackedKeys:
-        """Return the keys of the documents."""
-        if self.is_whole_file:
-            return PackedKeys([self.name], None)
-        return PackedKeys([f"{self.name}:"], narrow(self.spans.offsets))
-
-    def documents(self) -> Iterator[Document]:
-        """Yield the documents."""
-        data = self.spans.data
-        columns = (column.tolist() for column in self.spans[1:])
-        for key, start, size, offset in zip(self.keys(), *columns, strict=True):
-            yield Document(key, offset, size, self.form, data[start : start + size], self.is_addressed)
+        """The keys of the documents."""
+        if self.own_keys is not None:
+            return self.own_keys
+        name = unpacked_name(self.file.name)
+        return PackedKeys([name], None) if self.is_whole_file else PackedKeys([f"{name}:"], narrow(self.spans.offsets))

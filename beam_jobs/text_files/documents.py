@@ -13,7 +13,7 @@ from beam_jobs.compression.streams import plain_chunks
 from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, ignore_note
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.references.rejection import Reject, rejected_file
-from beam_jobs.text_files.document import Document, DocumentBlock, TextFile, TextPart
+from beam_jobs.text_files.document import DocumentBlock, TextFile, TextPart
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, look_at, text_compression
 from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, TextOptions
@@ -57,12 +57,6 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
             yield from (TextPart(file, form, start, stop) for start, stop in itertools.pairwise(cuts))
         else:
             yield TextPart(file, form, 0, file.size)
-
-
-def documents(part: TextPart, options: TextOptions, reject: Reject) -> Iterator[Document]:
-    """Yield the documents of a part one by one; see `document_blocks`."""
-    for block in document_blocks(part, options, reject):
-        yield from block.documents()
 
 
 def document_blocks(
@@ -112,7 +106,7 @@ def document_blocks(
     else:
         found = _spans(part, form, options.document_bytes)
     known, is_read_in_place = TEXT_FORMATS[form.kind], form.kind not in (PARQUET, PARALLEL) and not form.compression
-    row, name = _row_form(form), unpacked_name(file.name)
+    row = _row_form(form)
     if options.form == AUTO:
         note(FOUND_ROWS if known.has_fields else FOUND_LINES, file.name)
     if not form.headerless:
@@ -121,7 +115,7 @@ def document_blocks(
         if not number and known.row == JSON_ROW and form.kind != PARQUET:
             # Reading the keys of each row would take as long as converting it.
             _note_columns(_first_keys(spans), options, note)
-        kept = _of_allowed_size(DocumentBlock(name, row, spans, is_read_in_place), form, file, options, reject)
+        kept = _of_allowed_size(DocumentBlock(file, row, spans, is_read_in_place), form, options, reject)
         if len(kept.spans.sizes):
             yield kept
 
@@ -151,11 +145,9 @@ def _first_keys(spans: SpanBlock) -> Iterable[str]:
     return row if isinstance(row, dict) else ()
 
 
-def _of_allowed_size(
-    block: DocumentBlock, form: TextForm, file: TextFile, options: TextOptions, reject: Reject
-) -> DocumentBlock:
+def _of_allowed_size(block: DocumentBlock, form: TextForm, options: TextOptions, reject: Reject) -> DocumentBlock:
     """Reject the documents that are too large, and return the others."""
-    allowed = block.spans.sizes <= options.document_bytes
+    path, allowed = block.file.path, block.spans.sizes <= options.document_bytes
     if allowed.all():
         return block
     for row in np.flatnonzero(~allowed).tolist():
@@ -164,7 +156,7 @@ def _of_allowed_size(
         is_row = form.kind == PARQUET
         reject(
             BadRecordError(
-                f"{block.name}:{offset} in {file.path}" if is_row else file.path,
+                f"{unpacked_name(block.file.name)}:{offset} in {path}" if is_row else path,
                 f"larger than --document-bytes (got {int(block.spans.sizes[row]):,} bytes, expected at most"
                 f" {options.document_bytes:,}). Pass the --form of the file, or a larger --document-bytes",
                 None if is_row or offset == WHOLE_FILE else offset,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from beam_jobs.compression.files import unpacked_name
 from beam_jobs.parquet_files.class_names import class_names, describe_columns
 from beam_jobs.parquet_files.reader import open_parquet
 from beam_jobs.references.labels import Labels, is_integer_label, is_utf8
@@ -26,20 +27,6 @@ from beam_jobs.text_files.values import DocumentError, missing_field, row_values
 from beam_jobs.values.column_kinds import INT
 from beam_jobs.values.json_values import shown_json
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, TpudataError
-
-
-class ColumnsOfBlock(NamedTuple):
-    """The documents of a block that are kept, with their classes and keys.
-
-    Attributes:
-        block: the documents.
-        labels: names of the classes of each; or one value that stands for all.
-        keys: their keys.
-    """
-
-    block: DocumentBlock
-    labels: list[tuple[str, ...]]
-    keys: PackedKeys
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,48 +92,46 @@ class DocumentColumns:
                 " FILE."
             )
 
-    def of_block(
-        self, path: str, block: DocumentBlock, reject: Reject, note: Note = ignore_note
-    ) -> ColumnsOfBlock | None:
+    def add_to(self, block: DocumentBlock, reject: Reject, note: Note = ignore_note) -> DocumentBlock | None:
         """Return the documents of a block whose classes and keys can be read, with these; None if there are none.
 
         Args:
-            path: path of the file.
-            block: its documents.
+            block: documents of a file.
             reject: called with the error of a document without a class or key that is valid. If it returns, it is omitted.
             note: gets the labels with blanks around them.
         """
         if not self.are_read:
-            return ColumnsOfBlock(block, [()], block.keys())
+            return block
         if self.text.labels.label_from is not None:
+            name = unpacked_name(block.file.name)
             try:
-                label = self._folder_class(path, block.name)
+                return block._replace(labels=[(self._folder_class(block.file.path, name),)])
             except BadRecordError as error:
                 # The file is one document, whose key is the file's name.
-                reject(with_key(error, block.name))
+                reject(with_key(error, name))
                 return None
-            return ColumnsOfBlock(block, [(label,)], block.keys())
         rows: list[int] = []
         labels: list[tuple[str, ...]] = []
         keys: list[str] = []
         for row, (key, data, offset) in enumerate(_documents(block)):
             try:
-                found, own_key = self._of_row(path, key, data, block, offset, note)
+                names, own_key = self._of_row(key, data, block, offset, note)
             except BadRecordError as error:
                 reject(with_key(error, key))
                 continue
             rows.append(row)
-            labels.append(found)
+            labels.append(names)
             keys.append(own_key)
         if not rows:
             return None
-        if len(rows) < len(block.spans.sizes):
-            block = block._replace(spans=block.spans.take(np.array(rows)))
-        return ColumnsOfBlock(block, labels, block.keys() if self.text.key_field is None else PackedKeys.of(keys))
+        spans = block.spans if len(rows) == len(block.spans.sizes) else block.spans.take(np.array(rows))
+        own_keys = None if self.text.key_field is None else PackedKeys.of(keys)
+        return block._replace(spans=spans, labels=labels, own_keys=own_keys)
 
     def _of_row(
-        self, path: str, key: str, data: bytes, block: DocumentBlock, offset: int, note: Note
+        self, key: str, data: bytes, block: DocumentBlock, offset: int, note: Note
     ) -> tuple[tuple[str, ...], str]:
+        path = block.file.path
         where = f"{key} in {path}"
         label, key_field = self.text.labels.label_field, self.text.key_field
         try:
@@ -227,5 +212,5 @@ def _documents(block: DocumentBlock) -> Iterator[tuple[str, bytes, int]]:
     """Yield the position in its file, as a key, the bytes and the offset of each document."""
     data = block.spans.data
     columns = (column.tolist() for column in (block.spans.starts, block.spans.sizes, block.spans.offsets))
-    for key, start, size, offset in zip(block.keys(), *columns, strict=True):
+    for key, start, size, offset in zip(block.keys, *columns, strict=True):
         yield key, data[start : start + size], max(0, offset) if offset != WHOLE_FILE else 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -39,6 +39,8 @@ SMALL_BYTES = 1 << 16
 _RUN_BYTES, _RUN_DOCUMENTS = 1 << 24, 1 << 16
 # Files that are listed together where they are small.
 _UNIT_FILES = 1000
+# Documents of a file, after the split that its place gives; an empty one if the options deal out splits, for all of an input.
+_SplitBlock: TypeAlias = "tuple[str, DocumentBlock]"
 
 
 class TextUnit(NamedTuple):
@@ -164,7 +166,7 @@ class TextSource(PackSource):
     def packs(self, unit: TextUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position."""
         del ignored
-        for run in _runs(self._parts(unit, reject)):
+        for run in _runs(self._blocks(unit, reject)):
             listed = self._listed(run)
             rows = np.arange(len(listed.starts))
             if self.options.shuffle:
@@ -173,21 +175,21 @@ class TextSource(PackSource):
             for start in range(0, len(rows), PACK_REFERENCES):
                 yield listed.take(rows[start : start + PACK_REFERENCES])
 
-    def _parts(self, unit: TextUnit, reject: Reject) -> Iterator[_Part]:
+    def _blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
         for part, split in unit.parts:
             skips = self.options.on_bad_record == SKIP
             self.columns.check_file(part.file)
             for block in document_blocks(part, self.text, reject, self.note, skips=skips):
                 for start in range(0, len(block.spans.sizes), _RUN_DOCUMENTS):
                     spans = block.spans.take(slice(start, start + _RUN_DOCUMENTS))
-                    found = self.columns.of_block(part.file.path, block._replace(spans=spans), reject, self.note)
-                    if found is not None:
-                        yield _Part(part.file.path, split, *found)
+                    kept = self.columns.add_to(block._replace(spans=spans), reject, self.note)
+                    if kept is not None:
+                        yield split, kept
 
-    def _listed(self, parts: Sequence[_Part]) -> ListedPack:
-        counts = [len(part.block.spans.sizes) for part in parts]
-        rows = np.repeat(np.arange(len(parts)), counts)
-        blocks, keys = [part.block for part in parts], [part.keys for part in parts]
+    def _listed(self, run: Sequence[_SplitBlock]) -> ListedPack:
+        own_splits, blocks = zip(*run, strict=True)
+        counts = [len(block.spans.sizes) for block in blocks]
+        rows = np.repeat(np.arange(len(blocks)), counts)
         sizes, offsets, starts = (
             np.concatenate([getattr(block.spans, name) for block in blocks]) for name in ("sizes", "offsets", "starts")
         )
@@ -195,46 +197,29 @@ class TextSource(PackSource):
         if self.options.shuffle:
             is_addressed &= (sizes >= SMALL_BYTES) | (offsets == WHOLE_FILE)
         starts[is_addressed] = NOT_HELD
+        keys = [block.keys for block in blocks]
         digests = np.concatenate([some.digests() for some in keys])
-        if parts[0].split:
-            splits = join_columns([[part.split] for part in parts], counts)
+        if own_splits[0]:
+            splits = join_columns([[split] for split in own_splits], counts)
         else:
             splits = self.options.split.splits_of(digests[:, 0]) if self.options.split else [DEFAULT_SPLIT]
-        paths = join_columns([[part.path] for part in parts], counts)
+        paths = join_columns([[block.file.path] for block in blocks], counts)
         payloads = join_columns([[block.form] for block in blocks], counts)
-        labels = join_columns([part.labels for part in parts], counts)
+        labels = join_columns([list(block.labels) for block in blocks], counts)
         pack = Pack.of_columns(
             PackedKeys.joined(keys), sizes, offsets, paths=paths, splits=splits, labels=labels, payloads=payloads
         )
         return ListedPack(pack, digests, [block.spans.data for block in blocks], rows, starts)
 
 
-class _Part(NamedTuple):
-    """Some documents of a file.
-
-    Attributes:
-        path: the file.
-        split: the split that its place gives; empty if the options deal out splits, which then holds for all of an input.
-        block: the documents.
-        labels: names of the classes of each; or one value that stands for all.
-        keys: their keys.
-    """
-
-    path: str
-    split: str
-    block: DocumentBlock
-    labels: list[tuple[str, ...]]
-    keys: PackedKeys
-
-
-def _runs(parts: Iterable[_Part]) -> Iterator[list[_Part]]:
-    """Yield parts together, of 16 MB or 65,536 documents or somewhat more."""
-    held: list[_Part] = []
+def _runs(blocks: Iterable[_SplitBlock]) -> Iterator[list[_SplitBlock]]:
+    """Yield blocks together, of 16 MB or 65,536 documents or somewhat more."""
+    held: list[_SplitBlock] = []
     size = count = 0
-    for part in parts:
-        held.append(part)
-        size += len(part.block.spans.data)
-        count += len(part.block.spans.sizes)
+    for split, block in blocks:
+        held.append((split, block))
+        size += len(block.spans.data)
+        count += len(block.spans.sizes)
         if size >= _RUN_BYTES or count >= _RUN_DOCUMENTS:
             yield held
             held, size, count = [], 0, 0

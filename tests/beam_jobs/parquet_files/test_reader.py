@@ -196,7 +196,7 @@ def test_bytes_that_are_not_utf8_are_replaced_if_asked_for(tmp_path: Path) -> No
 READ = """
 import os, resource, sys
 from beam_jobs.text_files.document import TextFile
-from beam_jobs.text_files.documents import documents, text_parts
+from beam_jobs.text_files.documents import document_blocks, text_parts
 from beam_jobs.text_files.options import TextOptions
 from tpudata.errors import SourceError
 resource.setrlimit(resource.RLIMIT_DATA, (400_000_000,) * 2)
@@ -204,7 +204,7 @@ for path in sys.argv[1:]:
     options = TextOptions(document_bytes=1 << 30)
     (part,) = text_parts([TextFile(path, path, os.path.getsize(path))], options)
     try:
-        print(sum(document.size for document in documents(part, options, print)))
+        print(sum(int(block.spans.sizes.sum()) for block in document_blocks(part, options, print)))
     except SourceError as error:
         print(str(error).partition(" (got")[0].partition(": ")[2])
 """

@@ -9,10 +9,11 @@ import gzip
 import io
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
@@ -24,11 +25,11 @@ from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.sources.lists.list_file import list_file
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.text_files.document import Document, TextFile
-from beam_jobs.text_files.documents import documents, text_parts
+from beam_jobs.text_files.document import TextFile, TextPart
+from beam_jobs.text_files.documents import document_blocks, text_parts
 from beam_jobs.text_files.fields import TextField
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_files.values import DocumentError, Value, document_values
+from beam_jobs.text_files.values import DocumentError, RowForm, Value, document_values
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -39,6 +40,24 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 TEXTS = TextOptions(fields=(TextField("text"), TextField("label", "str")))
 FIELDS = TextOptions(fields=(TextField("text"), TextField("label", "int")))
 ROWS: list[list[Value]] = [["plain", 1], ['quo"ted, é', -2], ["two\nlines\r\n😀", 3], ["", 4], ["\ttab", 5]]
+
+
+class Document(NamedTuple):
+    """One document of a block."""
+
+    key: str
+    offset: int
+    size: int
+    form: RowForm
+    data: bytes
+    is_addressed: bool
+
+
+def documents(part: TextPart, options: TextOptions, reject: Callable[[BadRecordError], None]) -> Iterator[Document]:
+    for block in document_blocks(part, options, reject):
+        data, starts, *columns = block.spans
+        for key, start, size, offset in zip(block.keys, *map(np.ndarray.tolist, (starts, *columns)), strict=True):
+            yield Document(key, offset, size, block.form, data[start : start + size], block.is_addressed)
 
 
 def rejected(error: BadRecordError) -> None:
