@@ -27,7 +27,7 @@ from beam_jobs.text_files.options import (
 from beam_jobs.text_files.spans.csv_rows import cells, find_columns, row_spans
 from beam_jobs.text_files.spans.json_arrays import is_json_array
 from beam_jobs.text_files.spans.lines import line_spans, lines
-from tpudata.console.nearest import suggestion
+from tpudata.console.nearest import did_you_mean
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import storage_for
 
@@ -164,8 +164,8 @@ def _with_columns(path: str, kind: str, compression: str, head: bytes, options: 
     if not delimiter:
         missing = next(name for name in names if name not in columns)
         raise SourceError(
-            f"{path} has no column {missing!r}; its first row has {', '.join(map(repr, columns)) or 'nothing'}"
-            f"{suggestion(missing, columns)}. Pass its columns with --field."
+            f"{path} has no column {missing!r}; its first row has {', '.join(map(repr, columns)) or 'nothing'}."
+            f"{did_you_mean(missing, columns)} Pass its columns with --field."
         )
     doubled = sorted({name for name in columns if columns.count(name) > 1})
     if doubled:

@@ -14,7 +14,7 @@ from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, Unreadable, col
 from beam_jobs.text_files.fields import LIST_KINDS, TEXT_KINDS
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.spans.lines import Span
-from tpudata.console.nearest import suggestion
+from tpudata.console.nearest import did_you_mean
 from tpudata.errors import SourceError, UsageError
 
 # Rows that are in memory at the same time, if these are not more than 64 MB, in addition to the pages of the row group.
@@ -103,8 +103,8 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
     for field in options.columns:
         if field.name not in names:
             raise UsageError(
-                f"{path} has no column {field.name!r}; it has {', '.join(map(repr, names))}"
-                f"{suggestion(field.name, names)}. Name columns with --field."
+                f"{path} has no column {field.name!r}; it has {', '.join(map(repr, names))}."
+                f"{did_you_mean(field.name, names)} Name columns with --field."
             )
         if names.count(field.name) > 1:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")

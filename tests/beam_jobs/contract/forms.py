@@ -23,7 +23,7 @@ from tests.beam_jobs.golden import one_pixel_png
 from tests.beam_jobs.sources.inputs import tar_bytes
 from tpudata.format import encode_example, open_dataset, verify
 
-# Of files and of folders of classes; no list or archive has quoting of its own that these do not meet.
+# Of files and of folders of classes; lists and archives that quote or escape meet what they have to.
 ODD_NAMES = ("a b", "é", "#1", "100%", "%41", "x'y", 'q"z', "c,d", "日本", "a=b", "[0]", "v1.2")
 END = "<|end|>"
 
@@ -77,7 +77,7 @@ class Form(NamedTuple):
         run: the job that converts it.
         write: function that writes items to a folder and returns the flags that name them.
         field: the feature that holds an item.
-        names_items: whether items have names of their own.
+        names_items: whether items have names.
         can_be_bad: whether one item can be damaged.
         can_be_empty: whether it can be written without items.
         grows: whether the input can have further items later.

@@ -70,7 +70,7 @@ def test_forms_of_a_record_a_line_are_read_in_ranges(form: TextForm, ranges: boo
         ("a", b"PAR1", TextOptions(form="lines"), UsageError, "--form is lines, but .* is a Parquet file"),
         ("a", gzip.compress(b"PAR1", mtime=0), TextOptions(), SourceError, "compressed with gzip. Unpack it"),
         ("a.csv", b"body,id\n", TextOptions(), SourceError, "no column 'text'; its first row has 'body', 'id'"),
-        ("a.csv", b"texts,id\n", TextOptions(), SourceError, "did you mean texts"),
+        ("a.csv", b"texts,id\n", TextOptions(), SourceError, "Did you mean 'texts'"),
         ("a.csv", b"", TextOptions(), SourceError, "first row has nothing"),
         ("a.csv", b"text,id\ra,1\rb,2\r", TextOptions(), SourceError, "a.csv: its lines end with CR alone"),
         ("a.tsv", b"text\ra\r", TextOptions(), SourceError, "a.tsv: its lines end with CR alone"),
