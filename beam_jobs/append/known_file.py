@@ -39,9 +39,10 @@ from tpudata.storage import for_each, is_remote, storage_for
 from tpudata.storage.local.errors import named
 from tpudata.storage.local.file_urls import local_path
 
+# Of a bucket, on average.
 _BUCKET_ENTRIES = 1 << 7
 # Buckets of a store that are fetched with one request: 1 MB.
-_FETCHED_BUCKETS_SHIFT = 9
+_FETCHED_BUCKETS = 1 << 9
 # Buckets that are searched at a time: 8 MB.
 _SEARCHED_BUCKETS = 1 << 12
 # Lines of rejected inputs that are taken together.
@@ -74,7 +75,14 @@ def write_known(dataset: Dataset, path: str) -> None:
     write_entries(_entries(dataset), _expected_entries(dataset), path)
 
 
-def write_entries(parts: Iterable[Entries], expected: int, path: str) -> None:
+def write_entries(
+    parts: Iterable[Entries],
+    expected: int,
+    path: str,
+    *,
+    bucket_entries: int = _BUCKET_ENTRIES,
+    sorted_entries: int = _SORTED_ENTRIES,
+) -> None:
     """Write entries, which come in any order, into one sorted file.
 
     Memory holds 16 MB of entries and one of the parts; temporary files of this machine hold the rest, 16 bytes an entry.
@@ -83,12 +91,14 @@ def write_entries(parts: Iterable[Entries], expected: int, path: str) -> None:
         parts: S16 [n] each.
         expected: about how many entries there are.
         path: of the file.
+        bucket_entries: entries of a bucket, at most on average.
+        sorted_entries: entries that are sorted at a time.
 
     Raises:
         StorageError: the file could not be written.
     """
-    bits = max(1, (-(-expected // _BUCKET_ENTRIES) - 1).bit_length())
-    file_bits = min((-(-expected // _SORTED_ENTRIES) - 1).bit_length(), _MOST_FILES.bit_length() - 1) if expected else 0
+    bits = max(1, (-(-expected // bucket_entries) - 1).bit_length())
+    file_bits = min((-(-expected // sorted_entries) - 1).bit_length(), _MOST_FILES.bit_length() - 1) if expected else 0
     counts = np.zeros(1 << bits, np.int64)
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1 << file_bits)]
@@ -112,13 +122,19 @@ class KnownFile:
 
     Args:
         path: of the file.
+        fetched_buckets: buckets of a store that are fetched with one request, a power of two.
+        searched_buckets: buckets that are searched at a time.
 
     Raises:
         StorageError: it could not be read.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self, path: str, *, fetched_buckets: int = _FETCHED_BUCKETS, searched_buckets: int = _SEARCHED_BUCKETS
+    ) -> None:
         self._path = path
+        self._fetched_buckets = fetched_buckets
+        self._searched_buckets = searched_buckets
         self._storage = storage_for(path)
         head = _NUMBER.itemsize
         buckets = int(np.frombuffer(self._storage.read_range(path, 0, head), _NUMBER)[0])
@@ -161,9 +177,9 @@ class KnownFile:
         order = np.argsort(words[:, 0], kind="stable")
         buckets, starts = np.unique(_first_bits(words[order, 0], self._bits), return_index=True)
         if self._is_copy:
-            self._fetch(np.unique(buckets >> _FETCHED_BUCKETS_SHIFT).tolist())
-        for place in range(0, len(buckets), _SEARCHED_BUCKETS):
-            last = place + _SEARCHED_BUCKETS
+            self._fetch(np.unique(buckets // self._fetched_buckets).tolist())
+        for place in range(0, len(buckets), self._searched_buckets):
+            last = place + self._searched_buckets
             rows = order[starts[place] : starts[last] if last < len(starts) else None]
             entries = entry_words(self._read(buckets[place:last]))
             keys, sought = entries[:, 0], words[rows, 0]
@@ -198,7 +214,7 @@ class KnownFile:
         for_each(self._path, self._fetch_one, [number for number in numbers if number not in self._fetched])
 
     def _fetch_one(self, number: int) -> None:
-        begin, end = number << _FETCHED_BUCKETS_SHIFT, (number + 1) << _FETCHED_BUCKETS_SHIFT
+        begin, end = number * self._fetched_buckets, (number + 1) * self._fetched_buckets
         first, last = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
         offset, length = self._start + first * ENTRY_BYTES, (last - first) * ENTRY_BYTES
         with self._locks[number % len(self._locks)]:

@@ -9,27 +9,31 @@ from typing import TypeVar
 
 _Item = TypeVar("_Item")
 _Read = TypeVar("_Read")
-# Limit of what is read ahead, in addition to one larger item.
-_AHEAD_BYTES = 1 << 26
+AHEAD_BYTES = 1 << 26
 
 
 def read_ahead(
-    items: Iterable[_Item], read: Callable[[_Item], _Read], size_of: Callable[[_Item], int], threads: int
+    items: Iterable[_Item],
+    read: Callable[[_Item], _Read],
+    size_of: Callable[[_Item], int],
+    threads: int,
+    ahead_bytes: int = AHEAD_BYTES,
 ) -> Iterator[tuple[_Item, _Read]]:
-    """Yield items, in order, with what `read` returns for them in threads, as many and 64 MB at most ahead.
+    """Yield items, in order, with what `read` returns for them in threads.
 
     Args:
         items: items, taken as they are needed.
         read: function that reads one.
         size_of: function that returns the bytes that it will hold.
-        threads: number of threads.
+        threads: number of threads, and of the items that are read ahead.
+        ahead_bytes: limit of what is read ahead, in addition to one larger item.
     """
     pending: collections.deque[tuple[_Item, Future[_Read]]] = collections.deque()
     ahead = 0
     with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-read") as pool:
         try:
             for item in items:
-                while pending and (len(pending) >= threads or ahead + size_of(item) > _AHEAD_BYTES):
+                while pending and (len(pending) >= threads or ahead + size_of(item) > ahead_bytes):
                     done, future = pending.popleft()
                     ahead -= size_of(done)
                     yield done, future.result()

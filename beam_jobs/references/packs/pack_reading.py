@@ -2,7 +2,8 @@
 
 A shard of text may have a million inputs of a hundred bytes each. They are in a few files, and in each file they form runs in the
 order of the shard (see beam_jobs.sources.text). Neighbours are read together, a piece of the file at a time, and a piece is kept
-until all its inputs were yielded. So memory holds a piece of each run: 32 MB in all, or 16 kB each if that is more.
+until all its inputs were yielded. So memory holds a piece of each run: 32 MB in all, or 16 kB each if that is
+more, see `PieceSizes`.
 """
 
 from __future__ import annotations
@@ -17,15 +18,32 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.references.packs.pack import Pack
-from beam_jobs.references.read_ahead import read_ahead
+from beam_jobs.references.read_ahead import AHEAD_BYTES, read_ahead
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
 
-_HELD_BYTES = 1 << 25
-_LEAST_BYTES, _MOST_BYTES = 1 << 14, 1 << 22
 # Bytes of references that are yielded together, unless one is larger.
 _BLOCK_BYTES = 1 << 23
+
+
+class PieceSizes(NamedTuple):
+    """Sizes of what is read with one read, in bytes.
+
+    Attributes:
+        held: of the pieces of all runs together, which are in memory at the same time.
+        least: least size of a piece of a run, even if all hold more then.
+        most: largest size of a piece.
+        ahead: of what is read ahead from an object store.
+    """
+
+    held: int = 1 << 25
+    least: int = 1 << 14
+    most: int = 1 << 22
+    ahead: int = AHEAD_BYTES
+
+
+_SIZES = PieceSizes()
 
 
 class _Piece(NamedTuple):
@@ -51,15 +69,16 @@ class _Unread(NamedTuple):
 
 
 def read_packs(
-    packs: Sequence[Pack], *, is_checked: bool = False
+    packs: Sequence[Pack], *, is_checked: bool = False, piece_sizes: PieceSizes = _SIZES
 ) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
     """Yield every reference of packs, in order, with its bytes or the error of reading.
 
     Args:
         packs: packs of references.
         is_checked: as for `Storage.read_range`: whether the caller compares the bytes with a checksum.
+        piece_sizes: sizes of what is read with one read.
     """
-    for some, data in read_blocks(packs, is_checked=is_checked):
+    for some, data in read_blocks(packs, is_checked=is_checked, piece_sizes=piece_sizes):
         if isinstance(data, BadRecordError):
             yield from ((reference, data) for reference in some.references())
             continue
@@ -67,19 +86,22 @@ def read_packs(
         yield from zip(some.references(), (data[start:end] for start, end in itertools.pairwise(ends)), strict=True)
 
 
-def read_blocks(packs: Sequence[Pack], *, is_checked: bool = False) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
+def read_blocks(
+    packs: Sequence[Pack], *, is_checked: bool = False, piece_sizes: PieceSizes = _SIZES
+) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
     """Yield the references of packs in groups, in order.
 
     Args:
         packs: packs of references.
         is_checked: as for `read_packs`.
+        piece_sizes: as for `read_packs`.
 
     Yields:
         References with their concatenated bytes; or a single one with the error of reading.
     """
-    pieces, piece_of = _pieces(packs)
+    pieces, piece_of = _pieces(packs, piece_sizes)
     read_piece = functools.partial(_read, is_checked=is_checked)
-    read = _read_remote(pieces, read_piece) if is_remote(pieces[0].path) else map(read_piece, pieces)
+    read = _read_remote(pieces, read_piece, piece_sizes.ahead) if is_remote(pieces[0].path) else map(read_piece, pieces)
     held: dict[int, bytes | _Unread] = {}
     rest = [piece.inputs for piece in pieces]
     begins = np.array([piece.start for piece in pieces], np.int64)
@@ -136,7 +158,7 @@ def _cut(
         yield one, BadRecordError(reference.origin, reason, reference.offset) if is_cut else found
 
 
-def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
+def _pieces(packs: Sequence[Pack], of: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
     """Return the pieces in the order of use, and the number of the piece of each input."""
     paths: dict[str, int] = {}
     files = np.concatenate([_files(pack, paths) for pack in packs])
@@ -153,7 +175,7 @@ def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]
         | (order[1:] < order[:-1])
         | (offsets[1:] == WHOLE_FILE)
     )
-    most = min(_MOST_BYTES, max(_LEAST_BYTES, _HELD_BYTES // int(breaks.sum())))
+    most = min(of.most, max(of.least, of.held // int(breaks.sum())))
     # Within a run, a piece ends at each multiple of `most` bytes.
     first = np.flatnonzero(breaks)
     parts = offsets - np.repeat(offsets[first].astype(np.int64), np.diff(first, append=len(order)))
@@ -190,11 +212,11 @@ def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
 
 
 def _read_remote(
-    pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _Unread]
+    pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _Unread], ahead_bytes: int
 ) -> Iterator[bytes | _Unread]:
     # A part of an object is read twice, at the same time, and compared.
     threads = max(1, request_limits().read_threads // 2)
-    return (data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), threads))
+    return (data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), threads, ahead_bytes))
 
 
 def _read(piece: _Piece, *, is_checked: bool) -> bytes | _Unread:

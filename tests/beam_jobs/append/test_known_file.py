@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.append import known_file
 from beam_jobs.append.known_file import KnownFile, write_entries
 from beam_jobs.append.known_keys import Standing, entry, line_entry
 from beam_jobs.output.rejects import reject_line
@@ -91,17 +90,13 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 5_000])
-def test_files_of_many_buckets(count: int, tmp_path: Path, store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_file, "_BUCKET_ENTRIES", 100)
-    monkeypatch.setattr(known_file, "_FETCHED_BUCKETS_SHIFT", 2)
-    monkeypatch.setattr(known_file, "_SEARCHED_BUCKETS", 7)
-    monkeypatch.setattr(known_file, "_SORTED_ENTRIES", 500)
+def test_files_of_many_buckets(count: int, tmp_path: Path, store: FakeGcs) -> None:
     references = [reference(f"{number}") for number in range(count)]
     entries = list(map(entry, references))
     parts = [np.array(entries[start : start + 70], ENTRY) for start in range(0, count, 70)]
     for path in (f"{tmp_path}/known", "gs://bucket/known"):
-        write_entries(parts, count, path)
-        file = KnownFile(path)
+        write_entries(parts, count, path, bucket_entries=100, sorted_entries=500)
+        file = KnownFile(path, fetched_buckets=4, searched_buckets=7)
         new = [reference(f"new {number}") for number in range(300)]
         found = file.standings([*itertools.chain(*zip(references, new, strict=False)), *new])
         assert found == [*[Standing.RECORD, Standing.NEW] * min(count, 300), *[Standing.NEW] * 300]
@@ -111,12 +106,11 @@ def test_files_of_many_buckets(count: int, tmp_path: Path, store: FakeGcs, monke
     assert stored.tobytes() == np.sort(np.array(entries, ENTRY)).tobytes()
 
 
-def test_buckets_of_a_store_are_fetched_together_and_once(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_file, "_BUCKET_ENTRIES", 10)
-    monkeypatch.setattr(known_file, "_FETCHED_BUCKETS_SHIFT", 3)
+def test_buckets_of_a_store_are_fetched_together_and_once(store: FakeGcs) -> None:
     references = [reference(f"{number}") for number in range(3_000)]
-    write_entries([np.array(list(map(entry, references)), ENTRY)], len(references), "gs://bucket/known")
-    file = KnownFile("gs://bucket/known")
+    entries = np.array(list(map(entry, references)), ENTRY)
+    write_entries([entries], len(references), "gs://bucket/known", bucket_entries=10)
+    file = KnownFile("gs://bucket/known", fetched_buckets=8)
     store.latency, store.most_in_flight = 0.02, 0
     assert file.standings(references) == [Standing.RECORD] * len(references)
     assert store.most_in_flight > 4

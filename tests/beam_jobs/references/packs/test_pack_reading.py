@@ -10,10 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.references import read_ahead
-from beam_jobs.references.packs import pack_reading
 from beam_jobs.references.packs.pack import Pack
-from beam_jobs.references.packs.pack_reading import read_packs
+from beam_jobs.references.packs.pack_reading import PieceSizes, read_packs
 from beam_jobs.references.reference import Reference
 from scripts.fake_gcs import FakeGcs
 from tpudata.errors import BadRecordError
@@ -51,13 +49,9 @@ def shard(folder: str, seed: int, files: int, runs: int) -> tuple[list[Reference
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 4), st.sampled_from([1, 50, 1 << 14]))
-def test_each_with_its_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, files: int, runs: int, least: int
-) -> None:
-    monkeypatch.setattr(pack_reading, "_LEAST_BYTES", least)
-    monkeypatch.setattr(pack_reading, "_HELD_BYTES", 1000)
+def test_each_with_its_bytes(tmp_path: Path, seed: int, files: int, runs: int, least: int) -> None:
     references, wanted = shard(str(tmp_path), seed, files, runs)
-    found = list(read_packs(packed(references)))
+    found = list(read_packs(packed(references), piece_sizes=PieceSizes(held=1000, least=least)))
     assert [reference for reference, _ in found] == references
     assert [data for _, data in found] == [wanted[reference.key] for reference in references]
 
@@ -78,10 +72,8 @@ def test_neighbours_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert b"".join(some for _, some in read_packs(packed(neighbours)) if isinstance(some, bytes)) == data
     assert reads == [(0, len(data))]
     # No more than a piece of each run is held, so a long run takes several.
-    monkeypatch.setattr(pack_reading, "_LEAST_BYTES", 100)
-    monkeypatch.setattr(pack_reading, "_HELD_BYTES", 1)
     reads.clear()
-    assert len(list(read_packs(packed(neighbours)))) == len(data)
+    assert len(list(read_packs(packed(neighbours), piece_sizes=PieceSizes(held=1, least=100)))) == len(data)
     assert [length for _, length in reads] == [*[100] * 7, 30]
 
 
@@ -105,14 +97,11 @@ def test_what_cannot_be_read_is_rejected(tmp_path: Path) -> None:
 
 
 def test_from_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pack_reading, "_LEAST_BYTES", 50)
-    monkeypatch.setattr(pack_reading, "_HELD_BYTES", 100)
-    monkeypatch.setattr(read_ahead, "_AHEAD_BYTES", 200)
     with FakeGcs() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         _storage.cache_clear()
         server.bucket("b")
         references, wanted = shard("gs://b/in", 5, 2, 2)
-        found = list(read_packs(packed(references)))
+        found = list(read_packs(packed(references), piece_sizes=PieceSizes(held=100, least=50, ahead=200)))
         _storage.cache_clear()
     assert found == [(one, wanted[one.key]) for one in references]
