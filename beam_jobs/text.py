@@ -47,6 +47,7 @@ from beam_jobs.text_records.converter import TextConverter
 from beam_jobs.text_records.schema import text_layout
 from beam_jobs.tokenizers import TokenizerSpec, dataset_tokenizer, open_tokenizer
 from beam_jobs.tokenizers.options import TokenizerOptions
+from beam_jobs.tokenizers.tokenizer import PLAIN
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -102,7 +103,12 @@ def _with_template(text: TextOptions, path: str | None) -> TextOptions:
         raise UsageError("--chat-template requires --chat. Pass it, or omit the flag")
     if not text.chat or text.tokenizer is None:
         return text
-    return dataclasses.replace(text, template=find_chat_template(path, text.tokenizer))
+    spec = text.tokenizer
+    if spec.special_tokens == PLAIN:
+        raise UsageError(
+            "--special-tokens text and --chat: the template's own special tokens would be text. Omit --special-tokens"
+        )
+    return dataclasses.replace(text, template=find_chat_template(path, spec), tokenizer=spec.for_templates())
 
 
 def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:

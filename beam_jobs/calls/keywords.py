@@ -94,6 +94,7 @@ class TextKeywords(ConversionKeywords, total=False):
     dedup: bool | None
     tokenizer: str | None
     replace_unknown: bool | None
+    special_tokens: str | None
     chat_template: str | os.PathLike[str] | None
     sequence_length: int | None
     inputs_length: int | None

@@ -130,6 +130,8 @@ class TextConverter(Converter):
         options.pop("targets_file", None)
         if self.options.template is None:
             del options["template"]
+        if self.options.tokenizer is not None and self.options.tokenizer.special_tokens is None:
+            del options["tokenizer"]["special_tokens"]
         options["labels"] = stored_options(self.options.labels)
         if not options["labels"]:
             del options["labels"], fields["several_labels"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.tokenizers.tokenizer import COPY_AGAIN, MOST_IDS, Ids, TokenizerIdentity, content_ids, sha256
+from beam_jobs.tokenizers.tokenizer import COPY_AGAIN, MOST_IDS, PLAIN, Ids, TokenizerIdentity, content_ids, sha256
 from beam_jobs.values.json_values import parse_json
 from tpudata.errors import FeatureError, MissingExtraError, SourceError, UsageError
 
@@ -24,8 +24,7 @@ _USUAL_PAD = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>")
 
 
 class HuggingFaceTokenizer:
-    """A tokenizer of Hugging Face. The special tokens that its template would add, its truncation and its padding are ignored; the
-    name of a special token in a text becomes that token, as always with this package.
+    """A tokenizer of Hugging Face. The special tokens that its template would add, its truncation and its padding are ignored.
 
     The end of document is the token that `eos` names, or else the one among `</s>`, `<|endoftext|>`, `<|end_of_text|>`, `<eos>`
     and `[SEP]` that it has, and none if it has several of them. Padding is `<pad>`, `[PAD]`, `<|pad|>` or
@@ -35,6 +34,7 @@ class HuggingFaceTokenizer:
         data: content of the file.
         path: path of the file, for messages.
         eos: token that ends a document, or None.
+        special_tokens: what the name of a special token in a text becomes: `"text"`, or that token, as with None.
 
     Raises:
         MissingExtraError: the package is not installed.
@@ -42,11 +42,12 @@ class HuggingFaceTokenizer:
         UsageError: it has no token `eos`.
     """
 
-    def __init__(self, data: bytes, path: str, eos: str | None = None) -> None:
+    def __init__(self, data: bytes, path: str, eos: str | None = None, *, special_tokens: str | None = None) -> None:
         self.file_bytes = data
         self._tokenizer = _tokenizer(data, path)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = special_tokens == PLAIN
         size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         if size == 0:
             raise SourceError(f"{path} has no tokens. Pass a trained tokenizer.")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from beam_jobs.tokenizers import bytes as byte_tokens
 from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
-from beam_jobs.tokenizers.tokenizer import MOST_FILE_BYTES, Tokenizer, TokenizerIdentity, reject_eos
+from beam_jobs.tokenizers.tokenizer import MOST_FILE_BYTES, TOKEN, Tokenizer, TokenizerIdentity, reject_eos
 from tpudata.console.nearest import suggestion
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import open_dataset
@@ -37,11 +37,13 @@ class TokenizerKind(NamedTuple):
         file: whether it has a file.
         open: returns the tokenizer, given its spec, the bytes of its file (empty without one) and the characters of the data.
         takes_eos: whether --eos names one of its tokens.
+        has_special_tokens: whether it has special tokens whose names may stand in a text, and follows the spec's rule for them.
     """
 
     file: FileUse
     open: Callable[[TokenizerSpec, bytes, str], Tokenizer]
     takes_eos: bool = True
+    has_special_tokens: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +55,7 @@ class TokenizerSpec:
         path: path of its file, local or gs://; empty for bytes, and for chars with a vocabulary from the data.
         eos: token that ends a document, or None for the tokenizer's default.
         replace_unknown: for chars only, whether an unknown character becomes a separate id instead of an error.
+        special_tokens: what the name of a special token in a text becomes: `"token"`, `"text"`, or None for its package's rule.
 
     Raises:
         UsageError: an unknown kind, a missing or surplus file, or values that do not fit each other.
@@ -62,6 +65,7 @@ class TokenizerSpec:
     path: str = ""
     eos: str | None = None
     replace_unknown: bool = False
+    special_tokens: str | None = None
 
     def __post_init__(self) -> None:
         kind = _kind(self.kind)
@@ -71,6 +75,10 @@ class TokenizerSpec:
             raise UsageError(f"--tokenizer {self.kind} takes no file (got {self.path!r}). Omit it")
         if not kind.takes_eos:
             reject_eos(self.eos, self.kind)
+        if self.special_tokens is not None and not kind.has_special_tokens:
+            raise UsageError(
+                f"--special-tokens: the tokenizer {self.kind} has none that a text can name. Omit the flag"
+            )
         if self.replace_unknown and not (self.kind == chars.NAME and self.path):
             raise UsageError(
                 "--replace-unknown requires --tokenizer chars:FILE: a vocabulary from the data has all characters, and other"
@@ -78,10 +86,16 @@ class TokenizerSpec:
             )
 
     @classmethod
-    def parse(cls, text: str, eos: str | None = None, *, replace_unknown: bool = False) -> TokenizerSpec:
+    def parse(
+        cls, text: str, eos: str | None = None, *, replace_unknown: bool = False, special_tokens: str | None = None
+    ) -> TokenizerSpec:
         """Parse `bytes`, `chars`, `chars:FILE`, `sentencepiece:FILE` or `hf:FILE`; UsageError for other values."""
         kind, _, path = text.partition(":")
-        return cls(kind, path, eos, replace_unknown)
+        return cls(kind, path, eos, replace_unknown, special_tokens)
+
+    def for_templates(self) -> TokenizerSpec:
+        """Return the spec with which special tokens that a chat template writes are these tokens."""
+        return dataclasses.replace(self, special_tokens=TOKEN) if _kind(self.kind).has_special_tokens else self
 
     @property
     def text(self) -> str:
@@ -141,7 +155,8 @@ def dataset_tokenizer(folder: str) -> Tokenizer:
             f"{folder} was made without a tokenizer. Pass a dataset of `tpudata convert text --tokenizer`."
         ) from None
     path = storage_for(folder).join(folder, identity.file) if identity.file else ""
-    spec = TokenizerSpec(identity.name, path, options.get("eos"), bool(options.get("replace_unknown")))
+    rule = options.get("special_tokens")
+    spec = TokenizerSpec(identity.name, path, options.get("eos"), bool(options.get("replace_unknown")), rule)
     return open_tokenizer(spec, sha256=identity.sha256)
 
 
@@ -174,19 +189,19 @@ def _open_chars(spec: TokenizerSpec, data: bytes, characters: str) -> Tokenizer:
 
 
 def _open_sentencepiece(spec: TokenizerSpec, data: bytes, _characters: str) -> Tokenizer:
-    return sentencepiece.SentencePieceTokenizer(data, spec.path, spec.eos)
+    return sentencepiece.SentencePieceTokenizer(data, spec.path, spec.eos, special_tokens=spec.special_tokens)
 
 
 def _open_hugging_face(spec: TokenizerSpec, data: bytes, _characters: str) -> Tokenizer:
-    return hugging_face.HuggingFaceTokenizer(data, spec.path, spec.eos)
+    return hugging_face.HuggingFaceTokenizer(data, spec.path, spec.eos, special_tokens=spec.special_tokens)
 
 
 TOKENIZERS: Mapping[str, TokenizerKind] = MappingProxyType(
     {
         byte_tokens.NAME: TokenizerKind(FileUse.NONE, _open_bytes, takes_eos=False),
         chars.NAME: TokenizerKind(FileUse.OPTIONAL, _open_chars, takes_eos=False),
-        sentencepiece.NAME: TokenizerKind(FileUse.REQUIRED, _open_sentencepiece),
-        hugging_face.NAME: TokenizerKind(FileUse.REQUIRED, _open_hugging_face),
+        sentencepiece.NAME: TokenizerKind(FileUse.REQUIRED, _open_sentencepiece, has_special_tokens=True),
+        hugging_face.NAME: TokenizerKind(FileUse.REQUIRED, _open_hugging_face, has_special_tokens=True),
     }
 )
 

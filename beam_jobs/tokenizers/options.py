@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_jobs.options.option import Group, Stored, Value, option
+from beam_jobs.options.option import Group, Stored, Value, check_options, option
 from beam_jobs.tokenizers.open_tokenizer import TokenizerSpec
+from beam_jobs.tokenizers.tokenizer import PLAIN, TOKEN
 from tpudata.checked_json import FLAG, TEXT
 from tpudata.errors import UsageError
 
@@ -36,6 +37,14 @@ class TokenizerOptions:
         False, Group.TOKENS, "chars:FILE: a separate id for unknown characters", stored=Stored(FLAG)
     )
 
+    special_tokens: str | None = option(
+        None,
+        Group.TOKENS,
+        "sentencepiece, hf: token makes the name of a special token in a text that token, text makes it ordinary text"
+        " (default: hf token, sentencepiece text; in chats token)",
+        choices=(TOKEN, PLAIN),
+        stored=Stored(TEXT, is_optional=True),
+    )
     chat_template: str | None = option(
         None,
         Group.TOKENS,
@@ -45,9 +54,11 @@ class TokenizerOptions:
     )
 
     def __post_init__(self) -> None:
+        check_options(self)
         passed = {
             "--eos": self.eos is not None,
             "--replace-unknown": self.replace_unknown,
+            "--special-tokens": self.special_tokens is not None,
             "--chat-template": self.chat_template is not None,
         }
         for flag, is_passed in passed.items():
@@ -58,11 +69,13 @@ class TokenizerOptions:
     @classmethod
     def describe(cls, spec: TokenizerSpec | None) -> TokenizerOptions:
         """Return the options that make a tokenizer."""
-        return cls() if spec is None else cls(spec.text, spec.eos, spec.replace_unknown)
+        return cls() if spec is None else cls(spec.text, spec.eos, spec.replace_unknown, spec.special_tokens)
 
     @property
     def spec(self) -> TokenizerSpec | None:
         """The tokenizer; None to store text."""
         if self.tokenizer is None:
             return None
-        return TokenizerSpec.parse(self.tokenizer, self.eos, replace_unknown=self.replace_unknown)
+        return TokenizerSpec.parse(
+            self.tokenizer, self.eos, replace_unknown=self.replace_unknown, special_tokens=self.special_tokens
+        )

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from beam_jobs.tokenizers.tokenizer import COPY_AGAIN, Ids, TokenizerIdentity, content_ids, sha256
+import numpy as np
+
+from beam_jobs.tokenizers.tokenizer import COPY_AGAIN, TOKEN, Ids, TokenizerIdentity, content_ids, sha256
 from tpudata.errors import MissingExtraError, SourceError, UsageError
 
 NAME = "sentencepiece"
 FILE = "tokenizer.model"
+_NOTHING: Ids = np.zeros(0, np.int32)
 
 
 class SentencePieceTokenizer:
@@ -23,6 +28,8 @@ class SentencePieceTokenizer:
         data: content of the model's file.
         path: path of the file, for messages.
         eos: piece that ends a document, or None.
+        special_tokens: what the name of a control piece, such as `</s>`, in a text becomes: `"token"`, that piece, with the text
+            before and after it encoded separately; or text, as with None.
 
     Raises:
         MissingExtraError: the package is not installed.
@@ -30,7 +37,7 @@ class SentencePieceTokenizer:
         UsageError: it has no piece `eos`.
     """
 
-    def __init__(self, data: bytes, path: str, eos: str | None = None) -> None:
+    def __init__(self, data: bytes, path: str, eos: str | None = None, *, special_tokens: str | None = None) -> None:
         self.file_bytes = data
         self._processor = _processor(data, path)
         size: int = self._processor.get_piece_size()
@@ -47,10 +54,25 @@ class SentencePieceTokenizer:
         self._has_pad = pad_id >= 0 or eos_id is not None
         unknown_id: int = self._processor.unk_id()
         self.unknown_id = unknown_id if unknown_id >= 0 else None
+        self._controls = _control_pieces(self._processor) if special_tokens == TOKEN else {}
         self.identity = TokenizerIdentity(NAME, size, eos_id, fill, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text; ValueError for text that the model cannot encode."""
+        if self._controls:
+            return [self._encode_with_controls(text) for text in texts]
+        return self._encode(texts)
+
+    def _encode_with_controls(self, text: str) -> Ids:
+        names = "|".join(map(re.escape, sorted(self._controls, key=len, reverse=True)))
+        # Every second part is the name of a control piece.
+        parts = re.split(f"({names})", text)
+        ids = self._encode(parts[::2])
+        controls = [np.array([self._controls[name]], np.int32) for name in parts[1::2]]
+        both = itertools.chain.from_iterable(itertools.zip_longest(ids, controls, fillvalue=_NOTHING))
+        return np.concatenate(list(both))
+
+    def _encode(self, texts: Sequence[str]) -> list[Ids]:
         # One thread: several worker processes share the machine.
         try:
             encoded: list[Ids] = self._processor.encode(list(texts), out_type="numpy", num_threads=1)
@@ -62,6 +84,12 @@ class SentencePieceTokenizer:
         """Return the text of ids, joined by the model; changes of its normaliser remain."""
         text: str = self._processor.decode(content_ids(ids, self.identity, has_pad=self._has_pad).tolist())
         return text
+
+
+def _control_pieces(processor: Any) -> dict[str, int]:
+    """Return the ids of the control pieces by their names; that of unknown text is none."""
+    numbers = filter(processor.is_control, range(processor.get_piece_size()))
+    return {processor.id_to_piece(number): number for number in numbers}
 
 
 def _processor(data: bytes, path: str) -> Any:

@@ -14,6 +14,8 @@ from tpudata.errors import FeatureError, UsageError
 
 Ids: TypeAlias = npt.NDArray[np.int32]
 EOS = "<eos>"
+# What the name of a special token in a text becomes: this token, or the tokens of any other text.
+TOKEN, PLAIN = "token", "text"
 # Ids are stored as int32.
 MOST_IDS = 1 << 31
 # Of a tokenizer's file, which is read whole; the largest have some tens of MB.

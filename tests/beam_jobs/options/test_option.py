@@ -172,6 +172,7 @@ INHERITED = {
         "--field=b",
         "--train-on-inputs",
     ],
+    "special tokens": ["--tokenizer=hf:tokenizer.json", "--special-tokens=text"],
     "two lengths": [
         "--tokenizer=bytes",
         "--inputs=a",
@@ -202,7 +203,7 @@ INHERITED = {
 KINDS = dict.fromkeys(("unlabelled", "annotations", "masks"), "images") | dict.fromkeys(
     (
         *("sequences", "pairs", "two lengths", "chats", "separated", "headerless", "labelled", "folders"),
-        "sentencepiece",
+        *("sentencepiece", "special tokens"),
     ),
     "text",
 )
