@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from beam_jobs.chats.messages import chat_json
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference
+from beam_jobs.text_files.document_form import FILE, JSON_ROW, PLAIN, RAW_ROW, TSV_ROW, RowForm
 from beam_jobs.text_files.fields import LIST_KINDS, TEXT, TextField
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.spans.csv_rows import cells
@@ -32,31 +31,6 @@ class DocumentError(ValueError):
     def __init__(self, reason: str, at: int | None = None) -> None:
         super().__init__(reason)
         self.at = at
-
-
-@dataclasses.dataclass(frozen=True)
-class RowForm(Payload):
-    """Rules for reading a document's bytes.
-
-    Attributes:
-        kind: `"plain"` for unchanged text, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"`
-            for cells, `"raw"` for those of raw TSV.
-        delimiter: delimiter of cells.
-        columns: names of the cells.
-    """
-
-    kind: str
-    delimiter: str = ""
-    columns: tuple[str, ...] = ()
-
-    def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the kind, or for cells a JSON list with the delimiter and the columns; documents have no features."""
-        del crc32, features
-        return self.kind if not self.columns else json.dumps([self.kind, self.delimiter, *self.columns]), ""
-
-
-PLAIN, FILE, JSON_ROW, CSV_ROW, TSV_ROW, RAW_ROW = "plain", "file", "json", "csv", "tsv", "raw"
-PLAIN_TEXT = RowForm(PLAIN)
 
 
 def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Value]:

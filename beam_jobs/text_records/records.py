@@ -29,9 +29,10 @@ from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
+from beam_jobs.text_files.document_form import PLAIN_TEXT
 from beam_jobs.text_files.fields import LIST_KINDS, TEXT
 from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, REJECT, TARGETS, TextOptions
-from beam_jobs.text_files.values import PLAIN_TEXT, DocumentError, Value, document_values
+from beam_jobs.text_files.values import DocumentError, Value, document_values
 from beam_jobs.text_records.chat_tokens import ChatEncoder
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.pair_packing import PairRows, pack_pairs
