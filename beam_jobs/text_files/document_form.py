@@ -7,12 +7,28 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from beam_jobs.references.payload import Payload
+from beam_jobs.references.payload import Payload, features_text
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentForm(Payload):
+    """Rules for reading the bytes of a document that is no plain text. A frozen dataclass that is pickled to the workers."""
+
+    def read(self, data: bytes) -> str | bytes | Mapping[str, Any]:
+        """Return a document: its text, as bytes in UTF-8, or a row of named fields, whose values JSON has, as a row of JSONL.
+
+        Args:
+            data: its bytes.
+
+        Raises:
+            ValueError: they are not such a document, which makes it a bad record.
+        """
+        return data
 
 
 @dataclasses.dataclass(frozen=True)
 class RowForm(Payload):
-    """Rules for reading a document's bytes.
+    """Rules for reading the bytes of a document of a text file.
 
     Attributes:
         kind: `"plain"` for unchanged text, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"`
@@ -26,9 +42,10 @@ class RowForm(Payload):
     columns: tuple[str, ...] = ()
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the kind, or for cells a JSON list with the delimiter and the columns; documents have no features."""
-        del crc32, features
-        return self.kind if not self.columns else json.dumps([self.kind, self.delimiter, *self.columns]), ""
+        """Return the kind, or for cells a JSON list with the delimiter and the columns; and the features."""
+        del crc32
+        kind = self.kind if not self.columns else json.dumps([self.kind, self.delimiter, *self.columns])
+        return kind, features_text(features, is_escaped=self.is_escaped)
 
 
 PLAIN, FILE, JSON_ROW, CSV_ROW, TSV_ROW, RAW_ROW = "plain", "file", "json", "csv", "tsv", "raw"
