@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from beam_jobs.references.labels import Labels
@@ -13,7 +13,7 @@ from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import RejectInput
-from tpudata.errors import BadRecordError
+from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature
 from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
 
@@ -145,6 +145,35 @@ class Converter(abc.ABC):
         """Return the files that are kept next to the shards, by name."""
         del context
         return {}
+
+
+def check_extra(extra: Iterable[Feature], used: Collection[str]) -> None:
+    """Check the features that references have.
+
+    Args:
+        extra: their schema.
+        used: names of the other features of records.
+
+    Raises:
+        UsageError: one has a name that is used, or a shape that records cannot have.
+    """
+    names = set(used)
+    for feature in extra:
+        if feature.name in names:
+            raise UsageError(
+                f"the column {feature.name!r} has the name of a feature that is written already. Rename the column."
+            )
+        if not (feature.is_static or feature.is_image_file or feature.shape == (None,)):
+            raise UsageError(
+                f"the extra feature {feature.name!r}: of another kind (got shape {feature.shape}, expected a static shape or"
+                " (None,), or encoding image or label_map). Store it flat."
+            )
+        names.add(feature.name)
+
+
+def extra_overhead(extra: Sequence[Feature]) -> int:
+    """Return the approximate bytes of these features in a record, without texts and lists: keys, tags, and small values."""
+    return sum(len(feature.name) + 14 for feature in extra)
 
 
 class InputConverter(Converter):

@@ -37,9 +37,11 @@ from beam_jobs.command.run_conversion import (
 from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions, RunOptions
 from beam_jobs.options.labels import TextLabelOptions
+from beam_jobs.options.option import stored_options
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.run.places import absolute_path, check_places
-from beam_jobs.sources.text import TextSource
+from beam_jobs.sources.options import TextSourceOptions
+from beam_jobs.sources.text import SourceDocuments, TextSource
 from beam_jobs.steps.duplicates.texts import LeaveOutDuplicates
 from beam_jobs.steps.vocabulary import CollectCharacters
 from beam_jobs.text_files.options import TextOptions
@@ -59,7 +61,7 @@ SRC is a file of text, a folder of such, or a pattern: lines, paragraphs or whol
 .gz, .bz2 or .zst: docs/convert/text.md.
 Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
 """
-_OPTIONS = (RunOptions, ConvertOptions, TokenizerOptions, TextLabelOptions, TextOptions)
+_OPTIONS = (RunOptions, TextSourceOptions, ConvertOptions, TokenizerOptions, TextLabelOptions, TextOptions)
 _VOCABULARY = "vocab.json"
 
 
@@ -89,12 +91,13 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     options = resolve_places(read_options(ConvertOptions, flags), beam_options, dry_run=dry_run)
     with limits_of_command(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
-        tokenizer, labels = read_options(TokenizerOptions, flags), read_options(TextLabelOptions, flags)
+        tokenizer, source_options = read_options(TokenizerOptions, flags), read_options(TextSourceOptions, flags)
+        labels = read_options(TextLabelOptions, flags, are_of_source=source_options.source is not None)
         text = read_options(TextOptions, flags, tokenizer=tokenizer.spec, labels=labels)
         text = _with_template(text, tokenizer.chat_template)
         if not dry_run:
             text = _with_absolute_targets(_with_absolute_tokenizer(text, beam_options), beam_options)
-        yield text_conversion(options, text)
+        yield text_conversion(options, text, source_options)
 
 
 def _with_template(text: TextOptions, path: str | None) -> TextOptions:
@@ -128,23 +131,29 @@ def _with_absolute_targets(text: TextOptions, beam_options: PipelineOptions) -> 
     return dataclasses.replace(text, targets_file=absolute_path(text.targets_file, beam_options))
 
 
-def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
+def text_conversion(
+    options: ConvertOptions, text: TextOptions, source_options: TextSourceOptions | None = None
+) -> Conversion:
     """Inspect the input, and return its conversion, ready to be planned or run."""
     if text.dedup and options.append:
         raise UsageError(
             "--dedup and --append: what the dataset has is known by its names, not by its text. Convert everything again with"
             " --overwrite; or omit --dedup if the dataset was made without it."
         )
-    text = _with_known_vocabulary(options, text)
+    source_options = source_options or TextSourceOptions()
+    source = (
+        TextSource.find(options, text)
+        if source_options.source is None
+        else SourceDocuments.find(options, text, source_options)
+    )
+    text = _with_known_vocabulary(options, source.text)
     spec = text.tokenizer
     identity = None if spec is None or spec.collects_characters else open_tokenizer(spec).identity
     if identity is not None:
         tokenizer: Any = identity.to_json()
     else:
         tokenizer = None if spec is None else spec.kind
-    converter = TextConverter(text, identity)
-    source = TextSource.find(options, text)
-    converter = dataclasses.replace(converter, several_labels=source.several_labels)
+    converter = TextConverter(text, identity, source.several_labels, source.features)
     return Conversion(
         options=options,
         source=source,
@@ -152,7 +161,12 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
         layout=text_layout(text),
         text_bytes=converter.text_bytes,
         estimate=converter.estimate_ratio,
-        deciding={**options.deciding(), **text.deciding(), "tokenizer": tokenizer},
+        deciding={
+            **options.deciding(),
+            **text.deciding(),
+            **stored_options(source_options),
+            "tokenizer": tokenizer,
+        },
         learn=functools.partial(CollectCharacters, text) if spec is not None and spec.collects_characters else None,
         leave_out=functools.partial(LeaveOutDuplicates, text) if text.dedup else None,
         files=(

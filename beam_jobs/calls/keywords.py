@@ -74,6 +74,8 @@ class TextKeywords(ConversionKeywords, total=False):
     """Options of a conversion of text."""
 
     append: bool | None
+    source: str | None
+    source_args: Mapping[str, str | float | bool] | None
     form: str | None
     separator: str | None
     headerless: bool | None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.converter import Columns, InputConverter
+from beam_jobs.converter import Columns, InputConverter, check_extra, extra_overhead
 from beam_jobs.feature_values.input_values import held_bytes, stored_value
 from beam_jobs.image_records.layouts import LAYOUTS, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
@@ -18,7 +18,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Reference, key_bytes
 from tpudata.console.tables import counted
-from tpudata.errors import BadRecordError, UsageError
+from tpudata.errors import BadRecordError
 from tpudata.format import Feature, encode_example_parts
 
 
@@ -43,18 +43,7 @@ class ImageConverter(InputConverter):
     extra: tuple[Feature, ...] = ()
 
     def __post_init__(self) -> None:
-        used = set(self._layout.names)
-        for feature in self.extra:
-            if feature.name in used:
-                raise UsageError(
-                    f"the column {feature.name!r} has the name of a feature that is written already. Rename the column."
-                )
-            if not (feature.is_static or feature.is_image_file or feature.shape == (None,)):
-                raise UsageError(
-                    f"the extra feature {feature.name!r}: of another kind (got shape {feature.shape}, expected a static shape or"
-                    " (None,), or encoding image or label_map). Store it flat."
-                )
-            used.add(feature.name)
+        check_extra(self.extra, self._layout.names)
 
     @property
     def _layout(self) -> ImageLayout:
@@ -63,7 +52,7 @@ class ImageConverter(InputConverter):
     @property
     def record_overhead(self) -> int:
         """Approximate bytes of a record without its image and its texts: keys, tags, and small values."""
-        return self._layout.overhead + sum(len(feature.name) + 14 for feature in self.extra)
+        return self._layout.overhead + extra_overhead(self.extra)
 
     def with_columns(self, columns: Columns) -> ImageConverter:
         """Return the converter for records of these columns; UsageError as in the constructor."""

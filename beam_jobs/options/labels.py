@@ -35,6 +35,8 @@ def labels_file_option(*, is_optional: bool = False) -> str | None:
 class TextLabelOptions:
     """Options of the classes of documents; without `label_field` and `label_from`, there are none.
 
+    `are_of_source` is True if the source of an installed package gives them.
+
     Raises:
         UsageError: a value is empty, or two do not fit each other.
     """
@@ -71,6 +73,7 @@ class TextLabelOptions:
         choices=LABEL_TYPES,
         stored=Stored(TEXT, is_optional=True),
     )
+    are_of_source: bool = False
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -83,12 +86,14 @@ class TextLabelOptions:
             if getattr(self, name) is not None and not self.are_stored:
                 raise UsageError(f"--{_flag(name)} requires --label-field or --label-from, which say where classes are")
         if self.label_separator is not None and self.label_field is None:
-            raise UsageError("--label-separator: a document lies in one folder. Omit the flag")
+            raise UsageError(
+                "--label-separator is for --label-field, whose values may be several classes. Omit the flag"
+            )
 
     @property
     def are_stored(self) -> bool:
         """Whether documents have classes."""
-        return self.label_field is not None or self.label_from is not None
+        return self.label_field is not None or self.label_from is not None or self.are_of_source
 
 
 def _flag(name: str) -> str:

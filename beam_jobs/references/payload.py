@@ -10,7 +10,10 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from beam_jobs.references.reference import Reference
 
 _DIGEST_BYTES = 16
 
@@ -21,9 +24,22 @@ class Payload:
 
     Attributes:
         is_escaped: whether the text of features has only ASCII.
+        is_fetched: whether `fetch` reads the bytes, which are then no range of a file.
     """
 
     is_escaped: ClassVar[bool] = True
+    is_fetched: ClassVar[bool] = False
+
+    def fetch(self, reference: Reference) -> bytes:
+        """Return the bytes of a record, if `is_fetched`; called by the worker that converts it, perhaps in several threads.
+
+        Args:
+            reference: reference to the record, whose path and offset have the meaning that its source gives them.
+
+        Raises:
+            ValueError: the record cannot be read, which makes it a bad record.
+        """
+        raise NotImplementedError
 
     @property
     def may_repeat(self) -> bool:

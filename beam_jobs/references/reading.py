@@ -25,6 +25,8 @@ def read_reference(reference: Reference) -> bytes:
     """
     if reference.data:
         return reference.data
+    if reference.payload.is_fetched and not reference.spool:
+        return _fetch(reference)
     # Spooled bytes have been in memory already.
     if reference.size > MOST_INPUT_BYTES and not reference.spool:
         raise too_large(reference.origin, reference.size, None if reference.offset == WHOLE_FILE else reference.offset)
@@ -44,6 +46,13 @@ def read_reference(reference: Reference) -> bytes:
     if reference.crc32 is not None:
         _check_crc32(reference, data, reference.crc32)
     return data
+
+
+def _fetch(reference: Reference) -> bytes:
+    try:
+        return reference.payload.fetch(reference)
+    except ValueError as error:
+        raise BadRecordError(reference.origin, f"could not be read: {error}") from error
 
 
 def too_large(source: str, size: int, offset: int | None = None) -> BadRecordError:

@@ -62,7 +62,8 @@ class Reference(NamedTuple):
     @property
     def origin(self) -> str:
         """Name of the record for messages: its file, or its key if a file holds many."""
-        return self.path if self.offset == WHOLE_FILE else f"{self.key} in {self.path}"
+        is_file = self.offset == WHOLE_FILE and not self.payload.is_fetched
+        return self.path if is_file else f"{self.key} in {self.path}"
 
 
 def key_bytes(key: str) -> bytes:

@@ -1,11 +1,15 @@
 """Sources of records: each lists references to what is in the input, and reads as little else as it can."""
 
+from beam_jobs.references.payload import Payload
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.open_source import open_source
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source, make_reference
+from beam_jobs.text_files.document_form import DocumentForm
 
 __all__ = [
+    "DocumentForm",
+    "Payload",
     "Reject",
     "Source",
     "SourceOptions",

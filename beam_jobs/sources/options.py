@@ -47,22 +47,12 @@ def _parse_types(text: str) -> dict[str, str]:
     return types
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SourceOptions:
-    """The way an input is read.
+def _source_option(help: str) -> str | None:
+    return option(None, Group.INPUT, help, Value("NAME"), stored=Stored(TEXT, is_optional=True))
 
-    Raises:
-        UsageError: values that do not fit each other.
-    """
 
-    source: str | None = option(
-        None,
-        Group.INPUT,
-        f"read the input as {', '.join(SOURCE_NAMES)} or the source of an installed package (default: by what it is)",
-        Value("NAME"),
-        stored=Stored(TEXT, is_optional=True),
-    )
-    source_args: Mapping[str, str] = option(
+def _source_args_option() -> Mapping[str, str]:
+    return option(
         {},
         Group.INPUT,
         "an argument of the source of an installed package, which `tpudata help NAME` shows; may be passed several times",
@@ -71,6 +61,41 @@ class SourceOptions:
         collect=_arguments,
         stored=Stored(Entries(TEXT), read=lambda arguments: list(arguments.items()), is_optional=True),
     )
+
+
+def _check_source_args(options: SourceOptions | TextSourceOptions) -> None:
+    if options.source_args and options.source is None:
+        raise UsageError("--source-arg: the source that takes it is not named. Pass --source=NAME, too.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSourceOptions:
+    """The source of documents, if it is one of an installed package.
+
+    Raises:
+        UsageError: arguments without a source.
+    """
+
+    source: str | None = _source_option("read documents by the source of an installed package (default: files of text)")
+    source_args: Mapping[str, str] = _source_args_option()
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        _check_source_args(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """The way an input is read.
+
+    Raises:
+        UsageError: values that do not fit each other.
+    """
+
+    source: str | None = _source_option(
+        f"read the input as {', '.join(SOURCE_NAMES)} or the source of an installed package (default: by what it is)"
+    )
+    source_args: Mapping[str, str] = _source_args_option()
     path_column: str | None = option(
         None,
         Group.INPUT,
@@ -152,8 +177,7 @@ class SourceOptions:
         for name in ("labels_file", "path_column", "label_column", "split_column", "label_separator"):
             if getattr(self, name) == "":
                 raise UsageError(f"{_flag(name)} is empty. Pass a value, or omit the flag")
-        if self.source_args and self.source is None:
-            raise UsageError("--source-arg: the source that takes it is not named. Pass --source=NAME, too.")
+        _check_source_args(self)
         for name in ("labels_file", "label_column", "label_separator", "label_type"):
             if self.unlabelled and getattr(self, name) is not None:
                 raise UsageError(f"--unlabelled and {_flag(name)}: choose one")

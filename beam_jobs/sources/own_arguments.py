@@ -9,36 +9,31 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from beam_jobs.options import ConvertOptions
-from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
 from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
 
 # Fields that the conversion sets.
-_SET = ("options", "source_options")
+_SET = ("options", "source_options", "text_options")
 _BOOLEANS = {"true": True, "false": False}
 _PARSERS: Mapping[type, Callable[[str], Any]] = types.MappingProxyType(
     {str: str, int: int, float: float, bool: _BOOLEANS.__getitem__}
 )
 
 
-def open_with_arguments(
-    name: str, kind: type[Source], options: ConvertOptions, source_options: SourceOptions
-) -> Source:
+def open_with_arguments(name: str, kind: type[Source], texts: Mapping[str, str], options: Mapping[str, Any]) -> Source:
     """Open a source of an installed package with its own arguments.
 
     Args:
         name: name of the source.
-        kind: its class, a dataclass with a field `options`.
-        options: options of the conversion.
-        source_options: options of the source, with the arguments as text.
+        kind: its class, a dataclass.
+        texts: the arguments, as text.
+        options: options of the conversion by the name of the field that gets them, if there is one.
 
     Raises:
         UsageError: an argument is unknown, missing or not of its type, the class rejects it, or the class is no source.
     """
     fields, hints = argument_fields(kind), _type_hints(kind)
-    texts = source_options.source_args
     unknown = next((given for given in texts if given not in fields), None)
     if unknown is not None:
         expected = f"one of {', '.join(fields)}" if fields else "none"
@@ -52,9 +47,8 @@ def open_with_arguments(
         raise UsageError(
             f"--source={name} needs --source-arg {missing[0]}=VALUE. `tpudata help {name}` has all arguments."
         )
-    given = {"options": options, "source_options": source_options}
     names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    set_here = {name: value for name, value in given.items() if name in names}
+    set_here = {name: value for name, value in options.items() if name in names}
     try:
         return kind(**set_here, **values)
     except ValueError as error:

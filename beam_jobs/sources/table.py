@@ -1,13 +1,10 @@
-"""The sources of images by name: those of this package, and those that installed packages register.
-
-Each is a function of the conversion's options and of the source's that returns a Source, or, of an installed package, a Source's
-class, whose fields are its arguments; docs/convert/extending.md has a recipe.
+"""The sources of images by name: those of this package, each a function of the conversion's options and of the source's, and those
+of installed packages (beam_jobs/sources/installed_sources.py).
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -17,9 +14,16 @@ from beam_jobs.sources.folders.imagenet import ImageNet
 from beam_jobs.sources.folders.matched_images import MatchedImages
 from beam_jobs.sources.idx_pairs.source import IdxPairs, is_idx_name
 from beam_jobs.sources.input_files import InputFiles
+from beam_jobs.sources.installed_sources import (
+    IMAGES,
+    Installed,
+    installed_names,
+    load_source,
+    no_arguments,
+    open_installed,
+)
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.sources.own_arguments import open_with_arguments
 from beam_jobs.sources.parquet.source import ParquetImages
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.tars.tars import Tars
@@ -29,8 +33,6 @@ from tpudata.errors import SourceError, UsageError
 from tpudata.storage import is_pattern, split_pattern
 
 OpenSource = Callable[[ConvertOptions, SourceOptions], Source]
-# Installed packages add to the table by entry points of this group.
-ENTRY_POINTS = "tpudata.sources"
 
 
 def source_opener(name: str) -> OpenSource:
@@ -41,38 +43,27 @@ def source_opener(name: str) -> OpenSource:
     """
     if name in SOURCES:
         return functools.partial(_open_without_arguments, name)
-    opener = installed_source(name)
-    if opener is None:
+    installed = load_source(IMAGES, name)
+    if installed is None:
         names = source_names()
         raise UsageError(f"--source is {name!r} (expected one of {', '.join(names)}){suggestion(name, names)}")
-    if isinstance(opener, type):
-        return functools.partial(open_with_arguments, name, opener)
-    return functools.partial(_open_by_function, name, opener)
+    return functools.partial(_open_installed, name, installed)
 
 
 def source_names() -> list[str]:
     """Return the names of all sources, those of installed packages last."""
-    return [*SOURCES, *sorted(_entry_points())]
-
-
-def installed_source(name: str) -> OpenSource | type[Source] | None:
-    """Return what an installed package has for a name; None if there is none."""
-    points = _entry_points()
-    return points[name].load() if name in points else None
-
-
-def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
-    return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    return [*SOURCES, *installed_names(IMAGES)]
 
 
 def _open_without_arguments(name: str, options: ConvertOptions, source_options: SourceOptions) -> Source:
-    return _open_by_function(name, SOURCES[name], options, source_options)
-
-
-def _open_by_function(name: str, opener: OpenSource, options: ConvertOptions, source_options: SourceOptions) -> Source:
     if source_options.source_args:
-        raise UsageError(f"--source-arg: --source={name} takes no arguments. Omit the flag.")
-    return opener(options, source_options)
+        raise no_arguments(name)
+    return SOURCES[name](options, source_options)
+
+
+def _open_installed(name: str, installed: Installed, options: ConvertOptions, source_options: SourceOptions) -> Source:
+    fields = {"options": options, "source_options": source_options}
+    return open_installed(name, installed, source_options.source_args, fields)
 
 
 def _files(options: ConvertOptions, source_options: SourceOptions) -> Source:

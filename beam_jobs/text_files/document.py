@@ -13,9 +13,9 @@ from beam_jobs.compression.files import unpacked_name
 from beam_jobs.references.packs.columns import narrow
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
+from beam_jobs.text_files.document_form import RowForm
 from beam_jobs.text_files.forms import TextForm
 from beam_jobs.text_files.spans.blocks import SpanBlock
-from beam_jobs.text_files.values import RowForm
 
 
 class TextFile(NamedTuple):

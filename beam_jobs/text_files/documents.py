@@ -14,6 +14,7 @@ from beam_jobs.references.notes import COLUMNS, FOUND_LINES, FOUND_ROWS, Note, i
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.references.rejection import Reject, rejected_file
 from beam_jobs.text_files.document import DocumentBlock, TextFile, TextPart
+from beam_jobs.text_files.document_form import JSON_ROW, RowForm
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, look_at, text_compression
 from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, TextOptions
@@ -21,7 +22,6 @@ from beam_jobs.text_files.parallel_lines import find_targets, pair_spans
 from beam_jobs.text_files.parquet_rows import check_group, group_rows, row_groups
 from beam_jobs.text_files.spans.blocks import SpanBlock, gather_spans, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.spans.lines import BOM, Span, has_mark
-from beam_jobs.text_files.values import JSON_ROW, RowForm
 from beam_jobs.values.json_values import parse_json
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError, SourceError

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from beam_jobs.text_files.document_form import CSV_ROW, FILE, JSON_ROW, PLAIN, RAW_ROW, TSV_ROW
 from beam_jobs.text_files.options import (
     CSV,
     FILES,
@@ -27,7 +28,6 @@ from beam_jobs.text_files.spans.csv_rows import row_spans
 from beam_jobs.text_files.spans.json_arrays import array_spans
 from beam_jobs.text_files.spans.lines import Span, line_spans, paragraphs, paragraphs_in_range
 from beam_jobs.text_files.spans.separated import split_documents, split_documents_in_range
-from beam_jobs.text_files.values import CSV_ROW, FILE, JSON_ROW, PLAIN, RAW_ROW, TSV_ROW
 
 # (path, first byte of a range, byte after it, delimiter, --document-bytes) -> the documents that begin in the range.
 FindInRange: TypeAlias = Callable[[str, int, int, str, int], Iterator[Span]]

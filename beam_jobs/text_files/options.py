@@ -302,7 +302,9 @@ class TextOptions:
             if name is not None and (self.form in _PLAIN_FORMS or self.targets_file is not None):
                 form = f"--form {self.form}" if self.targets_file is None else "--targets-file"
                 raise UsageError(f"{flag} {name}: documents of {form} have no fields. Omit the flag")
-        for added in (LABEL,) * self.labels.are_stored + (KEY,) * self.keep_key:
+        # Of a source, only its opening shows whether there are labels.
+        has_labels = self.labels.are_stored and not self.labels.are_of_source
+        for added in (LABEL,) * has_labels + (KEY,) * self.keep_key:
             if self.row_lengths:
                 flag = "--sequence-length" if self.inputs_length is None else "--inputs-length"
                 raise UsageError(

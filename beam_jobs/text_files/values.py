@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -11,6 +9,7 @@ from typing import Any, TypeAlias
 from beam_jobs.chats.messages import chat_json
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference
+from beam_jobs.text_files.document_form import FILE, JSON_ROW, PLAIN, RAW_ROW, TSV_ROW, DocumentForm, RowForm
 from beam_jobs.text_files.fields import LIST_KINDS, TEXT, TextField
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.spans.csv_rows import cells
@@ -34,52 +33,46 @@ class DocumentError(ValueError):
         self.at = at
 
 
-@dataclasses.dataclass(frozen=True)
-class RowForm(Payload):
-    """Rules for reading a document's bytes.
-
-    Attributes:
-        kind: `"plain"` for unchanged text, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"`
-            for cells, `"raw"` for those of raw TSV.
-        delimiter: delimiter of cells.
-        columns: names of the cells.
-    """
-
-    kind: str
-    delimiter: str = ""
-    columns: tuple[str, ...] = ()
-
-    def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the kind, or for cells a JSON list with the delimiter and the columns; documents have no features."""
-        del crc32, features
-        return self.kind if not self.columns else json.dumps([self.kind, self.delimiter, *self.columns]), ""
-
-
-PLAIN, FILE, JSON_ROW, CSV_ROW, TSV_ROW, RAW_ROW = "plain", "file", "json", "csv", "tsv", "raw"
-PLAIN_TEXT = RowForm(PLAIN)
-
-
 def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Value]:
     """Return the values of `options.record_fields`, in their order.
 
     Args:
         data: bytes of one document.
-        form: rules for reading them, a `RowForm`.
+        form: rules for reading them: a `RowForm`, a `DocumentForm`, or any other for plain text.
         options: the fields, and the treatment of bytes that are not UTF-8.
 
     Raises:
         DocumentError: the bytes are not UTF-8, not such a row, or a field is missing or of another kind.
     """
-    assert isinstance(form, RowForm)
-    if form.kind in (PLAIN, FILE):
-        return [_document_text(data, form, options)]
-    row = row_values(data, form, options)
+    found = _read(data, form, options)
+    if isinstance(found, str):
+        if not options.needs_rows:
+            return [found]
+        found = {TEXT: found}
+    row = found
     if options.chat:
         return [_chat(row, options.chat), *(_value(field, row) for field in options.fields[len(options.chat) :])]
     values = [_value(field, row) for field in options.fields]
     if options.has_pairs:
         _check_sides(options, values)
     return values
+
+
+def _read(data: bytes, form: Payload, options: TextOptions) -> str | dict[str, Any]:
+    """Return a text, or the values of a row by name, as they are written."""
+    if isinstance(form, RowForm):
+        return _document_text(data, form, options) if form.kind in (PLAIN, FILE) else row_values(data, form, options)
+    try:
+        found = form.read(data) if isinstance(form, DocumentForm) else data
+    except ValueError as error:
+        raise DocumentError(str(error)) from error
+    if isinstance(found, Mapping):
+        return dict(found)
+    if isinstance(found, str):
+        if _SURROGATE.search(found):
+            raise DocumentError("the text has half of a surrogate pair, which is not a character")
+        return found
+    return _decoded(found, 0, options.replace_invalid)
 
 
 def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any]:

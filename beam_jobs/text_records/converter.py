@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.converter import Converter, ShardContext
+from beam_jobs.converter import Converter, ShardContext, check_extra, extra_overhead
 from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.options.option import set_options, stored_options
 from beam_jobs.references.labels import Labels
@@ -32,6 +32,7 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES
 
 # Share of padding that packing leaves, about.
 _FREE = 0.005
+_NUMBER_BYTES = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,18 +43,21 @@ class TextConverter(Converter):
         options: fields and layout.
         tokenizer: identity of the tokenizer; None without one, or if its vocabulary is collected from the data.
         several_labels: whether a document has any number of classes.
+        extra: schema of `Reference.features`, as of `ImageConverter`.
 
     Raises:
-        UsageError: the tokenizer lacks an end of document that is needed.
+        UsageError: the tokenizer lacks an end of document that is needed, or an extra feature is not one that records can have.
     """
 
     options: TextOptions
     tokenizer: TokenizerIdentity | None = None
     several_labels: bool = False
+    extra: tuple[Feature, ...] = ()
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:
             TextRecords(self.options, self.tokenizer)
+        check_extra(self.extra, {feature.name for feature in text_features(self.options)})
 
     def new_summary(self) -> TextSummary:
         """Return an empty summary."""
@@ -66,7 +70,7 @@ class TextConverter(Converter):
     def features(self, summary: TextSummary, labels: Labels) -> tuple[Feature, ...]:
         """Return the schema, which depends on the documents by the number of their classes alone."""
         del summary
-        return text_features(self.options, len(labels.names), several_labels=self.several_labels)
+        return text_features(self.options, len(labels.names), several_labels=self.several_labels, extra=self.extra)
 
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Pack | Reference, bytes | BadRecordError]]:
         """Yield the documents in groups; neighbours in a file are read together."""
@@ -79,7 +83,7 @@ class TextConverter(Converter):
         """Yield the records of a shard; `inputs` are packs of documents with their bytes."""
         tokenizer = self._tokenizer(context.characters)
         identity = None if tokenizer is None else tokenizer.identity
-        records = TextRecords(self.options, identity, context.labels, self.several_labels)
+        records = TextRecords(self.options, identity, context.labels, self.several_labels, self.extra)
         return records.records(inputs, tokenizer, summary, reject)
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
@@ -117,10 +121,13 @@ class TextConverter(Converter):
         return files
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
-        """Return the bytes of the key in each record of a pack, if it has one: int64 [n]."""
-        if not self.options.keep_key:
-            return np.zeros(len(pack.keys), np.int64)
-        return np.array([len(key_bytes(key)) for key in pack.keys], np.int64)
+        """Return the approximate bytes of the key and of extra features in each record of a pack, if it has them: int64 [n]."""
+        sizes = np.zeros(len(pack.keys), np.int64)
+        for column in pack.features.values():
+            sizes += np.array(list(map(_value_bytes, column)), np.int64)
+        if self.options.keep_key:
+            sizes += np.array([len(key_bytes(key)) for key in pack.keys], np.int64)
+        return sizes
 
     def deciding_fields(self) -> dict[str, Any]:
         """Return the fields by name; without those that earlier versions lacked if they are empty."""
@@ -133,15 +140,17 @@ class TextConverter(Converter):
         if self.options.tokenizer is not None and self.options.tokenizer.special_tokens is None:
             del options["tokenizer"]["special_tokens"]
         options["labels"] = stored_options(self.options.labels)
-        if not options["labels"]:
+        if not self.options.labels.are_stored:
             del options["labels"], fields["several_labels"]
+        if not self.extra:
+            del fields["extra"]
         return {**fields, "options": options}
 
     @property
     def record_overhead(self) -> int:
         """Approximate bytes of a document in a shard without its text or tokens, and without its frame if it is a record."""
         if not self.options.row_lengths:
-            return _record_bytes(self.options)
+            return _record_bytes(self.options) + extra_overhead(self.extra)
         # Sequences have frames, documents none.
         return round(self._token_bytes(1.0) if self.options.end_documents else 0) - FRAME_BYTES
 
@@ -171,7 +180,9 @@ class TextConverter(Converter):
         )
         records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
         summary, skipped = self.new_summary(), set()
-        blocks = [(Pack.of([one], np.zeros(1, np.uint64)), data) for one, data in read]
+        # The size of a document that is fetched is an estimate.
+        sized = [(one._replace(size=len(data)), data) for one, data in read]
+        blocks = [(Pack.of([one], np.zeros(1, np.uint64)), data) for one, data in sized]
         made = list(records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key)))
         before = sum(reference.size for reference, _ in read if reference.key not in skipped)
         if not before:
@@ -206,6 +217,17 @@ class TextConverter(Converter):
         lists = varint + (1 + positions if self.options.pack else 0) + self.options.has_weights
         fixed = (_record_bytes(self.options) + FRAME_BYTES) / length
         return (fixed + (lists if self.options.int64_lists else 4 * features)) * (1 + _FREE)
+
+
+def _value_bytes(value: Any) -> int:
+    """Return the approximate bytes of an extra feature's value in a record; a single number is in the overhead."""
+    if isinstance(value, (list, tuple)):
+        return sum(_value_bytes(item) or _NUMBER_BYTES for item in value)
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    return (
+        len(value.encode(errors="replace")) if isinstance(value, str) else len(value) if isinstance(value, bytes) else 0
+    )
 
 
 def _record_bytes(options: TextOptions) -> int:

@@ -23,15 +23,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from beam_jobs.feature_values.input_values import stored_value
 from beam_jobs.options.labels import LABEL
 from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
+from beam_jobs.text_files.document_form import PLAIN_TEXT
 from beam_jobs.text_files.fields import LIST_KINDS, TEXT
 from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, REJECT, TARGETS, TextOptions
-from beam_jobs.text_files.values import PLAIN_TEXT, DocumentError, Value, document_values
+from beam_jobs.text_files.values import DocumentError, Value, document_values
 from beam_jobs.text_records.chat_tokens import ChatEncoder
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.pair_packing import PairRows, pack_pairs
@@ -42,7 +44,7 @@ from beam_jobs.text_records.weights import join_sides, split_weights
 from beam_jobs.tokenizers import Ids, Tokenizer, TokenizerIdentity, Utf8Tokenizer, check_ids
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, UsageError
-from tpudata.format import encode_example
+from tpudata.format import Feature, encode_example
 
 # Neighbours in a shard, and their concatenated bytes.
 Block: TypeAlias = tuple[Pack, bytes]
@@ -79,6 +81,7 @@ class TextRecords:
         tokenizer: identity of the tokenizer, or None for layout text.
         labels: the classes, if documents have any.
         several_labels: whether a document has any number of classes.
+        extra: schema of `Reference.features`.
 
     Raises:
         UsageError: the tokenizer is missing or surplus, or lacks an end of document that is needed.
@@ -88,6 +91,7 @@ class TextRecords:
     tokenizer: TokenizerIdentity | None = None
     labels: Labels = NO_LABELS
     several_labels: bool = False
+    extra: tuple[Feature, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.tokenizer is None) != (self.options.tokenizer is None):
@@ -138,7 +142,7 @@ class TextRecords:
         return self._row_records(rows, summary)
 
     def _text_records(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:
-        fields = [field.name for field in self.options.record_fields]
+        fields = [*(field.name for field in self.options.record_fields), *(feature.name for feature in self.extra)]
         for block in blocks:
             rows, columns = self._read(block, summary, reject)
             added = self._added(block[0], rows)
@@ -152,10 +156,10 @@ class TextRecords:
                 yield record
 
     def _read(self, block: Block, summary: TextSummary, reject: RejectInput) -> tuple[list[int], list[list[Value]]]:
-        """Return the rows of the readable documents, and their values by field; count negative labels."""
+        """Return the rows of the readable documents, and their values by field and by extra feature; count negative labels."""
         pack, _ = block
         texts = _documents(block)
-        if pack.payloads == [PLAIN_TEXT]:
+        if pack.payloads == [PLAIN_TEXT] and not self.extra:
             # Most text is plain UTF-8, which needs no other work.
             with contextlib.suppress(UnicodeDecodeError):
                 return list(range(len(texts))), [[text.decode() for text in texts]]
@@ -167,11 +171,30 @@ class TextRecords:
             except DocumentError as error:
                 reference = pack.reference(row)
                 reject(reference, _rejection(reference, str(error), error.at))
+        if self.extra:
+            rows, found = self._with_extra(pack, rows, found, reject)
         columns = [list(column) for column in zip(*found, strict=True)]
         for field, column in zip(self.options.record_fields, columns, strict=False):
             if field in self.options.label_fields:
                 summary.negative_labels += sum(isinstance(value, int) and value < 0 for value in column)
         return rows, columns
+
+    def _with_extra(
+        self, pack: Pack, rows: Sequence[int], values: Sequence[list[Value]], reject: RejectInput
+    ) -> tuple[list[int], list[list[Any]]]:
+        """Return the rows whose extra features are as declared, and their values, followed by these."""
+        kept, found = list[int](), list[list[Any]]()
+        features = list(pack.feature_rows(len(pack.keys)))
+        for row, fields in zip(rows, values, strict=True):
+            try:
+                extra = [stored_value(feature, features[row].get(feature.name)) for feature in self.extra]
+            except ValueError as error:
+                reference = pack.reference(row)
+                reject(reference, _rejection(reference, str(error)))
+                continue
+            kept.append(row)
+            found.append([*fields, *extra])
+        return kept, found
 
     def _added(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
         """Return the values of the features that are no fields, by name, of some rows."""
@@ -204,6 +227,8 @@ class TextRecords:
         pack, data = block
         is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in self.options.fields] == [TEXT]
         if self.options.keep_key or self.options.labels.are_stored or self.options.long_documents == REJECT:
+            return None
+        if self.extra:
             return None
         if not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _is_utf8(data, pack.sizes):
             return None
@@ -258,7 +283,9 @@ class TextRecords:
             others: dict[str, list[Any]] = dict(added)
             if LABEL in others:
                 lists[LABEL] = _int_lists(others.pop(LABEL))
-            for field, column in zip(self.options.record_fields, values, strict=True):
+            fields = self.options.record_fields
+            others |= {feature.name: column for feature, column in zip(self.extra, values[len(fields) :], strict=True)}
+            for field, column in zip(fields, values, strict=False):
                 if field.kind == TEXT and self.options.has_weights:
                     ids, weights = split_weights(text[field.name].tokens)
                     lists[INPUT_IDS] = IntLists.of_sizes(ids, text[field.name].sizes)

@@ -27,20 +27,23 @@ def text_layout(options: TextOptions) -> str:
     return LAYOUT_PACKED if options.pack else LAYOUT_SEQUENCES
 
 
-def text_features(options: TextOptions, classes: int = 1, *, several_labels: bool = False) -> tuple[Feature, ...]:
+def text_features(
+    options: TextOptions, classes: int = 1, *, several_labels: bool = False, extra: tuple[Feature, ...] = ()
+) -> tuple[Feature, ...]:
     """Return the schema of the records.
 
     Args:
         options: fields and layout.
         classes: number of classes, if documents have any.
         several_labels: whether a document has any number of classes.
+        extra: further features, which end the schema if a record is a document.
     """
     if len(options.row_lengths) == 2:
         sides = zip((INPUTS, TARGETS), options.row_lengths, strict=True)
         return tuple(_row(name, length, options) for side, length in sides for name in side_names(side))
     length = options.sequence_length
     if length is None:
-        return tuple(_document_features(options, classes, several_labels))
+        return (*_document_features(options, classes, several_labels), *extra)
     names = [INPUT_IDS, *((SEGMENT_IDS, POSITIONS) if options.pack else ())]
     if options.has_weights:
         names.append(LOSS_WEIGHTS)

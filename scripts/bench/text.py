@@ -31,8 +31,8 @@ import tokenizers
 
 from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.reference import Reference
+from beam_jobs.text_files.document_form import PLAIN_TEXT
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_files.values import PLAIN_TEXT
 from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.tokenizers import Tokenizer, TokenizerSpec, open_tokenizer

@@ -12,38 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from beam_jobs import images, text
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.reference import Reference
-from beam_jobs.sources import Reject, Source, make_reference, raise_rejection
+from beam_jobs.sources import Payload, Reject, Source, make_reference, raise_rejection
 from beam_jobs.sources.own_arguments import describe_source
 from beam_jobs.tokenizers import dataset_tokenizer
 from tests.beam_jobs.images import encode, picture
 from tpudata import Images, RecordSource, make_input_fn
 from tpudata.cli import main
-from tpudata.errors import TpudataError, UsageError
+from tpudata.errors import BadRecordError, TpudataError, UsageError
 from tpudata.format import Feature, open_dataset
 from tpudata.storage import files_below, folder_ranges
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package, installed: its module, and the metadata with its entry points."""
-    page = (ROOT / "docs" / "convert" / "extending.md").read_text()
-    site = tmp_path / "site"
-    metadata = site / "pets-1.0.dist-info"
-    metadata.mkdir(parents=True)
-    (site / "pets.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
-    (toml,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    groups = re.findall(r'\[project\.entry-points\."(.*?)"\]\n(\w+) = "(.*?)"', toml)
-    assert len(groups) == 3
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pets\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("".join(f"[{group}]\n{name} = {of}\n" for group, name, of in groups))
-    monkeypatch.syspath_prepend(str(site))
-    monkeypatch.chdir(tmp_path)
 
 
 def make_pets(folder: Path) -> None:
@@ -252,6 +234,51 @@ def test_records_have_pictures_as_features(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "in" / "3.jpg").write_bytes(encode(picture(20, 9), "JPEG"))
     assert images.run([f"--input={tmp_path}/in", f"--output={output}", "--append"]) == 0
     assert open_dataset(output).manifest.splits["train"].records == 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Stacked(Payload):
+    """A picture among those of a NumPy file, whose number is the offset of its reference."""
+
+    is_fetched = True
+
+    def fetch(self, reference: Reference) -> bytes:
+        pictures = np.load(reference.path)
+        if reference.offset >= len(pictures):
+            raise ValueError(f"there are {len(pictures)} pictures")
+        return encode(Image.fromarray(pictures[reference.offset]), "PNG")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stack(Source):
+    """Pictures in a NumPy file, and one more that is not there."""
+
+    options: ConvertOptions
+
+    def parts(self) -> list[str]:
+        return [self.options.input]
+
+    def units(self, part: str, ignored: list[str]) -> list[str]:
+        del ignored
+        return [part]
+
+    def references(self, unit: str, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+        del ignored, reject
+        for number in range(4):
+            yield make_reference(self.options, str(number), path=unit, offset=number, size=90, payload=Stacked())
+
+
+def test_pictures_may_be_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = np.arange(3 * 8 * 9 * 3, dtype=np.uint8).reshape(3, 8, 9, 3)
+    np.save(tmp_path / "in.npy", pictures)
+    point = importlib.metadata.EntryPoint("stack", f"{__name__}:Stack", "tpudata.sources")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point] if group == "tpudata.sources" else [])
+    flags = [f"--input={tmp_path}/in.npy", f"--output={tmp_path}/out", "--source=stack", "--no-shuffle"]
+    with pytest.raises(BadRecordError, match=r"^3 in .*/in.npy: rejected: could not be read: there are 3 pictures"):
+        images.run(flags)
+    assert images.run([*flags, "--resume", "--on-bad-record=skip", "--max-bad-records=1", "--workers=2"]) == 0
+    found = [record["image"] for record in RecordSource(f"{tmp_path}/out", "train")]
+    assert np.array_equal(np.stack(found), pictures)
 
 
 @pytest.mark.parametrize(

@@ -23,19 +23,20 @@ def run(argv: Sequence[str]) -> int:
     name = parser.parse(argv).name
     try:
         with quiet_beam_loading():
+            from beam_jobs.sources.installed_sources import DOCUMENTS, IMAGES, installed_names, load_source
             from beam_jobs.sources.own_arguments import describe_source
-            from beam_jobs.sources.table import SOURCES, installed_source, source_names
+            from beam_jobs.sources.table import SOURCES, source_names
     except ModuleNotFoundError as error:
         raise MissingExtraError("The help of a source", "beam") from error
-    kind = installed_source(name)
-    if kind is None and name in SOURCES:
+    kinds = [kind for group in (IMAGES, DOCUMENTS) if (kind := load_source(group, name)) is not None]
+    if not kinds and name in SOURCES:
         raise UsageError(
             f"{name}: it takes no --source-arg. `tpudata convert images --help` lists the flags of all sources."
         )
-    if kind is None:
-        near = suggestion(name, [*COMMANDS, *source_names()])
+    if not kinds:
+        near = suggestion(name, [*COMMANDS, *source_names(), *installed_names(DOCUMENTS)])
         raise UsageError(
             f"{name!r} is neither a command nor a source of an installed package{near}. See: tpudata --help"
         )
-    print(describe_source(name, kind))
+    print(*(describe_source(name, kind) for kind in kinds), sep="\n\n")
     return 0

@@ -8,6 +8,7 @@ more, see `PieceSizes`.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import operator
@@ -17,8 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from beam_jobs.references.packs.columns import narrow
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.read_ahead import AHEAD_BYTES, read_ahead
+from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
@@ -97,8 +100,44 @@ def read_blocks(
         piece_sizes: as for `read_packs`.
 
     Yields:
-        References with their concatenated bytes; or a single one with the error of reading.
+        References with their concatenated bytes, and the sizes of these; or a single one with the error of reading.
     """
+    for are_fetched, some in itertools.groupby(packs, key=_are_fetched):
+        if are_fetched:
+            yield from itertools.chain.from_iterable(map(_fetched_blocks, some))
+        else:
+            yield from _ranges(list(some), piece_sizes, is_checked=is_checked)
+
+
+def _are_fetched(pack: Pack) -> bool:
+    return any(payload.is_fetched for payload in pack.payloads)
+
+
+def _fetched_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
+    """Yield references of which some are fetched: the sizes of these are known once they are read."""
+    held, size = list[bytes](), 0
+    for row, (_, data) in enumerate(read_references(pack.references())):
+        if held and (isinstance(data, BadRecordError) or size >= _BLOCK_BYTES):
+            yield _block(pack, row, held)
+            held, size = [], 0
+        if isinstance(data, BadRecordError):
+            yield pack.take(np.array([row])), data
+        else:
+            held.append(data)
+            size += len(data)
+    if held:
+        yield _block(pack, len(pack.keys), held)
+
+
+def _block(pack: Pack, stop: int, held: Sequence[bytes]) -> tuple[Pack, bytes]:
+    """Return the references before row `stop` whose bytes are held, with these."""
+    some = pack.take(np.arange(stop - len(held), stop))
+    return dataclasses.replace(some, sizes=narrow(list(map(len, held)))), b"".join(held)
+
+
+def _ranges(
+    packs: Sequence[Pack], piece_sizes: PieceSizes, *, is_checked: bool
+) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
     pieces, piece_of = _pieces(packs, piece_sizes)
     read_piece = functools.partial(_read, is_checked=is_checked)
     read = _read_remote(pieces, read_piece, piece_sizes.ahead) if is_remote(pieces[0].path) else map(read_piece, pieces)

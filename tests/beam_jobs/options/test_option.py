@@ -191,6 +191,7 @@ INHERITED = {
         "--field=b",
         "--chat-template=t.jinja",
     ],
+    "installed": ["--source=own", "--source-arg=a=b=c", "--source-arg=d="],
     "separated": ["--form=separated", r"--separator=\n---\n"],
     "headerless": ["--form=csv", "--no-header"],
     "labelled": ["--label-field=l", "--label-separator=|", "--labels=names.txt", "--label-type=int"],
@@ -202,7 +203,7 @@ INHERITED = {
 }
 KINDS = dict.fromkeys(("unlabelled", "annotations", "masks"), "images") | dict.fromkeys(
     (
-        *("sequences", "pairs", "two lengths", "chats", "separated", "headerless", "labelled", "folders"),
+        *("sequences", "pairs", "two lengths", "chats", "installed", "separated", "headerless", "labelled", "folders"),
         *("sentencepiece", "special tokens"),
     ),
     "text",

@@ -26,10 +26,11 @@ from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.sources.lists.list_file import list_file
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.text_files.document import TextFile, TextPart
+from beam_jobs.text_files.document_form import RowForm
 from beam_jobs.text_files.documents import document_blocks, text_parts
 from beam_jobs.text_files.fields import TextField
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_files.values import DocumentError, RowForm, Value, document_values
+from beam_jobs.text_files.values import DocumentError, Value, document_values
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_jobs.text_files.document_form import RowForm
 from beam_jobs.text_files.fields import TextField
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_files.values import DocumentError, RowForm, document_values
+from beam_jobs.text_files.values import DocumentError, document_values
 
 JSON = RowForm("json")
 FIELDS = TextOptions(

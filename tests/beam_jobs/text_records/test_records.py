@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.text_files.document_form import PLAIN_TEXT, RowForm
 from beam_jobs.text_files.fields import TextField
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_files.values import PLAIN_TEXT, RowForm
 from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import text_features, text_layout
 from beam_jobs.text_records.summary import TextSummary

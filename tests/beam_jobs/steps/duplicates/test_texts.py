@@ -17,8 +17,8 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.steps.duplicates import texts as text_dedup
 from beam_jobs.steps.duplicates.texts import KEPT, LEFT_OUT, LeaveOutDuplicates, content_digest
+from beam_jobs.text_files.document_form import PLAIN_TEXT
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_files.values import PLAIN_TEXT
 from tpudata.storage import RequestLimits
 
 texts = st.lists(st.text(st.sampled_from("ab \n"), max_size=3), max_size=3)

@@ -1,0 +1,57 @@
+"""Sources of installed packages, by the entry points of their groups: one of images, one of documents.
+
+An entry point names a Source's class, whose fields are its arguments, or a function that returns a Source;
+docs/convert/extending.md has a recipe of each.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from beam_jobs.sources.own_arguments import open_with_arguments
+from beam_jobs.sources.source import Source
+from tpudata.errors import UsageError
+
+IMAGES, DOCUMENTS = "tpudata.sources", "tpudata.text_sources"
+Installed: TypeAlias = type[Source] | Callable[..., Source]
+
+
+def installed_names(group: str) -> list[str]:
+    """Return the names of a group's sources, sorted."""
+    return sorted(_entry_points(group))
+
+
+def load_source(group: str, name: str) -> Installed | None:
+    """Return what an installed package has for a name; None if there is none."""
+    points = _entry_points(group)
+    return points[name].load() if name in points else None
+
+
+def open_installed(name: str, installed: Installed, arguments: Mapping[str, str], options: Mapping[str, Any]) -> Source:
+    """Open a source of an installed package.
+
+    Args:
+        name: name of the source.
+        installed: what its entry point names.
+        arguments: its own arguments, as text.
+        options: options of the conversion, by the name of the field that gets them; a function gets their values.
+
+    Raises:
+        UsageError: as of `open_with_arguments`, or a function has no arguments.
+    """
+    if isinstance(installed, type):
+        return open_with_arguments(name, installed, arguments, options)
+    if arguments:
+        raise no_arguments(name)
+    return installed(*options.values())
+
+
+def no_arguments(name: str) -> UsageError:
+    """Return the error of arguments for a source that has none."""
+    return UsageError(f"--source-arg: --source={name} takes no arguments. Omit the flag.")
+
+
+def _entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=group)}

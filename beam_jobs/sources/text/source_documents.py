@@ -1,0 +1,172 @@
+"""Documents of a source of an installed package: what it refers to, as the conversion of text takes it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from beam_jobs.options import ConvertOptions
+from beam_jobs.options.labels import LABEL, TextLabelOptions
+from beam_jobs.references.labels import NO_LABELS, Labels
+from beam_jobs.references.notes import Note
+from beam_jobs.references.payload import SELF_DESCRIBING
+from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference
+from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.installed_sources import DOCUMENTS, installed_names, load_source, open_installed
+from beam_jobs.sources.options import TextSourceOptions
+from beam_jobs.sources.source import ScannedSource, Source
+from beam_jobs.text_files.document_form import FILE, PLAIN_TEXT, RowForm
+from beam_jobs.text_files.options import AUTO, TextOptions
+from tpudata.console.nearest import suggestion
+from tpudata.console.tables import counted
+from tpudata.errors import BadRecordError, UsageError
+from tpudata.format import Feature
+
+_WHOLE_FILE_TEXT = RowForm(FILE)
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceDocuments(Source):
+    """The documents that a source of an installed package refers to.
+
+    Sequences have no place for classes and further features, so these are omitted there.
+
+    Attributes:
+        source: the source.
+        text: what a document is; its labels are those of the source.
+        classes: the way to class names.
+    """
+
+    source: Source
+    text: TextOptions
+    classes: Classes
+
+    @classmethod
+    def find(cls, options: ConvertOptions, text: TextOptions, source_options: TextSourceOptions) -> SourceDocuments:
+        """Open the source.
+
+        Args:
+            options: options of the conversion.
+            text: what a document is.
+            source_options: the source's name and arguments.
+
+        Raises:
+            UsageError: there is no such source, its arguments are wrong, or an option is for files of text.
+            SourceError: the file of `--labels` is not as it should be.
+        """
+        name = str(source_options.source)
+        installed = load_source(DOCUMENTS, name)
+        if installed is None:
+            names = installed_names(DOCUMENTS)
+            expected = f"expected one of {', '.join(names)}" if names else "expected none: no installed package has any"
+            raise UsageError(f"--source is {name!r} ({expected}){suggestion(name, names)}")
+        _reject_options_of_files(text, name)
+        fields = {"options": options, "text_options": text}
+        source = open_installed(name, installed, source_options.source_args, fields)
+        if isinstance(source, ScannedSource):
+            raise UsageError(f"--source={name}: a ScannedSource is for images. Derive it from Source.")
+        labels = text.labels if source.has_classes and not text.row_lengths else TextLabelOptions()
+        if text.labels.labels_file is not None and not source.has_classes:
+            raise UsageError(f"--labels: the documents of --source={name} have no classes. Omit the flag.")
+        if labels.are_stored and any(field.name == LABEL for field in text.record_fields):
+            raise UsageError(
+                f"--field {LABEL}: {LABEL} is the name of the class in the records. Omit it; --source={name} has classes."
+            )
+        return cls(source, dataclasses.replace(text, labels=labels), _classes(source, labels))
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether documents have classes."""
+        return self.text.labels.are_stored
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether a document may have any number of classes."""
+        return self.has_classes and self.source.several_labels
+
+    @property
+    def labels(self) -> Labels | None:
+        """None without classes, those of `--labels FILE` or of the source, or None where they are collected."""
+        return self.classes.labels if self.has_classes else NO_LABELS
+
+    @property
+    def integer_labels(self) -> bool:
+        """Whether class names are whole numbers that are the labels themselves."""
+        return self.has_classes and self.classes.collects_integers
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """Schema of the further features of documents."""
+        return () if self.text.row_lengths else self.source.features
+
+    @property
+    def named_splits(self) -> frozenset[str]:
+        """The splits that names in the input stand for."""
+        return self.source.named_splits
+
+    def noting(self, note: Note) -> SourceDocuments:
+        """Return the source that notes, if it can."""
+        return dataclasses.replace(self, source=self.source.noting(note))
+
+    def parts(self) -> Iterable[Any]:
+        """Do what the source does."""
+        return self.source.parts()
+
+    def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
+        """Do what the source does."""
+        return self.source.units(part, ignored)
+
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+        """Yield a reference to each document of a unit; reject those that are too large, or have other classes than declared."""
+        for reference in self.source.references(unit, ignored, reject):
+            try:
+                yield self._document(reference)
+            except BadRecordError as error:
+                reject(with_key(error, reference.key))
+
+    def _document(self, reference: Reference) -> Reference:
+        size, limit = len(reference.data) or reference.size, self.text.document_bytes
+        if size > limit:
+            raise BadRecordError(
+                reference.origin,
+                f"larger than --document-bytes (got {size:,} bytes, expected at most {limit:,}). Pass a larger --document-bytes",
+            )
+        payload = reference.payload
+        if payload == SELF_DESCRIBING:
+            payload = _WHOLE_FILE_TEXT if reference.offset == WHOLE_FILE and not reference.data else PLAIN_TEXT
+        features = {one.name: reference.features.get(one.name) for one in self.features} or NO_FEATURES
+        return reference._replace(payload=payload, labels=self._class_names(reference), features=features)
+
+    def _class_names(self, reference: Reference) -> tuple[str, ...]:
+        if not self.has_classes:
+            return ()
+        if not self.several_labels and len(reference.labels) != 1:
+            raise BadRecordError(
+                reference.origin,
+                f"not exactly one label: {counted(len(reference.labels), 'label')} {list(reference.labels)}",
+            )
+        return tuple(self.classes.name(label, reference.origin) for label in reference.labels)
+
+
+def _classes(source: Source, labels: TextLabelOptions) -> Classes:
+    if labels.labels_file is None and source.labels is not None:
+        return Classes(source.labels, "the source", are_of_input=True)
+    return Classes.open(labels, integers=source.integer_labels)
+
+
+def _reject_options_of_files(text: TextOptions, name: str) -> None:
+    """Raise UsageError if an option is set that says how files of text are read."""
+    options = {
+        "--form": text.form != AUTO,
+        "--no-header": text.headerless,
+        "--targets-file": text.targets_file is not None,
+        "--key-field": text.key_field is not None,
+        "--label-field": text.labels.label_field is not None,
+        "--label-from": text.labels.label_from is not None,
+        "--label-type": text.labels.label_type is not None,
+    }
+    flag = next((flag for flag, is_set in options.items() if is_set), None)
+    if flag is not None:
+        raise UsageError(f"{flag} is for files of text, and --source is {name}. Omit the flag.")

@@ -1,0 +1,52 @@
+"""Kinds of the bytes of documents."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from beam_jobs.references.payload import Payload, features_text
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentForm(Payload):
+    """Rules for reading the bytes of a document that is no plain text. A frozen dataclass that is pickled to the workers."""
+
+    def read(self, data: bytes) -> str | bytes | Mapping[str, Any]:
+        """Return a document: its text, as bytes in UTF-8, or a row of named fields, whose values JSON has, as a row of JSONL.
+
+        Args:
+            data: its bytes.
+
+        Raises:
+            ValueError: they are not such a document, which makes it a bad record.
+        """
+        return data
+
+
+@dataclasses.dataclass(frozen=True)
+class RowForm(Payload):
+    """Rules for reading the bytes of a document of a text file.
+
+    Attributes:
+        kind: `"plain"` for unchanged text, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"`
+            for cells, `"raw"` for those of raw TSV.
+        delimiter: delimiter of cells.
+        columns: names of the cells.
+    """
+
+    kind: str
+    delimiter: str = ""
+    columns: tuple[str, ...] = ()
+
+    def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the kind, or for cells a JSON list with the delimiter and the columns; and the features."""
+        del crc32
+        kind = self.kind if not self.columns else json.dumps([self.kind, self.delimiter, *self.columns])
+        return kind, features_text(features, is_escaped=self.is_escaped)
+
+
+PLAIN, FILE, JSON_ROW, CSV_ROW, TSV_ROW, RAW_ROW = "plain", "file", "json", "csv", "tsv", "raw"
+PLAIN_TEXT = RowForm(PLAIN)
