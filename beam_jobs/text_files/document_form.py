@@ -32,7 +32,7 @@ class RowForm(Payload):
 
     Attributes:
         kind: `"plain"` for unchanged text, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"`
-            for cells, `"raw"` for those of raw TSV.
+            for cells, `"raw"` for those of raw TSV, `"conll"` and `"conllu"` for sentences.
         delimiter: delimiter of cells.
         columns: names of the cells.
     """
@@ -49,4 +49,5 @@ class RowForm(Payload):
 
 
 PLAIN, FILE, JSON_ROW, CSV_ROW, TSV_ROW, RAW_ROW = "plain", "file", "json", "csv", "tsv", "raw"
+CONLL_ROW, CONLLU_ROW = "conll", "conllu"
 PLAIN_TEXT = RowForm(PLAIN)

@@ -10,8 +10,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from beam_jobs.text_files.document_form import CSV_ROW, FILE, JSON_ROW, PLAIN, RAW_ROW, TSV_ROW
+from beam_jobs.text_files.document_form import (
+    CONLL_ROW,
+    CONLLU_ROW,
+    CSV_ROW,
+    FILE,
+    JSON_ROW,
+    PLAIN,
+    RAW_ROW,
+    TSV_ROW,
+)
 from beam_jobs.text_files.options import (
+    CONLL,
+    CONLLU,
     CSV,
     FILES,
     JSON_ARRAY,
@@ -24,6 +35,7 @@ from beam_jobs.text_files.options import (
     SEPARATED,
     TSV,
 )
+from beam_jobs.text_files.sentences import only_annotated, only_sentences
 from beam_jobs.text_files.spans.csv_rows import row_spans
 from beam_jobs.text_files.spans.json_arrays import array_spans
 from beam_jobs.text_files.spans.lines import Span, line_spans, paragraphs, paragraphs_in_range
@@ -68,6 +80,22 @@ def _paragraphs_in_range(path: str, start: int, stop: int, _delimiter: str, limi
     return paragraphs_in_range(path, start, stop, limit)
 
 
+def _sentences(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
+    return only_sentences(paragraphs(line_spans(chunks, 0, limit), limit))
+
+
+def _sentences_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
+    return only_sentences(paragraphs_in_range(path, start, stop, limit))
+
+
+def _annotated(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
+    return only_annotated(paragraphs(line_spans(chunks, 0, limit), limit))
+
+
+def _annotated_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
+    return only_annotated(paragraphs_in_range(path, start, stop, limit))
+
+
 def _split_documents(chunks: Iterable[bytes], delimiter: str, limit: int, _path: str) -> Iterator[Span]:
     return split_documents(chunks, delimiter, limit)
 
@@ -91,6 +119,8 @@ TEXT_FORMATS: Mapping[str, TextFormat] = MappingProxyType(
         CSV: TextFormat(CSV_ROW, True, (".csv",), in_stream=_csv_rows),
         TSV: TextFormat(TSV_ROW, True, (".tsv",), in_stream=_csv_rows),
         RAW_TSV: TextFormat(RAW_ROW, True, is_lines=True),
+        CONLL: TextFormat(CONLL_ROW, True, (".conll",), in_range=_sentences_in_range, in_stream=_sentences),
+        CONLLU: TextFormat(CONLLU_ROW, True, (".conllu",), in_range=_annotated_in_range, in_stream=_annotated),
         PARQUET: TextFormat(JSON_ROW, True, (".parquet",)),
         PARALLEL: TextFormat(JSON_ROW, True),
     }

@@ -1,8 +1,8 @@
 """Form of a text file: its compression, and the unit of a document.
 
-Compression and Parquet are found by content. Rows of JSONL, CSV and TSV are found by the file's name (`.jsonl`, `.ndjson`,
-`.json`, `.csv`, `.tsv`, with or without `.gz`, `.bz2`, `.zst` or `.xz` after it), because a text may begin like any of them;
-`--form` overrides this. JSON whose first character is a bracket is one array of rows.
+Compression and Parquet are found by content. Rows of JSONL, CSV and TSV, and sentences of CoNLL, are found by the file's name
+(`.jsonl`, `.ndjson`, `.json`, `.csv`, `.tsv`, `.conll`, `.conllu`, with or without `.gz`, `.bz2`, `.zst` or `.xz` after it),
+because a text may begin like any of them; `--form` overrides this. JSON whose first character is a bracket is one array of rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TextForm(NamedTuple):
 
     Attributes:
         kind: `"lines"`, `"paragraphs"`, `"separated"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"`,
-            `"raw-tsv"` or `"parquet"`.
+            `"raw-tsv"`, `"conll"`, `"conllu"` or `"parquet"`.
         compression: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing.
         columns: names of the cells of a row of CSV or TSV.
         delimiter: delimiter of cells, or of documents.

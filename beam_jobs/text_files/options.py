@@ -22,7 +22,8 @@ from tpudata.errors import UsageError
 AUTO = "auto"
 LINES, PARAGRAPHS, SEPARATED, FILES = "lines", "paragraphs", "separated", "files"
 JSONL, CSV, TSV, RAW_TSV, PARQUET = "jsonl", "csv", "tsv", "raw-tsv", "parquet"
-FORMS = (AUTO, LINES, PARAGRAPHS, SEPARATED, FILES, JSONL, CSV, TSV, RAW_TSV, PARQUET)
+CONLL, CONLLU = "conll", "conllu"
+FORMS = (AUTO, LINES, PARAGRAPHS, SEPARATED, FILES, JSONL, CSV, TSV, RAW_TSV, PARQUET, CONLL, CONLLU)
 # Their documents have no fields.
 _PLAIN_FORMS = (LINES, PARAGRAPHS, SEPARATED, FILES)
 # Two files of lines: named by --targets-file.
@@ -67,7 +68,8 @@ class TextOptions:
         AUTO,
         Group.TEXT,
         "unit of a document: a line, a paragraph (between blank lines), text between --separator, a file, or a row; quotes"
-        " in rows of raw-tsv are ordinary characters (default auto: rows if a file's name or content shows them, else lines)",
+        " in rows of raw-tsv are ordinary characters; a sentence of conll has a word a line (default auto: rows if a file's"
+        " name or content shows them, else lines)",
         choices=FORMS,
         stored=Stored(TEXT_SCHEMA),
     )

@@ -9,9 +9,20 @@ from typing import Any, TypeAlias
 from beam_jobs.chats.messages import chat_json
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference
-from beam_jobs.text_files.document_form import FILE, JSON_ROW, PLAIN, RAW_ROW, TSV_ROW, DocumentForm, RowForm
+from beam_jobs.text_files.document_form import (
+    CONLL_ROW,
+    CONLLU_ROW,
+    FILE,
+    JSON_ROW,
+    PLAIN,
+    RAW_ROW,
+    TSV_ROW,
+    DocumentForm,
+    RowForm,
+)
 from beam_jobs.text_files.fields import LIST_KINDS, TEXT, TextField
 from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_files.sentences import sentence_columns
 from beam_jobs.text_files.spans.csv_rows import cells
 from beam_jobs.text_files.spans.lines import BOM
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, fits_int64, float32_problem, parse_float
@@ -87,6 +98,8 @@ def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, An
         DocumentError: the bytes are not UTF-8, or not such a row.
     """
     text = _document_text(data, form, options)
+    if form.kind in (CONLL_ROW, CONLLU_ROW):
+        return _sentence_values(text, form, options)
     return _json_values(text) if form.kind == JSON_ROW else _cell_values(text, form)
 
 
@@ -148,6 +161,16 @@ def _json_values(text: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise DocumentError(f'not a JSON object (got {type(values).__name__}, expected a row such as {{"text": ...}})')
     return values
+
+
+def _sentence_values(text: str, form: RowForm, options: TextOptions) -> dict[str, Any]:
+    """Return the columns of a sentence: lists for fields that are, otherwise with a blank between words."""
+    try:
+        columns = sentence_columns(text, is_conllu=form.kind == CONLLU_ROW)
+    except ValueError as error:
+        raise DocumentError(str(error)) from None
+    lists = {field.name for field in options.fields if field.kind in LIST_KINDS}
+    return {name: words if name in lists else " ".join(words) for name, words in columns.items()}
 
 
 def _cell_values(text: str, form: RowForm) -> dict[str, str]:

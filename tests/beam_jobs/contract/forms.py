@@ -342,6 +342,13 @@ def _headerless(folder: Path, written: Sequence[Item]) -> list[str]:
     return [*_write(folder / "data.csv", _csv(rows)), "--no-header", "--field=1"]
 
 
+def _sentences(folder: Path, written: Sequence[Item]) -> list[str]:
+    ends = [b"one\tO\ntwo" if item.is_bad else b"" for item in written]
+    words = ["\n".join(f"{word}\tO" for word in item.text.split()).encode() for item in written]
+    data = b"".join(b"%s\n%s\n\n" % both for both in zip(words, ends, strict=True)).replace(b"\n\n\n", b"\n\n")
+    return [*_write(folder / "data.conll", data), "--field=0"]
+
+
 def _parquet_text(folder: Path, written: Sequence[Item]) -> list[str]:
     texts = [None if item.is_bad else item.text for item in written]
     return _parquet(folder / "data.parquet", {"text": pa.array(texts, pa.string())})
@@ -370,6 +377,7 @@ TEXT_FORMS = [
     Form("tsv", text.run, _cells("tsv", "\t"), "text", is_variant=True),
     Form("raw tsv", text.run, _raw_tsv, "text", is_variant=True),
     Form("headerless csv", text.run, _headerless, "1"),
+    Form("sentences", text.run, _sentences, "0"),
     Form("parquet of text", text.run, _parquet_text, "text"),
     Form("parallel files", text.run, _pairs, "inputs"),
 ]

@@ -1,0 +1,55 @@
+"""Sentences of words with tags, a word a line, between blank lines.
+
+`conll`, as in CoNLL-2003: the columns of a word are separated by tabs or else by blanks; `-DOCSTART-` is no sentence. `conllu`, as
+in Universal Dependencies (https://universaldependencies.org/format.html): by tabs, lines that begin with `#` are comments, and
+those of several words or of none (`3-4`, `5.1`) are omitted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from beam_jobs.text_files.spans.lines import Span
+from tpudata.console.tables import counted
+
+_DOCUMENT_START = b"-DOCSTART-"
+# A number of CoNLL-U that is of no single word.
+_NO_WORD = re.compile(r"\d+[-.]\d+")
+
+
+def only_sentences(paragraphs: Iterable[Span]) -> Iterator[Span]:
+    """Yield the paragraphs of conll that are sentences, and those without data, which are too large."""
+    for span in paragraphs:
+        if not span.data.startswith(_DOCUMENT_START) or b"\n" in span.data:
+            yield span
+
+
+def only_annotated(paragraphs: Iterable[Span]) -> Iterator[Span]:
+    """Yield the paragraphs of conllu that are no comments alone, and those without data, which are too large."""
+    for span in paragraphs:
+        if not span.data or not all(line.startswith(b"#") for line in span.data.split(b"\n")):
+            yield span
+
+
+def sentence_columns(text: str, *, is_conllu: bool) -> dict[str, list[str]]:
+    """Return the columns of a sentence by their numbers, which count from 0.
+
+    Raises:
+        ValueError: a line has another number of columns than the first one, or there is no word.
+    """
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    if is_conllu:
+        rows = [line.split("\t") for line in lines if not line.startswith("#")]
+        rows = [row for row in rows if not _NO_WORD.fullmatch(row[0])]
+    else:
+        rows = [line.split("\t") if "\t" in line else line.split() for line in lines]
+    if not rows:
+        raise ValueError("a sentence without words")
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(rows[0]):
+            raise ValueError(
+                f"word {number} of the sentence has {counted(len(row), 'column')} (expected {len(rows[0])}, as the first):"
+                f" {' '.join(row)[:80]!r}"
+            )
+    return {str(number): list(column) for number, column in enumerate(zip(*rows, strict=True))}

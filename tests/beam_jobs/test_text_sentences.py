@@ -1,0 +1,111 @@
+"""Sentences of CoNLL files: words and tags as lists, whatever cuts the file."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_jobs.text_files.document import TextFile
+from beam_jobs.text_files.documents import document_blocks, text_parts
+from beam_jobs.text_files.fields import TextField
+from beam_jobs.text_files.options import TextOptions
+from tests.beam_jobs.texts import convert, records
+from tpudata.errors import BadRecordError, UsageError
+from tpudata.format import open_dataset
+
+CONLL = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+German JJ B-NP B-MISC
+call NN I-NP O
+
+# NN B-NP O
+1 CD I-NP O
+
+-DOCSTART- -X- -X- O
+
+Peter\tNNP\tB-NP\tB-PER
+Blackburn\tNNP\tI-NP\tI-PER
+"""
+CONLLU = """# newdoc id = n01
+
+# sent_id = n01-1
+# text = vámonos al mar
+1-2\tvámonos\t_\tX
+1\tvamos\tir\tVERB
+2\tnos\tnosotros\tPRON
+3\tal\ta\tADP
+3.1\tmás\tmás\tADV
+4\tmar\tmar\tNOUN
+
+1\tsí\tsí\tINTJ
+"""
+WORDS = ["--field=0:strings", "--field=3:strings"]
+
+
+def stored(output: Path, name: str) -> list[list[str]]:
+    return [[word.decode() for word in record[name]] for record in records(output)]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_words_and_tags_are_lists_in_the_order_of_the_sentence(tmp_path: Path, packed: bool) -> None:
+    data = CONLL.replace("\n", "\r\n").encode()
+    path = tmp_path / ("a.conll.gz" if packed else "a.conll")
+    path.write_bytes(gzip.compress(data) if packed else data)
+    convert(path, tmp_path / "out", *WORDS, "--no-shuffle")
+    assert stored(tmp_path / "out", "0") == [["EU", "rejects", "German", "call"], ["#", "1"], ["Peter", "Blackburn"]]
+    assert stored(tmp_path / "out", "3") == [["B-ORG", "O", "B-MISC", "O"], ["O", "O"], ["B-PER", "I-PER"]]
+
+
+def test_universal_dependencies_have_comments_and_lines_that_are_no_words(tmp_path: Path) -> None:
+    (tmp_path / "a.conllu").write_text(CONLLU)
+    convert(tmp_path / "a.conllu", tmp_path / "out", "--field=1:strings", "--field=3:strings", "--no-shuffle")
+    assert stored(tmp_path / "out", "1") == [["vamos", "nos", "al", "mar"], ["sí"]]
+    assert stored(tmp_path / "out", "3") == [["VERB", "PRON", "ADP", "NOUN"], ["INTJ"]]
+
+
+def test_words_as_text_are_tokenized(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(CONLL)
+    convert(tmp_path / "a.txt", tmp_path / "out", "--form=conll", "--field=0", "--tokenizer=bytes", "--no-shuffle")
+    found = [bytes(row["input_ids"]).decode() for row in records(tmp_path / "out")]
+    assert found == ["EU rejects German call", "# 1", "Peter Blackburn"]
+
+
+@pytest.mark.parametrize("size", [1, 7, 40])
+def test_parts_of_a_file_together_have_each_sentence_once(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(CONLL * 3)
+    options = TextOptions(fields=(TextField("0", "strings"),))
+
+    def reject(error: BadRecordError) -> None:
+        raise error
+
+    def found(range_bytes: int) -> list[Any]:
+        file = TextFile(str(path), path.name, path.stat().st_size)
+        parts = text_parts([file], options, range_bytes)
+        blocks = [block for part in parts for block in document_blocks(part, options, reject)]
+        return [key for block in blocks for key in block.keys]
+
+    assert len(found(1 << 20)) == 9
+    assert found(size) == found(1 << 20)
+
+
+def test_a_word_with_other_columns_makes_a_bad_document(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text(CONLL.replace("rejects VBZ B-VP O", "rejects VBZ"))
+    message = r"word 2 of the sentence has 2 columns \(expected 4, as the first\): 'rejects VBZ'"
+    with pytest.raises(BadRecordError, match=message):
+        convert(tmp_path / "a.conll", tmp_path / "out", *WORDS)
+    flags = [*WORDS, "--on-bad-record=skip", "--max-bad-records=1"]
+    convert(tmp_path / "a.conll", tmp_path / "out", *flags)
+    assert len(stored(tmp_path / "out", "0")) == 2
+    assert sum(open_dataset(str(tmp_path / "out")).manifest.rejected.values()) == 1
+
+
+def test_without_fields_the_columns_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text(CONLL)
+    with pytest.raises((BadRecordError, UsageError), match=r"no field 'text': the row has '0', '1', '2', '3'"):
+        convert(tmp_path / "a.conll", tmp_path / "out")
