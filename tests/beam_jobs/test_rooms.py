@@ -14,8 +14,8 @@ ROOT = Path(beam_jobs.__file__).parent
 MOST_MODULES = 12
 # A folder or a module of beam_jobs, the lowest first.
 ROOMS = (
-    "values",
     "file_kinds",
+    "values",
     "file_names",
     "compression",
     "image_codecs",

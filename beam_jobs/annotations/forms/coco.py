@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place
-from beam_jobs.annotations.files.json_elements import Element, array_elements
 from beam_jobs.annotations.files.picture_parts import PictureParts
 from beam_jobs.annotations.files.rows import open_annotations
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
@@ -36,6 +35,7 @@ from beam_jobs.annotations.forms.coco_rows import (
     picture_id,
 )
 from beam_jobs.references.rejection import with_key
+from beam_jobs.values.json_elements import Element, array_elements
 from beam_jobs.values.json_values import shown_json
 from tpudata.errors import BadRecordError, SourceError
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.annotations.files import json_elements
-from beam_jobs.annotations.files.json_elements import array_elements
+from beam_jobs.values import json_elements
+from beam_jobs.values.json_elements import array_elements
 from tpudata.errors import SourceError
 
 JSON = st.recursive(
