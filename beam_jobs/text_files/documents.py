@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 from collections.abc import Iterable, Iterator
 
@@ -17,11 +18,12 @@ from beam_jobs.text_files.document import DocumentBlock, TextFile, TextPart
 from beam_jobs.text_files.document_form import JSON_ROW, RowForm
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, look_at, text_compression
-from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, TextOptions
+from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, SQUAD, TextOptions
 from beam_jobs.text_files.parallel_lines import find_targets, pair_spans
 from beam_jobs.text_files.parquet_rows import check_group, group_rows, row_groups
 from beam_jobs.text_files.spans.blocks import SpanBlock, gather_spans, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.spans.lines import BOM, Span, has_mark
+from beam_jobs.text_files.squad import question_spans
 from beam_jobs.values.json_values import parse_json
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
@@ -101,12 +103,15 @@ def document_blocks(
         found = gather_spans(
             pair_spans(file.path, targets, options, lambda at, reason: reject(BadRecordError(file.path, reason, at)))
         )
+    elif form.kind == SQUAD:
+        reject_row = functools.partial(_reject_row, file, reject)
+        found = gather_spans(question_spans(file.path, form.compression, options.document_bytes, reject_row))
     elif form.kind == FILES:
         found = gather_spans(_whole(file, form, options.document_bytes))
     else:
         found = _spans(part, form, options.document_bytes)
-    known, is_read_in_place = TEXT_FORMATS[form.kind], form.kind not in (PARQUET, PARALLEL) and not form.compression
-    row = _row_form(form)
+    known, row = TEXT_FORMATS[form.kind], _row_form(form)
+    is_read_in_place = known.has_bytes and not form.compression
     if options.form == AUTO:
         note(FOUND_ROWS if known.has_fields else FOUND_LINES, file.name)
     if not form.headerless:
@@ -152,8 +157,8 @@ def _of_allowed_size(block: DocumentBlock, form: TextForm, options: TextOptions,
         return block
     for row in np.flatnonzero(~allowed).tolist():
         offset = int(block.spans.offsets[row])
-        # The offset of a row in Parquet is its number.
-        is_row = form.kind == PARQUET
+        # The offset of a row in Parquet or SQuAD is its number.
+        is_row = form.kind in (PARQUET, SQUAD)
         reject(
             BadRecordError(
                 f"{unpacked_name(block.file.name)}:{offset} in {path}" if is_row else path,
@@ -208,10 +213,7 @@ def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
 
 def _rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:
     file = part.file
-
-    def reject_row(number: int, reason: str) -> None:
-        reject(BadRecordError(f"{unpacked_name(file.name)}:{number} in {file.path}", reason))
-
+    reject_row = functools.partial(_reject_row, file, reject)
     try:
         groups = row_groups(file.path, file.size, options)
     except (SourceError, CorruptionError) as error:
@@ -230,6 +232,10 @@ def _rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skip
                 reject(rejected_file(file.path, error, f"; row group {group} of {lost} is not stored"))
                 continue
         yield from group_rows(file.path, file.size, group, sum(groups.rows[:group]), options, reject_row)
+
+
+def _reject_row(file: TextFile, reject: Reject, number: int, reason: str) -> None:
+    reject(BadRecordError(f"{unpacked_name(file.name)}:{number} in {file.path}", reason))
 
 
 def _runs(sizes: tuple[int, ...], target: int) -> Iterator[tuple[int, int]]:

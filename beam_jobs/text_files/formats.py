@@ -1,7 +1,7 @@
 """The formats of text: the unit of a document in each, and functions that find its bytes.
 
-A format of lines or rows is one entry of the table; docs/convert/extending.md has a recipe. Whole files
-and Parquet have separate readers in beam_jobs.text_files.documents.
+A format of lines or rows is one entry of the table; docs/convert/extending.md has a recipe. Whole files,
+Parquet, parallel files and SQuAD have separate readers, called in beam_jobs.text_files.documents.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from beam_jobs.text_files.options import (
     PARQUET,
     RAW_TSV,
     SEPARATED,
+    SQUAD,
     TSV,
 )
 from beam_jobs.text_files.sentences import only_annotated, only_sentences
@@ -57,6 +58,7 @@ class TextFormat(NamedTuple):
         in_range: finds the documents of a range of bytes; None if a file can only be read from its start.
         in_stream: finds the documents of a whole file; None if the format has a separate reader.
         is_lines: whether documents are lines, which are found in blocks, without these two functions.
+        has_bytes: whether a document is a run of bytes of its file; otherwise it is made when it is found.
     """
 
     row: str
@@ -65,6 +67,7 @@ class TextFormat(NamedTuple):
     in_range: FindInRange | None = None
     in_stream: FindInStream | None = None
     is_lines: bool = False
+    has_bytes: bool = True
 
     @property
     def has_ranges(self) -> bool:
@@ -121,7 +124,8 @@ TEXT_FORMATS: Mapping[str, TextFormat] = MappingProxyType(
         RAW_TSV: TextFormat(RAW_ROW, True, is_lines=True),
         CONLL: TextFormat(CONLL_ROW, True, (".conll",), in_range=_sentences_in_range, in_stream=_sentences),
         CONLLU: TextFormat(CONLLU_ROW, True, (".conllu",), in_range=_annotated_in_range, in_stream=_annotated),
-        PARQUET: TextFormat(JSON_ROW, True, (".parquet",)),
-        PARALLEL: TextFormat(JSON_ROW, True),
+        PARQUET: TextFormat(JSON_ROW, True, (".parquet",), has_bytes=False),
+        PARALLEL: TextFormat(JSON_ROW, True, has_bytes=False),
+        SQUAD: TextFormat(JSON_ROW, True, has_bytes=False),
     }
 )

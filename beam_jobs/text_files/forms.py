@@ -2,7 +2,8 @@
 
 Compression and Parquet are found by content. Rows of JSONL, CSV and TSV, and sentences of CoNLL, are found by the file's name
 (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.tsv`, `.conll`, `.conllu`, with or without `.gz`, `.bz2`, `.zst` or `.xz` after it),
-because a text may begin like any of them; `--form` overrides this. JSON whose first character is a bracket is one array of rows.
+because a text may begin like any of them; `--form` overrides this. JSON whose first character is a bracket is one array of rows;
+JSON that begins as SQuAD's does has its questions as rows.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from beam_jobs.text_files.options import (
     PARALLEL,
     PARQUET,
     RAW_TSV,
+    SQUAD,
     TSV,
     TextOptions,
 )
 from beam_jobs.text_files.spans.csv_rows import cells, find_columns, row_spans
 from beam_jobs.text_files.spans.json_arrays import is_json_array
 from beam_jobs.text_files.spans.lines import line_spans, lines
+from beam_jobs.text_files.squad import is_squad
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import storage_for
@@ -74,6 +77,8 @@ def look_at(path: str, options: TextOptions) -> TextForm:
     _check_text(path, head)
     if kind == JSONL and is_json_array(head):
         kind = JSON_ARRAY
+    if kind == JSONL and is_squad(head):
+        kind = SQUAD
     if not TEXT_FORMATS[kind].has_fields and options.needs_rows:
         flag, needs = _describe_needs(options)
         raise UsageError(

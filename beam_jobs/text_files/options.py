@@ -30,6 +30,8 @@ _PLAIN_FORMS = (LINES, PARAGRAPHS, SEPARATED, FILES)
 PARALLEL = "parallel lines"
 # A file of JSON that is one array: found by its content, and named by no flag.
 JSON_ARRAY = "json array"
+# A file of JSON with questions, in the same way.
+SQUAD = "squad"
 _LABELS = ("label", "labels", "class", "classes", "target", "targets")
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20

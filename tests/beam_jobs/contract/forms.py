@@ -349,6 +349,20 @@ def _sentences(folder: Path, written: Sequence[Item]) -> list[str]:
     return [*_write(folder / "data.conll", data), "--field=0"]
 
 
+def _squad(folder: Path, written: Sequence[Item]) -> list[str]:
+    articles = [
+        {"title": "t", "paragraphs": [{"context": "c", "qas": [_question(item) for item in written[at : at + 5]]}]}
+        for at in range(0, len(written), 5)
+    ]
+    data = {"version": "1.1", "data": articles} if articles else {"data": [{"paragraphs": []}]}
+    return [*_write(folder / "data.json", json.dumps(data).encode()), "--field=question"]
+
+
+def _question(item: Item) -> dict[str, Any]:
+    answers = [{"text": "a", "answer_start": 0}]
+    return {"id": f"q{item.number}", "answers": answers} | ({} if item.is_bad else {"question": item.text})
+
+
 def _parquet_text(folder: Path, written: Sequence[Item]) -> list[str]:
     texts = [None if item.is_bad else item.text for item in written]
     return _parquet(folder / "data.parquet", {"text": pa.array(texts, pa.string())})
@@ -378,6 +392,7 @@ TEXT_FORMS = [
     Form("raw tsv", text.run, _raw_tsv, "text", is_variant=True),
     Form("headerless csv", text.run, _headerless, "1"),
     Form("sentences", text.run, _sentences, "0"),
+    Form("squad", text.run, _squad, "question"),
     Form("parquet of text", text.run, _parquet_text, "text"),
     Form("parallel files", text.run, _pairs, "inputs"),
 ]

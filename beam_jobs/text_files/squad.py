@@ -1,0 +1,93 @@
+"""Questions of SQuAD files, each a row: articles of paragraphs of questions, in one JSON object.
+
+The format is that of https://rajpurkar.github.io/SQuAD-explorer, versions 1.1 and 2.0. Memory holds one article.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+from beam_jobs.compression.files import open_decompressed
+from beam_jobs.text_files.spans.lines import Span
+from beam_jobs.values.json_elements import array_elements
+from tpudata.storage import storage_for
+
+_BEGIN = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*(?:"version"\s*:\s*"[^"]*"\s*,\s*)?"data"\s*:\s*\[')
+_ARTICLES = "data"
+_JSON = json.JSONEncoder(ensure_ascii=False)
+
+
+def is_squad(head: bytes) -> bool:
+    """Return whether the first bytes of a file begin SQuAD's JSON."""
+    return _BEGIN.match(head) is not None and b'"paragraphs"' in head
+
+
+def question_spans(path: str, compression: str, limit: int, reject: Callable[[int, str], None]) -> Iterator[Span]:
+    """Yield the questions of a file, each as the JSON of a row; its number stands for its offset.
+
+    A row has `id`, `title` of the article, `context`, `question`, `answers` and `answer_starts` (characters of the context),
+    `answer` (the first, or an empty text), and `is_impossible` (0 or 1).
+
+    Args:
+        path: path of the file.
+        compression: as in `TextForm`.
+        limit: bytes of the longest row; longer ones have no data.
+        reject: called with the number and the fault of a question that is no such row. If it returns, the question is omitted.
+
+    Raises:
+        SourceError: the file is no such JSON, or cut; names the byte.
+        CorruptionError: the file is compressed and damaged.
+    """
+    number = 0
+    with _open(path, compression) as file:
+        for article in array_elements(file, path, (_ARTICLES,)):
+            for row in _rows(article.value):
+                if isinstance(row, str):
+                    reject(number, f"{row} (article at byte {article.offset})")
+                else:
+                    data = _JSON.encode(row).encode("utf-8", "surrogatepass")
+                    yield Span(number, len(data), data if len(data) <= limit else b"")
+                number += 1
+
+
+@contextlib.contextmanager
+def _open(path: str, compression: str) -> Iterator[BinaryIO]:
+    with open_decompressed(path, compression) if compression else storage_for(path).open(path) as file:
+        yield file
+
+
+def _rows(article: Any) -> Iterator[dict[str, Any] | str]:
+    """Yield the questions of an article, or the fault of one."""
+    paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
+    if not isinstance(paragraphs, list):
+        yield "an article without 'paragraphs'"
+        return
+    for paragraph in paragraphs:
+        questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
+        if not isinstance(questions, list):
+            yield "a paragraph without 'qas'"
+            continue
+        for question in questions:
+            try:
+                yield _row(article.get("title", ""), paragraph["context"], question)
+            except (KeyError, TypeError, AttributeError) as error:
+                yield f"no question of SQuAD: {type(error).__name__} {error}"
+
+
+def _row(title: str, context: str, question: dict[str, Any]) -> dict[str, Any]:
+    answers = question.get("answers", [])
+    texts = [answer["text"] for answer in answers]
+    return {
+        "id": question["id"],
+        "title": title,
+        "context": context,
+        "question": question["question"],
+        "answers": texts,
+        "answer_starts": [answer["answer_start"] for answer in answers],
+        "answer": texts[0] if texts else "",
+        "is_impossible": int(question.get("is_impossible", False)),
+    }
