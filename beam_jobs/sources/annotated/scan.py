@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -31,9 +32,23 @@ class AnnotatedPicture(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some pictures of an annotation file, and the rejections among them."""
+    """Some pictures of an annotation file, and the rejections among them.
 
-    pictures: tuple[AnnotatedPicture | BadRecordError, ...]
+    Attributes:
+        data: their pickle, with half of the memory of the objects: a process may hold all blocks of an input.
+    """
+
+    data: bytes
+
+    @classmethod
+    def of(cls, pictures: Sequence[AnnotatedPicture | BadRecordError]) -> Block:
+        """Return the block of some pictures."""
+        return cls(pickle.dumps(pictures, pickle.HIGHEST_PROTOCOL))
+
+    def pictures(self) -> Sequence[AnnotatedPicture | BadRecordError]:
+        """Return the pictures."""
+        found: Sequence[AnnotatedPicture | BadRecordError] = pickle.loads(self.data)
+        return found
 
 
 @dataclasses.dataclass
@@ -129,10 +144,10 @@ class AnnotationScan:
             if not isinstance(one, BadRecordError):
                 objects += len(one.annotation.objects)
             if len(held) >= _BLOCK_PICTURES or objects >= _BLOCK_OBJECTS:
-                yield Block(tuple(held))
+                yield Block.of(held)
                 held, objects, blocks = [], 0, blocks + 1
         if held:
-            yield Block(tuple(held))
+            yield Block.of(held)
             blocks += 1
         self.facts.files[self._number] = self._part, blocks
 

@@ -167,7 +167,7 @@ class AnnotatedImages(ScannedSource):
         if isinstance(unit, Range):
             yield from self._list_unannotated(unit, ignored, reject)
             return
-        for one in unit.pictures:
+        for one in unit.pictures():
             if isinstance(one, BadRecordError):
                 reject(one)
             else:
