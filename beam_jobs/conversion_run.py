@@ -96,7 +96,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
     conversion = dataclasses.replace(conversion, options=options)
     with held_request_limits(options.request_limits), with_package(beam_options) as used:
         parts = _most_parts(conversion) if is_local(used) else None
-        with temporary_pipeline(used, parts) as pipeline:
+        with temporary_pipeline(used, parts, launch.runner) as pipeline:
             return _convert(conversion, pipeline, used, launch)
 
 

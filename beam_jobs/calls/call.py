@@ -20,12 +20,13 @@ from beam_jobs.conversion_run import convert, plan_conversion
 from beam_jobs.options import RunOptions
 from beam_jobs.run.launch import Launch
 from beam_jobs.run.lifetime import check_detachable
-from beam_jobs.run.runner import read_program_options
+from beam_jobs.run.runner import options_of_pipeline, read_program_options
 from tpudata.console.nearest import suggestion
+from tpudata.errors import UsageError
 from tpudata.format import Manifest, open_dataset
 
 # Keywords that are no flags of the command.
-_OF_THE_RUN = ("runner", "beam_options", "progress")
+_OF_THE_RUN = ("pipeline", "runner", "beam_options", "progress")
 _log = logging.getLogger("tpudata")
 
 
@@ -67,14 +68,16 @@ def call_job(
         passed = {keyword: value for keyword, value in options.items() if keyword not in _OF_THE_RUN}
         flags, _ = parse_own_flags(parser, [*paths, *command_words(passed, parser.options)])
         run = read_options(RunOptions, flags)
-        beam_options = read_program_options(options.get("beam_options"), options.get("runner"), run.workers)
+        beam_options = _beam_options(options, run.workers)
         if run.detach:
             check_detachable(beam_options)
         with job.prepare(flags, beam_options) as conversion:
             if run.dry_run:
                 return _plan(conversion)
             draws_bar = bool(options.get("progress"))
-            added = convert(conversion, beam_options, Launch(_log.info, draws_bar=draws_bar, detach=run.detach))
+            runner = getattr(options.get("pipeline"), "runner", None)
+            launch = Launch(_log.info, draws_bar=draws_bar, detach=run.detach, runner=runner)
+            added = convert(conversion, beam_options, launch)
         if run.detach:
             return None
         manifest = open_dataset(conversion.options.output).manifest
@@ -83,6 +86,17 @@ def call_job(
     for line in (*new, *conversion.remarks(manifest)):
         _log.warning("%s: %s", conversion.options.output, translate_flags(line, name, keywords, parser.options))
     return manifest
+
+
+def _beam_options(options: Mapping[str, Any], workers: int) -> PipelineOptions:
+    """Return the options of Beam of a call: those of a pipeline, or of keywords; UsageError if there are both."""
+    pipeline = options.get("pipeline")
+    if pipeline is None:
+        return read_program_options(options.get("beam_options"), options.get("runner"), workers)
+    other = next((name for name in ("runner", "beam_options", "workers") if options.get(name) is not None), None)
+    if other is not None:
+        raise UsageError(f"pipeline: it has a runner and options (got {other}, too). Omit one.")
+    return options_of_pipeline(pipeline)
 
 
 def _plan(conversion: Conversion) -> ConversionPlan:

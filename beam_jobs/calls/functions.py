@@ -45,14 +45,15 @@ def convert_images(
 
     The dataset has the bytes that the command writes. Nothing is printed, and nothing of the process is changed: signals, loggers,
     warnings and standard error stay as they are. What a person would want to know of the input is in `manifest.warnings`, and is
-    logged as warnings of the logger `tpudata`.
+    logged as warnings of the logger `tpudata`. The conversion is a Beam pipeline, which has ended when the call returns; of a
+    `pipeline` that is passed, it has the runner and the options.
 
     Args:
         input: what to convert, local or gs://: a folder of classes, a list, tars, zips, Parquet, IDX pairs or a pattern.
         output: folder of the dataset, local or gs://; new or empty.
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
-        **options: `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
+        **options: `pipeline`, `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
             `tpudata convert images --help` describes them, and `beam_jobs.calls.ImageKeywords` has their names and types.
 
     Returns:
@@ -94,7 +95,7 @@ def convert_text(
         output: folder of the dataset, local or gs://; new or empty.
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
-        **options: `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
+        **options: `pipeline`, `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
             `tpudata convert text --help` describes them, and `beam_jobs.calls.TextKeywords` has their names and types.
 
     Returns:
@@ -150,7 +151,7 @@ def reshard(
         output: folder of the dataset, local or gs://; new or empty.
         dry_run: whether to return a plan, and write nothing.
         detach: whether to return None when the job is submitted, for runners whose jobs outlive this process.
-        **options: `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
+        **options: `pipeline`, `runner`, `beam_options`, `progress`, and the flags of the command, with underscores:
             `tpudata reshard --help` describes them, and `beam_jobs.calls.ReshardKeywords` has their names and types.
 
     Returns:

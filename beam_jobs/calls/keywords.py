@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
+    from apache_beam import Pipeline
     from apache_beam.options.pipeline_options import PipelineOptions
 
 
@@ -18,11 +19,14 @@ class ConversionKeywords(TypedDict, total=False):
     """Options of every conversion.
 
     Attributes:
+        pipeline: a Beam pipeline whose runner and options are used, instead of `runner` and `beam_options`. The conversion is a
+            separate pipeline, which has ended when the call returns; the given one gets no steps and is not run.
         runner: name of Beam's runner, such as `"PrismRunner"`; by default the local one, in this process.
         beam_options: Beam's `PipelineOptions`, a dict of its options, or a list of its flags.
         progress: whether a bar on standard error shows what is done.
     """
 
+    pipeline: Pipeline | None
     runner: str | None
     beam_options: PipelineOptions | Mapping[str, Any] | Sequence[str] | None
     progress: bool

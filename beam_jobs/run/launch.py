@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.runner import PipelineResult
+from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
 from beam_jobs.run.failures import failure, is_interrupt
 from beam_jobs.run.job import is_over, job_identity, job_text
@@ -36,12 +36,14 @@ class Launch:
         draws_bar: whether a bar on stderr shows what the job has done.
         counts: without a bar, whether `report` gets lines of what a job that outlives this process has done.
         detach: whether to leave the job once it is submitted.
+        runner: runner of a program's pipeline; None makes the one that the options name.
     """
 
     report: Callable[[str], None] = _say_nothing
     draws_bar: bool = False
     counts: bool = False
     detach: bool = False
+    runner: PipelineRunner | None = None
 
 
 class JobRun:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions, TypeOptions
+from apache_beam.runners.runner import PipelineRunner
 
 from beam_jobs.run.failures import MANUAL
 from beam_jobs.run.local_workers import LocalRunner
@@ -105,6 +106,19 @@ def read_program_options(
     return options
 
 
+def options_of_pipeline(pipeline: Any) -> PipelineOptions:
+    """Return a copy of the options of a program's pipeline, with the class of its runner.
+
+    Raises:
+        UsageError: it is no pipeline.
+    """
+    if not isinstance(pipeline, beam.Pipeline):
+        raise UsageError(f"pipeline: invalid (got {pipeline!r}, expected an apache_beam.Pipeline).")
+    options = copy.deepcopy(pipeline.options)
+    options.view_as(StandardOptions).runner = type(pipeline.runner).__name__
+    return options
+
+
 def choose_runner(options: PipelineOptions, workers: int) -> None:
     """Set the full name of a pipeline's runner, the local one by default, and its number of processes.
 
@@ -130,12 +144,15 @@ def _runner_name(name: str | None) -> str:
     return known.get(given.lower()) or known.get(f"{given.lower()}runner") or given
 
 
-def new_pipeline(options: PipelineOptions, parts: int | None = None) -> beam.Pipeline:
+def new_pipeline(
+    options: PipelineOptions, parts: int | None = None, runner: PipelineRunner | None = None
+) -> beam.Pipeline:
     """Return an empty pipeline.
 
     Args:
         options: where it runs. Of the worker processes that they ask for, the local runner gets as many as there is use for.
         parts: how many parts the work has at most, if that is known.
+        runner: the runner; None makes the one that the options name.
 
     Raises:
         UsageError: there is no runner of the name that the options say, or it needs flags that they do not have.
@@ -149,6 +166,8 @@ def new_pipeline(options: PipelineOptions, parts: int | None = None) -> beam.Pip
         # Checking the types of all edges is a sixth of the CPU time of a small run; on other engines they are checked.
         used.view_as(TypeOptions).pipeline_type_check = False
     try:
+        if runner is not None:
+            return beam.Pipeline(runner=runner, options=used)
         if is_local(options) and workers > 1:
             direct = used.view_as(DirectOptions)
             direct.direct_num_workers = useful_workers(workers, parts)
@@ -171,12 +190,14 @@ def new_pipeline(options: PipelineOptions, parts: int | None = None) -> beam.Pip
 
 
 @contextmanager
-def temporary_pipeline(options: PipelineOptions, parts: int | None = None) -> Iterator[beam.Pipeline]:
+def temporary_pipeline(
+    options: PipelineOptions, parts: int | None = None, runner: PipelineRunner | None = None
+) -> Iterator[beam.Pipeline]:
     """Yield a new pipeline, and remove its folder of temporary files in the end; Beam only does so after a run.
 
     The arguments and the errors are those of `new_pipeline`.
     """
-    pipeline = new_pipeline(options, parts)
+    pipeline = new_pipeline(options, parts, runner)
     try:
         yield pipeline
     finally:

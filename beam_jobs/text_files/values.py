@@ -55,12 +55,15 @@ def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Va
     Raises:
         DocumentError: the bytes are not UTF-8, not such a row, or a field is missing or of another kind.
     """
-    found = _read(data, form, options)
-    if isinstance(found, str):
-        if not options.needs_rows:
+    if isinstance(form, RowForm):
+        if form.kind in (PLAIN, FILE):
+            return [_document_text(data, form, options)]
+        row = row_values(data, form, options)
+    else:
+        found = _own_document(data, form, options)
+        if isinstance(found, str) and not options.chat and [field.kind for field in options.fields] == [TEXT]:
             return [found]
-        found = {TEXT: found}
-    row = found
+        row = {TEXT: found} if isinstance(found, str) else found
     if options.chat:
         return [_chat(row, options.chat), *(_value(field, row) for field in options.fields[len(options.chat) :])]
     values = [_value(field, row) for field in options.fields]
@@ -69,10 +72,8 @@ def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Va
     return values
 
 
-def _read(data: bytes, form: Payload, options: TextOptions) -> str | dict[str, Any]:
-    """Return a text, or the values of a row by name, as they are written."""
-    if isinstance(form, RowForm):
-        return _document_text(data, form, options) if form.kind in (PLAIN, FILE) else row_values(data, form, options)
+def _own_document(data: bytes, form: Payload, options: TextOptions) -> str | dict[str, Any]:
+    """Return a document of the source of an installed package: its text, or the values of a row by name."""
     try:
         found = form.read(data) if isinstance(form, DocumentForm) else data
     except ValueError as error:

@@ -401,7 +401,7 @@ def _one_by_one(
 
 def _rejection(reference: Reference, reason: str, at: int | None = None) -> BadRecordError:
     """Return the error of a document, with the offset in its file if it was read from there."""
-    if reference.spool:
+    if reference.spool or reference.payload.is_fetched:
         return BadRecordError(reference.origin, reason if at is None else f"{reason} (byte {at} of the document)")
     start = max(0, reference.offset) if reference.offset != WHOLE_FILE else 0
     return BadRecordError(reference.path, reason, start + (at or 0))

@@ -196,11 +196,14 @@ class Fields(DocumentForm):
 
 @dataclasses.dataclass(frozen=True)
 class Lost(DocumentForm):
-    """Documents of which every third is not there."""
+    """Documents of which every third is not there, or not in UTF-8."""
 
     is_fetched = True
+    is_there: bool = False
 
     def fetch(self, reference: Reference) -> bytes:
+        if reference.offset % 3 == 2 and self.is_there:
+            return b"caf\xe9"
         if reference.offset % 3 == 2:
             raise ValueError("it is gone")
         return f"{reference.key} {'long ' * reference.offset}".encode()
@@ -243,9 +246,9 @@ class Odd(Source):
             offset += len(line)
             if self.kind == "data":
                 place = {"path": unit, "size": len(line), "data": b"here: " + line.rstrip()}
-            if self.kind in ("fields", "lost"):
-                place["payload"] = Fields() if self.kind == "fields" else Lost()
-            if self.kind == "lost":
+            if self.kind in ("fields", "lost", "latin"):
+                place["payload"] = Fields() if self.kind == "fields" else Lost(self.kind == "latin")
+            if self.kind in ("lost", "latin"):
                 place["offset"] = number
             features = {
                 "box": np.array([0, 0.25, 0.5, number], np.float32),
@@ -311,6 +314,7 @@ BAD = [
     ("fields", '{"words": "x"}', "no field 'text': the row has 'words'"),
     ("fields", '"\\ud800"', "the text has half of a surrogate pair"),
     ("lost", "x", "could not be read: it is gone"),
+    ("latin", "x", "in: rejected: not UTF-8: byte 0xe9. Save the file as UTF-8"),
     ("plain", "no class", "its class name is empty, not UTF-8 or with a line break"),
     ("plain", "x" * 1001, "larger than --document-bytes (got 1,001 bytes"),
 ]

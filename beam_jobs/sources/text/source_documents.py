@@ -37,11 +37,15 @@ class SourceDocuments(Source):
         source: the source.
         text: what a document is; its labels are those of the source.
         classes: the way to class names.
+        several: whether a document may have any number of classes.
+        schema: schema of the further features of documents.
     """
 
     source: Source
     text: TextOptions
     classes: Classes
+    several: bool
+    schema: tuple[Feature, ...]
 
     @classmethod
     def find(cls, options: ConvertOptions, text: TextOptions, source_options: TextSourceOptions) -> SourceDocuments:
@@ -74,7 +78,13 @@ class SourceDocuments(Source):
             raise UsageError(
                 f"--field {LABEL}: {LABEL} is the name of the class in the records. Omit it; --source={name} has classes."
             )
-        return cls(source, dataclasses.replace(text, labels=labels), _classes(source, labels))
+        return cls(
+            source,
+            dataclasses.replace(text, labels=labels),
+            _classes(source, labels),
+            labels.are_stored and source.several_labels,
+            () if text.row_lengths else source.features,
+        )
 
     @property
     def has_classes(self) -> bool:
@@ -84,7 +94,7 @@ class SourceDocuments(Source):
     @property
     def several_labels(self) -> bool:
         """Whether a document may have any number of classes."""
-        return self.has_classes and self.source.several_labels
+        return self.several
 
     @property
     def labels(self) -> Labels | None:
@@ -99,7 +109,7 @@ class SourceDocuments(Source):
     @property
     def features(self) -> tuple[Feature, ...]:
         """Schema of the further features of documents."""
-        return () if self.text.row_lengths else self.source.features
+        return self.schema
 
     @property
     def named_splits(self) -> frozenset[str]:
@@ -136,13 +146,13 @@ class SourceDocuments(Source):
         payload = reference.payload
         if payload == SELF_DESCRIBING:
             payload = _WHOLE_FILE_TEXT if reference.offset == WHOLE_FILE and not reference.data else PLAIN_TEXT
-        features = {one.name: reference.features.get(one.name) for one in self.features} or NO_FEATURES
+        features = {one.name: reference.features.get(one.name) for one in self.schema} or NO_FEATURES
         return reference._replace(payload=payload, labels=self._class_names(reference), features=features)
 
     def _class_names(self, reference: Reference) -> tuple[str, ...]:
         if not self.has_classes:
             return ()
-        if not self.several_labels and len(reference.labels) != 1:
+        if not self.several and len(reference.labels) != 1:
             raise BadRecordError(
                 reference.origin,
                 f"not exactly one label: {counted(len(reference.labels), 'label')} {list(reference.labels)}",

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 import tpudata
 from beam_jobs import images, reshard, text
@@ -360,6 +362,7 @@ def test_a_bad_record_keeps_its_class_and_attributes(tmp_path: Path) -> None:
             {"runner": "prism", "beam_options": {"runner": "dataflow"}},
             r"^runner=prism: beam_options name a runner, too",
         ),
+        ({"pipeline": "prism"}, r"^pipeline: invalid \(got 'prism', expected an apache_beam\.Pipeline\)"),
         ({"beam_options": ["--projet=p"]}, r"^beam_options: Beam has no flag --projet=p"),
         ({"beam_options": {"projet": "p"}}, r"^beam_options: Beam has no option projet; did you mean project\?"),
         ({"beam_options": "--project=p"}, r"^beam_options: invalid \(got '--project=p', expected PipelineOptions"),
@@ -393,3 +396,40 @@ def test_options_of_beam_may_be_an_object_which_stays_as_it_is(pictures: Path, t
     assert json.dumps(options.get_all_options(), default=str) == before
     assert options.view_as(StandardOptions).runner is None
     assert options.view_as(DirectOptions).direct_num_workers == 2
+
+
+class OwnRunner(FnApiRunner):  # type: ignore[misc]
+    """A runner of a program, which has state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def run_pipeline(self, *arguments: Any) -> Any:
+        self.runs += 1
+        return super().run_pipeline(*arguments)
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_a_pipeline_lends_its_runner_and_options(
+    kind: str, sources: dict[str, Path], of_commands: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
+    runner, seen = OwnRunner(), tmp_path / "seen"
+    with beam.Pipeline(runner, PipelineOptions(["--job_name=own"])) as pipeline:
+        _ = pipeline | beam.Create(["a step of the program"]) | beam.Map(seen.write_text)
+        steps = set(pipeline.applied_labels)
+        manifest = FUNCTIONS[kind](sources[kind], tmp_path / "out", pipeline=pipeline, **KEYWORDS[kind])
+        assert manifest == tpudata.open_dataset(str(tmp_path / "out")).manifest
+        assert (runner.runs, pipeline.applied_labels, seen.exists()) == (1, steps, False)
+    assert (runner.runs, seen.read_text()) == (2, "a step of the program")
+    assert digests(tmp_path / "out") == of_commands[kind]
+
+
+@pytest.mark.parametrize("keywords", [{"runner": "prism"}, {"beam_options": ["--job_name=n"]}, {"workers": 2}])
+def test_a_pipeline_excludes_another_runner_and_options(
+    keywords: dict[str, Any], pictures: Path, tmp_path: Path
+) -> None:
+    (name,) = keywords
+    with pytest.raises(UsageError, match=rf"^pipeline: it has a runner and options \(got {name}, too\)\. Omit one"):
+        tpudata.convert_images(pictures, tmp_path / "out", pipeline=beam.Pipeline(), **keywords)
+    assert not (tmp_path / "out").exists()

@@ -15,7 +15,7 @@ from beam_jobs.calls.words import command_words, translate_flags
 from beam_jobs.options.option import Option
 from tpudata.errors import UsageError
 
-OF_THE_CALL = {"runner", "beam_options", "progress"}
+OF_THE_CALL = {"pipeline", "runner", "beam_options", "progress"}
 # Arguments of the functions that are no keywords of these classes.
 SEPARATE = {"input", "output", "dry_run", "detach"}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apache_beam import Pipeline
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.calls import ImageKeywords, ReshardKeywords, TextKeywords
@@ -99,7 +100,7 @@ def test_help_names_all_sources() -> None:
 
 @pytest.mark.parametrize(("kind", "keywords"), COMMANDS.items())
 def test_keywords_have_the_types_of_the_options(kind: str, keywords: type) -> None:
-    hints = typing.get_type_hints(keywords, localns={"PipelineOptions": PipelineOptions})
+    hints = typing.get_type_hints(keywords, localns={"PipelineOptions": PipelineOptions, "Pipeline": Pipeline})
     fields = {
         name: hint
         for one in (*importlib.import_module(f"beam_jobs.{kind}")._OPTIONS,)
