@@ -51,6 +51,7 @@ class ImageKeywords(ConversionKeywords, total=False):
     source: str | None
     labels_file: str | os.PathLike[str] | None
     unlabelled: bool | None
+    label_from: str | None
     path_column: str | None
     label_column: str | None
     split_column: str | None

@@ -69,8 +69,13 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
     )
     if source_options.label_type is not None and not source.takes_label_type:
         raise UsageError(
-            "--label-type is for labels in lists and WebDataset tars and for folders of classes, and"
+            "--label-type is for labels in lists, WebDataset tars and paths and for folders of classes, and"
             f" {options.input} is none of these. Omit the flag."
+        )
+    if source_options.label_from is not None and not source.takes_label_from:
+        raise UsageError(
+            f"--label-from is for the paths of pictures in folders, patterns, zips and tars, and {options.input} is none of"
+            " these. Omit the flag."
         )
     if options.label_offset and not source.has_classes:
         raise UsageError(
@@ -110,7 +115,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
     if source is not None:
         return source
     source_options.reject_list_flags(f"{options.input} is a folder")
-    imagenet = ImageNet.find(options, source_options) if not source_options.unlabelled else None
+    imagenet = ImageNet.find(options, source_options) if source_options.folders_are_classes else None
     if imagenet is not None:
         return imagenet
     idx = [entry.path for entry in files if is_idx_name(entry.name)]
@@ -119,7 +124,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
     data = [entry for entry in files if not _is_note(entry.name)]
     if data and len(files) == len(entries) and is_tar(data[0].path):
         return Tars.find(options, source_options, InputFiles(options.input, only_files=True, omits_notes=True))
-    if source_options.unlabelled:
+    if not source_options.folders_are_classes:
         return MatchedImages.find(options, source_options, options.input, ("**", "*"))
     if files and len(files) == len(entries):
         _reject_other_files(options.input, files)
