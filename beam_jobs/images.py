@@ -111,6 +111,8 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         text_bytes=converter.text_bytes,
         estimate=functools.partial(estimate_ratio, converter),
         deciding={**options.deciding(), **stored_options(source_options), **stored_options(images)},
-        why_ignored=(lambda: "by name, or without annotation") if source_options.is_annotated else None,
+        why_ignored=(lambda: "by name, without annotation, or in no list of a split")
+        if source_options.is_annotated
+        else None,
         facts=InputFacts.of(source, source_options),
     )

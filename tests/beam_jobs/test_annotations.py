@@ -151,6 +151,57 @@ def test_boxes_are_fractions_of_the_sides(tmp_path: Path, form: str) -> None:
     assert manifest.feature("image/object/class/label").num_classes == len(classes)
 
 
+def write_lists(root: Path, **lists: list[str]) -> None:
+    folder = root / "ImageSets" / "Main"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, names in lists.items():
+        (folder / f"{name}.txt").write_text("".join(f"{one}\n" for one in names))
+
+
+def keys_by_split(dataset: Path) -> dict[str, list[str]]:
+    opened = open_dataset(str(dataset))
+    return {
+        split: sorted(bytes(row["image/filename"][0]).decode() for row in opened.examples(split))  # type: ignore[arg-type]
+        for split in opened.manifest.splits
+    }
+
+
+def test_voc_has_the_splits_of_its_lists(tmp_path: Path) -> None:
+    make_voc(tmp_path / "in")
+    write_lists(tmp_path / "in", train=NAMES[:4], val=NAMES[4:6], trainval=NAMES[:6], cat_train=NAMES[6:])
+    (tmp_path / "in" / "SegmentationClass").mkdir()
+    (tmp_path / "in" / "SegmentationClass" / "p00.png").write_bytes(encode(picture(), "PNG"))
+    # In no list, with a class that no listed picture has, or without annotation.
+    odd = tmp_path / "in" / "Annotations" / "p11.xml"
+    odd.write_text(odd.read_text().replace(">cat<", ">person<"))
+    write_pictures(tmp_path / "in" / "JPEGImages", ["more"])
+    expected = {"train": [f"{name}.jpg" for name in NAMES[:4]], "validation": ["p04.jpg", "p05.jpg"]}
+    for number, pictures in enumerate(("in/JPEGImages", "in")):
+        flags = ["--input", str(tmp_path / pictures), "--annotations", str(tmp_path / "in")]
+        assert run([*flags, "--output", str(tmp_path / f"out{number}")]) == 0
+        found = keys_by_split(tmp_path / f"out{number}")
+        assert {split: [key.rpartition("/")[2] for key in keys] for split, keys in found.items()} == expected
+        assert Path(tmp_path, f"out{number}", "labels.txt").read_text().split() == ["cat"]
+        assert open_dataset(str(tmp_path / f"out{number}")).manifest.source.ignored_files == 7
+    with pytest.raises(UsageError, match=r"--split: .*in has lists of splits already \(train, validation\)"):
+        run([*flags, "--output", str(tmp_path / "out"), "--split=train=0.5,test=0.5"])
+    # The folder of annotations alone has none.
+    flags = ["--input", str(tmp_path / "in" / "JPEGImages"), "--annotations", str(tmp_path / "in" / "Annotations")]
+    assert run([*flags, "--output", str(tmp_path / "all"), "--unannotated=skip"]) == 0
+    assert {split: len(keys) for split, keys in keys_by_split(tmp_path / "all").items()} == {"train": 12}
+
+
+def test_voc_without_lists_of_training_alone_takes_that_of_both(tmp_path: Path) -> None:
+    make_voc(tmp_path / "in")
+    write_lists(tmp_path / "in", trainval=NAMES[:8], test=NAMES[8:])
+    flags = ["--input", str(tmp_path / "in" / "JPEGImages"), "--annotations", str(tmp_path / "in")]
+    assert run([*flags, "--output", str(tmp_path / "out")]) == 0
+    assert {split: len(keys) for split, keys in keys_by_split(tmp_path / "out").items()} == {"test": 4, "train": 8}
+    write_lists(tmp_path / "in", test=NAMES[7:])
+    with pytest.raises(SourceError, match=r"test\.txt line 1: 'p07' is in .*trainval\.txt, too"):
+        run([*flags, "--output", str(tmp_path / "twice")])
+
+
 def test_captions_and_masks(tmp_path: Path) -> None:
     assert run([*make_captions(tmp_path / "a"), "--output", str(tmp_path / "captions")]) == 0
     record = records(tmp_path / "captions")["p03.jpg"]

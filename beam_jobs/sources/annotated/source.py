@@ -73,6 +73,7 @@ class AnnotatedImages(ScannedSource):
 
         Raises:
             SourceError: the input is no folder, or the annotations have no known form.
+            UsageError: the options deal out splits, but the annotations have lists of them.
         """
         found = storage_for(options.input).stat(options.input)
         if found is None or not found.is_folder:
@@ -88,6 +89,12 @@ class AnnotatedImages(ScannedSource):
         else:
             assert source_options.annotations is not None
             form = find_form(source_options.annotations)
+            if form.splits:
+                reject_split_flag(
+                    options,
+                    f"{source_options.annotations} has lists of splits already ({', '.join(sorted(form.splits))}); they are not"
+                    " read with --annotations .../Annotations",
+                )
         return cls(options, source_options, form, uuid.uuid4().hex)
 
     @property
@@ -104,6 +111,11 @@ class AnnotatedImages(ScannedSource):
     def labels(self) -> Labels | None:
         """The classes of pictures, or else those of objects."""
         return Labels(()) if self.schema is None else self.schema.labels
+
+    @property
+    def named_splits(self) -> frozenset[str]:
+        """The splits that the dataset lists."""
+        return self.form.splits
 
     def no_facts(self) -> AnnotationFacts:
         """Return the facts about no file."""
@@ -161,7 +173,7 @@ class AnnotatedImages(ScannedSource):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each picture that is skipped as it has no annotation.
+            ignored: gets the path of each picture that is skipped: it has no annotation, or is in no list of a split.
             reject: called with the error of an annotation without picture, and of a picture without annotation.
         """
         if isinstance(unit, Range):
@@ -170,13 +182,15 @@ class AnnotatedImages(ScannedSource):
         for one in unit.pictures:
             if isinstance(one, BadRecordError):
                 reject(one)
+            elif self.form.split_of(one.picture.key) is None:
+                ignored.append(self._path(one.picture))
             else:
                 yield self._reference(one.picture, one.annotation)
 
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
         for picture in self._without_annotation(files):
             path, rule = self._path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
-            if rule == SKIP_UNANNOTATED:
+            if rule == SKIP_UNANNOTATED or self.form.split_of(picture.key) is None:
                 ignored.append(path)
             elif rule == FAIL_UNANNOTATED:
                 reason = "no annotation; pass --unannotated=empty to store it without objects, or --unannotated=skip to ignore it"
@@ -192,8 +206,8 @@ class AnnotatedImages(ScannedSource):
             yield from (some[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())
 
     def _reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
-        split = folder_split(picture.key.split("/")[0]) if "/" in picture.key else ""
-        if split:
+        split = self.form.split_of(picture.key) or ""
+        if not split and "/" in picture.key and (split := folder_split(picture.key.split("/")[0])):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
         return make_reference(
             self.options,
