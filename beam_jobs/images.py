@@ -47,8 +47,8 @@ from beam_jobs.sources.annotated.source import AnnotatedImages
 
 _FORMS = """
 SRC is a folder whose subfolders are classes (under train, validation and test folders, or not), a CSV or JSONL list of paths and
-labels, tar files (WebDataset and ImageNet's tar of tars too), zip archives, Parquet files, IDX pairs such as MNIST's, or a
-pattern: docs/convert/sources.md.
+labels, tar files (WebDataset and ImageNet's tar of tars too), zip archives, Parquet files, IDX pairs such as MNIST's, files of
+arrays (CIFAR, SVHN, .npz), or a pattern: docs/convert/sources.md.
 Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
 """
 _OPTIONS = (RunOptions, SourceOptions, ConvertOptions, ReaderOption, ImageOptions)

@@ -19,7 +19,7 @@ from beam_jobs.image_codecs.pixels import (
     shrink,
 )
 from beam_jobs.image_records.options import DECODE, DEFAULT_QUALITY, ImageOptions
-from beam_jobs.image_records.pixels import IDX, Pixels
+from beam_jobs.image_records.pixels import BARE_PIXELS, Pixels
 from beam_jobs.references.payload import Payload
 
 
@@ -55,8 +55,8 @@ def stored_image(data: bytes, payload: Payload, options: ImageOptions) -> Stored
         ValueError: rejected; the message completes `rejected: `.
     """
     if isinstance(payload, Pixels):
-        name, reason, lossless = IDX, "IDX pixels", True
-        decoded = DecodedImage(_idx_image(data, payload, options))
+        reason, lossless = BARE_PIXELS, True
+        decoded = DecodedImage(_bare_image(data, payload, options))
     else:
         name = image_format(data)
         header = read_header(data, name) if name in (JPEG, PNG) else None
@@ -92,7 +92,7 @@ def image_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple[
         ValueError: rejected; the message completes `rejected: `.
     """
     if isinstance(payload, Pixels):
-        image = _idx_image(data, payload, options)
+        image = _bare_image(data, payload, options)
     else:
         name = image_format(data)
         image = _decode(data, name, read_header(data, name) if name in (JPEG, PNG) else None, options).image
@@ -120,8 +120,9 @@ def _decode(data: bytes, name: str, header: ImageHeader | None, options: ImageOp
     return decode_image(data, name, header, options.resize_shorter, draft=options.check != DECODE)
 
 
-def _idx_image(data: bytes, payload: Pixels, options: ImageOptions) -> Image.Image:
+def _bare_image(data: bytes, payload: Pixels, options: ImageOptions) -> Image.Image:
     height, width, channels = shape = payload.image_shape()
     if len(data) != math.prod(shape):
         raise ValueError(f"pixels cut (got {len(data)} bytes, expected {' x '.join(map(str, shape))}); the file is cut")
-    return shrink(Image.frombytes("L" if channels == 1 else "RGB", (width, height), data), options.resize_shorter)
+    image = Image.frombytes("L" if channels == 1 else "RGB", (width, height), payload.in_rows(data))
+    return shrink(image, options.resize_shorter)

@@ -15,7 +15,7 @@ from tpudata.errors import UsageError
 
 COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
 # Those of this package; beam_jobs/sources/table.py has what opens them.
-SOURCE_NAMES = ("folders", "files", "list", "tar", "zip", "parquet", "idx", "imagenet")
+SOURCE_NAMES = ("folders", "files", "list", "tar", "zip", "parquet", "idx", "arrays", "imagenet")
 # What becomes of pictures without annotation.
 FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED = "fail", "empty", "skip"
 _TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join(COLUMN_TYPES)})(?:=.*)?)", re.DOTALL)

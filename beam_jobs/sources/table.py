@@ -16,6 +16,7 @@ from beam_jobs.sources.folders.class_folders import ClassFolders
 from beam_jobs.sources.folders.imagenet import ImageNet
 from beam_jobs.sources.folders.matched_images import MatchedImages
 from beam_jobs.sources.idx_pairs.source import IdxPairs, is_idx_name
+from beam_jobs.sources.image_arrays.source import ImageArrays
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.options import SourceOptions
@@ -112,6 +113,10 @@ def _idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
     return IdxPairs.find(options, source_options, named or found)
 
 
+def _arrays(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    return ImageArrays.find(options, source_options, [path for path, _ in InputFiles(options.input)])
+
+
 SOURCES: Mapping[str, OpenSource] = MappingProxyType(
     {
         "folders": ClassFolders.find,
@@ -121,6 +126,7 @@ SOURCES: Mapping[str, OpenSource] = MappingProxyType(
         "zip": _zips,
         "parquet": _parquet,
         "idx": _idx,
+        "arrays": _arrays,
         "imagenet": _imagenet,
     }
 )

@@ -130,7 +130,7 @@ class Zips(ClassifiedSource):
         Raises:
             CorruptionError: the archive is cut or damaged.
         """
-        with _open_zip(unit.path) as (file, archive):
+        with open_zip(unit.path) as (file, archive):
             for member in archive.infolist():
                 # Not is_dir(), which raises IndexError for an empty name.
                 if member.filename.endswith("/"):
@@ -169,7 +169,7 @@ class Zips(ClassifiedSource):
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
         split = self.splits.of_member(unit.split, split, where)
-        offset = _content_offset(file, member, unit.path)
+        offset = content_offset(file, member, unit.path)
         is_stored = member.compress_type == zipfile.ZIP_STORED
         data = b"" if is_stored else _unpacked(file, offset, member, where)
         return make_reference(
@@ -189,14 +189,14 @@ class Zips(ClassifiedSource):
 def _member_paths(files: InputFiles) -> Iterator[str]:
     """Yield the paths of the members of archives that may be pictures."""
     for path, _ in files:
-        with _open_zip(path) as (_, archive):
+        with open_zip(path) as (_, archive):
             for member in archive.infolist():
                 name = member_path(member.filename)
                 if name is not None and not member.filename.endswith("/") and not is_path_left_behind(member.filename):
                     yield name
 
 
-def _content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
+def content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
     """Return the offset of a member's content, which follows its local header."""
     offset = member.header_offset
     if offset < 0:
@@ -239,7 +239,8 @@ def _chunks(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _open_zip(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
+def open_zip(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
+    """Open an archive by ranged reads, and yield its file, too; CorruptionError if it is cut or damaged."""
     with open_ranged(path, file_size(path)) as file:
         try:
             with zipfile.ZipFile(file) as archive:
