@@ -16,6 +16,7 @@ MOST_MODULES = 12
 ROOMS = (
     "values",
     "file_kinds",
+    "file_names",
     "compression",
     "image_codecs",
     "feature_values",
