@@ -90,7 +90,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
 def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions) -> SourceOptions:
     """Return the options with paths of annotations that are valid on the workers; UsageError if there are none."""
     found: dict[str, Any] = {}
-    for name in ("annotations", "masks"):
+    for name in ("annotations", "masks", "targets"):
         path = getattr(options, name)
         if path is not None:
             check_places(beam_options, {f"the path of --{name},": path})

@@ -61,6 +61,7 @@ class ImageKeywords(ConversionKeywords, total=False):
     raw_tsv: bool | None
     annotations: str | os.PathLike[str] | None
     masks: str | os.PathLike[str] | None
+    targets: str | os.PathLike[str] | None
     unannotated: str | None
     source_args: Mapping[str, str | float | bool] | None
     layout: str | None
@@ -68,6 +69,7 @@ class ImageKeywords(ConversionKeywords, total=False):
     resize_shorter: int | None
     quality: int | None
     jpeg_only: bool | None
+    target_half: str | None
     reader: str | None
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from beam_jobs.converter import Columns, InputConverter
 from beam_jobs.feature_values.input_values import held_bytes, stored_value
-from beam_jobs.image_records.layouts import LAYOUTS, ImageLayout, Label
+from beam_jobs.image_records.layouts import LAYOUTS, TARGET, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.schema import image_schema
 from beam_jobs.image_records.summary import ImageSummary
@@ -43,7 +43,7 @@ class ImageConverter(InputConverter):
     extra: tuple[Feature, ...] = ()
 
     def __post_init__(self) -> None:
-        used = set(self._layout.names)
+        used = {*self._layout.names, *(feature.name for feature in self._pair)}
         for feature in self.extra:
             if feature.name in used:
                 raise UsageError(
@@ -59,6 +59,11 @@ class ImageConverter(InputConverter):
     @property
     def _layout(self) -> ImageLayout:
         return LAYOUTS[self.options.layout]
+
+    @property
+    def _pair(self) -> tuple[Feature, ...]:
+        """Feature of the second image of a pair, if the options make pairs."""
+        return () if self.options.target_half is None else (TARGET,)
 
     @property
     def record_overhead(self) -> int:
@@ -134,7 +139,7 @@ class ImageConverter(InputConverter):
             labels,
             several_labels=self.several_labels,
             label_offset=self.label_offset,
-            extra=self.extra,
+            extra=(*self._pair, *self.extra),
         )
 
     def _label(self, reference: Reference, labels: Labels) -> Label:

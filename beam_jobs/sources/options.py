@@ -108,6 +108,13 @@ class SourceOptions:
         Value("DIR"),
         stored=Stored(TEXT, is_optional=True),
     )
+    targets: str | None = option(
+        None,
+        Group.LABELS,
+        "second pictures of those in SRC, which make pairs: a folder of pictures with their names",
+        Value("DIR"),
+        stored=Stored(TEXT, is_optional=True),
+    )
     unannotated: str | None = option(
         None,
         Group.LABELS,
@@ -167,13 +174,14 @@ class SourceOptions:
                 raise UsageError(f"--unlabelled and {_flag(name)}: choose one")
         if self.label_from is not None:
             _check_pattern(self.label_from)
-            for name in ("unlabelled", "label_column", "label_separator", "annotations", "masks"):
+            for name in ("unlabelled", "label_column", "label_separator", "annotations", "masks", "targets"):
                 if getattr(self, name):
                     raise UsageError(f"--label-from and {_flag(name)}: choose one")
-        if self.annotations is not None and self.masks is not None:
-            raise UsageError("--annotations and --masks: choose one")
+        passed = [_flag(name) for name in ("annotations", "masks", "targets") if getattr(self, name) is not None]
+        if len(passed) > 1:
+            raise UsageError(f"{' and '.join(passed)}: choose one")
         if self.unannotated is not None and not self.is_annotated:
-            raise UsageError("--unannotated requires --annotations or --masks. Pass one, or omit the flag")
+            raise UsageError("--unannotated requires --annotations, --masks or --targets. Pass one, or omit the flag")
         for name in ("source", "unlabelled", "label_column", "label_type"):
             if self.is_annotated and getattr(self, name):
                 raise UsageError(
@@ -188,7 +196,7 @@ class SourceOptions:
     @property
     def is_annotated(self) -> bool:
         """Whether pictures have annotations."""
-        return self.annotations is not None or self.masks is not None
+        return any(place is not None for place in (self.annotations, self.masks, self.targets))
 
     @property
     def folders_are_classes(self) -> bool:

@@ -478,7 +478,7 @@ def test_rejects_flags_that_do_not_fit_annotations(tmp_path: Path, flags: list[s
 
 def test_rejects_a_rule_for_pictures_without_annotations(tmp_path: Path) -> None:
     write_pictures(tmp_path / "in" / "cat")
-    with pytest.raises(UsageError, match="--unannotated requires --annotations or --masks"):
+    with pytest.raises(UsageError, match="--unannotated requires --annotations, --masks or --targets"):
         run(["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--unannotated=skip"])
 
 

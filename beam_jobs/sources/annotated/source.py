@@ -15,6 +15,7 @@ from beam_jobs.annotations.annotation import ImageAnnotation, Place
 from beam_jobs.annotations.find_form import find_form
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.forms.label_maps import LabelMapsForm
+from beam_jobs.annotations.targets import TargetsForm
 from beam_jobs.image_records.annotated.converter import ANNOTATION, CarriedAnnotation
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
 from beam_jobs.options import ConvertOptions
@@ -80,12 +81,17 @@ class AnnotatedImages(ScannedSource):
             what = "is a file" if found else "is not there"
             raise SourceError(f"{options.input} {what}. With annotations, pass the folder of the pictures.")
         source_options.reject_list_flags("the input has annotations")
+        form: AnnotationForm | None
         if source_options.masks is not None:
-            form: AnnotationForm | None = LabelMapsForm.find_folder(source_options.masks, [])
+            form = LabelMapsForm.find_folder(source_options.masks, [])
             if form is None:
                 raise SourceError(
                     f"--masks {source_options.masks}: it has no label maps (expected PNGs, grey or with a palette)."
                 )
+        elif source_options.targets is not None:
+            form = TargetsForm.find_folder(source_options.targets, [])
+            if form is None:
+                raise SourceError(f"--targets {source_options.targets}: no pictures. Pass the folder that has them.")
         else:
             assert source_options.annotations is not None
             form = find_form(source_options.annotations)
@@ -137,7 +143,7 @@ class AnnotatedImages(ScannedSource):
         """
         if not len(annotated := facts.sort_digests()):
             raise SourceError(
-                f"{self.source_options.annotations or self.source_options.masks}: no annotation of a picture in"
+                f"{self._place}: no annotation of a picture in"
                 f" {self.options.input}{f', which has no {facts.missing!r}' * bool(facts.missing)}. Check that both are of the same"
                 " dataset, and that pictures have the extensions of images."
             )
@@ -223,9 +229,15 @@ class AnnotatedImages(ScannedSource):
         return storage_for(self.options.input).join(self.options.input, picture.key)
 
     @property
+    def _place(self) -> str:
+        """Where the annotations are."""
+        said = self.source_options
+        return said.annotations or said.masks or said.targets or ""
+
+    @property
     def _omitted(self) -> tuple[str, ...]:
         """Paths below the input of the folders of annotations that are inside of it: their PNGs are label maps."""
-        folders = (self.source_options.masks or self.source_options.annotations or "", *self.form.map_folders)
+        folders = (self._place, *self.form.map_folders)
         return tuple(f"{below}/" for below in (below_folder(self.options.input, folder) for folder in folders) if below)
 
     def _key_of(self, part: str, repeat: Repeat) -> str:
