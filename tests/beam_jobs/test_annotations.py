@@ -15,45 +15,24 @@ import tensorflow as tf
 
 from beam_jobs.images import run
 from tests.beam_jobs.images import encode, exif, picture
+from tests.beam_jobs.miniatures import (
+    BOX,
+    FRACTIONS,
+    NAMES,
+    coco,
+    coco_captions,
+    open_images_rows,
+    voc_text,
+    write_pictures,
+    yolo_text,
+)
 from tests.helpers.pictures import digests
 from tpudata import Images, RecordSource, as_numpy, make_input_fn
 from tpudata.errors import BadRecordError, OutputError, SourceError, TpudataError, UsageError
 from tpudata.format import open_dataset, verify
 from tpudata.format.example.decode import decode_example
 
-# Of every picture of the miniatures, which are 40 x 24 pixels: ymin, xmin, ymax, xmax in pixels.
-BOX = (6.0, 10.0, 18.0, 30.0)
-FRACTIONS = [6 / 24, 10 / 40, 18 / 24, 30 / 40]
 EDGES = [f"image/object/bbox/{edge}" for edge in ("ymin", "xmin", "ymax", "xmax")]
-NAMES = [f"p{number:02d}" for number in range(12)]
-
-
-def write_pictures(folder: Path, names: list[str] = NAMES) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        (folder / f"{name}.jpg").write_bytes(encode(picture(), "JPEG"))
-
-
-def coco(names: list[str] = NAMES, **more: Any) -> dict[str, Any]:
-    """A COCO file: a box in every second picture, the classes of which take turns."""
-    ymin, xmin, ymax, xmax = BOX
-    images = [
-        {"id": 100 + number, "file_name": f"{name}.jpg", "width": 40, "height": 24} for number, name in enumerate(names)
-    ]
-    boxes = [
-        {
-            "id": number,
-            "image_id": 100 + number,
-            "category_id": (9, 4)[number // 2 % 2],
-            "bbox": [xmin, ymin, xmax - xmin, ymax - ymin],
-            "area": 200.0,
-            "iscrowd": 0,
-            "segmentation": [[xmin, ymin, xmax, ymin, xmax, ymax, xmin, ymax]],
-        }
-        for number in range(0, len(names), 2)
-    ]
-    categories = [{"id": 9, "name": "dog"}, {"id": 4, "name": "cat"}]
-    return {"images": images, "annotations": boxes, "categories": categories, **more}
 
 
 def make_coco(root: Path) -> list[str]:
@@ -64,34 +43,23 @@ def make_coco(root: Path) -> list[str]:
 
 def make_captions(root: Path) -> list[str]:
     write_pictures(root / "images")
-    rows = [
-        {"id": 2 * n + m, "image_id": 100 + n, "caption": f"{name} {m}"} for n, name in enumerate(NAMES) for m in (0, 1)
-    ]
-    captions = {"images": coco()["images"], "annotations": rows}
-    (root / "captions.json").write_text(json.dumps(captions))
+    (root / "captions.json").write_text(json.dumps(coco_captions()))
     return ["--input", str(root / "images"), "--annotations", str(root / "captions.json")]
 
 
 def make_voc(root: Path) -> list[str]:
     write_pictures(root / "JPEGImages")
     (root / "Annotations").mkdir()
-    ymin, xmin, ymax, xmax = BOX
     for name in NAMES:
-        bounds = f"<xmin>{xmin + 1}</xmin><ymin>{ymin + 1}</ymin><xmax>{xmax}</xmax><ymax>{ymax}</ymax>"
-        thing = f"<object><name>cat</name><difficult>1</difficult><bndbox>{bounds}</bndbox></object>"
-        size = "<size><width>40</width><height>24</height><depth>3</depth></size>"
-        text = f"<annotation><filename>{name}.jpg</filename>{size}{thing}</annotation>"
-        (root / "Annotations" / f"{name}.xml").write_text(text)
+        (root / "Annotations" / f"{name}.xml").write_text(voc_text(name))
     return ["--input", str(root / "JPEGImages"), "--annotations", str(root / "Annotations")]
 
 
 def make_yolo(root: Path) -> list[str]:
     write_pictures(root / "images")
     (root / "labels").mkdir()
-    ymin, xmin, ymax, xmax = FRACTIONS
     for name in NAMES:
-        line = f"1 {(xmin + xmax) / 2} {(ymin + ymax) / 2} {xmax - xmin} {ymax - ymin}\n"
-        (root / "labels" / f"{name}.txt").write_text(line)
+        (root / "labels" / f"{name}.txt").write_text(yolo_text())
     (root / "labels" / "classes.txt").write_text("dog\ncat\n")
     return ["--input", str(root / "images"), "--annotations", str(root / "labels")]
 
@@ -108,11 +76,8 @@ def make_image_folder(root: Path) -> list[str]:
 
 def make_open_images(root: Path) -> list[str]:
     write_pictures(root / "images")
-    ymin, xmin, ymax, xmax = FRACTIONS
     with (root / "boxes.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["ImageID", "Source", "LabelName", "Confidence", "XMin", "XMax", "YMin", "YMax", "IsGroupOf"])
-        rows.writerows([name, "x", "cat", 1, xmin, xmax, ymin, ymax, 0] for name in NAMES)
+        csv.writer(file).writerows(open_images_rows())
     return ["--input", str(root / "images"), "--annotations", str(root / "boxes.csv")]
 
 
