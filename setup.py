@@ -95,6 +95,8 @@ TEST = [
     "ruff==0.17.*",
     "s3fs>=2025.2",
     "scikit-learn>=1.4,<2",
+    # Next to what reads MATLAB files.
+    "scipy>=1.11,<2",
     "tensorflow-datasets>=4.9.7,<5",
     "tfrecord>=1.14.6,<2",
 ]

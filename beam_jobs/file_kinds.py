@@ -13,6 +13,7 @@ from tpudata.errors import SourceError
 
 GZIP, BZIP2, ZSTD, XZ = "gzip", "bzip2", "zstd", "xz"
 ZIP, NPZ, PARQUET, IDX, NPY, HDF5 = "zip", "npz", "Parquet", "IDX", "npy", "HDF5"
+MAT, MAT_73, PICKLE = "MATLAB 5", "MATLAB 7.3", "pickle"
 DAMAGED_BZIP2 = "damaged bzip2"
 UTF_16, UTF_32 = "UTF-16", "UTF-32"
 ZIP_MAGIC = b"PK\x03\x04"
@@ -61,6 +62,11 @@ _SIGNATURES = (
     _Signature(b"\0\0\x08", IDX),
     _Signature(b"\x93NUMPY", NPY),
     _Signature(b"\x89HDF", HDF5),
+    # A text may begin so, but has no zeros.
+    _Signature(b"MATLAB 5.0 MAT-file", MAT, lambda head: b"\0" in head),
+    _Signature(b"MATLAB 7.3 MAT-file", MAT_73, lambda head: b"\0" in head),
+    *(_Signature(b"\x80%c}" % protocol, PICKLE) for protocol in (2, 3)),  # of a dict
+    *(_Signature(b"\x80%c\x95" % protocol, PICKLE) for protocol in (4, 5)),
     _Signature(b"BZh", DAMAGED_BZIP2),
     # One of its marks begins with one of UTF-16.
     _Signature(b"\xff\xfe\0\0", UTF_32),

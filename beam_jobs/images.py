@@ -47,8 +47,8 @@ from beam_jobs.sources.annotated.source import AnnotatedImages
 
 _FORMS = """
 SRC is a folder whose subfolders are classes (under train, validation and test folders, or not), a CSV or JSONL list of paths and
-labels, tar files (WebDataset and ImageNet's tar of tars too), zip archives, Parquet files, IDX pairs such as MNIST's, or a
-pattern: docs/convert/sources.md.
+labels, tar files (WebDataset and ImageNet's tar of tars too), zip archives, Parquet files, IDX pairs such as MNIST's, files of
+arrays (CIFAR, SVHN, .npz), or a pattern: docs/convert/sources.md.
 Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
 """
 _OPTIONS = (RunOptions, SourceOptions, ConvertOptions, ReaderOption, ImageOptions)
@@ -90,7 +90,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
 def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions) -> SourceOptions:
     """Return the options with paths of annotations that are valid on the workers; UsageError if there are none."""
     found: dict[str, Any] = {}
-    for name in ("annotations", "masks"):
+    for name in ("annotations", "masks", "targets"):
         path = getattr(options, name)
         if path is not None:
             check_places(beam_options, {f"the path of --{name},": path})
@@ -111,6 +111,8 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         text_bytes=converter.text_bytes,
         estimate=functools.partial(estimate_ratio, converter),
         deciding={**options.deciding(), **stored_options(source_options), **stored_options(images)},
-        why_ignored=(lambda: "by name, or without annotation") if source_options.is_annotated else None,
+        why_ignored=(lambda: "by name, without annotation, or in no list of a split")
+        if source_options.is_annotated
+        else None,
         facts=InputFacts.of(source, source_options),
     )

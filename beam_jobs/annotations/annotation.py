@@ -104,6 +104,7 @@ class ImageAnnotation(NamedTuple):
         classes: names of the classes of the whole picture.
         map_file: label map of the picture, or None.
         values: further values by name: numbers, strings, and lists of these.
+        target: path of the second image of a pair, or empty.
     """
 
     picture: str
@@ -116,6 +117,7 @@ class ImageAnnotation(NamedTuple):
     classes: tuple[str, ...] = ()
     map_file: MapFile | None = None
     values: tuple[tuple[str, Any], ...] = ()
+    target: str = ""
 
     def join(self, parts: Iterable[ImageAnnotation]) -> ImageAnnotation:
         """Return one annotation of this one and further parts about the same picture; a later part adds, and replaces nothing."""
@@ -128,6 +130,7 @@ class ImageAnnotation(NamedTuple):
             classes=tuple(name for part in whole for name in part.classes),
             map_file=next((part.map_file for part in whole if part.map_file), None),
             values=tuple(pair for part in whole for pair in part.values),
+            target=next((part.target for part in whole if part.target), ""),
         )
 
 

@@ -41,7 +41,8 @@ def find_form(path: str) -> AnnotationForm:
     """Return the form of an annotation file, or of a folder of them.
 
     Raises:
-        SourceError: there is nothing at the path, it has no known form, or it has several files of which one is to be named.
+        SourceError: there is nothing at the path, it has no known form, it has several files of which one is to be named, or its
+            lists of splits are damaged.
     """
     found = storage_for(path).stat(path)
     if found is None:
@@ -58,7 +59,7 @@ def find_form(path: str) -> AnnotationForm:
     form = form or _folder_form(path, entries)
     if form is None:
         raise _reject_unknown(path)
-    return form
+    return form.within(entries)
 
 
 def _file_form(path: str) -> AnnotationForm | None:

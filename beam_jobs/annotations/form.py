@@ -58,6 +58,29 @@ class AnnotationForm(abc.ABC):
         del path, entries
         return None
 
+    def within(self, entries: Sequence[Entry]) -> AnnotationForm:
+        """Return the form with what the folder that was passed says of the whole dataset, such as its splits.
+
+        Args:
+            entries: what is directly inside of the folder, as of `find_folder`.
+        """
+        del entries
+        return self
+
+    @property
+    def splits(self) -> frozenset[str]:
+        """The splits that the dataset lists; none if it has no lists."""
+        return frozenset()
+
+    def split_of(self, picture: str) -> str | None:
+        """Return the split of a picture: an empty string if the dataset has no lists, None if it is in none of them.
+
+        Args:
+            picture: path of the picture.
+        """
+        del picture
+        return ""
+
     @property
     def map_folders(self) -> tuple[str, ...]:
         """Folders of label maps, whose PNGs are no pictures."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-_EXTENSIONS = (
+PICTURE_EXTENSIONS = (
     *(
         ".jpg",
         ".jpeg",
@@ -66,7 +66,7 @@ def is_path_of(name: str, path: str) -> bool:
 def without_extension(path: str) -> str:
     """Return a path without the extension of an image; others, as in `photo.v2`, are a part of the name."""
     dot = path.rfind(".")
-    return path[:dot] if dot > path.rfind("/") + 1 and path[dot:].lower() in _EXTENSIONS else path
+    return path[:dot] if dot > path.rfind("/") + 1 and path[dot:].lower() in PICTURE_EXTENSIONS else path
 
 
 def _normalise(path: str) -> str:

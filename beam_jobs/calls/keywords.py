@@ -55,6 +55,7 @@ class ImageKeywords(ConversionKeywords, total=False):
     source: str | None
     labels_file: str | os.PathLike[str] | None
     unlabelled: bool | None
+    label_from: str | None
     path_column: str | None
     label_column: str | None
     split_column: str | None
@@ -64,6 +65,7 @@ class ImageKeywords(ConversionKeywords, total=False):
     raw_tsv: bool | None
     annotations: str | os.PathLike[str] | None
     masks: str | os.PathLike[str] | None
+    targets: str | os.PathLike[str] | None
     unannotated: str | None
     source_args: Mapping[str, str | float | bool] | None
     layout: str | None
@@ -71,6 +73,7 @@ class ImageKeywords(ConversionKeywords, total=False):
     resize_shorter: int | None
     quality: int | None
     jpeg_only: bool | None
+    target_half: str | None
     reader: str | None
 
 

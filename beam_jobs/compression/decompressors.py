@@ -149,6 +149,16 @@ def decompress_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
         raise EOFError("it ends too soon")
 
 
+def decompress_zlib(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the content of a stream of zlib, as MATLAB files have them, in pieces; DECOMPRESSION_ERRORS as of `decompress`."""
+    stream = _Zlib(zlib.MAX_WBITS)
+    for chunk in chunks:
+        yield from stream.pieces(chunk)
+        if stream.is_finished:
+            return
+    raise EOFError("it ends too soon")
+
+
 def _new_stream(compression: str) -> Decompressor:
     if compression == GZIP:
         return _Zlib(zlib.MAX_WBITS | 16)

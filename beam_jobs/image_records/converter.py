@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from beam_jobs.converter import Columns, InputConverter, check_extra, extra_overhead
 from beam_jobs.feature_values.input_values import held_bytes, stored_value
-from beam_jobs.image_records.layouts import LAYOUTS, ImageLayout, Label
+from beam_jobs.image_records.layouts import LAYOUTS, TARGET, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.schema import image_schema
 from beam_jobs.image_records.summary import ImageSummary
@@ -44,11 +44,16 @@ class ImageConverter(InputConverter):
     extra: tuple[Feature, ...] = ()
 
     def __post_init__(self) -> None:
-        check_extra(self.extra, self._layout.names)
+        check_extra(self.extra, {*self._layout.names, *(feature.name for feature in self._pair)})
 
     @property
     def _layout(self) -> ImageLayout:
         return LAYOUTS[self.options.layout]
+
+    @property
+    def _pair(self) -> tuple[Feature, ...]:
+        """Feature of the second image of a pair, if the options make pairs."""
+        return () if self.options.target_half is None else (TARGET,)
 
     @property
     def record_overhead(self) -> int:
@@ -129,7 +134,7 @@ class ImageConverter(InputConverter):
             labels,
             several_labels=self.several_labels,
             label_offset=self.label_offset,
-            extra=self.extra,
+            extra=(*self._pair, *self.extra),
         )
 
     def _label(self, reference: Reference, labels: Labels) -> Label:

@@ -12,7 +12,7 @@
 
     image_raw           uint8 [height, width, channels]      label               int, or a list of them
 
-Without classes there is neither label nor text.
+Without classes there is neither label nor text. A pair has the second image as image/target/encoded.
 
 Sources of the keys: tensorflow/tpu, tools/datasets/imagenet_to_gcs.py; TensorFlow's convert_to_records.py for MNIST.
 """
@@ -22,14 +22,16 @@ from __future__ import annotations
 import abc
 from typing import Any, TypeAlias
 
-from beam_jobs.image_records.options import IMAGENET, RAW, ImageOptions
-from beam_jobs.image_records.rules import image_pixels, stored_image
+from beam_jobs.image_records.options import IMAGENET, RAW, RIGHT, ImageOptions
+from beam_jobs.image_records.rules import StoredImage, image_pixels, stored_halves, stored_image
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference, key_bytes
 from tpudata.errors import SourceError
 from tpudata.format import Feature
 
+# The second image of a pair. Decoders are asked for colours, also of a grey one.
+TARGET = Feature("image/target/encoded", "bytes", "uint8", (None, None, 3), encoding="image")
 # The label of a record: one, several, or None in a dataset without classes.
 Label: TypeAlias = int | tuple[int, ...] | None
 
@@ -96,13 +98,21 @@ class ImagenetLayout(ImageLayout):
 
     def content_size(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
         """Return the bytes of the encoded image."""
+        if options.target_half is not None:
+            return sum(len(half.data) for half in stored_halves(data, payload, options))
         return len(stored_image(data, payload, options).data)
 
     def values(
         self, reference: Reference, label: Label, data: bytes, options: ImageOptions, summary: ImageSummary
     ) -> dict[str, Any]:
         """Return the features of a record, and count the image."""
-        image, name, height, width, channels, reason = stored_image(data, reference.payload, options)
+        target: StoredImage | None = None
+        if options.target_half is None:
+            stored = stored_image(data, reference.payload, options)
+        else:
+            halves = stored_halves(data, reference.payload, options)
+            stored, target = halves if options.target_half == RIGHT else reversed(halves)
+        image, name, height, width, channels, reason = stored
         summary.add((height, width, channels), reference.key, reason)
         values: dict[str, Any] = {
             "image/channels": channels,
@@ -113,6 +123,8 @@ class ImagenetLayout(ImageLayout):
             "image/height": height,
             "image/width": width,
         }
+        if target is not None:
+            values[TARGET.name] = target.data
         if label is not None:
             texts = [key_bytes(text) for text in reference.labels]
             values["image/class/label"] = label

@@ -11,6 +11,7 @@ from tpudata.errors import UsageError
 
 IMAGENET, RAW = "imagenet", "raw"
 HEADER, DECODE = "header", "decode"
+LEFT, RIGHT = HALVES = ("left", "right")
 # Also the default of tf.io.encode_jpeg.
 DEFAULT_QUALITY = 95
 
@@ -52,9 +53,19 @@ class ImageOptions:
         False, Group.IMAGES, "store PNGs as JPEG, for readers that decode only JPEG", stored=Stored(FLAG)
     )
 
+    target_half: str | None = option(
+        None,
+        Group.IMAGES,
+        "the half of each picture that is a target, stored as image/target/encoded; the other half is the image",
+        choices=HALVES,
+        stored=Stored(TEXT, is_optional=True),
+    )
+
     def __post_init__(self) -> None:
         check_options(self)
         if self.layout == RAW:
             for name, is_passed in (("quality", self.quality is not None), ("jpeg-only", self.jpeg_only)):
                 if is_passed:
                     raise UsageError(f"--{name} is for JPEGs, but layout raw stores pixels. Omit one.")
+            if self.target_half is not None:
+                raise UsageError("--target-half: layout raw has one image in a record. Omit one.")

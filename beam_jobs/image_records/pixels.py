@@ -1,4 +1,4 @@
-"""Bare pixels, as IDX files have them."""
+"""Bare pixels, as files of arrays have them."""
 
 from __future__ import annotations
 
@@ -6,27 +6,34 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from beam_jobs.image_codecs.header import check_size
 from beam_jobs.references.payload import Payload, features_text
 
-IDX = "IDX"
+BARE_PIXELS = "bare pixels"
+# Orders of axes, the slowest first: that of NumPy's images, that of CIFAR, and that of MATLAB.
+ROWS_FIRST, CHANNELS_FIRST, COLUMNS_FIRST = "HWC", "CHW", "CWH"
 _CHANNELS = (1, 3)
 
 
 @dataclasses.dataclass(frozen=True)
 class Pixels(Payload):
-    """Bare uint8 pixels in C order.
+    """Bare uint8 pixels.
 
     Attributes:
         shape: (height, width), or (height, width, channels) with 1 or 3 channels.
+        order: order of the axes in the file, the slowest first.
     """
 
     shape: tuple[int, ...]
+    order: str = ROWS_FIRST
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the shape as `idx:HxW` or `idx:HxWxC`, and the features."""
+        """Return the shape as `idx:HxW` or `idx:HxWxC`, or with another order in place of `idx`, and the features."""
         del crc32
-        return "idx:" + "x".join(map(str, self.shape)), features_text(features, is_escaped=self.is_escaped)
+        order = "idx" if self.order == ROWS_FIRST else self.order
+        return f"{order}:" + "x".join(map(str, self.shape)), features_text(features, is_escaped=self.is_escaped)
 
     def image_shape(self) -> tuple[int, int, int]:
         """Return height, width and channels; ValueError if they are not those of an image."""
@@ -35,5 +42,18 @@ class Pixels(Payload):
             raise ValueError(
                 f"pixels of an unknown form: {self.shape}; (height, width) and (height, width, 3) are read"
             )
-        check_size(IDX, width, height)
+        check_size(BARE_PIXELS, width, height)
         return height, width, channels
+
+    def in_rows(self, data: bytes) -> bytes:
+        """Return the pixels of a file in the order of rows, in each its pixels, in each its channels.
+
+        Args:
+            data: as many bytes as the shape says.
+        """
+        if self.order == ROWS_FIRST:
+            return data
+        sizes = dict(zip(ROWS_FIRST, self.image_shape(), strict=True))
+        pixels = np.frombuffer(data, np.uint8).reshape([sizes[axis] for axis in self.order])
+        turned: bytes = pixels.transpose([self.order.index(axis) for axis in ROWS_FIRST]).tobytes()
+        return turned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from beam_jobs.image_codecs.pixels import (
     shrink,
 )
 from beam_jobs.image_records.options import DECODE, DEFAULT_QUALITY, ImageOptions
-from beam_jobs.image_records.pixels import IDX, Pixels
+from beam_jobs.image_records.pixels import BARE_PIXELS, Pixels
 from beam_jobs.references.payload import Payload
 
 
@@ -55,8 +56,8 @@ def stored_image(data: bytes, payload: Payload, options: ImageOptions) -> Stored
         ValueError: rejected; the message completes `rejected: `.
     """
     if isinstance(payload, Pixels):
-        name, reason, lossless = IDX, "IDX pixels", True
-        decoded = DecodedImage(_idx_image(data, payload, options))
+        reason, lossless = BARE_PIXELS, True
+        decoded = DecodedImage(_bare_image(data, payload, options))
     else:
         name = image_format(data)
         header = read_header(data, name) if name in (JPEG, PNG) else None
@@ -71,7 +72,45 @@ def stored_image(data: bytes, payload: Payload, options: ImageOptions) -> Stored
         else:
             reason = name
         decoded, lossless = _decode(data, name, header, options), is_lossless(data, name)
-    keep = lossless and options.quality is None and not options.jpeg_only
+    return _encode(decoded, options, reason, is_lossless=lossless)
+
+
+def stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> tuple[StoredImage, StoredImage]:
+    """Return the left and the right half of a picture, re-encoded.
+
+    Args:
+        data: the input's bytes.
+        payload: as in `stored_image`.
+        options: rules for checking and storing images; `resize_shorter` is of each half.
+
+    Raises:
+        ValueError: rejected, or of an odd width; the message completes `rejected: `.
+    """
+    whole = dataclasses.replace(options, resize_shorter=None)
+    if isinstance(payload, Pixels):
+        decoded, lossless = DecodedImage(_bare_image(data, payload, whole)), True
+    else:
+        name = image_format(data)
+        header = read_header(data, name) if name in (JPEG, PNG) else None
+        decoded, lossless = _decode(data, name, header, whole), is_lossless(data, name)
+    width, height = decoded.image.size
+    if width % 2:
+        raise ValueError(f"of an odd width, {width} pixels, so it has no halves; omit --target-half, or remove it")
+    boxes = (0, 0, width // 2, height), (width // 2, 0, width, height)
+    left, right = (
+        _encode(
+            decoded._replace(image=shrink(decoded.image.crop(box), options.resize_shorter)),
+            options,
+            "halves",
+            is_lossless=lossless,
+        )
+        for box in boxes
+    )
+    return left, right
+
+
+def _encode(decoded: DecodedImage, options: ImageOptions, reason: str, *, is_lossless: bool) -> StoredImage:
+    keep = is_lossless and options.quality is None and not options.jpeg_only
     stored = PNG if keep else JPEG
     encoded, image = encode_image(decoded, stored, options.quality or DEFAULT_QUALITY), decoded.image
     return StoredImage(encoded, stored, image.height, image.width, len(image.getbands()), reason)
@@ -92,7 +131,7 @@ def image_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple[
         ValueError: rejected; the message completes `rejected: `.
     """
     if isinstance(payload, Pixels):
-        image = _idx_image(data, payload, options)
+        image = _bare_image(data, payload, options)
     else:
         name = image_format(data)
         image = _decode(data, name, read_header(data, name) if name in (JPEG, PNG) else None, options).image
@@ -120,8 +159,9 @@ def _decode(data: bytes, name: str, header: ImageHeader | None, options: ImageOp
     return decode_image(data, name, header, options.resize_shorter, draft=options.check != DECODE)
 
 
-def _idx_image(data: bytes, payload: Pixels, options: ImageOptions) -> Image.Image:
+def _bare_image(data: bytes, payload: Pixels, options: ImageOptions) -> Image.Image:
     height, width, channels = shape = payload.image_shape()
     if len(data) != math.prod(shape):
         raise ValueError(f"pixels cut (got {len(data)} bytes, expected {' x '.join(map(str, shape))}); the file is cut")
-    return shrink(Image.frombytes("L" if channels == 1 else "RGB", (width, height), data), options.resize_shorter)
+    image = Image.frombytes("L" if channels == 1 else "RGB", (width, height), payload.in_rows(data))
+    return shrink(image, options.resize_shorter)

@@ -53,9 +53,9 @@ def file_size(path: str) -> int:
     return found.size
 
 
-def open_ranged(path: str, size: int) -> io.BufferedReader:
-    """Open a file of `size` bytes so that seeking costs nothing and a small read costs one ranged read.
+def open_ranged(path: str, size: int, buffer_bytes: int = _BUFFER_BYTES) -> io.BufferedReader:
+    """Open a file of `size` bytes so that seeking costs nothing and a read of up to `buffer_bytes` costs one ranged read.
 
     `Storage.open` is for reading from start to end, without seeking.
     """
-    return io.BufferedReader(_RangedFile(path, size), _BUFFER_BYTES)
+    return io.BufferedReader(_RangedFile(path, size), buffer_bytes)

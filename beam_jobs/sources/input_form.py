@@ -7,16 +7,17 @@ import re
 from beam_jobs import file_kinds
 from beam_jobs.compression.files import read_compression, read_head, unpacked_name
 from beam_jobs.image_codecs.image_format import BMP, PPM, image_format
+from beam_jobs.sources.image_arrays.source import is_array_file
 from beam_jobs.sources.tars.members import BLOCK, is_tar_header
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS
 from tpudata.errors import SourceError
 
 TAR, IDX, LIST, IMAGE, PACKED = "a tar", "an IDX file", "a list", "an image", "of a form that is not read"
-ZIP, PARQUET = "a zip archive", "a Parquet file"
+ZIP, PARQUET, ARRAYS = "a zip archive", "a Parquet file", "a file of arrays"
 # The forms that are read, for messages.
 FORMS = (
-    "a folder whose subfolders are classes, a CSV or JSONL list, tar, zip, Parquet or IDX files, or a pattern such as"
-    " 'DIR/*/*.jpg'"
+    "a folder whose subfolders are classes, a CSV or JSONL list, tar, zip, Parquet or IDX files, files of arrays (CIFAR, SVHN,"
+    " .npz), or a pattern such as 'DIR/*/*.jpg'"
 )
 # By the end of a name, without a .gz or the like after it.
 _FORM_OF_ENDING = {
@@ -24,16 +25,22 @@ _FORM_OF_ENDING = {
     "zip": ZIP,
     "parquet": PARQUET,
     **dict.fromkeys(("csv", "tsv", "json", "jsonl"), LIST),
-    **dict.fromkeys(("7z", "npy", "npz", "h5", "hdf5"), PACKED),
+    **dict.fromkeys(("npz", "mat"), ARRAYS),
+    **dict.fromkeys(("7z", "npy", "h5", "hdf5"), PACKED),
     **dict.fromkeys(IMAGE_FIELDS, IMAGE),
 }
 # A first column of a list may well be called BMI or P3.
 _PPM_START = re.compile(rb"P[1-6]\s*[\d#]")
 _SAVE = "Save its images as files, or write records with WriteTFRecordShards"
 # By kind; what is not read has the fix in place of a name.
-_FORMS = {file_kinds.ZIP: ZIP, file_kinds.PARQUET: PARQUET, file_kinds.IDX: IDX}
+_FORMS = {
+    file_kinds.ZIP: ZIP,
+    file_kinds.PARQUET: PARQUET,
+    file_kinds.IDX: IDX,
+    **dict.fromkeys((file_kinds.NPZ, file_kinds.MAT, file_kinds.PICKLE), ARRAYS),
+}
 _UNREAD = {
-    file_kinds.NPZ: f"a NumPy archive (.npz). {_SAVE}",
+    file_kinds.MAT_73: "a MATLAB file of version 7.3. Save it with -v7, or its images as files",
     file_kinds.NPY: f"a NumPy array (.npy). {_SAVE}",
     file_kinds.HDF5: f"an HDF5 file. {_SAVE}",
     file_kinds.DAMAGED_BZIP2: "compressed with bzip2, and damaged. Restore it, or pack it again",
@@ -50,14 +57,14 @@ def form_of_ending(name: str) -> str | None:
 
 
 def form_of_start(path: str) -> str | None:
-    """Return `TAR`, `IDX`, `ZIP` or `PARQUET`, if a file begins as one; else None."""
+    """Return `TAR`, `IDX`, `ZIP`, `PARQUET` or `ARRAYS`, if a file begins as one; else None."""
     return _form_of_head(read_head(path, BLOCK))
 
 
 def form_of(path: str) -> str:
     """Return what a file is, by its first bytes."""
     head = read_head(path, BLOCK)
-    form = _form_of_head(head)
+    form = ARRAYS if is_array_file(path, head) else _form_of_head(head)
     if form is not None:
         return form
     kind = file_kinds.file_kind(head)

@@ -1,7 +1,8 @@
 """Finding the source of an input: a folder or a file by what is there and what it holds, a pattern by the names that it matches.
 
-folder    ImageNet's raw files, IDX pairs, tar, zip or Parquet files, or class folders; with --unlabelled, all files below it
-file      a tar, a zip, a Parquet file, one of an IDX pair, or a list
+folder    ImageNet's raw files, IDX pairs, files of arrays, tar, zip or Parquet files, or class folders; with --unlabelled, all
+          files below it
+file      a tar, a zip, a Parquet file, one of an IDX pair, a file of arrays, or a list
 pattern   files of one of these forms, or images: whatever has not the name of another form
 """
 
@@ -18,8 +19,10 @@ from beam_jobs.sources.folders.class_folders import ClassFolders
 from beam_jobs.sources.folders.imagenet import ImageNet
 from beam_jobs.sources.folders.matched_images import MatchedImages
 from beam_jobs.sources.idx_pairs.source import IdxPairs, is_idx_name
+from beam_jobs.sources.image_arrays.source import ImageArrays, array_files, is_array_name
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.input_form import (
+    ARRAYS,
     FORMS,
     IDX,
     IMAGE,
@@ -69,8 +72,13 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
     )
     if source_options.label_type is not None and not source.takes_label_type:
         raise UsageError(
-            "--label-type is for labels in lists and WebDataset tars and for folders of classes, and"
+            "--label-type is for labels in lists, WebDataset tars and paths and for folders of classes, and"
             f" {options.input} is none of these. Omit the flag."
+        )
+    if source_options.label_from is not None and not source.takes_label_from:
+        raise UsageError(
+            f"--label-from is for the paths of pictures in folders, patterns, zips and tars, and {options.input} is none of"
+            " these. Omit the flag."
         )
     if options.label_offset and not source.has_classes:
         raise UsageError(
@@ -110,16 +118,19 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
     if source is not None:
         return source
     source_options.reject_list_flags(f"{options.input} is a folder")
-    imagenet = ImageNet.find(options, source_options) if not source_options.unlabelled else None
+    imagenet = ImageNet.find(options, source_options) if source_options.folders_are_classes else None
     if imagenet is not None:
         return imagenet
     idx = [entry.path for entry in files if is_idx_name(entry.name)]
     if idx:
         return IdxPairs.find(options, source_options, idx)
+    arrays = array_files({entry.path: entry.name for entry in files}) if len(files) == len(entries) else []
+    if arrays:
+        return ImageArrays.find(options, source_options, arrays)
     data = [entry for entry in files if not _is_note(entry.name)]
     if data and len(files) == len(entries) and is_tar(data[0].path):
         return Tars.find(options, source_options, InputFiles(options.input, only_files=True, omits_notes=True))
-    if source_options.unlabelled:
+    if not source_options.folders_are_classes:
         return MatchedImages.find(options, source_options, options.input, ("**", "*"))
     if files and len(files) == len(entries):
         _reject_other_files(options.input, files)
@@ -179,7 +190,7 @@ def _matched_form(pattern: str) -> str:
     same_ending = form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
     found: dict[str, str] = {}
     for entry, _ in itertools.islice(_matched_files(pattern), _LOOKED_AT):
-        form = IDX if is_idx_name(entry.name) else form_of_ending(entry.name) or IMAGE
+        form = _form_of_name(entry.name)
         found.setdefault(form, entry.path)
         if same_ending:
             break
@@ -189,7 +200,7 @@ def _matched_form(pattern: str) -> str:
         )
     if IMAGE in found:
         # Such a file among images is a bad record.
-        for form in (PACKED, ZIP, PARQUET):
+        for form in (PACKED, ZIP, PARQUET, ARRAYS):
             found.pop(form, None)
     if len(found) > 1:
         (one, path), (other, other_path) = sorted(found.items())[:2]
@@ -198,6 +209,12 @@ def _matched_form(pattern: str) -> str:
             " has no other form's name is an image). Match one form alone, such as 'DIR/*/*.jpg'."
         )
     return next(iter(found))
+
+
+def _form_of_name(name: str) -> str:
+    if is_idx_name(name):
+        return IDX
+    return ARRAYS if is_array_name(name) else form_of_ending(name) or IMAGE
 
 
 def _open_files(options: ConvertOptions, source_options: SourceOptions, first: str) -> Source:
@@ -213,6 +230,8 @@ def _open_files(options: ConvertOptions, source_options: SourceOptions, first: s
     source_options.reject_list_flags(f"{first} is {form}")
     if form == IDX:
         return IdxPairs.find(options, source_options, [path for path, _ in files])
+    if form == ARRAYS:
+        return ImageArrays.find(options, source_options, [path for path, _ in files])
     if form == ZIP:
         return Zips.find(options, source_options, InputFiles(options.input, omits_notes=True))
     return Tars.find(options, source_options, files)

@@ -15,7 +15,7 @@ from tpudata.errors import UsageError
 
 COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
 # Those of this package; beam_jobs/sources/table.py has what opens them.
-SOURCE_NAMES = ("folders", "files", "list", "tar", "zip", "parquet", "idx", "imagenet")
+SOURCE_NAMES = ("folders", "files", "list", "tar", "zip", "parquet", "idx", "arrays", "imagenet")
 # What becomes of pictures without annotation.
 FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED = "fail", "empty", "skip"
 _TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join(COLUMN_TYPES)})(?:=.*)?)", re.DOTALL)
@@ -113,8 +113,8 @@ class SourceOptions:
     column_types: Mapping[str, str] = option(
         {},
         Group.INPUT,
-        "int, float, float32 or str for further columns of a list, in place of what their values look like; VALUE is"
-        " stored for missing values",
+        "int, float, float32 or str for further columns of a list or of --label-from, in place of what their values look like;"
+        " VALUE is stored for missing values",
         Value("NAME=TYPE[=VALUE],...", _parse_types),
         stored=Stored(Entries(TEXT)),
     )
@@ -133,6 +133,13 @@ class SourceOptions:
         Value("DIR"),
         stored=Stored(TEXT, is_optional=True),
     )
+    targets: str | None = option(
+        None,
+        Group.LABELS,
+        "second pictures of those in SRC, which make pairs: a folder of pictures with their names",
+        Value("DIR"),
+        stored=Stored(TEXT, is_optional=True),
+    )
     unannotated: str | None = option(
         None,
         Group.LABELS,
@@ -148,6 +155,14 @@ class SourceOptions:
         stored=Stored(FLAG, is_optional=True),
     )
     labels_file: str | None = labels_file_option()
+    label_from: str | None = option(
+        None,
+        Group.LABELS,
+        "regular expression that is searched for in the path of each picture of a folder, a pattern, a zip or a tar: its first"
+        " group without a name, or the group called label, is the class, and each other named group a column",
+        Value("REGEX"),
+        stored=Stored(TEXT, is_optional=True),
+    )
     unlabelled: bool = option(False, Group.LABELS, "the images have no classes", stored=Stored(FLAG))
     label_column: str | None = option(
         None,
@@ -166,8 +181,8 @@ class SourceOptions:
     label_type: str | None = option(
         None,
         Group.LABELS,
-        "labels of lists and WebDataset tars, and names of class folders: int if whole numbers are labels themselves, str"
-        " if all are names (default: by the labels, a mixture of which is an error; folders have names)",
+        "labels of lists, WebDataset tars and --label-from, and names of class folders: int if whole numbers are labels"
+        " themselves, str if all are names (default: by the labels, a mixture of which is an error; folders have names)",
         choices=LABEL_TYPES,
         stored=Stored(TEXT),
     )
@@ -181,10 +196,16 @@ class SourceOptions:
         for name in ("labels_file", "label_column", "label_separator", "label_type"):
             if self.unlabelled and getattr(self, name) is not None:
                 raise UsageError(f"--unlabelled and {_flag(name)}: choose one")
-        if self.annotations is not None and self.masks is not None:
-            raise UsageError("--annotations and --masks: choose one")
+        if self.label_from is not None:
+            _check_pattern(self.label_from)
+            for name in ("unlabelled", "label_column", "label_separator", "annotations", "masks", "targets"):
+                if getattr(self, name):
+                    raise UsageError(f"--label-from and {_flag(name)}: choose one")
+        passed = [_flag(name) for name in ("annotations", "masks", "targets") if getattr(self, name) is not None]
+        if len(passed) > 1:
+            raise UsageError(f"{' and '.join(passed)}: choose one")
         if self.unannotated is not None and not self.is_annotated:
-            raise UsageError("--unannotated requires --annotations or --masks. Pass one, or omit the flag")
+            raise UsageError("--unannotated requires --annotations, --masks or --targets. Pass one, or omit the flag")
         for name in ("source", "unlabelled", "label_column", "label_type"):
             if self.is_annotated and getattr(self, name):
                 raise UsageError(
@@ -199,7 +220,12 @@ class SourceOptions:
     @property
     def is_annotated(self) -> bool:
         """Whether pictures have annotations."""
-        return self.annotations is not None or self.masks is not None
+        return any(place is not None for place in (self.annotations, self.masks, self.targets))
+
+    @property
+    def folders_are_classes(self) -> bool:
+        """Whether classes are names of folders, in an input that has no other classes."""
+        return not self.unlabelled and self.label_from is None
 
     @property
     def column_kinds(self) -> dict[str, ColumnKind]:
@@ -215,7 +241,7 @@ class SourceOptions:
     def reject_list_flags(self, what: str) -> None:
         """Raise UsageError if an option is set that only a list has; `what` is what the input is instead."""
         for name in ("path_column", "label_column", "split_column", "label_separator", "column_types", "raw_tsv"):
-            if getattr(self, name):
+            if getattr(self, name) and not (name == "column_types" and self.label_from is not None):
                 raise UsageError(f"{_flag(name)} is for CSV and JSONL lists, and {what}. Omit the flag.")
 
 
@@ -223,6 +249,18 @@ def reject_split_flag(options: ConvertOptions, what: str) -> None:
     """Raise UsageError if --split deals out records whose split the input says; `what` is what says it."""
     if options.split:
         raise UsageError(f"--split: {what}. Omit the flag.")
+
+
+def _check_pattern(text: str) -> None:
+    """Raise UsageError if a text is no regular expression with groups."""
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise UsageError(f"--label-from {text}: not a regular expression: {error}. Correct it.") from None
+    if not pattern.groups:
+        raise UsageError(
+            f"--label-from {text}: no group (expected the class in parentheses, as in '(\\w+)\\.\\d+\\.jpg'). Add one."
+        )
 
 
 def _flag(name: str) -> str:

@@ -78,6 +78,11 @@ class Source(abc.ABC):
         """Whether it follows --label-type."""
         return False
 
+    @property
+    def takes_label_from(self) -> bool:
+        """Whether it follows --label-from."""
+        return False
+
     def noting(self, note: Note) -> Source:
         """Return the source that notes what a person would want to know while its `units` and `references` run, if it can.
 

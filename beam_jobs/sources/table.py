@@ -13,6 +13,7 @@ from beam_jobs.sources.folders.class_folders import ClassFolders
 from beam_jobs.sources.folders.imagenet import ImageNet
 from beam_jobs.sources.folders.matched_images import MatchedImages
 from beam_jobs.sources.idx_pairs.source import IdxPairs, is_idx_name
+from beam_jobs.sources.image_arrays.source import ImageArrays
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.installed_sources import (
     IMAGES,
@@ -103,6 +104,10 @@ def _idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
     return IdxPairs.find(options, source_options, named or found)
 
 
+def _arrays(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    return ImageArrays.find(options, source_options, [path for path, _ in InputFiles(options.input)])
+
+
 SOURCES: Mapping[str, OpenSource] = MappingProxyType(
     {
         "folders": ClassFolders.find,
@@ -112,6 +117,7 @@ SOURCES: Mapping[str, OpenSource] = MappingProxyType(
         "zip": _zips,
         "parquet": _parquet,
         "idx": _idx,
+        "arrays": _arrays,
         "imagenet": _imagenet,
     }
 )

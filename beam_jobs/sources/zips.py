@@ -1,4 +1,5 @@
-"""Zip archives of images: a member's class is the folder it lies in, and its split the folder above, as in tars.
+"""Zip archives of images: a member's class is the folder it lies in, and its split the folder above, as in tars; with
+`--label-from` its path in the archive says the class.
 
 A key is ARCHIVE/MEMBER. Members that are stored as they are, which is usual for images, are referred to where they lie; those that
 are compressed travel themselves. References carry the CRC-32 of the central directory, which is compared where they are read.
@@ -12,8 +13,8 @@ import itertools
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompress_member
 from beam_jobs.file_kinds import ZIP_MAGIC
@@ -21,7 +22,7 @@ from beam_jobs.file_names import is_path_left_behind, member_path
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
-from beam_jobs.references.reference import Reference
+from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.input_files import InputFiles
@@ -34,10 +35,12 @@ from beam_jobs.sources.named_splits import (
     split_in_file_name,
 )
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
+from beam_jobs.sources.path_labels import PathLabels
 from beam_jobs.sources.source import make_reference
 from beam_jobs.sources.tars.members import OUTSIDE
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, CorruptionError
+from tpudata.format import Feature
 
 # Signature, then after 22 bytes the lengths of name and extra field, which the content follows (APPNOTE.TXT, 4.3.7).
 _LOCAL = struct.Struct("<4s22xHH")
@@ -69,6 +72,8 @@ class Zips(ClassifiedSource):
         splits: those that the names of the archives stand for.
         classes: how folder names become class names.
         has_classes: False if records are unlabelled.
+        path_labels: how paths say classes and columns; None if folders are classes, or nothing is.
+        folder_classes: whether folders are classes.
     """
 
     options: ConvertOptions
@@ -76,10 +81,11 @@ class Zips(ClassifiedSource):
     splits: NamedSplits
     classes: Classes
     has_classes: bool = True
-
+    path_labels: PathLabels | None = None
     # Classes are names of folders, which --label-type may say to be labels themselves.
     folder_classes: bool = True
     takes_label_type: bool = True
+    takes_label_from: bool = True
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Zips:
@@ -87,12 +93,22 @@ class Zips(ClassifiedSource):
 
         Raises:
             SourceError: there is none, or the names of some are splits, and of some are not.
-            UsageError: the options deal out splits, but the names of the archives are splits.
+            UsageError: the options deal out splits, but the names of the archives are splits; or as of `PathLabels.find`.
         """
         names = [name for _, name in itertools.islice(files, LOOKED_AT + 1)]
         splits = NamedSplits.find(options, names, file_split, split_in_file_name)
+        path_labels = PathLabels.find(source_options, _member_paths(files))
+        if path_labels is not None:
+            labelled = path_labels.has_classes
+            return cls(options, files, splits, path_labels.classes, labelled, path_labels, folder_classes=False)
         classes = Classes.open(source_options, integers=source_options.label_type == INT)
-        return cls(options, files, splits, classes, not source_options.unlabelled)
+        labelled = not source_options.unlabelled
+        return cls(options, files, splits, classes, labelled, folder_classes=labelled)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The columns in paths."""
+        return () if self.path_labels is None else self.path_labels.features
 
     @property
     def named_splits(self) -> frozenset[str]:
@@ -114,7 +130,7 @@ class Zips(ClassifiedSource):
         Raises:
             CorruptionError: the archive is cut or damaged.
         """
-        with _open_zip(unit.path) as (file, archive):
+        with open_zip(unit.path) as (file, archive):
             for member in archive.infolist():
                 # Not is_dir(), which raises IndexError for an empty name.
                 if member.filename.endswith("/"):
@@ -142,7 +158,10 @@ class Zips(ClassifiedSource):
         folders = name.split("/")[:-1]
         labels: tuple[str, ...] = ()
         split = ""
-        if self.has_classes:
+        columns: Mapping[str, Any] = NO_FEATURES
+        if self.path_labels is not None:
+            labels, columns = self.path_labels.read(name, where)
+        if self.folder_classes:
             written, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
             labels = (self.classes.name(written, where),)
         elif folders:
@@ -150,7 +169,7 @@ class Zips(ClassifiedSource):
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
         split = self.splits.of_member(unit.split, split, where)
-        offset = _content_offset(file, member, unit.path)
+        offset = content_offset(file, member, unit.path)
         is_stored = member.compress_type == zipfile.ZIP_STORED
         data = b"" if is_stored else _unpacked(file, offset, member, where)
         return make_reference(
@@ -162,11 +181,22 @@ class Zips(ClassifiedSource):
             split=split,
             labels=labels,
             crc32=member.CRC,
+            features=columns,
             data=data,
         )
 
 
-def _content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
+def _member_paths(files: InputFiles) -> Iterator[str]:
+    """Yield the paths of the members of archives that may be pictures."""
+    for path, _ in files:
+        with open_zip(path) as (_, archive):
+            for member in archive.infolist():
+                name = member_path(member.filename)
+                if name is not None and not member.filename.endswith("/") and not is_path_left_behind(member.filename):
+                    yield name
+
+
+def content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:
     """Return the offset of a member's content, which follows its local header."""
     offset = member.header_offset
     if offset < 0:
@@ -209,7 +239,8 @@ def _chunks(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _open_zip(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
+def open_zip(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
+    """Open an archive by ranged reads, and yield its file, too; CorruptionError if it is cut or damaged."""
     with open_ranged(path, file_size(path)) as file:
         try:
             with zipfile.ZipFile(file) as archive:

@@ -15,45 +15,24 @@ import tensorflow as tf
 
 from beam_jobs.images import run
 from tests.beam_jobs.images import encode, exif, picture
+from tests.beam_jobs.miniatures import (
+    BOX,
+    FRACTIONS,
+    NAMES,
+    coco,
+    coco_captions,
+    open_images_rows,
+    voc_text,
+    write_pictures,
+    yolo_text,
+)
 from tests.helpers.pictures import digests
 from tpudata import Images, RecordSource, as_numpy, make_input_fn
 from tpudata.errors import BadRecordError, OutputError, SourceError, TpudataError, UsageError
 from tpudata.format import open_dataset, verify
 from tpudata.format.example.decode import decode_example
 
-# Of every picture of the miniatures, which are 40 x 24 pixels: ymin, xmin, ymax, xmax in pixels.
-BOX = (6.0, 10.0, 18.0, 30.0)
-FRACTIONS = [6 / 24, 10 / 40, 18 / 24, 30 / 40]
 EDGES = [f"image/object/bbox/{edge}" for edge in ("ymin", "xmin", "ymax", "xmax")]
-NAMES = [f"p{number:02d}" for number in range(12)]
-
-
-def write_pictures(folder: Path, names: list[str] = NAMES) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        (folder / f"{name}.jpg").write_bytes(encode(picture(), "JPEG"))
-
-
-def coco(names: list[str] = NAMES, **more: Any) -> dict[str, Any]:
-    """A COCO file: a box in every second picture, the classes of which take turns."""
-    ymin, xmin, ymax, xmax = BOX
-    images = [
-        {"id": 100 + number, "file_name": f"{name}.jpg", "width": 40, "height": 24} for number, name in enumerate(names)
-    ]
-    boxes = [
-        {
-            "id": number,
-            "image_id": 100 + number,
-            "category_id": (9, 4)[number // 2 % 2],
-            "bbox": [xmin, ymin, xmax - xmin, ymax - ymin],
-            "area": 200.0,
-            "iscrowd": 0,
-            "segmentation": [[xmin, ymin, xmax, ymin, xmax, ymax, xmin, ymax]],
-        }
-        for number in range(0, len(names), 2)
-    ]
-    categories = [{"id": 9, "name": "dog"}, {"id": 4, "name": "cat"}]
-    return {"images": images, "annotations": boxes, "categories": categories, **more}
 
 
 def make_coco(root: Path) -> list[str]:
@@ -64,34 +43,23 @@ def make_coco(root: Path) -> list[str]:
 
 def make_captions(root: Path) -> list[str]:
     write_pictures(root / "images")
-    rows = [
-        {"id": 2 * n + m, "image_id": 100 + n, "caption": f"{name} {m}"} for n, name in enumerate(NAMES) for m in (0, 1)
-    ]
-    captions = {"images": coco()["images"], "annotations": rows}
-    (root / "captions.json").write_text(json.dumps(captions))
+    (root / "captions.json").write_text(json.dumps(coco_captions()))
     return ["--input", str(root / "images"), "--annotations", str(root / "captions.json")]
 
 
 def make_voc(root: Path) -> list[str]:
     write_pictures(root / "JPEGImages")
     (root / "Annotations").mkdir()
-    ymin, xmin, ymax, xmax = BOX
     for name in NAMES:
-        bounds = f"<xmin>{xmin + 1}</xmin><ymin>{ymin + 1}</ymin><xmax>{xmax}</xmax><ymax>{ymax}</ymax>"
-        thing = f"<object><name>cat</name><difficult>1</difficult><bndbox>{bounds}</bndbox></object>"
-        size = "<size><width>40</width><height>24</height><depth>3</depth></size>"
-        text = f"<annotation><filename>{name}.jpg</filename>{size}{thing}</annotation>"
-        (root / "Annotations" / f"{name}.xml").write_text(text)
+        (root / "Annotations" / f"{name}.xml").write_text(voc_text(name))
     return ["--input", str(root / "JPEGImages"), "--annotations", str(root / "Annotations")]
 
 
 def make_yolo(root: Path) -> list[str]:
     write_pictures(root / "images")
     (root / "labels").mkdir()
-    ymin, xmin, ymax, xmax = FRACTIONS
     for name in NAMES:
-        line = f"1 {(xmin + xmax) / 2} {(ymin + ymax) / 2} {xmax - xmin} {ymax - ymin}\n"
-        (root / "labels" / f"{name}.txt").write_text(line)
+        (root / "labels" / f"{name}.txt").write_text(yolo_text())
     (root / "labels" / "classes.txt").write_text("dog\ncat\n")
     return ["--input", str(root / "images"), "--annotations", str(root / "labels")]
 
@@ -108,11 +76,8 @@ def make_image_folder(root: Path) -> list[str]:
 
 def make_open_images(root: Path) -> list[str]:
     write_pictures(root / "images")
-    ymin, xmin, ymax, xmax = FRACTIONS
     with (root / "boxes.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["ImageID", "Source", "LabelName", "Confidence", "XMin", "XMax", "YMin", "YMax", "IsGroupOf"])
-        rows.writerows([name, "x", "cat", 1, xmin, xmax, ymin, ymax, 0] for name in NAMES)
+        csv.writer(file).writerows(open_images_rows())
     return ["--input", str(root / "images"), "--annotations", str(root / "boxes.csv")]
 
 
@@ -149,6 +114,57 @@ def test_boxes_are_fractions_of_the_sides(tmp_path: Path, form: str) -> None:
     # In the order of the ids of COCO's categories, and of YOLO's list.
     assert classes == {"coco": ["cat", "dog"], "yolo": ["dog", "cat"]}.get(form, ["cat"])
     assert manifest.feature("image/object/class/label").num_classes == len(classes)
+
+
+def write_lists(root: Path, **lists: list[str]) -> None:
+    folder = root / "ImageSets" / "Main"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, names in lists.items():
+        (folder / f"{name}.txt").write_text("".join(f"{one}\n" for one in names))
+
+
+def keys_by_split(dataset: Path) -> dict[str, list[str]]:
+    opened = open_dataset(str(dataset))
+    return {
+        split: sorted(bytes(row["image/filename"][0]).decode() for row in opened.examples(split))  # type: ignore[arg-type]
+        for split in opened.manifest.splits
+    }
+
+
+def test_voc_has_the_splits_of_its_lists(tmp_path: Path) -> None:
+    make_voc(tmp_path / "in")
+    write_lists(tmp_path / "in", train=NAMES[:4], val=NAMES[4:6], trainval=NAMES[:6], cat_train=NAMES[6:])
+    (tmp_path / "in" / "SegmentationClass").mkdir()
+    (tmp_path / "in" / "SegmentationClass" / "p00.png").write_bytes(encode(picture(), "PNG"))
+    # In no list, with a class that no listed picture has, or without annotation.
+    odd = tmp_path / "in" / "Annotations" / "p11.xml"
+    odd.write_text(odd.read_text().replace(">cat<", ">person<"))
+    write_pictures(tmp_path / "in" / "JPEGImages", ["more"])
+    expected = {"train": [f"{name}.jpg" for name in NAMES[:4]], "validation": ["p04.jpg", "p05.jpg"]}
+    for number, pictures in enumerate(("in/JPEGImages", "in")):
+        flags = ["--input", str(tmp_path / pictures), "--annotations", str(tmp_path / "in")]
+        assert run([*flags, "--output", str(tmp_path / f"out{number}")]) == 0
+        found = keys_by_split(tmp_path / f"out{number}")
+        assert {split: [key.rpartition("/")[2] for key in keys] for split, keys in found.items()} == expected
+        assert Path(tmp_path, f"out{number}", "labels.txt").read_text().split() == ["cat"]
+        assert open_dataset(str(tmp_path / f"out{number}")).manifest.source.ignored_files == 7
+    with pytest.raises(UsageError, match=r"--split: .*in has lists of splits already \(train, validation\)"):
+        run([*flags, "--output", str(tmp_path / "out"), "--split=train=0.5,test=0.5"])
+    # The folder of annotations alone has none.
+    flags = ["--input", str(tmp_path / "in" / "JPEGImages"), "--annotations", str(tmp_path / "in" / "Annotations")]
+    assert run([*flags, "--output", str(tmp_path / "all"), "--unannotated=skip"]) == 0
+    assert {split: len(keys) for split, keys in keys_by_split(tmp_path / "all").items()} == {"train": 12}
+
+
+def test_voc_without_lists_of_training_alone_takes_that_of_both(tmp_path: Path) -> None:
+    make_voc(tmp_path / "in")
+    write_lists(tmp_path / "in", trainval=NAMES[:8], test=NAMES[8:])
+    flags = ["--input", str(tmp_path / "in" / "JPEGImages"), "--annotations", str(tmp_path / "in")]
+    assert run([*flags, "--output", str(tmp_path / "out")]) == 0
+    assert {split: len(keys) for split, keys in keys_by_split(tmp_path / "out").items()} == {"test": 4, "train": 8}
+    write_lists(tmp_path / "in", test=NAMES[7:])
+    with pytest.raises(SourceError, match=r"test\.txt line 1: 'p07' is in .*trainval\.txt, too"):
+        run([*flags, "--output", str(tmp_path / "twice")])
 
 
 def test_captions_and_masks(tmp_path: Path) -> None:
@@ -427,7 +443,7 @@ def test_rejects_flags_that_do_not_fit_annotations(tmp_path: Path, flags: list[s
 
 def test_rejects_a_rule_for_pictures_without_annotations(tmp_path: Path) -> None:
     write_pictures(tmp_path / "in" / "cat")
-    with pytest.raises(UsageError, match="--unannotated requires --annotations or --masks"):
+    with pytest.raises(UsageError, match="--unannotated requires --annotations, --masks or --targets"):
         run(["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--unannotated=skip"])
 
 

@@ -13,24 +13,42 @@
 The top left pixel of a picture is (1, 1), and a box contains its pixels of xmin, ymin, xmax and ymax
 (http://host.robots.ox.ac.uk/pascal/VOC/voc2012/devkit_doc.pdf, section 3.4), so its edges are at xmin - 1, ymin - 1, xmax and
 ymax, as detectron2 reads them. A file with a document type is rejected, since entities of one can grow without bounds.
+
+Next to `Annotations`, `ImageSets/Main` has a list of pictures for each split: train.txt, val.txt and test.txt. Pictures in none of
+them belong to other tasks of the dataset, and have boxes of some classes alone. trainval.txt is the first two together, and is
+read where both are missing.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
+import uuid
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, Box, ImageAnnotation, ObjectAnnotation, Place
-from beam_jobs.annotations.files.folders import first_file, paths_below, pick_folder, read_start
-from beam_jobs.annotations.files.rows import parse_number
+from beam_jobs.annotations.files.folders import (
+    first_entries,
+    first_file,
+    paths_below,
+    pick_file,
+    pick_folder,
+    read_start,
+)
+from beam_jobs.annotations.files.rows import parse_number, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from tpudata.errors import SourceError
 from tpudata.storage import Entry, storage_for
 
 _SUFFIXES = (".xml",)
 _HEAD = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?(?:<!.*>\s*)*<annotation[\s>]", re.DOTALL)
 _MOST_BYTES = 1 << 24
+# Of ImageSets/Main, by file.
+_LISTS = {"train.txt": "train", "val.txt": "validation", "test.txt": "test"}
+_TRAIN_AND_VALIDATION = "trainval.txt"
+_SEGMENTATIONS = ("SegmentationClass", "SegmentationObject")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +58,16 @@ class VocForm(AnnotationForm):
     Attributes:
         path: a file, or a folder of files.
         is_folder: whether it is a folder.
+        lists: lists of the splits, by split; none if they are not read.
+        segmentations: folders of label maps in the dataset.
+        run: tells what was read of the lists from what other runs in the process have read.
     """
 
     path: str
     is_folder: bool
+    lists: tuple[tuple[str, str], ...] = ()
+    segmentations: tuple[str, ...] = ()
+    run: str = ""
     title = "Pascal VOC XML"
 
     @classmethod
@@ -58,9 +82,46 @@ class VocForm(AnnotationForm):
         first = first_file(folder, _SUFFIXES)
         return cls(folder, is_folder=True) if first and _HEAD.match(read_start(first)) else None
 
+    def within(self, entries: Sequence[Entry]) -> VocForm:
+        """Return the form with the splits of a folder that has `Annotations` and `ImageSets`."""
+        sets = pick_folder(entries, "ImageSets")
+        if not sets or not pick_folder(entries, "Annotations"):
+            return self
+        main = pick_folder(first_entries(sets), "Main")
+        files = first_entries(main) if main else []
+        found = {split: pick_file(files, name) for name, split in _LISTS.items()}
+        if not found["train"] and not found["validation"]:
+            found["train"] = pick_file(files, _TRAIN_AND_VALIDATION)
+        lists = tuple((split, file) for split, file in found.items() if file)
+        segmentations = tuple(entry.path for entry in entries if entry.is_folder and entry.name in _SEGMENTATIONS)
+        form = dataclasses.replace(self, lists=lists, segmentations=segmentations, run=uuid.uuid4().hex)
+        # Early, so that a damaged list is an error before the job.
+        form._names()
+        return form
+
+    @property
+    def map_folders(self) -> tuple[str, ...]:
+        """The folders of label maps."""
+        return self.segmentations
+
+    @property
+    def splits(self) -> frozenset[str]:
+        """The splits that have a list."""
+        return frozenset(split for split, _ in self.lists)
+
+    def split_of(self, picture: str) -> str | None:
+        """Return the split of a picture by its name without extension."""
+        return self._names().get(_file_stem(picture)) if self.lists else ""
+
+    def _names(self) -> Mapping[str, str]:
+        return _read_lists(self.lists, self.run)
+
     def parts(self) -> Iterable[str]:
-        """Yield the XML files."""
-        return (path for path, _ in paths_below(self.path, _SUFFIXES)) if self.is_folder else (self.path,)
+        """Yield the XML files: if there are lists of splits, those of pictures in them."""
+        if not self.is_folder:
+            return (self.path,)
+        paths = (path for path, _ in paths_below(self.path, _SUFFIXES))
+        return (path for path in paths if self.split_of(path) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield what a file says of its picture."""
@@ -75,6 +136,26 @@ class VocForm(AnnotationForm):
             yield _annotation(parse_xml(data), place)
         except ValueError as error:
             yield place.reject(str(error), _file_stem(part))
+
+
+@functools.lru_cache(maxsize=1)
+def _read_lists(lists: tuple[tuple[str, str], ...], run: str) -> Mapping[str, str]:
+    """Return the split of each picture's name, which a process reads once for each run; `run` tells runs apart.
+
+    Raises:
+        SourceError: a picture is in two lists, or a list is not UTF-8.
+    """
+    del run
+    found: dict[str, tuple[str, str]] = {}
+    for split, path in lists:
+        for place, text in text_lines(path):
+            name = text.split()[0]
+            before, other = found.setdefault(name, (split, path))
+            if before != split:
+                raise SourceError(
+                    f"{path} line {place.line}: {name!r} is in {other}, too. Remove it from one of the two."
+                )
+    return {name: split for name, (split, _) in found.items()}
 
 
 class _Builder(ElementTree.TreeBuilder):

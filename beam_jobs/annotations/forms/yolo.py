@@ -4,8 +4,9 @@
     0 0.681 0.485 0.670 0.487 0.676 0.487            class number, x and y of each point of a polygon
     0 0.48 0.63 0.69 0.71 0.5 0.5 2 0.6 0.5 1        a box and keypoints, with kpt_shape in data.yaml
 
-All are fractions of the picture's sides. An empty file is a picture without objects. The names are those of data.yaml (`names:
-[...]` or `names: {0: ..., 1: ...}`), classes.txt or obj.names (a line each), in the folder or in one of the two above it.
+All are fractions of the picture's sides. A file is next to its picture, or in a folder `labels` as the picture is in `images`. An
+empty file is a picture without objects. The names are those of data.yaml (`names: [...]` or `names: {0: ..., 1: ...}`), classes.txt
+or obj.names (a line each), in the folder or in one of the two above it.
 Source: https://docs.ultralytics.com/datasets/ (detect, segment and pose).
 """
 
@@ -100,7 +101,7 @@ class YoloForm(AnnotationForm):
         """Yield what a file says of its picture, whose name has no extension."""
         names.objects = tuple(dict.fromkeys(self.names.classes))
         names.keypoints = tuple(map(str, range(self.names.keypoints)))
-        picture = part.removeprefix(f"{self.path.rstrip('/')}/")[: -len(".txt")]
+        picture = _picture_of(part.removeprefix(f"{self.path.rstrip('/')}/"))
         objects = []
         for place, text in text_lines(part):
             try:
@@ -109,6 +110,15 @@ class YoloForm(AnnotationForm):
                 yield place.reject(str(error), picture)
                 return
         yield ImageAnnotation(picture, Place(part), is_normalised=True, objects=tuple(objects))
+
+
+def _picture_of(below: str) -> str:
+    """Return the name of a file's picture, without extension: `train/images/0001` of `train/labels/0001.txt`."""
+    *folders, name = below[: -len(".txt")].split("/")
+    places = [place for place, folder in enumerate(folders) if folder == "labels"]
+    if places:
+        folders[places[-1]] = "images"
+    return "/".join((*folders, name))
 
 
 def _object(cells: list[str], names: _Names) -> ObjectAnnotation:

@@ -15,11 +15,13 @@ from beam_jobs.image_records.annotated.frame import frame_of
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
 from beam_jobs.image_records.annotated.values import values_of
 from beam_jobs.image_records.converter import ImageConverter
-from beam_jobs.image_records.layouts import Label
+from beam_jobs.image_records.layouts import TARGET, Label
 from beam_jobs.image_records.options import IMAGENET
+from beam_jobs.image_records.rules import stored_image
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
+from beam_jobs.references.payload import SELF_DESCRIBING
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import RejectInput
 from tpudata.errors import BadRecordError, StorageError, UsageError
@@ -45,7 +47,7 @@ class CarriedAnnotation:
     def tolist(self) -> list[Any]:
         """Return what the entry of an input knows the annotation by: all but where it stands, which may move."""
         kept = self.annotation._asdict()
-        del kept["place"], kept["picture"], kept["map_file"]
+        del kept["place"], kept["picture"], kept["map_file"], kept["target"]
         return list(kept.values())
 
 
@@ -68,6 +70,8 @@ class AnnotatedConverter(ImageConverter):
             raise UsageError(
                 f"--layout {self.options.layout} has no place for annotations. Omit it, or the annotations."
             )
+        if self.options.target_half is not None:
+            raise UsageError("--target-half: annotations are of whole pictures. Omit it, or the annotations.")
         if self.schema is not None:
             names = [feature.name for feature in self.schema.features]
             used = next((name for name in names if name in self._layout.names or names.count(name) > 1), None)
@@ -112,6 +116,8 @@ class AnnotatedConverter(ImageConverter):
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
         values |= values_of(self.schema, annotation, frame, _read_map(annotation))
+        if self.schema.has_targets:
+            values[TARGET.name] = self._target(annotation)
         summary.merge(counted)
         return encode_example_parts(values)
 
@@ -119,7 +125,18 @@ class AnnotatedConverter(ImageConverter):
         """Return the bytes of the picture and of its maps in its record; raise BadRecordError if it is rejected."""
         annotation = _annotation_of(reference)
         masks = sum(item.segmentation is not None for item in annotation.objects)
-        return super().content_size(reference, data) + len(_read_map(annotation) or b"") + _MASK_BYTES * masks
+        target = len(self._target(annotation)) if annotation.target else 0
+        return super().content_size(reference, data) + len(_read_map(annotation) or b"") + _MASK_BYTES * masks + target
+
+    def _target(self, annotation: ImageAnnotation) -> bytes:
+        """Return the second image of a pair as its record has it; BadRecordError if there is none, or it is rejected."""
+        if not annotation.target:
+            raise annotation.place.reject("no target", annotation.picture)
+        data = _read_file(annotation.target, annotation, "target")
+        try:
+            return stored_image(data, SELF_DESCRIBING, self.options).data
+        except ValueError as error:
+            raise annotation.place.reject(f"its target: {error}", annotation.picture) from None
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and annotations in each record of a pack, without maps: int64 [n]."""
@@ -146,13 +163,14 @@ def _annotation_of(reference: Reference) -> ImageAnnotation:
 
 def _read_map(annotation: ImageAnnotation) -> bytes | None:
     """Return the bytes of a picture's label map; BadRecordError if it cannot be read."""
-    if annotation.map_file is None:
-        return None
-    path = annotation.map_file.path
+    return None if annotation.map_file is None else _read_file(annotation.map_file.path, annotation, "label map")
+
+
+def _read_file(path: str, annotation: ImageAnnotation, what: str) -> bytes:
     try:
         return storage_for(path).read(path)
     except StorageError as error:
-        raise annotation.place.reject(f"its label map cannot be read: {error}", annotation.picture) from None
+        raise annotation.place.reject(f"its {what} cannot be read: {error}", annotation.picture) from None
 
 
 def _text_bytes(annotation: ImageAnnotation) -> int:

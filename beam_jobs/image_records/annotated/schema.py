@@ -8,6 +8,7 @@
     image/object/keypoint/x, y, visibility      [objects, keypoints]: fractions of the sides; 0, 0, 0 for a point without place
     image/caption                                   texts
     image/segmentation/class/encoded            label map
+    image/target/encoded                        the second image of a pair
     image/class/label, text                     of the whole picture
 
 A list has a value for each object, in the order of the file. Only those features are there that some picture has. Source of the
@@ -22,6 +23,7 @@ from typing import Any
 from beam_jobs.annotations import contents as kinds
 from beam_jobs.annotations.contents import Contents
 from beam_jobs.annotations.segmentation import load_pycocotools
+from beam_jobs.image_records.layouts import TARGET
 from beam_jobs.references.labels import Labels
 from tpudata.format import Feature
 
@@ -152,11 +154,17 @@ class AnnotationSchema:
         return Feature("image/segmentation/class/encoded", "bytes", self.map_dtype, shape, encoding="label_map")
 
     @property
+    def has_targets(self) -> bool:
+        """Whether pictures have a second image."""
+        return kinds.TARGETS in self.kinds
+
+    @property
     def features(self) -> tuple[Feature, ...]:
         """All features but those of `class_features`, which conversions of images have already."""
         captions = (_texts("image/caption"),) if kinds.CAPTIONS in self.kinds else ()
         maps = () if self.map_feature is None else (self.map_feature,)
-        return (*self.object_features, *captions, *maps, *self.further)
+        targets = (TARGET,) if self.has_targets else ()
+        return (*self.object_features, *captions, *maps, *targets, *self.further)
 
 
 def _floats(name: str) -> Feature:

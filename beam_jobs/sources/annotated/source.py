@@ -15,6 +15,7 @@ from beam_jobs.annotations.annotation import ImageAnnotation, Place
 from beam_jobs.annotations.find_form import find_form
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.forms.label_maps import LabelMapsForm
+from beam_jobs.annotations.targets import TargetsForm
 from beam_jobs.image_records.annotated.converter import ANNOTATION, CarriedAnnotation
 from beam_jobs.image_records.annotated.schema import AnnotationSchema
 from beam_jobs.options import ConvertOptions
@@ -73,21 +74,33 @@ class AnnotatedImages(ScannedSource):
 
         Raises:
             SourceError: the input is no folder, or the annotations have no known form.
+            UsageError: the options deal out splits, but the annotations have lists of them.
         """
         found = storage_for(options.input).stat(options.input)
         if found is None or not found.is_folder:
             what = "is a file" if found else "is not there"
             raise SourceError(f"{options.input} {what}. With annotations, pass the folder of the pictures.")
         source_options.reject_list_flags("the input has annotations")
+        form: AnnotationForm | None
         if source_options.masks is not None:
-            form: AnnotationForm | None = LabelMapsForm.find_folder(source_options.masks, [])
+            form = LabelMapsForm.find_folder(source_options.masks, [])
             if form is None:
                 raise SourceError(
                     f"--masks {source_options.masks}: it has no label maps (expected PNGs, grey or with a palette)."
                 )
+        elif source_options.targets is not None:
+            form = TargetsForm.find_folder(source_options.targets, [])
+            if form is None:
+                raise SourceError(f"--targets {source_options.targets}: no pictures. Pass the folder that has them.")
         else:
             assert source_options.annotations is not None
             form = find_form(source_options.annotations)
+            if form.splits:
+                reject_split_flag(
+                    options,
+                    f"{source_options.annotations} has lists of splits already ({', '.join(sorted(form.splits))}); they are not"
+                    " read with --annotations .../Annotations",
+                )
         return cls(options, source_options, form, uuid.uuid4().hex)
 
     @property
@@ -104,6 +117,11 @@ class AnnotatedImages(ScannedSource):
     def labels(self) -> Labels | None:
         """The classes of pictures, or else those of objects."""
         return Labels(()) if self.schema is None else self.schema.labels
+
+    @property
+    def named_splits(self) -> frozenset[str]:
+        """The splits that the dataset lists."""
+        return self.form.splits
 
     def no_facts(self) -> AnnotationFacts:
         """Return the facts about no file."""
@@ -125,7 +143,7 @@ class AnnotatedImages(ScannedSource):
         """
         if not len(annotated := facts.sort_digests()):
             raise SourceError(
-                f"{self.source_options.annotations or self.source_options.masks}: no annotation of a picture in"
+                f"{self._place}: no annotation of a picture in"
                 f" {self.options.input}{f', which has no {facts.missing!r}' * bool(facts.missing)}. Check that both are of the same"
                 " dataset, and that pictures have the extensions of images."
             )
@@ -161,7 +179,7 @@ class AnnotatedImages(ScannedSource):
 
         Args:
             unit: one of `units`.
-            ignored: gets the path of each picture that is skipped as it has no annotation.
+            ignored: gets the path of each picture that is skipped: it has no annotation, or is in no list of a split.
             reject: called with the error of an annotation without picture, and of a picture without annotation.
         """
         if isinstance(unit, Range):
@@ -170,13 +188,15 @@ class AnnotatedImages(ScannedSource):
         for one in unit.pictures():
             if isinstance(one, BadRecordError):
                 reject(one)
+            elif self.form.split_of(one.picture.key) is None:
+                ignored.append(self._path(one.picture))
             else:
                 yield self._reference(one.picture, one.annotation)
 
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
         for picture in self._without_annotation(files):
             path, rule = self._path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
-            if rule == SKIP_UNANNOTATED:
+            if rule == SKIP_UNANNOTATED or self.form.split_of(picture.key) is None:
                 ignored.append(path)
             elif rule == FAIL_UNANNOTATED:
                 reason = "no annotation; pass --unannotated=empty to store it without objects, or --unannotated=skip to ignore it"
@@ -192,8 +212,8 @@ class AnnotatedImages(ScannedSource):
             yield from (some[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())
 
     def _reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
-        split = folder_split(picture.key.split("/")[0]) if "/" in picture.key else ""
-        if split:
+        split = self.form.split_of(picture.key) or ""
+        if not split and "/" in picture.key and (split := folder_split(picture.key.split("/")[0])):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
         return make_reference(
             self.options,
@@ -209,9 +229,15 @@ class AnnotatedImages(ScannedSource):
         return storage_for(self.options.input).join(self.options.input, picture.key)
 
     @property
+    def _place(self) -> str:
+        """Where the annotations are."""
+        said = self.source_options
+        return said.annotations or said.masks or said.targets or ""
+
+    @property
     def _omitted(self) -> tuple[str, ...]:
         """Paths below the input of the folders of annotations that are inside of it: their PNGs are label maps."""
-        folders = (self.source_options.masks or self.source_options.annotations or "", *self.form.map_folders)
+        folders = (self._place, *self.form.map_folders)
         return tuple(f"{below}/" for below in (below_folder(self.options.input, folder) for folder in folders) if below)
 
     def _key_of(self, part: str, repeat: Repeat) -> str:

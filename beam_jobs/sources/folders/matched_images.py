@@ -1,26 +1,29 @@
 """Image files that a glob pattern matches.
 
 A file's class is the folder it lies in, and its split the folder above where that is named train, validation or test and is matched
-by the pattern. A key is the path below the folder before the first wildcard.
+by the pattern. With `--label-from` its path says the class, and the outermost folder may be a split. A key is the path below the
+folder before the first wildcard.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from beam_jobs.file_names import is_path_left_behind
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.reference import Reference
+from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.named_splits import class_and_split, folder_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
+from beam_jobs.sources.path_labels import PathLabels
 from beam_jobs.sources.source import make_reference
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError
+from tpudata.format import Feature
 from tpudata.storage import Entry, Range, expand_below, files_below, folder_ranges, matches, storage_for
 
 # Matches in which split folders are looked for before the job begins.
@@ -63,6 +66,8 @@ class MatchedImages(ClassifiedSource):
         pattern: the parts after it, see `split_pattern`.
         classes: how folder names become class names.
         has_classes: False if records are unlabelled.
+        path_labels: how paths say classes and columns; None if folders are classes, or nothing is.
+        folder_classes: whether folders are classes.
     """
 
     options: ConvertOptions
@@ -70,10 +75,11 @@ class MatchedImages(ClassifiedSource):
     pattern: tuple[str, ...]
     classes: Classes
     has_classes: bool = True
-
+    path_labels: PathLabels | None = None
     # Classes are names of folders, which --label-type may say to be labels themselves.
     folder_classes: bool = True
     takes_label_type: bool = True
+    takes_label_from: bool = True
 
     @classmethod
     def find(
@@ -89,22 +95,37 @@ class MatchedImages(ClassifiedSource):
 
         Raises:
             StorageError: the fixed folder is not there.
-            UsageError: the options deal out splits, but the folders are splits already.
+            UsageError: the options deal out splits, but the folders are splits already; or as of `PathLabels.find`.
         """
-        labelled = not source_options.unlabelled
-        classes = Classes.open(source_options, integers=source_options.label_type == INT)
-        source = cls(options, fixed, parts, classes, labelled)
+        paths = (
+            below
+            for entry, below in expand_below(fixed, parts)
+            if not entry.is_folder and not is_path_left_behind(below)
+        )
+        path_labels = PathLabels.find(source_options, paths)
+        if path_labels is None:
+            labelled = not source_options.unlabelled
+            classes = Classes.open(source_options, integers=source_options.label_type == INT)
+            source = cls(options, fixed, parts, classes, labelled, folder_classes=labelled)
+        else:
+            labelled = path_labels.has_classes
+            source = cls(options, fixed, parts, path_labels.classes, labelled, path_labels, folder_classes=False)
         if options.split:
             # Early; what is in no file looked at here is found when it is listed.
             first = itertools.islice(expand_below(fixed, parts), _LOOKED_AT)
             source._check_splits({below for entry, below in first if not entry.is_folder})
         return source
 
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The columns in paths."""
+        return () if self.path_labels is None else self.path_labels.features
+
     def _split_of(self, below: str) -> str:
         """Return the split that the place of a file or folder says, or nothing; `below` is its path, a folder's with a slash."""
         names = below.split("/")[:-1]
         # If no folder is a class, the outermost is what may be a split.
-        names = names[-2:-1] if self.has_classes else names[:1]
+        names = names[-2:-1] if self.folder_classes else names[:1]
         return folder_split(names[0]) if names else ""
 
     def _check_splits(self, below: Iterable[str]) -> None:
@@ -141,7 +162,7 @@ class MatchedImages(ClassifiedSource):
         Args:
             unit: one of `units`.
             ignored: gets the path of each file that is skipped by its name.
-            reject: called with the error of a file whose folder is no known class.
+            reject: called with the error of a file whose folder is no known class, or whose path says none.
         """
         last: tuple[str, str, tuple[str, ...]] | None = None
         for entry, key in self._matched(unit):
@@ -152,7 +173,7 @@ class MatchedImages(ClassifiedSource):
             if last is None or last[0] != folder:
                 self._check_splits([key])
                 labels: tuple[str, ...] = ()
-                if self.has_classes:
+                if self.folder_classes:
                     folders = key.split("/")[:-1] or [self.fixed.rpartition("/")[2]]
                     try:
                         labels = (self.classes.name(class_and_split(folders, entry.path)[0], entry.path),)
@@ -161,7 +182,16 @@ class MatchedImages(ClassifiedSource):
                         continue
                 last = folder, self._split_of(key), labels
             _, split, labels = last
-            yield make_reference(self.options, key, path=entry.path, size=entry.size, split=split, labels=labels)
+            columns: Mapping[str, Any] = NO_FEATURES
+            if self.path_labels is not None:
+                try:
+                    labels, columns = self.path_labels.read(key, entry.path)
+                except BadRecordError as error:
+                    reject(with_key(error, key))
+                    continue
+            yield make_reference(
+                self.options, key, path=entry.path, size=entry.size, split=split, labels=labels, features=columns
+            )
 
     def _matched(self, unit: MatchedFiles) -> Iterator[tuple[Entry, str]]:
         folder, files = unit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple, cast
 
 from beam_jobs.compression.files import read_compression
@@ -74,6 +74,18 @@ def tar_form(unit: TarUnit, *, labelled: bool) -> TarForm:
                 if field is not None:
                     return TarForm(PAIRS, *field_labels(sample[field], field, unit.path))
     return TarForm(PAIRS)
+
+
+def first_paths(units: Iterable[TarUnit]) -> Iterator[str]:
+    """Yield the paths of the members of tars that may be pictures; of a compressed tar, those in its first 512 MiB."""
+    for unit in units:
+        compression = read_compression(unit.path)
+        with open_tar(unit.path, compression) as (file, size):
+            for member in tar_members(file, unit.path, 0, size):
+                if is_record(member):
+                    yield member.name
+                if compression and member.offset + member.size > _MOST_LOOKED_AT:
+                    break
 
 
 def check_is_no_sample(unit: TarUnit, name: str) -> None:

@@ -4,9 +4,9 @@
     tars      CLASS.tar, holding FILE         a tar of tars, as ImageNet comes: an inner tar's name is the class
     pairs     KEY.jpg with KEY.cls, KEY.json or KEY.txt, one after the other, as WebDataset writes
 
-The first members of the first tar say which. A key is TAR/MEMBER, where TAR is the tar's file name without .gz (the path below the
-folder, where there are several). Of an uncompressed tar only the headers and labels are read, and references say where in it an
-image lies; images of a compressed tar travel themselves.
+The first members of the first tar say which. With `--label-from` a file's path in the tar says its class. A key is TAR/MEMBER,
+where TAR is the tar's file name without .gz (the path below the folder, where there are several). Of an uncompressed tar only the
+headers and labels are read, and references say where in it an image lies; images of a compressed tar travel themselves.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from beam_jobs.compression.files import read_compression, unpacked_name
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import is_integer_label
 from beam_jobs.references.notes import SAMPLE_FIELDS, TEXT_CLASSES, Note, ignore_note
-from beam_jobs.references.reference import Reference
+from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.input_files import InputFiles
@@ -33,9 +33,10 @@ from beam_jobs.sources.named_splits import (
     split_in_file_name,
 )
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
+from beam_jobs.sources.path_labels import PathLabels
 from beam_jobs.sources.source import make_reference
 from beam_jobs.sources.tars.file import open_tar
-from beam_jobs.sources.tars.form import PAIRS, TARS, check_is_no_sample, inner_tars, tar_form
+from beam_jobs.sources.tars.form import CLASSES, PAIRS, TARS, check_is_no_sample, first_paths, inner_tars, tar_form
 from beam_jobs.sources.tars.members import Member
 from beam_jobs.sources.tars.samples import (
     IMAGE_FIELDS,
@@ -52,6 +53,7 @@ from beam_jobs.sources.tars.samples import (
 from beam_jobs.sources.tars.unit import TarUnit, tar_files
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError
+from tpudata.format import Feature
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Tars(ClassifiedSource):
         has_classes: False where records are unlabelled.
         several_labels: whether samples have lists of labels.
         note: gets fields of samples that are not stored, and classes in files of text.
+        path_labels: how paths say classes and columns; None if they do not.
     """
 
     options: ConvertOptions
@@ -77,6 +80,8 @@ class Tars(ClassifiedSource):
     has_classes: bool = True
     several_labels: bool = False
     note: Note = ignore_note
+    path_labels: PathLabels | None = None
+    takes_label_from: bool = True
     # --label-type may say what labels are, or the names of folders.
     takes_label_type: bool = True
 
@@ -97,10 +102,14 @@ class Tars(ClassifiedSource):
             SourceError: a tar of tars is compressed; the first members of a compressed tar are too large to say what it is; or the
                 names of some tars are splits, and of some are not.
             CorruptionError: a header is damaged or a tar is cut.
-            UsageError: the options deal out splits, but the names of the tars are splits.
+            UsageError: the options deal out splits, but the names of the tars are splits; or as of `PathLabels.find`.
         """
         some = list(itertools.islice(files, LOOKED_AT + 1))
         splits = NamedSplits.find(options, [name for _, name in some], file_split, split_in_file_name)
+        path_labels = PathLabels.find(source_options, first_paths(_tar_unit(*one) for one in some))
+        if path_labels is not None:
+            labelled = path_labels.has_classes
+            return cls(options, files, splits, CLASSES, path_labels.classes, labelled, path_labels=path_labels)
         form, labels, several = tar_form(_tar_unit(*some[0]), labelled=not source_options.unlabelled)
         label_type = source_options.label_type
         integers = label_type == INT or (label_type is None and bool(labels) and all(map(is_integer_label, labels)))
@@ -113,7 +122,12 @@ class Tars(ClassifiedSource):
     @property
     def folder_classes(self) -> bool:
         """Whether classes are names of folders, or of the tars in a tar."""
-        return self.form != PAIRS
+        return self.form != PAIRS and self.path_labels is None
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The columns in paths."""
+        return () if self.path_labels is None else self.path_labels.features
 
     @property
     def named_splits(self) -> frozenset[str]:
@@ -155,8 +169,13 @@ class Tars(ClassifiedSource):
                 records = self._classes(file, unit, compressed, members)
             for content, split, labels in records:
                 key = unit.key(content.member.name)
+                where = f"{unit.path}/{content.member.name}"
+                columns: Mapping[str, Any] = NO_FEATURES
                 try:
-                    names = tuple(self.classes.name(label, f"{unit.path}/{content.member.name}") for label in labels)
+                    if self.path_labels is None:
+                        names = tuple(self.classes.name(label, where) for label in labels)
+                    else:
+                        names, columns = self.path_labels.read(content.member.name, where)
                 except BadRecordError as error:
                     reject(with_key(error, key))
                     continue
@@ -169,6 +188,7 @@ class Tars(ClassifiedSource):
                     size=content.member.size,
                     split=split,
                     labels=names,
+                    features=columns,
                     data=content.data,
                 )
 
@@ -179,7 +199,7 @@ class Tars(ClassifiedSource):
             folders = member.name.split("/")[:-1]
             split = ""
             labels: tuple[str, ...] = (unit.label,)
-            if not self.has_classes:
+            if not self.has_classes or self.path_labels is not None:
                 # Where no folder is a class, the outermost is what may be a split.
                 split, labels = folder_split(folders[0]) if folders else "", ()
             elif not unit.label:

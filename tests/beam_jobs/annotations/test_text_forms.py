@@ -46,6 +46,11 @@ class TestYolo:
         assert found.pictures["val/b"].is_normalised
         assert found.contents.object_names == ("person", "traffic light")
 
+    def test_labels_of_a_split_folder_are_of_its_images(self, tmp_path: Path) -> None:
+        names = ("train/labels/a.txt", "valid/labels/more/b.txt")
+        found = read(write_files(tmp_path, {"data.yaml": "names: [person]", **dict.fromkeys(names, "0 0.5 0.5 1 1\n")}))
+        assert list(found.pictures) == ["train/images/a", "valid/images/more/b"]
+
     @pytest.mark.parametrize(
         ("name", "text"),
         [

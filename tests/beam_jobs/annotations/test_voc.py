@@ -36,7 +36,7 @@ XML = """<annotation>
 def test_a_folder_is_read_as_by_a_plain_loop(tmp_path: Path) -> None:
     for number in (2, 1):
         write_text(tmp_path / "Annotations" / f"2008_{number}.xml", XML.format(name=f"2008_{number}.jpg"))
-    write_text(tmp_path / "ImageSets" / "Main" / "train.txt", "2008_1\n")
+    write_text(tmp_path / "ImageSets" / "Main" / "train.txt", "2008_1\n2008_2\n")
     (tmp_path / "JPEGImages").mkdir()
     found = read(tmp_path)
     assert list(found.pictures) == ["2008_1.jpg", "2008_2.jpg"]

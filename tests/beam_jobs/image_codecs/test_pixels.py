@@ -111,7 +111,7 @@ def test_what_is_too_long_for_a_jpeg_is_rejected() -> None:
 def test_idx_pixels() -> None:
     grey, rgb = picture()[..., 0], picture()
     image = stored(grey.tobytes(), Pixels((24, 40)))
-    assert image[1:] == ("PNG", 24, 40, 1, "IDX pixels")
+    assert image[1:] == ("PNG", 24, 40, 1, "bare pixels")
     np.testing.assert_array_equal(opened(image), grey)
     np.testing.assert_array_equal(opened(stored(rgb.tobytes(), Pixels((24, 40, 3)))), rgb)
     assert stored(grey.tobytes(), Pixels((24, 40, 1)), resize_shorter=12)[2:4] == (12, 20)

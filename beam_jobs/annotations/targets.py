@@ -1,0 +1,45 @@
+"""A folder with the second image of each pair, which has the name of the first: `A/train/1.jpg` and `B/train/1.png`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, Place
+from beam_jobs.annotations.files.folders import first_file, paths_below
+from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from beam_jobs.annotations.pictures import PICTURE_EXTENSIONS, without_extension
+from tpudata.storage import Entry
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetsForm(AnnotationForm):
+    """A folder of second images.
+
+    Attributes:
+        path: the folder.
+    """
+
+    path: str
+    title = "a folder of targets"
+
+    @classmethod
+    def find_folder(cls, path: str, entries: Sequence[Entry]) -> TargetsForm | None:
+        """Return the form of a folder that has images."""
+        del entries
+        return cls(path) if first_file(path, PICTURE_EXTENSIONS) else None
+
+    @property
+    def map_folders(self) -> tuple[str, ...]:
+        """The folder."""
+        return (self.path,)
+
+    def parts(self) -> Iterable[str]:
+        """Yield the folder."""
+        return (self.path,)
+
+    def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
+        """Yield the second image of each picture, whose name has no extension, in the order of their paths."""
+        del names
+        for path, below in paths_below(part, PICTURE_EXTENSIONS):
+            yield ImageAnnotation(without_extension(below), Place(path), target=path)

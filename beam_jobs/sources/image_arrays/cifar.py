@@ -1,0 +1,157 @@
+"""CIFAR-10 and CIFAR-100, as Python's pickles and as binary files (https://www.cs.toronto.edu/~kriz/cifar.html).
+
+    cifar-10-batches-py     data_batch_1 ... data_batch_5, test_batch, batches.meta
+    cifar-100-python        train, test, meta
+    cifar-10-batches-bin    data_batch_1.bin ..., test_batch.bin, batches.meta.txt
+    cifar-100-binary        train.bin, test.bin, fine_label_names.txt, coarse_label_names.txt
+
+An image is 3,072 bytes: the red rows, the green ones, the blue ones. In a binary file its label precedes it, a byte; of CIFAR-100
+the coarse one, and then the fine one. A class of CIFAR-100 is the fine one; the coarse one is the further feature `coarse_label`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from beam_jobs.image_records.pixels import CHANNELS_FIRST, Pixels
+from beam_jobs.references.ranged_file import file_size
+from beam_jobs.references.reference import NO_FEATURES
+from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
+from beam_jobs.sources.image_arrays.pickles import PickledArray, Place, read_pickle
+from tpudata.errors import CorruptionError, SourceError
+from tpudata.format import Feature
+from tpudata.storage import storage_for
+
+COARSE_LABEL = Feature("coarse_label", "int64", "int64")
+_PIXELS = Pixels((32, 32, 3), CHANNELS_FIRST)
+_IMAGE_BYTES = 3 * 32 * 32
+_NAME = re.compile(r"(?P<what>data_batch_\d+|test_batch|train|test)(?P<binary>\.bin)?")
+_HUNDRED = ("train", "test")
+# Files with the names of the classes: of pickles the key that has them, of binary files none.
+_NAME_FILES = {
+    "batches.meta": b"label_names",
+    "meta": b"fine_label_names",
+    "batches.meta.txt": None,
+    "fine_label_names.txt": None,
+}
+NOTES = (*_NAME_FILES, "coarse_label_names.txt", "readme.html", "readme.txt", "file.txt~")
+# Records that are read at once.
+_RECORDS = 1000
+_MOST_NAMES_BYTES = 1 << 16
+
+
+def is_cifar_name(name: str) -> bool:
+    """Return whether a file is named as one of CIFAR with images."""
+    return _NAME.fullmatch(name) is not None
+
+
+def is_cifar_batch_name(name: str) -> bool:
+    """Return whether a file has a name that files with images have in CIFAR-10 alone: `train` may be anything."""
+    return is_cifar_name(name) and not name.startswith(_HUNDRED[0]) and name not in ("test", "test.bin")
+
+
+def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str]:
+    """Return the names of the classes in a folder of CIFAR, and their file; nothing of both if there is none.
+
+    Raises:
+        CorruptionError: the file is cut or damaged.
+    """
+    storage = storage_for(folder)
+    for name, key in _NAME_FILES.items():
+        path = storage.join(folder, name)
+        found = storage.stat(path)
+        if found is None or found.is_folder:
+            continue
+        if key is None:
+            lines = storage.read_range(path, 0, _MOST_NAMES_BYTES).decode(errors="replace").split("\n")
+            return tuple(line.strip() for line in lines if line.strip()), path
+        values = _by_text(read_pickle(path), path)
+        names = values.get(key.decode())
+        if not isinstance(names, list):
+            raise CorruptionError(path, 0, f"no {key.decode()}")
+        return tuple(_text(one) for one in names), path
+    return (), ""
+
+
+@dataclasses.dataclass(frozen=True)
+class CifarFile(ImageSet):
+    """A file of CIFAR.
+
+    Attributes:
+        path: the file.
+        name: its name.
+    """
+
+    path: str
+    name: str
+    payload: ClassVar[Pixels] = _PIXELS
+
+    @property
+    def split(self) -> str:  # type: ignore[override]
+        """The split that its name stands for."""
+        return "test" if self.name.startswith("test") else "train"
+
+    @property
+    def is_hundred(self) -> bool:
+        """Whether it is of CIFAR-100."""
+        return self.name.removesuffix(".bin") in _HUNDRED
+
+    def rows(self) -> Iterator[ImageRow]:
+        """Yield the images in order."""
+        return self._binary_rows() if self.name.endswith(".bin") else self._pickled_rows()
+
+    def _pickled_rows(self) -> Iterator[ImageRow]:
+        values = _by_text(read_pickle(self.path), self.path)
+        array = values.get("data")
+        labels = values.get("fine_labels" if self.is_hundred else "labels")
+        coarse = values.get("coarse_labels") if self.is_hundred else labels
+        if not (isinstance(array, PickledArray) and isinstance(labels, list) and isinstance(coarse, list)):
+            raise SourceError(
+                f"{self.path}: a pickle with {', '.join(sorted(values)) or 'nothing'} (expected data and labels, as CIFAR has"
+                " them). Save its images as files."
+            )
+        count = len(labels)
+        is_right = array.dtype in ("u1", "uint8", "|u1") and not array.is_fortran
+        if not is_right or array.shape != (count, _IMAGE_BYTES) or len(coarse) != count:
+            raise SourceError(
+                f"{self.path}: images of {array.dtype} {list(array.shape)} and {count:,} labels (expected u1"
+                f" [{count}, {_IMAGE_BYTES}]). Download it again."
+            )
+        pixels = array.data
+        if not isinstance(pixels, Place) or pixels.size != count * _IMAGE_BYTES:
+            raise CorruptionError(self.path, 0, f"no {count * _IMAGE_BYTES:,} bytes of pixels for {count:,} images")
+        for number, (label, group) in enumerate(zip(labels, coarse, strict=True)):
+            yield ImageRow(pixels.offset + number * _IMAGE_BYTES, (str(label),), columns=self._columns(group))
+
+    def _binary_rows(self) -> Iterator[ImageRow]:
+        before = 2 if self.is_hundred else 1
+        record = before + _IMAGE_BYTES
+        size = file_size(self.path)
+        if size % record:
+            raise CorruptionError(
+                self.path, size - size % record, f"{size:,} bytes, which are no records of {record:,} bytes"
+            )
+        for begin in range(0, size, _RECORDS * record):
+            data = storage_for(self.path).read_range(self.path, begin, min(_RECORDS * record, size - begin))
+            if len(data) % record:
+                raise CorruptionError(self.path, begin + len(data), "the file was cut during the run")
+            for start in range(0, len(data), record):
+                label, group = data[start + before - 1], data[start]
+                yield ImageRow(begin + start + before, (str(label),), columns=self._columns(group))
+
+    def _columns(self, coarse: Any) -> Mapping[str, Any]:
+        return {COARSE_LABEL.name: coarse} if self.is_hundred else NO_FEATURES
+
+
+def _by_text(value: Any, path: str) -> dict[str, Any]:
+    """Return a dict by texts: Python 2 has written bytes."""
+    if not isinstance(value, dict):
+        raise SourceError(f"{path}: a pickle of {type(value).__name__} (expected a dict, as CIFAR has). Remove it.")
+    return {_text(key): item for key, item in value.items()}
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

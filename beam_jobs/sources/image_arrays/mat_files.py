@@ -1,0 +1,208 @@
+"""SVHN: MATLAB files with the variables `X`, images, and `y`, their labels (http://ufldl.stanford.edu/housenumbers/).
+
+    train_32x32.mat  test_32x32.mat  extra_32x32.mat        X uint8 [32, 32, 3, N], y [N, 1] from 1 to 10
+
+The class of the digit 0 is 10 in the file, and 0 here. MATLAB's first axis is the fastest: an image is its channels, in each its
+columns, and N comes last, so images are read one by one. A file of version 5 ("MAT-File Format", MathWorks) has after a header of
+128 bytes the variables, each an element: 4 bytes of type and 4 of size, the content, and zeros to a multiple of 8. A compressed
+element holds another one as a stream of zlib. A variable is an element of elements: flags with the class, sizes, name, numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from beam_jobs.compression.decompressors import decompress_zlib
+from beam_jobs.image_records.pixels import COLUMNS_FIRST, Pixels
+from beam_jobs.references.ranged_file import file_size
+from beam_jobs.sources.idx_pairs.file import check_shape
+from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
+from beam_jobs.sources.image_arrays.pieces import PieceReader, plain_pieces, read_numbers
+from beam_jobs.sources.named_splits import folder_split
+from tpudata.errors import CorruptionError, SourceError
+from tpudata.storage import storage_for
+
+_HEADER_BYTES, _TAG_BYTES, _ENDIAN_OFFSET = 128, 8, 126
+_MATRIX, _COMPRESSED, _UINT8 = 14, 15, 2
+_UINT8_CLASS = 9
+# By type of the numbers, as of `struct`.
+_FORMS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q"}
+# Flags, sizes and name of a variable.
+_MOST_HEADER_BYTES = 1 << 12
+_EXTRA = "extra"
+_ZERO = 10
+
+
+class _Variable(NamedTuple):
+    """A variable of a file.
+
+    Attributes:
+        name: its name.
+        shape: its sizes.
+        kind: number of its class.
+        numbers: number of the type in which its numbers are stored.
+        start: offset of its numbers, in the file or in the stream.
+        element: offset of the content of its element in the file.
+        size: bytes of that.
+        is_compressed: whether it is a stream of zlib.
+        order: of bytes, as of `struct`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    numbers: int
+    start: int
+    element: int
+    size: int
+    is_compressed: bool
+    order: str
+
+    def open(self, path: str) -> PieceReader:
+        """Return a reader that is at the first number."""
+        pieces = plain_pieces(path, self.element, self.size)
+        reader = PieceReader(decompress_zlib(pieces) if self.is_compressed else pieces, path, self.element)
+        reader.take(self.start)
+        return reader
+
+
+@dataclasses.dataclass(frozen=True)
+class MatFile(ImageSet):
+    """A file of SVHN.
+
+    Attributes:
+        path: the file.
+        name: its name.
+        split: train, test or extra, or empty.
+        images: the variable X.
+        labels: the variable y.
+    """
+
+    path: str
+    name: str
+    split: str
+    images: _Variable
+    labels: _Variable
+
+    @property
+    def payload(self) -> Pixels:
+        """Kind of the images' bytes."""
+        return Pixels(self.images.shape[:3], COLUMNS_FIRST)
+
+    def rows(self) -> Iterator[ImageRow]:
+        """Yield the images in order."""
+        size = math.prod(self.images.shape[:3])
+        count = self.images.shape[3]
+        # Images of a plain variable stay in the file.
+        stream = self.images.open(self.path) if self.images.is_compressed else None
+        first = self.images.element + self.images.start
+        form = f"{self.labels.order}{_FORMS[self.labels.numbers]}"
+        for number, label in enumerate(read_numbers(self.labels.open(self.path), form, count)):
+            if label != int(label):
+                raise CorruptionError(self.path, self.labels.element, f"label {number} is no whole number: {label}")
+            data = stream.take(size) if stream is not None else b""
+            yield ImageRow(first + number * size, (str(0 if label == _ZERO else int(label)),), data)
+
+
+def open_mat_file(path: str) -> MatFile:
+    """Return the images of a MATLAB file.
+
+    Raises:
+        SourceError: it has other variables than SVHN.
+        CorruptionError: it is cut or damaged.
+    """
+    variables = {variable.name: variable for variable in _variables(path)}
+    images, labels = variables.get("X"), variables.get("y")
+    if images is None or labels is None:
+        raise SourceError(
+            f"{path}: a MATLAB file with {', '.join(sorted(variables)) or 'no variables'} (expected X and y, as SVHN has them)."
+            " Save its images as files."
+        )
+    is_right = (images.kind, images.numbers) == (_UINT8_CLASS, _UINT8) and len(images.shape) == 4
+    if not is_right or math.prod(labels.shape) != images.shape[3] or labels.numbers not in _FORMS:
+        raise SourceError(
+            f"{path}: X is {list(images.shape)} and y {list(labels.shape)} (expected X of uint8 [height, width, channels, N] and N"
+            " labels). Save its images as files."
+        )
+    check_shape(path, images.shape[:3])
+    name = path.rpartition("/")[2]
+    word = re.split(r"[-_.]", name)[0]
+    return MatFile(path, name, folder_split(word) or (_EXTRA if word == _EXTRA else ""), images, labels)
+
+
+def _variables(path: str) -> Iterator[_Variable]:
+    size = file_size(path)
+    header = storage_for(path).read_range(path, 0, _HEADER_BYTES)
+    order = {b"IM": "<", b"MI": ">"}.get(header[_ENDIAN_OFFSET:])
+    if order is None:
+        raise CorruptionError(path, _ENDIAN_OFFSET, "no byte order in the header of a MATLAB file")
+    offset = _HEADER_BYTES
+    while offset < size:
+        tag = storage_for(path).read_range(path, offset, _TAG_BYTES)
+        if len(tag) < _TAG_BYTES:
+            raise CorruptionError(path, offset, "the MATLAB file is cut inside of a tag")
+        kind, length = struct.unpack(f"{order}II", tag)
+        offset += _TAG_BYTES
+        if length > size - offset:
+            raise CorruptionError(path, offset, f"the MATLAB file is cut: a variable has {length:,} bytes")
+        if kind in (_MATRIX, _COMPRESSED):
+            yield _read_variable(path, offset, length, order, is_compressed=kind == _COMPRESSED)
+        # A compressed element is not filled up.
+        offset += length if kind == _COMPRESSED else length + -length % 8
+
+
+def _read_variable(path: str, offset: int, size: int, order: str, *, is_compressed: bool) -> _Variable:
+    pieces = plain_pieces(path, offset, size if is_compressed else min(size, _MOST_HEADER_BYTES))
+    reader = _ElementReader(PieceReader(decompress_zlib(pieces) if is_compressed else pieces, path, offset), order)
+    if is_compressed and reader.tag()[0] != _MATRIX:
+        raise CorruptionError(path, offset, "a compressed element of a MATLAB file that is no variable")
+    flags, sizes, name = reader.element(), reader.element(), reader.element()
+    if len(flags) < 4 or len(sizes) % 4:
+        raise CorruptionError(path, offset, "a variable of a MATLAB file without class or sizes")
+    (flag,) = struct.unpack(f"{order}I", flags[:4])
+    shape = struct.unpack(f"{order}{len(sizes) // 4}i", sizes)
+    # A cell or a struct has no numbers here, and what is read as their type is not looked at.
+    numbers, _ = reader.tag()
+    kind = flag & 0xFF
+    return _Variable(name.decode("latin-1"), shape, kind, numbers, reader.taken, offset, size, is_compressed, order)
+
+
+class _ElementReader:
+    """The elements of a variable.
+
+    Attributes:
+        taken: bytes that were read.
+    """
+
+    def __init__(self, reader: PieceReader, order: str) -> None:
+        self._reader = reader
+        self._order = order
+        self.taken = 0
+
+    def tag(self) -> tuple[int, int]:
+        """Return type and size of the next element; a small one has its content in the tag."""
+        data = self._take(4)
+        (kind,) = struct.unpack(f"{self._order}I", data)
+        if kind >> 16:
+            return kind & 0xFFFF, kind >> 16
+        (size,) = struct.unpack(f"{self._order}I", self._take(4))
+        return kind, size
+
+    def element(self) -> bytes:
+        """Return the content of the next element."""
+        begin = self.taken
+        _, size = self.tag()
+        if size > _MOST_HEADER_BYTES:
+            raise self._reader.error("a variable of a MATLAB file with a large header")
+        is_small = self.taken - begin == 4
+        data = self._take(4 if is_small else size + -size % 8)
+        return data[:size]
+
+    def _take(self, size: int) -> bytes:
+        self.taken += size
+        return self._reader.take(size)

@@ -1,0 +1,222 @@
+"""NumPy archives of images and labels: MNIST as Keras has it, MedMNIST, and others whose arrays are named like theirs.
+
+    mnist.npz                x_train  y_train  x_test  y_test
+    pathmnist.npz            train_images  train_labels  val_images  val_labels  test_images  test_labels
+
+One word of an array's name says what it is, images or labels, and the others which of them: a split, or nothing. Images are uint8
+[N, height, width] or [N, height, width, channels]; labels whole numbers [N] or [N, 1], or [N, classes] of zeros and ones. Only the
+headers of the arrays are read before the images, and nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import math
+import re
+import zipfile
+from collections.abc import Iterator
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS
+from beam_jobs.image_records.pixels import Pixels
+from beam_jobs.sources.idx_pairs.file import check_shape
+from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
+from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers
+from beam_jobs.sources.named_splits import folder_split
+from beam_jobs.sources.zips import content_offset, open_zip
+from tpudata.console.tables import counted
+from tpudata.errors import CorruptionError, SourceError
+
+_IMAGES, _LABELS = ("x", "images", "image", "imgs", "data"), ("y", "labels", "label", "targets", "target")
+_ENDING = ".npy"
+_MOST_HEADER_BYTES = 10_000
+_PIECE_BYTES = 1 << 20
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+class _Array(NamedTuple):
+    """An array of an archive.
+
+    Attributes:
+        name: its name, without ending.
+        shape: its sizes.
+        form: of a number, as of `struct`, with its order of bytes; empty for what is no number.
+        header: bytes before the first number.
+        is_stored: whether its numbers are not compressed.
+        offset: of the first number in the file, if it is stored.
+        is_fortran: whether the first axis is the fastest.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    form: str
+    header: int
+    is_stored: bool
+    offset: int
+    is_fortran: bool
+
+    @contextlib.contextmanager
+    def open(self, path: str) -> Iterator[PieceReader]:
+        """Return a reader that is at the first number."""
+        with open_zip(path) as (_, archive), archive.open(f"{self.name}{_ENDING}") as file:
+            reader = PieceReader(_pieces(file, path), path, self.offset)
+            reader.take(self.header)
+            yield reader
+
+
+@dataclasses.dataclass(frozen=True)
+class NpzSet(ImageSet):
+    """Images and labels of an archive.
+
+    Attributes:
+        path: the archive.
+        name: its name, and that of the array of images.
+        split: that their names stand for, or empty.
+        images: the array of images.
+        labels: the array of labels.
+    """
+
+    path: str
+    name: str
+    split: str
+    images: _Array
+    labels: _Array
+
+    @property
+    def payload(self) -> Pixels:
+        """Kind of the images' bytes."""
+        return Pixels(self.images.shape[1:])
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether an image may have any number of classes."""
+        return math.prod(self.labels.shape[1:]) > 1
+
+    def rows(self) -> Iterator[ImageRow]:
+        """Yield the images in order."""
+        size = math.prod(self.images.shape[1:])
+        with contextlib.ExitStack() as stack:
+            images = None if self.images.is_stored else stack.enter_context(self.images.open(self.path))
+            labels = stack.enter_context(self.labels.open(self.path))
+            for number, written in enumerate(self._label_rows(labels)):
+                data = b"" if images is None else images.take(size)
+                yield ImageRow(self.images.offset + number * size, written, data)
+
+    def _label_rows(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:
+        width = math.prod(self.labels.shape[1:])
+        numbers = read_numbers(reader, self.labels.form, self.labels.shape[0] * width)
+        if not self.several_labels:
+            yield from ((str(int(number)),) for number in numbers)
+            return
+        for row in range(self.labels.shape[0]):
+            marks = [next(numbers) for _ in range(width)]
+            if not {*marks} <= {0, 1}:
+                raise SourceError(
+                    f"{self.path}: row {row} of {self.labels.name} has other numbers than 0 and 1, which mark the classes of an"
+                    " image. Save its images as files."
+                )
+            yield tuple(str(label) for label, mark in enumerate(marks) if mark)
+
+
+def open_npz_file(path: str) -> list[NpzSet]:
+    """Return the sets of images of an archive, by name.
+
+    Raises:
+        SourceError: it has no images, or labels of another number; names its arrays.
+        CorruptionError: it is cut or damaged.
+    """
+    file_name = path.rpartition("/")[2]
+    arrays = _arrays(path)
+    images, labels = (_by_split(arrays, words, path) for words in (_IMAGES, _LABELS))
+    if not images or images.keys() != labels.keys():
+        raise SourceError(
+            f"{path}: a NumPy archive with {', '.join(array.name for array in arrays) or 'no arrays'} (expected pairs such as"
+            " x_train and y_train, or train_images and train_labels). Rename the arrays, or save the images as files."
+        )
+    found = []
+    for words, one in sorted(images.items()):
+        two = labels[words]
+        _check(path, one, two)
+        split = next(filter(None, map(folder_split, words.split("_"))), "")
+        found.append(NpzSet(path, f"{file_name}/{one.name}", split, one, two))
+    return found
+
+
+def _by_split(arrays: list[_Array], words: tuple[str, ...], path: str) -> dict[str, _Array]:
+    """Return the arrays that have one of some words in their names, by the rest of the name."""
+    found: dict[str, _Array] = {}
+    for array in arrays:
+        parts = re.split(r"[-_. ]", array.name.lower())
+        used = [part for part in parts if part in words]
+        if len(used) == 1:
+            rest = "_".join(part for part in parts if part not in words)
+            if rest in found:
+                raise SourceError(f"{path}: {found[rest].name} and {array.name} have one meaning. Rename one of them.")
+            found[rest] = array
+    return found
+
+
+def _check(path: str, images: _Array, labels: _Array) -> None:
+    if images.form != "<B" or len(images.shape) not in (3, 4) or images.is_fortran:
+        raise SourceError(
+            f"{path}: {images.name} is no array of images (got {list(images.shape)}, expected uint8 [N, height, width] or [N,"
+            " height, width, channels] in C order). Save its images as files."
+        )
+    is_right = labels.form[-1:] in tuple("bBhHiIqQ?") and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
+    if not is_right or labels.shape[0] != images.shape[0]:
+        raise SourceError(
+            f"{path}: {labels.name} are no labels of {counted(images.shape[0], 'image')} (got {list(labels.shape)}, expected whole"
+            " numbers [N], [N, 1] or [N, classes]). Save its images as files."
+        )
+    check_shape(path, images.shape[1:])
+
+
+def _arrays(path: str) -> list[_Array]:
+    found = []
+    with open_zip(path) as (file, archive):
+        for member in archive.infolist():
+            if not member.filename.endswith(_ENDING):
+                continue
+            offset = content_offset(file, member, path)
+            with archive.open(member) as content:
+                start = io.BytesIO(_read(content, _MOST_HEADER_BYTES, path))
+            try:
+                shape, is_fortran, dtype = _HEADERS[np.lib.format.read_magic(start)](start)
+            except (ValueError, KeyError) as error:
+                raise CorruptionError(path, offset, f"{member.filename} is no array: {error}") from None
+            header, is_stored = start.tell(), member.compress_type == zipfile.ZIP_STORED
+            size = header + math.prod(shape) * dtype.itemsize
+            if size != member.file_size and not dtype.hasobject:
+                raise CorruptionError(
+                    path, offset, f"{member.filename} has {member.file_size:,} bytes (expected {size:,} by its header)"
+                )
+            # A single axis has both orders.
+            order = is_fortran and sum(side > 1 for side in shape) > 1
+            name = member.filename.removesuffix(_ENDING)
+            found.append(_Array(name, shape, _form(dtype), header, is_stored, offset + header, order))
+    return found
+
+
+def _form(dtype: np.dtype[np.generic]) -> str:
+    """Return a type of numbers as `struct` writes it; nothing for another type."""
+    if dtype.kind not in "biu" or dtype.itemsize > 8:
+        return ""
+    order = ">" if dtype.str.startswith(">") else "<"
+    code = "?" if dtype.kind == "b" else "bhiq"[dtype.itemsize.bit_length() - 1]
+    return order + (code.upper() if dtype.kind == "u" else code)
+
+
+def _pieces(file: IO[bytes], path: str) -> Iterator[bytes]:
+    while piece := _read(file, _PIECE_BYTES, path):
+        yield piece
+
+
+def _read(file: IO[bytes], size: int, path: str) -> bytes:
+    try:
+        return file.read(size)
+    except (*DECOMPRESSION_ERRORS, zipfile.BadZipFile) as error:
+        raise CorruptionError(path, 0, f"{file.name} is cut or damaged: {error}") from None

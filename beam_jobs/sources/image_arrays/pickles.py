@@ -1,0 +1,250 @@
+"""Pickles of arrays, numbers, texts, lists and dicts, read without making any other object.
+
+Python's pickles are programs: unpickling one may run any code. This reader knows the operations that put values together
+(pickletools.py of the standard library documents them all), and of functions those alone by which NumPy makes an array, which it
+does not call: an array is its shape and the place of its bytes in the file. So the pixels of a file of CIFAR stay where they are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, NamedTuple
+
+from beam_jobs.references.ranged_file import file_size, open_ranged
+from tpudata.errors import CorruptionError, SourceError
+
+# Longer bytes and texts stay in the file: pixels of a single image do, names of classes and files do not.
+_MOST_READ = 1 << 10
+_BUFFER_BYTES = 1 << 18
+_MOST_LINE = 256
+# What makes an array, by module and name; NumPy 2 has moved them.
+_RECONSTRUCT, _FROM_BUFFER, _DTYPE, _NDARRAY = "_reconstruct", "_frombuffer", "dtype", "ndarray"
+_KNOWN = {
+    **{(f"numpy.{core}.multiarray", _RECONSTRUCT): _RECONSTRUCT for core in ("core", "_core")},
+    **{(f"numpy.{core}.numeric", _FROM_BUFFER): _FROM_BUFFER for core in ("core", "_core")},
+    ("numpy", _DTYPE): _DTYPE,
+    ("numpy", _NDARRAY): _NDARRAY,
+}
+
+
+class Place(NamedTuple):
+    """Long bytes that stay in the file.
+
+    Attributes:
+        offset: of the first one.
+        size: how many they are.
+    """
+
+    offset: int
+    size: int
+
+
+class PickledArray:
+    """An array.
+
+    Attributes:
+        shape: sizes; none before it is known.
+        dtype: NumPy's name of the type, such as `u1`.
+        is_fortran: whether the first axis is the fastest.
+        data: its bytes, or where they are.
+    """
+
+    def __init__(self) -> None:
+        self.shape: tuple[int, ...] = ()
+        self.dtype = ""
+        self.is_fortran = False
+        self.data: bytes | Place = b""
+
+
+class _Known(NamedTuple):
+    """A function or a type that the reader knows."""
+
+    name: str
+
+
+class _Dtype(NamedTuple):
+    name: str
+
+
+_MARK = object()
+
+
+def read_pickle(path: str) -> Any:
+    """Return the value that a file holds: texts are bytes or str, arrays `PickledArray`, and long bytes `Place`.
+
+    Raises:
+        CorruptionError: the file is cut or damaged.
+        SourceError: it has objects of another kind; names them.
+    """
+    size = file_size(path)
+    with open_ranged(path, size, _BUFFER_BYTES) as file:
+        reader = _Reader(file, path, size)
+        try:
+            return reader.run()
+        except (IndexError, KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
+            raise CorruptionError(path, reader.offset, f"the pickle is cut or damaged: {error!r}") from None
+
+
+class _Reader:
+    """A pickle that is read, operation by operation."""
+
+    def __init__(self, file: BinaryIO, path: str, size: int) -> None:
+        self._file = file
+        self._path = path
+        self._size = size
+        self._stack: list[Any] = []
+        self._memo: dict[int, Any] = {}
+        # Where the operation begins.
+        self.offset = 0
+
+    def run(self) -> Any:
+        """Return the value at the end."""
+        while True:
+            self.offset = self._file.tell()
+            code = self._take(1)
+            if code == b".":
+                return self._stack.pop()
+            operation = _OPERATIONS.get(code)
+            if operation is None:
+                raise ValueError(f"operation {code!r}")
+            operation(self)
+
+    def _take(self, size: int) -> bytes:
+        data = self._file.read(size)
+        if len(data) < size:
+            raise ValueError("the file ends")
+        return data
+
+    def _number(self, form: str) -> int:
+        number: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
+        return number
+
+    def _line(self) -> str:
+        line = self._file.readline(_MOST_LINE)
+        if not line.endswith(b"\n"):
+            raise ValueError("a name without end")
+        return line[:-1].decode()
+
+    def _push(self, value: Any) -> None:
+        self._stack.append(value)
+
+    def _push_bytes(self, form: str, *, is_text: bool = False) -> None:
+        size = self._number(form)
+        start = self._file.tell()
+        if not 0 <= size <= self._size - start:
+            raise ValueError("the file ends inside a text")
+        if size > _MOST_READ:
+            self._file.seek(start + size)
+            self._push(Place(start, size))
+            return
+        data = self._take(size)
+        self._push(data.decode("utf-8", "surrogatepass") if is_text else data)
+
+    def _pop_mark(self) -> list[Any]:
+        place = len(self._stack) - 1
+        while self._stack[place] is not _MARK:
+            place -= 1
+            if place < 0:
+                raise ValueError("no mark")
+        items = self._stack[place + 1 :]
+        del self._stack[place:]
+        return items
+
+    def _pop(self, count: int) -> tuple[Any, ...]:
+        if count > len(self._stack):
+            raise ValueError("too few values")
+        items = tuple(self._stack[len(self._stack) - count :])
+        del self._stack[len(self._stack) - count :]
+        return items
+
+    def _set_items(self, items: list[Any]) -> None:
+        self._stack[-1].update(zip(items[::2], items[1::2], strict=True))
+
+    def _find(self, module: str, name: str) -> None:
+        known = _KNOWN.get((module, name))
+        if known is None:
+            raise SourceError(
+                f"{self._path}: a pickle with {module}.{name} (expected arrays, numbers, texts, lists and dicts alone). It is not"
+                " read, since unpickling may run any code. Save its images as files."
+            )
+        self._push(_Known(known))
+
+    def _reduce(self) -> None:
+        function, arguments = self._pop(2)
+        if function == _Known(_RECONSTRUCT):
+            self._push(PickledArray())
+        elif function == _Known(_DTYPE):
+            self._push(_Dtype(_text(arguments[0])))
+        elif function == _Known(_FROM_BUFFER):
+            array = PickledArray()
+            array.data, dtype, array.shape, order = arguments
+            array.dtype, array.is_fortran = dtype.name, _text(order) == "F"
+            self._push(array)
+        else:
+            raise TypeError(f"a call of {function!r}")
+
+    def _build(self) -> None:
+        (state,) = self._pop(1)
+        value = self._stack[-1]
+        if isinstance(value, PickledArray):
+            _, value.shape, dtype, is_fortran, value.data = state
+            value.dtype, value.is_fortran = dtype.name, bool(is_fortran)
+        elif not isinstance(value, _Dtype):
+            raise TypeError(f"a state of {value!r}")
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
+def _integer(reader: _Reader) -> None:
+    # Of at most 255 bytes.
+    reader._push(int.from_bytes(reader._take(reader._number("<B")), "little", signed=True))
+
+
+# By code; the names are those of pickletools.
+_OPERATIONS: Mapping[bytes, Callable[[_Reader], Any]] = {
+    b"\x80": lambda reader: reader._take(1),  # PROTO
+    b"\x95": lambda reader: reader._take(8),  # FRAME
+    b"(": lambda reader: reader._push(_MARK),
+    b"}": lambda reader: reader._push({}),
+    b"]": lambda reader: reader._push([]),
+    b")": lambda reader: reader._push(()),
+    b"N": lambda reader: reader._push(None),
+    b"\x88": lambda reader: reader._push(True),
+    b"\x89": lambda reader: reader._push(False),
+    b"K": lambda reader: reader._push(reader._number("<B")),  # BININT1
+    b"M": lambda reader: reader._push(reader._number("<H")),  # BININT2
+    b"J": lambda reader: reader._push(reader._number("<i")),  # BININT
+    b"\x8a": _integer,  # LONG1
+    b"U": lambda reader: reader._push_bytes("<B"),  # SHORT_BINSTRING
+    b"T": lambda reader: reader._push_bytes("<i"),  # BINSTRING
+    b"C": lambda reader: reader._push_bytes("<B"),  # SHORT_BINBYTES
+    b"B": lambda reader: reader._push_bytes("<I"),  # BINBYTES
+    b"\x8e": lambda reader: reader._push_bytes("<Q"),  # BINBYTES8
+    b"\x96": lambda reader: reader._push_bytes("<Q"),  # BYTEARRAY8
+    b"X": lambda reader: reader._push_bytes("<I", is_text=True),  # BINUNICODE
+    b"\x8c": lambda reader: reader._push_bytes("<B", is_text=True),  # SHORT_BINUNICODE
+    b"q": lambda reader: reader._memo.__setitem__(reader._number("<B"), reader._stack[-1]),  # BINPUT
+    b"r": lambda reader: reader._memo.__setitem__(reader._number("<I"), reader._stack[-1]),  # LONG_BINPUT
+    b"\x94": lambda reader: reader._memo.__setitem__(len(reader._memo), reader._stack[-1]),  # MEMOIZE
+    b"h": lambda reader: reader._push(reader._memo[reader._number("<B")]),  # BINGET
+    b"j": lambda reader: reader._push(reader._memo[reader._number("<I")]),  # LONG_BINGET
+    b"a": lambda reader: reader._stack[-2].append(reader._stack.pop()),  # APPEND
+    b"e": lambda reader: _extend(reader, reader._pop_mark()),  # APPENDS
+    b"s": lambda reader: reader._set_items(list(reader._pop(2))),  # SETITEM
+    b"u": lambda reader: reader._set_items(reader._pop_mark()),  # SETITEMS
+    b"t": lambda reader: reader._push(tuple(reader._pop_mark())),  # TUPLE
+    b"\x85": lambda reader: reader._push(reader._pop(1)),
+    b"\x86": lambda reader: reader._push(reader._pop(2)),
+    b"\x87": lambda reader: reader._push(reader._pop(3)),
+    b"c": lambda reader: reader._find(reader._line(), reader._line()),  # GLOBAL
+    b"\x93": lambda reader: reader._find(*map(_text, reader._pop(2))),  # STACK_GLOBAL
+    b"R": lambda reader: reader._reduce(),
+    b"b": lambda reader: reader._build(),
+}
+
+
+def _extend(reader: _Reader, items: list[Any]) -> None:
+    reader._stack[-1].extend(items)

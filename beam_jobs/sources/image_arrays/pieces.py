@@ -1,0 +1,79 @@
+"""Numbers of files of arrays, read in order from a plain or compressed part of a file."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS
+from tpudata.errors import CorruptionError
+from tpudata.storage import storage_for
+
+_PIECE_BYTES = 1 << 20
+
+
+class PieceReader:
+    """The bytes of pieces, read in order.
+
+    Args:
+        pieces: of any size; may raise DECOMPRESSION_ERRORS.
+        path: the file, for messages.
+        offset: where in the file they begin, for messages.
+    """
+
+    def __init__(self, pieces: Iterator[bytes], path: str, offset: int) -> None:
+        self._pieces = pieces
+        self._path = path
+        self._offset = offset
+        self._held = memoryview(b"")
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes; CorruptionError if there are fewer, or what is compressed is damaged."""
+        parts = []
+        left = size
+        while left:
+            if not len(self._held):
+                self._held = memoryview(self._next())
+            part = self._held[:left]
+            self._held = self._held[len(part) :]
+            parts.append(part)
+            left -= len(part)
+        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+    def _next(self) -> bytes:
+        try:
+            piece = next(self._pieces, None)
+        except DECOMPRESSION_ERRORS as error:
+            raise self.error(f"cut or damaged: {error}") from None
+        if piece is None:
+            raise self.error("it ends before the last number that its header counts")
+        return piece
+
+    def error(self, reason: str) -> CorruptionError:
+        """Return the error of a damaged part."""
+        return CorruptionError(self._path, self._offset, reason)
+
+
+def plain_pieces(path: str, start: int, size: int) -> Iterator[bytes]:
+    """Yield a part of a file in pieces; fewer bytes if it is cut."""
+    end = start + size
+    while start < end:
+        piece = storage_for(path).read_range(path, start, min(_PIECE_BYTES, end - start))
+        if not piece:
+            return
+        yield piece
+        start += len(piece)
+
+
+def read_numbers(reader: PieceReader, form: str, count: int) -> Iterator[Any]:
+    """Yield numbers.
+
+    Args:
+        reader: has them.
+        form: of one, with its byte order, as of `struct`.
+        count: how many.
+    """
+    size, most = struct.calcsize(form), 1 << 16
+    for done in range(0, count, most):
+        yield from (number for (number,) in struct.iter_unpack(form, reader.take(size * min(most, count - done))))

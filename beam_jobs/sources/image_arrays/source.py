@@ -1,0 +1,192 @@
+"""Files of arrays of images with labels, as CIFAR, SVHN, Keras's MNIST and MedMNIST come.
+
+A key is the name of the file, of an archive also that of the array, and the image's number from 0 in eight digits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from beam_jobs import file_kinds
+from beam_jobs.compression.files import read_head
+from beam_jobs.file_names import is_left_behind
+from beam_jobs.options import ConvertOptions
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.reference import Reference
+from beam_jobs.references.rejection import Reject, raise_rejection, with_key
+from beam_jobs.sources.classes import Classes, ClassifiedSource
+from beam_jobs.sources.image_arrays.cifar import (
+    COARSE_LABEL,
+    NOTES,
+    CifarFile,
+    is_cifar_batch_name,
+    is_cifar_name,
+    read_cifar_names,
+)
+from beam_jobs.sources.image_arrays.image_set import ImageSet
+from beam_jobs.sources.image_arrays.mat_files import open_mat_file
+from beam_jobs.sources.image_arrays.npz_files import NpzSet, open_npz_file
+from beam_jobs.sources.options import SourceOptions, reject_split_flag
+from beam_jobs.sources.source import make_reference
+from tpudata.errors import BadRecordError, SourceError
+from tpudata.format import Feature
+
+_ENDINGS = (".npz", ".mat")
+_HEAD_BYTES = 512
+
+
+def is_array_name(name: str) -> bool:
+    """Return whether a file of a pattern is one of arrays, by its name alone."""
+    return name.lower().endswith(_ENDINGS) or is_cifar_batch_name(name)
+
+
+def array_files(names: Mapping[str, str]) -> list[str]:
+    """Return the files of a folder, if it has files of arrays and what belongs to them alone; nothing otherwise.
+
+    Args:
+        names: of its files, by path.
+    """
+    data = {path: name for path, name in names.items() if name not in NOTES and not name.lower().endswith(".md")}
+    if not data or not all(is_array_name(name) or is_cifar_name(name) for name in data.values()):
+        return []
+    first = next(iter(data))
+    return list(data) if is_array_file(first, read_head(first, _HEAD_BYTES)) else []
+
+
+def is_array_file(path: str, head: bytes) -> bool:
+    """Return whether a file has arrays of images.
+
+    Args:
+        path: the file.
+        head: its first 512 bytes.
+    """
+    name = path.rpartition("/")[2]
+    kinds = (file_kinds.NPZ, file_kinds.MAT, file_kinds.PICKLE)
+    return file_kinds.file_kind(head) in kinds or (name.endswith(".bin") and is_cifar_name(name))
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageArrays(ClassifiedSource):
+    """Files of arrays: a Source whose units are sets of images.
+
+    Attributes:
+        options: deal out splits and seed the order.
+        sets: to be listed.
+        classes: names of the labels, which are whole numbers.
+        features: further features.
+        has_classes: False if records are unlabelled.
+        several_labels: whether an image may have any number of classes.
+        named_splits: those that the names of files and arrays stand for.
+    """
+
+    options: ConvertOptions
+    sets: tuple[ImageSet, ...]
+    classes: Classes
+    features: tuple[Feature, ...] = ()
+    has_classes: bool = True
+    several_labels: bool = False
+    named_splits: frozenset[str] = frozenset()
+
+    @classmethod
+    def find(cls, options: ConvertOptions, source_options: SourceOptions, paths: Iterable[str]) -> ImageArrays:
+        """Read the headers of the files.
+
+        Args:
+            options: of the conversion.
+            source_options: labels, or none.
+            paths: the files; those with the names of CIFAR's classes are skipped.
+
+        Raises:
+            SourceError: a file has other arrays than images and labels, or none; or sets differ in their kind of classes.
+            CorruptionError: a file is cut or damaged.
+            UsageError: the options deal out splits, but the sets are of several splits already.
+        """
+        files = [path for path in paths if _is_data(path.rpartition("/")[2])]
+        sets = [one for path in sorted(files) for one in _open_sets(path)]
+        splits = sorted({one.split for one in sets if one.split})
+        if len(splits) > 1:
+            reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
+        several = {isinstance(one, NpzSet) and one.several_labels for one in sets}
+        features = {(COARSE_LABEL,) if isinstance(one, CifarFile) and one.is_hundred else () for one in sets}
+        if len(several) > 1 or len(features) > 1:
+            raise SourceError(
+                f"{options.input}: sets with different kinds of classes, {sets[0].name} and {sets[-1].name}. Convert them apart."
+            )
+        return cls(
+            options,
+            tuple(sets),
+            Classes() if source_options.unlabelled else _classes(source_options, sets),
+            features.pop(),
+            not source_options.unlabelled,
+            several.pop() and not source_options.unlabelled,
+            frozenset() if options.split else frozenset(splits),
+        )
+
+    def parts(self) -> Sequence[ImageSet]:
+        """Return the sets."""
+        return self.sets
+
+    def units(self, part: ImageSet, ignored: list[str]) -> Sequence[ImageSet]:
+        """Return a set."""
+        del ignored
+        return (part,)
+
+    def references(self, unit: ImageSet, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+        """Yield a reference to every image of a set; its bytes are `Pixels`."""
+        del ignored
+        payload = unit.payload
+        height, width, channels = payload.image_shape()
+        for number, row in enumerate(unit.rows()):
+            key = f"{unit.name}/{number:08d}"
+            try:
+                where = f"{unit.path}, label {number}"
+                labels = tuple(self.classes.name(label, where) for label in row.labels) if self.has_classes else ()
+            except BadRecordError as error:
+                reject(with_key(error, key))
+                continue
+            yield make_reference(
+                self.options,
+                key,
+                path=unit.path,
+                offset=row.offset,
+                size=height * width * channels,
+                split="" if self.options.split else unit.split,
+                labels=labels,
+                payload=payload,
+                features=row.columns,
+                data=row.data,
+            )
+
+
+def _is_data(name: str) -> bool:
+    return name not in NOTES and not name.lower().endswith(".md") and not is_left_behind(name)
+
+
+def _open_sets(path: str) -> Sequence[ImageSet]:
+    name = path.rpartition("/")[2]
+    head = read_head(path, _HEAD_BYTES)
+    kind = file_kinds.file_kind(head)
+    if kind == file_kinds.NPZ:
+        return open_npz_file(path)
+    if kind == file_kinds.MAT:
+        return (open_mat_file(path),)
+    if is_cifar_name(name) and (kind == file_kinds.PICKLE or name.endswith(".bin")):
+        return (CifarFile(path, name),)
+    raise SourceError(
+        f"{path}: no file of arrays that is read (expected .npz, .mat, or files named as CIFAR's). Remove it from the input."
+    )
+
+
+def _classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
+    """Return how labels become names: by `--labels FILE`, or else by the file of CIFAR's classes."""
+    if options.labels_file is None:
+        folders = {one.path.rpartition("/")[0] or "." for one in sets if isinstance(one, CifarFile)}
+        found = {names: path for folder in sorted(folders) for names, path in (read_cifar_names(folder),) if names}
+        if len(found) > 1:
+            raise SourceError(
+                f"{' and '.join(found.values())}: different names of classes. Convert the folders apart, or pass --labels FILE."
+            )
+        for names, path in found.items():
+            return Classes(Labels(names), path, integers=True, are_of_input=True)
+    return Classes.open(options, integers=True)

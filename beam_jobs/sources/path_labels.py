@@ -1,0 +1,167 @@
+"""Classes and columns from the paths of pictures: `--label-from REGEX`.
+
+    cat.0.jpg                --label-from '(\\w+)\\.\\d+\\.jpg'                          class cat
+    25_0_2_2017.jpg.chip.jpg --label-from '(?P<age>\\d+)_(?P<label>\\d)_(?P<race>\\d)_'   class 0, columns age and race
+
+The group `label`, or else the first group without a name, is the class; each other named group is a column. The expression is
+searched for in the path below the input, or in the archive.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from beam_jobs.references.labels import is_integer_label
+from beam_jobs.sources.classes import Classes, is_number_label
+from beam_jobs.sources.lists.columns import column_values, features
+from beam_jobs.sources.options import SourceOptions
+from beam_jobs.values.column_kinds import FLOAT32, INT, STR, ColumnKind, fits_int64, float32_problem, parse_float
+from tpudata.errors import BadRecordError, UsageError
+from tpudata.format import Feature
+
+_LABEL = "label"
+# Paths by which the kinds of columns and classes are known.
+_LOOKED_AT = 10_000
+_MOST_DIGITS = 19
+_INT = re.compile(r"0|-?[1-9][0-9]*")
+_DECLARED_INT = re.compile(r"[+-]?[0-9]+")
+
+
+class PathValues(NamedTuple):
+    """What a path says of its picture.
+
+    Attributes:
+        labels: the class, as it is written; none if the expression has no group of it.
+        columns: values by column.
+    """
+
+    labels: tuple[str, ...]
+    columns: Mapping[str, int | float | str]
+
+
+@dataclasses.dataclass(frozen=True)
+class PathLabels:
+    """The way from a path to a class and columns.
+
+    Attributes:
+        pattern: the expression.
+        kinds: kind of each column.
+        classes: how classes become names.
+    """
+
+    pattern: re.Pattern[str]
+    kinds: Mapping[str, ColumnKind]
+    classes: Classes
+
+    @classmethod
+    def find(cls, options: SourceOptions, paths: Iterable[str]) -> PathLabels | None:
+        """Look at the first paths of an input; return None if the options take no classes from paths.
+
+        Args:
+            options: have the expression, and perhaps kinds of columns.
+            paths: of the pictures, as the expression is searched for in them.
+
+        Raises:
+            UsageError: no path matches, or a declared column is no group.
+        """
+        if options.label_from is None:
+            return None
+        pattern = re.compile(options.label_from)
+        columns = [name for name in pattern.groupindex if name != _LABEL]
+        unknown = next((name for name in options.column_kinds if name not in columns), None)
+        if unknown is not None:
+            raise UsageError(
+                f"--column-types: --label-from has no group {unknown!r} (expected one of: {', '.join(columns) or 'none'})"
+            )
+        first = ""
+        labels: set[str] = set()
+        # Columns without a value that is no whole number.
+        whole, matches = set(columns), 0
+        for path in itertools.islice(paths, _LOOKED_AT):
+            first = first or path
+            match = pattern.search(path)
+            if match is None:
+                continue
+            matches += 1
+            whole -= {name for name in whole if not _is_whole(match[name])}
+            labels.add(match[_class_group(pattern)] or "" if _class_group(pattern) else "")
+        if first and not matches:
+            raise UsageError(f"--label-from {options.label_from}: it matches no path, such as {first!r}. Correct it.")
+        kinds = {name: ColumnKind(INT if name in whole else STR) for name in columns} | options.column_kinds
+        return cls(pattern, kinds, _classes(options, labels))
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the expression has a group of the class."""
+        return _class_group(self.pattern) > 0
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The schema of the columns."""
+        return features(self.kinds)
+
+    def read(self, path: str, where: str) -> PathValues:
+        """Return what a path says.
+
+        Args:
+            path: the path, below the input or in its archive.
+            where: the picture, for messages.
+
+        Raises:
+            BadRecordError: the path does not match, or a value is not of its kind.
+        """
+        match = self.pattern.search(path)
+        if match is None:
+            raise BadRecordError(where, f"its path does not match --label-from {self.pattern.pattern}: {path!r}")
+        group = _class_group(self.pattern)
+        labels = (self.classes.name(match[group] or "", where),) if group else ()
+        for name, kind in self.kinds.items():
+            problem = _problem(match[name] or "", kind)
+            if problem:
+                reason = f"{name!r} in its path {problem}; pass --column-types {name}=str to store text"
+                raise BadRecordError(where, reason)
+        return PathValues(labels, column_values(match.groupdict(), self.kinds))
+
+
+def _class_group(pattern: re.Pattern[str]) -> int:
+    """Return the number of the group of the class; 0 if all groups have other names."""
+    named = pattern.groupindex
+    if _LABEL in named:
+        return named[_LABEL]
+    return next((group for group in range(1, pattern.groups + 1) if group not in named.values()), 0)
+
+
+def _classes(options: SourceOptions, labels: set[str]) -> Classes:
+    """Return how classes become names: whole numbers are labels themselves, as in lists."""
+    declared = options.label_type
+    integers = declared == INT or (declared is None and bool(labels) and all(map(is_integer_label, labels)))
+    unmixed = declared is None and not any(map(is_number_label, labels))
+    return Classes.open(options, integers=integers, unmixed=unmixed)
+
+
+def _is_whole(text: str | None) -> bool:
+    return text is not None and _INT.fullmatch(text) is not None and _fits(text)
+
+
+def _fits(text: str) -> bool:
+    return len(text.lstrip("+-")) <= _MOST_DIGITS and fits_int64(int(text))
+
+
+def _problem(text: str, kind: ColumnKind) -> str:
+    """Return why a column of this kind cannot hold a text, or nothing."""
+    if kind.kind == STR or (not text and kind.missing is not None):
+        return ""
+    if kind.kind == INT:
+        fits = _DECLARED_INT.fullmatch(text) is not None and _fits(text)
+        return "" if fits else f"is no whole number: {text!r}"
+    if not text:
+        return ""
+    number = parse_float(text)
+    if number is None:
+        return f"is no number: {text!r}"
+    problem = float32_problem(number, rounds=kind.kind == FLOAT32)
+    return f"is {text}, which {problem}" if problem else ""
