@@ -57,7 +57,9 @@ def main() -> None:
     parser.add_argument("--arrays", type=int, nargs="+", default=[60, 600, 1800])
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--loop", type=int, default=100, help="steps of a loop (default: 100)")
-    parser.add_argument("--steps", type=int, default=100, help="calls of a round; a fifth of them of loops (default: 100)")
+    parser.add_argument(
+        "--steps", type=int, default=100, help="calls of a round; a fifth of them of loops (default: 100)"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     flags = parser.parse_args()
     make_cpu_devices(max(flags.devices))
@@ -72,7 +74,14 @@ def main() -> None:
         for arrays in flags.arrays:
             for loop in (1, flags.loop):
                 for is_fed in (True, False):
-                    _print_row(devices, arrays, loop, flags.steps if loop == 1 else flags.steps // 5, flags.rounds, is_fed=is_fed)
+                    _print_row(
+                        devices,
+                        arrays,
+                        loop,
+                        flags.steps if loop == 1 else flags.steps // 5,
+                        flags.rounds,
+                        is_fed=is_fed,
+                    )
 
 
 def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int, *, is_fed: bool) -> None:
