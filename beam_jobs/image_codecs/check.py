@@ -11,7 +11,7 @@ from beam_jobs.image_codecs.pixels import check_decodes
 from tpudata.format import Feature, Manifest
 from tpudata.format.example.wire import Value
 from tpudata.format.label_map import label_map_problem, png_kind
-from tpudata.format.object_table import is_mask
+from tpudata.format.manifest.annotation_features import is_mask
 from tpudata.format.verification.defect import MASKS, Problem
 
 # Formats that a conversion reads but never writes; TensorFlow does not decode them.

@@ -181,10 +181,7 @@ def test_finds_label_maps_whose_classes_readers_would_change(tmp_path: Path) -> 
 def test_finds_masks_and_label_maps_of_another_size_than_their_picture(tmp_path: Path) -> None:
     boxes = [(0.0, 0.0, 1.0, 0.5), (0.0, 0.0, 0.5, 1.0)]
     whole, turned = png_of(np.zeros((48, 96), int)), png_of(np.zeros((96, 48), int))
-    odd = {
-        "mask": [whole, turned],
-        "map": turned,
-    }
+    odd: dict[str, Any] = {"mask": [whole, turned], "map": turned}
     picture = "the picture 'image/encoded' has 48 x 96"
     reasons = {
         "mask": f"mask 1 of 'image/object/mask' has 96 x 48 pixels; {picture}",

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tpudata.console.tables import counted
 from tpudata.format.example.wire import Value
+from tpudata.format.manifest.annotation_features import Box, ObjectTable, entries, object_tables
 from tpudata.format.manifest.features import Feature
-from tpudata.format.object_table import Box, ObjectTable, entries, object_tables
 from tpudata.format.verification.defect import BOXES, LISTS, Problem
 
 # Classes of a picture: numbers and names.
