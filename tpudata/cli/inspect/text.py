@@ -12,7 +12,7 @@ _SHOWN_CLASSES = 20
 
 
 def description_text(it: dict[str, Any]) -> str:
-    """Return the description of a dataset by `tpudata.cli.inspect.describe` as text for people."""
+    """Return the description of a dataset by `tpudata.cli.inspect.command.describe` as text for people."""
     compression = "" if it["compression"] is None else f", {it['compression']}"
     head = (
         f"{it['path']}: {counted(it['records'], 'record')} in {bytes_text(it['bytes'])}"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tpudata.cli._inspect_text import description_text
+from tpudata.cli.inspect.text import description_text
 from tpudata.console.flags import FlagParser, flag_type
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature, Shard, Split, index_name, open_dataset
