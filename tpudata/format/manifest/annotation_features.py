@@ -1,4 +1,4 @@
-"""Tables of objects in records: which features of a dataset are their boxes, and which lists belong to these. Known by names.
+"""Annotations in records: which features are boxes of objects, which lists belong to these, and captions. Known by names.
 
 Boxes are four lists of floats, `PREFIX/bbox/ymin`, `xmin`, `ymax` and `xmax`, as TensorFlow's object detection has them, or one,
 `PREFIX/bbox` of shape (None, 4), as TFDS has them: (ymin, xmin, ymax, xmax). All are fractions of the picture's sides.
@@ -22,6 +22,7 @@ Box: TypeAlias = tuple[float, float, float, float]
 OBJECTS = "image/object"
 _BOX, _POINT, _MASK = "bbox", "keypoint", "mask"
 _EDGES = ("ymin", "xmin", "ymax", "xmax")
+_CAPTIONS = ("caption", "captions")
 _FLOATS = ("float16", "float32", "float64")
 
 
@@ -55,6 +56,11 @@ class ObjectTable:
         """The encoded masks of the objects."""
         return next(filter(is_mask, self.columns), None)
 
+    @property
+    def texts(self) -> Feature | None:
+        """The names of the objects' classes."""
+        return next((f for f in self.columns if f.kind == "bytes" and f.name.endswith("class/text")), None)
+
     def count(self, example: Mapping[str, Value]) -> int:
         """Return the number of objects of a record."""
         return max(entries(feature, example.get(feature.name, ())) for feature in self.columns)
@@ -66,6 +72,25 @@ class ObjectTable:
             return []
         rows = columns[0].reshape(-1, 4) if len(columns) == 1 else np.stack(columns, axis=1)
         return [(box[0], box[1], box[2], box[3]) for box in rows.tolist()]
+
+    def class_names(self, example: Mapping[str, Value], labels: Sequence[str]) -> list[str]:
+        """Return the name of the class of each object of a record, or its number without a name; empty without classes.
+
+        Args:
+            example: the record.
+            labels: class names of the dataset; they are those of objects if there are as many.
+        """
+        if self.texts is not None and (texts := example.get(self.texts.name)):
+            return [text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in texts]
+        if self.label is None:
+            return []
+        names = labels if self.label.num_classes in (None, len(labels)) else ()
+        numbers = [value for value in example.get(self.label.name, ()) if isinstance(value, int)]
+        places = [number - self.label.label_offset for number in numbers]
+        return [
+            names[place] if 0 <= place < len(names) else str(number)
+            for place, number in zip(places, numbers, strict=True)
+        ]
 
     def _name(self, part: str) -> str:
         return f"{self.prefix}/{part}" if self.prefix else part
@@ -94,6 +119,12 @@ def is_mask(feature: Feature) -> bool:
         and feature.shape == (None,)
         and _last(feature.name) == _MASK
     )
+
+
+def caption_feature(features: Iterable[Feature]) -> Feature | None:
+    """Return the feature that holds the captions of pictures."""
+    texts = (f for f in features if f.kind == "bytes" and f.encoding in (None, "utf8") and f.shape in ((), (None,)))
+    return next((feature for feature in texts if _last(feature.name) in _CAPTIONS), None)
 
 
 def entries(feature: Feature, values: Value | Sequence[object]) -> int:
