@@ -55,11 +55,12 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         records: number of records to show from each split.
 
     Returns:
-        `path`, `layout`, `compression`, `format_version`, `created_by`, `records`, `bytes`, `splits` (per name: `records`, `bytes`,
-        `decoded_bytes`, `shards`, `examples`, and if there are any `annotations`, see `count_annotations`), `features`,
-        `annotations` (kinds by feature), `labels` (class names or null), `rejected` (counts by reason), `rejects` (paths of the files that list them), `converted` (counts of re-encoded inputs by reason), `counts` (of documents
-        and tokens, if it was made from text), `warnings` (lines about the input, by kind), `real_token_share` (of the places in
-        sequences, or null), `options` and `source`.
+        `path`, `layout`, `compression`, `format_version`, `created_by`, `records`, `bytes`, `splits` (per name: `records`,
+        `bytes`, `decoded_bytes`, `shards`, `examples`, and if there are any `annotations`, see `count_annotations`), `features`,
+        `annotations` (kinds by feature), `labels` (class names or null), `rejected` (counts by reason), `rejects` (paths of the
+        files that list them), `converted` (counts of re-encoded inputs by reason), `counts` (of documents and tokens, if it was
+        made from text), `warnings` (lines about the input, by kind), `real_token_share` (of the places in sequences, or null),
+        `options` and `source`.
         Sizes are in bytes.
 
     Raises:
