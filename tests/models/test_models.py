@@ -100,7 +100,8 @@ def _documented(text: str, heading: str) -> dict[str, str]:
     for line in section.splitlines():
         if line.startswith("| `"):
             keys, defaults, _ = line[2:].split(" | ", 2)
-            found |= zip(re.findall(r"`(\w+)`", keys), defaults.split(", "), strict=True)
+            names = re.findall(r"`(\w+)`", keys)
+            found |= zip(names, defaults.split(", ") if len(names) > 1 else [defaults], strict=True)
     return found
 
 

@@ -35,7 +35,6 @@ class TextClassifierParams(TrainingParams):
     """
 
     model: ClassVar[str] = "text_classifier"
-    learning_rate: float = 1e-3
     vocab_size: int
     num_classes: int = 2
     label_offset: int = 0

@@ -37,7 +37,6 @@ class UnetParams(TrainingParams):
 
     model: ClassVar[str] = "unet"
     labels_are_maps: ClassVar[bool] = True
-    learning_rate: float = 1e-3
     num_classes: int
     ignored_label: int = 255
     depth: int = 3
