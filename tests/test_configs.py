@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from tests.helpers.datasets import write_dataset
+from tests.helpers.datasets import encode_image, write_dataset
+from tests.helpers.label_maps import png_of
 from tests.helpers.sequences import write_sequences
 from tpudata.cli import main
 from tpudata.format import Feature, open_dataset
@@ -24,7 +26,17 @@ SMALLER = {
     "iris_mlp": [],
     "mnist_cnn": [],
     "resnet": ["--image-size=32x32"],
+    "text_classifier": ["--sequence-length=16"],
     "tiny_lm": ["--param=num_layers=1"],
+    "unet": ["--crop=16", "--param=filters=4", "--param=num_classes=2"],
+}
+# The fixtures of their datasets.
+DATA = {
+    "char_lstm": "text",
+    "iris_mlp": "irises",
+    "text_classifier": "classed",
+    "tiny_lm": "text",
+    "unet": "masked",
 }
 
 
@@ -43,19 +55,38 @@ def irises(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(write_dataset(str(folder), splits, features, layout="examples", shards=1, classes=3))
 
 
+@pytest.fixture(scope="module")
+def classed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classed")
+    (folder / "table.csv").write_text("text,label\n" + "".join(f"a text,{name}\n" for name in "abcd" * 6))
+    flags = ["--field=text", "--label-field=label", "--tokenizer=bytes"]
+    assert main(["convert", "text", f"--input={folder}/table.csv", f"--output={folder}/data", *flags]) == 0
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    features = [
+        Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image"),
+        Feature("image/segmentation/class/encoded", "bytes", "uint8", (None, None, 1), "label_map"),
+    ]
+    pixels = np.zeros((20, 24, 3), np.uint8)
+    record = {features[0].name: encode_image(pixels), features[1].name: png_of(pixels[..., 0])}
+    folder = tmp_path_factory.mktemp("masked")
+    return Path(write_dataset(str(folder), {"train": [record] * 8}, features, layout="imagenet", shards=1))
+
+
 def test_each_model_has_a_file() -> None:
     assert sorted(path.stem for path in CONFIGS.glob("*.yaml")) == model_names() == sorted(SMALLER)
 
 
 @pytest.mark.parametrize("name", SMALLER)
-def test_it_trains(
-    name: str, text: Path, irises: Path, digits_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_trains(name: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A ResNet of two blocks; tests/models has those of all sizes.
     monkeypatch.setattr("tpudata.models.resnet._DEPTHS", {18: ((1, 1), False)})
     path = CONFIGS / f"{name}.yaml"
     assert f"tpudata train --config configs/{name}.yaml" in path.read_text()
-    data = {"char_lstm": text, "tiny_lm": text, "iris_mlp": irises}.get(name, digits_dataset)
+    data = request.getfixturevalue(DATA.get(name, "digits_dataset"))
     # With warm-up, it is longer than the run.
     flags = [f"--data={data}", f"--model-dir={tmp_path}", "--train-steps=2", "--batch-size=8", *SMALLER[name]]
     # tests/models evaluates each model.

@@ -101,8 +101,9 @@ def _objects(folder: Path) -> dict[str, str]:
         Feature("scene", "int64", "int64", (None,), num_classes=4, label_offset=1),
         Feature("importance", "float", "float32"),
     ]
-    write_dataset(str(folder / "DIR"), {"train": records}, features, layout="imagenet", shards=1)
-    return {}
+    splits = {"train": records, "validation": records}
+    write_dataset(str(folder / "DIR"), splits, features, layout="imagenet", shards=1)
+    return {"max_steps=500": "max_steps=60"}
 
 
 def _characters(folder: Path) -> dict[str, str]:
@@ -194,7 +195,12 @@ def test_blocks_run_in_order(document: str, tmp_path: Path) -> None:
         page = (ROOT / document).read_text(encoding="utf-8")
         shapes = re.findall(r"^    (image\S* \w+ \(.*\))$", page, re.MULTILINE)
         assert out.splitlines()[: len(shapes)] == shapes
-        assert out.splitlines()[len(shapes) : len(shapes) + 2] == ["[[0. 0. 0. 0.]", " [1. 0. 0. 0.]"]
+        detector, *labels = out.splitlines()[len(shapes) : len(shapes) + 3]
+        # Without training, an edge is 0.24 of the side away; crops move it, and these pictures do not show where it is.
+        found = re.match(r"\{'box_error': np\.float32\(([\d.]+)\), 'accuracy'", detector)
+        assert found is not None
+        assert float(found[1]) < 0.2
+        assert labels == ["[[0. 0. 0. 0.]", " [1. 0. 0. 0.]"]
     if document == "docs/train/estimator.md":
         assert re.fullmatch(r"\{'accuracy': np\.float32\(0\.\d+\), .*'global_step': np\.int64\(20\)\}\n", out)
     if document == "docs/train/tpu.md":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from beam_jobs.image_codecs.header import read_header
 from beam_jobs.image_codecs.image_format import AVIF, HEIC, JPEG, JPEG_2000, PNG, PPM, TIFF, image_format
@@ -10,7 +10,9 @@ from beam_jobs.image_codecs.pillow_files import open_image
 from beam_jobs.image_codecs.pixels import check_decodes
 from tpudata.format import Feature, Manifest
 from tpudata.format.example.wire import Value
-from tpudata.format.label_map import label_map_problem
+from tpudata.format.label_map import label_map_problem, png_kind
+from tpudata.format.manifest.annotation_features import is_mask
+from tpudata.format.verification.defect import MASKS, Problem
 
 # Formats that a conversion reads but never writes; TensorFlow does not decode them.
 _NOT_FED = (AVIF, HEIC, JPEG_2000, PPM, TIFF)
@@ -29,18 +31,18 @@ def check_fits(feature: Feature, data: bytes) -> None:
     name = image_format(data)
     if name in _NOT_FED:
         raise ValueError(f"{_article(name)} {name}, which TensorFlow does not decode; convert it to JPEG or PNG")
-    header = read_header(data, name) if name in (JPEG, PNG) else None
-    width, height = (header.width, header.height) if header is not None else open_image(data, name).size
+    height, width = _size_of(data, name)
     if any(size not in (None, got) for size, got in zip(feature.shape, (height, width), strict=False)):
         raise ValueError(f"{_article(name)} {name} of height {height} and width {width}")
 
 
-def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:
+def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
     """Yield the problems of a record's encoded images, in words.
 
     The header of every image feature of the manifest must be complete, and match the height, width, channels and format in the
     features next to it (`image/height` and so on for `image/encoded`), and the manifest's height and width if all images share
-    them. The header of a label map must be that of a file whose values readers do not change. No pixel is decoded.
+    them. The header of a label map must be that of a file whose values readers do not change. Masks of objects are PNGs, and they
+    and label maps have the size of their picture. No pixel is decoded.
 
     Args:
         manifest: manifest of the dataset.
@@ -48,9 +50,10 @@ def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator
     """
     for feature, data in _images(manifest, example):
         yield from _problems(feature, data, example)
+    yield from _size_problems(manifest, example)
 
 
-def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:
+def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
     """Yield the problems of `image_problems`, and images and label maps with a complete header whose pixels do not decode.
 
     For JPEG and PNG, the formats that a conversion writes, the rules are those of a conversion with `--check decode`; images of
@@ -60,8 +63,8 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
         manifest: manifest of the dataset.
         example: a decoded record.
     """
+    yield from image_problems(manifest, example)
     for feature, data in _images(manifest, example):
-        yield from _problems(feature, data, example)
         try:
             name = image_format(data)
             if name in (JPEG, PNG):
@@ -77,6 +80,46 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
             check_decodes(data, name)
         except ValueError as error:
             yield f"feature {feature.name!r} does not decode: {error}"
+
+
+def _size_of(data: bytes, name: str) -> tuple[int, int]:
+    """Return the height and width of an image of format `name`; ValueError if it is cut or broken."""
+    if name in (JPEG, PNG):
+        header = read_header(data, name)
+        return header.height, header.width
+    width, height = open_image(data, name).size
+    return height, width
+
+
+def _size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[Problem]:
+    """Yield label maps and masks of objects that do not have the size of their picture, and masks that are no PNG."""
+    pictures = [feature for feature in manifest.features if feature.encoding == "image"]
+    for feature in manifest.features:
+        if not (feature.is_label_map or is_mask(feature)):
+            continue
+        picture = next((one for one in pictures if feature.name.startswith(f"{one.name.rpartition('/')[0]}/")), None)
+        size = None if picture is None else _stored_size(example.get(picture.name, ()))
+        for number, data in enumerate(example.get(feature.name, ())):
+            what = f"feature {feature.name!r}" if feature.is_label_map else f"mask {number} of {feature.name!r}"
+            found = _stored_size([data]) if isinstance(data, bytes) and png_kind(data) is not None else None
+            if found is None:
+                if not feature.is_label_map:  # Those are reported already.
+                    yield Problem(f"{what} is no PNG, or a cut one", MASKS)
+            elif picture is not None and size not in (None, found):
+                sides = " x ".join(map(str, found))
+                yield Problem(
+                    f"{what} has {sides} pixels; the picture {picture.name!r} has {size[0]} x {size[1]}", MASKS
+                )
+
+
+def _stored_size(values: Sequence[object]) -> tuple[int, int] | None:
+    """Return the height and width of the image in a record; None if it is missing, cut or broken, which is reported elsewhere."""
+    if not values or not isinstance(values[0], bytes):
+        return None
+    try:
+        return _size_of(values[0], image_format(values[0]))
+    except ValueError:
+        return None
 
 
 def _article(name: str) -> str:

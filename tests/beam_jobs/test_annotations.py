@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from beam_jobs.image_codecs.check import image_problems
 from beam_jobs.images import run
 from tests.beam_jobs.images import encode, exif, picture
 from tests.beam_jobs.miniatures import (
@@ -114,6 +115,7 @@ def test_boxes_are_fractions_of_the_sides(tmp_path: Path, form: str) -> None:
     # In the order of the ids of COCO's categories, and of YOLO's list.
     assert classes == {"coco": ["cat", "dog"], "yolo": ["dog", "cat"]}.get(form, ["cat"])
     assert manifest.feature("image/object/class/label").num_classes == len(classes)
+    assert not list(verify(str(tmp_path / "out"), example_check=image_problems))
 
 
 def write_lists(root: Path, **lists: list[str]) -> None:

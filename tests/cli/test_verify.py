@@ -13,7 +13,9 @@ import pytest
 from PIL import Image
 
 from beam_jobs.images import run
-from tests.helpers.datasets import write_undecodable
+from tests.helpers.datasets import write_dataset, write_undecodable
+from tests.helpers.label_maps import png_of
+from tests.helpers.objects import FEATURES, record_of
 from tests.helpers.processes import assert_nobody_is_left
 from tpudata.cli import main
 
@@ -118,6 +120,30 @@ def test_every_defect_is_a_line(copied: Path, capsys: pytest.CaptureFixture[str]
     assert main(["verify", str(copied), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)["defects"]
     assert [(defect["path"], defect["offset"]) for defect in found] == [(str(first), 0), (str(second), None)]
+
+
+@pytest.mark.parametrize("flags", [(), ("--workers=2", "--decode")])
+def test_counts_annotations_that_do_not_fit_by_kind(
+    tmp_path: Path, flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    box, turned = (0.0, 0.0, 1.0, 0.5), png_of(np.zeros((96, 48), int))
+    records = [
+        record_of([box], [0]),
+        record_of([(0.0, 0.0, 2.0, 0.5)], [0]),
+        record_of([box], [5]),
+        record_of([(0.5, 0.0, 0.5, 0.5)], [0]),
+        record_of([box], [0], caption=[], text=[]),
+        record_of([box], [0], mask=[turned]),
+    ]
+    path = write_dataset(str(tmp_path / "d"), {"train": records}, FEATURES, layout="imagenet", shards=2, classes=2)
+    assert main(["verify", path, *flags]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"{path}: 5 defects (boxes 2, classes 1, lists 1, masks 1)"
+    assert main(["verify", path, "--json", *flags]) == 1
+    found = json.loads(capsys.readouterr().out)["defects"]
+    assert [defect["kind"] for defect in found] == ["boxes", "classes", "boxes", "lists", "masks"]
+    assert main(["verify", path, "--quarantine", *flags]) == 0
+    assert f"{path}: readers skip 5 records in 2 shards" in capsys.readouterr().out
 
 
 def test_rejected_inputs_that_are_listed_nowhere(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,15 @@ from tpudata.errors import UsageError
 
 
 def test_bundled_models_by_name() -> None:
-    assert models.model_names() == ["char_lstm", "iris_mlp", "mnist_cnn", "resnet", "tiny_lm"]
+    assert models.model_names() == [
+        "char_lstm",
+        "iris_mlp",
+        "mnist_cnn",
+        "resnet",
+        "text_classifier",
+        "tiny_lm",
+        "unet",
+    ]
     for name in models.model_names():
         assert callable(models.get_model(name))
 
@@ -73,7 +81,9 @@ def test_the_names_load_no_tensorflow() -> None:
         ("iris_mlp", "IrisMlpParams"),
         ("mnist_cnn", "MnistCnnParams"),
         ("resnet", "ResNetParams"),
+        ("text_classifier", "TextClassifierParams"),
         ("tiny_lm", "TinyLmParams"),
+        ("unet", "UnetParams"),
     ],
 )
 def test_the_documentation_has_every_parameter_with_its_default(name: str, params_class: str) -> None:
@@ -90,7 +100,8 @@ def _documented(text: str, heading: str) -> dict[str, str]:
     for line in section.splitlines():
         if line.startswith("| `"):
             keys, defaults, _ = line[2:].split(" | ", 2)
-            found |= zip(re.findall(r"`(\w+)`", keys), defaults.split(", "), strict=True)
+            names = re.findall(r"`(\w+)`", keys)
+            found |= zip(names, defaults.split(", ") if len(names) > 1 else [defaults], strict=True)
     return found
 
 

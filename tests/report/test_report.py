@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,8 @@ from PIL import Image
 
 from tests.helpers.datasets import encode_image, write_dataset, write_images
 from tests.helpers.label_maps import png_of
+from tests.helpers.objects import FEATURES as OBJECTS
+from tests.helpers.objects import record_of
 from tests.helpers.sequences import write_sequences
 from tpudata import RecordSource, StorageError
 from tpudata.cli import main
@@ -246,7 +249,7 @@ def test_a_browser_shows_it(tmp_path: Path) -> None:
     assert any(count > 500 and colour == (47, 126, 216) for count, colour in colours)
 
 
-def test_shows_label_maps_in_colours_next_to_their_pictures(tmp_path: Path) -> None:
+def test_lays_label_maps_in_colours_over_their_pictures(tmp_path: Path) -> None:
     classes = np.kron(np.array([[0, 1], [2, 255]]), np.ones((48, 48), int))
     picture = np.full((96, 96, 3), 90, np.uint8)
     label_map = Feature("map", "bytes", "uint8", (None, None, 1), "label_map")
@@ -254,18 +257,83 @@ def test_shows_label_maps_in_colours_next_to_their_pictures(tmp_path: Path) -> N
     record = {"image/encoded": encode_image(picture), "map": png_of(classes)}
     # The colours of PASCAL VOC's tools for these classes.
     colours = [(0, 0, 0), (128, 0, 0), (0, 128, 0), (224, 224, 192)]
-    for features, width in ((both, 192), ([label_map], 96)):
-        folder = tmp_path / str(width)
+    for number, features in enumerate((both, [label_map])):
+        folder = tmp_path / str(number)
         records = [{feature.name: record[feature.name] for feature in features}]
         write_dataset(str(folder), {"train": records}, features, layout="examples", shards=1)
-        (shown,) = report(folder).pictures
-        assert shown.size == (width, 96)
-        places = [(width - 96 + x, y) for y in (20, 70) for x in (20, 70)]
+        *pictures, shown = report(folder).pictures
+        assert shown.size == (96, 96)
+        places = [(x, y) for y in (20, 70) for x in (20, 70)]
         assert [shown.convert("RGB").getpixel(place) for place in places] == colours
-        if features is both:
-            assert shown.convert("RGB").getpixel((40, 40)) == (90, 90, 90)
+        assert [one.convert("RGB").getpixel((40, 40)) for one in pictures] == [(90, 90, 90)] * (features is both)
     write_dataset(str(tmp_path / "odd"), {"train": [{"map": b"GIF89a"}]}, [label_map], layout="examples", shards=1)
     assert report(tmp_path / "odd").pictures == []
+
+
+def test_draws_boxes_with_their_classes_and_captions(tmp_path: Path) -> None:
+    records = [
+        record_of([(0.25, 0.5, 0.75, 1), (0, 0, 0.5, 0.25)], [1, 0], (96, 192), text=["<b>ear</b>", "tail"]),
+        record_of([], [], (96, 192), caption=[]),
+    ]
+    folder = tmp_path / "d"
+    write_dataset(str(folder), {"train": records}, OBJECTS, layout="imagenet", shards=1, classes=2)
+    page = report(folder)
+    data = (tmp_path / "report.html").read_text()
+    # In pixels of the thumbnail, which is as large as the picture.
+    found = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)" style', data)
+    assert found == [("96.0", "24.0", "96.0", "48.0"), ("0.0", "0.0", "48.0", "48.0")]
+    assert data.count('<svg viewBox="0 0 192 96" role="img">') == 1
+    assert page.text.count("<b>ear</b>") == 4  # At the box and at the bar of its class, each with a tooltip.
+    assert "another <caption>" in page.text
+    assert "Classes of objects" in page.text
+    assert "Objects a record" in page.text
+    # Each picture and its map.
+    assert [picture.size for picture in page.pictures] == [(192, 96)] * 4
+    bad = [record_of([(0.5, 0, 0.25, 1)], [0])]
+    write_dataset(str(tmp_path / "bad"), {"train": bad}, OBJECTS, layout="imagenet", shards=1, classes=2)
+    assert "1 record that do not match the manifest" in report(tmp_path / "bad").text
+
+
+def test_shows_both_sides_of_pairs(tmp_path: Path) -> None:
+    rows = [{"en": f"see {number}", "de": f"sieh <{number}>"} for number in range(3)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = ["--input", f"{tmp_path}/in.jsonl", "--inputs=en", "--targets=de"]
+    lengths = ["--inputs-length=16", "--targets-length=24", "--pack", "--long-documents=cut"]
+    for number, flags in enumerate(([], ["--tokenizer=bytes"], ["--tokenizer=bytes", *lengths])):
+        folder = tmp_path / str(number)
+        assert main(["convert", "text", *pairs, "--output", str(folder), *flags]) == 0
+        page = report(folder)
+        shown = "".join(page.texts)
+        for row in rows:
+            assert f"inputs: {row['en']}\ntargets: {row['de']}" in shown
+        assert "Length of inputs" in page.text
+        assert "Length of targets" in page.text
+        assert ("⸻" in shown) == (lengths[0] in flags)
+
+
+def test_marks_what_the_loss_counts(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps({"q": "why?", "a": "so."}) + "\n")
+    flags = ["--inputs=q", "--targets=a", "--tokenizer=bytes", "--sequence-length=24", "--pack", "--no-eos"]
+    assert main(["convert", "text", f"--input={tmp_path}/in.jsonl", f"--output={tmp_path}/d", *flags]) == 0
+    report(tmp_path / "d")
+    assert "<pre>why?<mark>so.</mark></pre>" in (tmp_path / "report.html").read_text()
+
+
+def test_shows_all_classes_of_a_text(tmp_path: Path) -> None:
+    rows = [{"text": "plain", "tags": ["good", "<new>"]}, {"text": "simple", "tags": ["good"]}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert (
+        main(["convert", "text", f"--input={tmp_path}/in.jsonl", f"--output={tmp_path}/d", "--label-field=tags"]) == 0
+    )
+    text = report(tmp_path / "d").text
+    assert "good, <new>" in text or "<new>, good" in text
+
+
+def test_labels_without_names_are_shown_as_numbers(tmp_path: Path) -> None:
+    features = [Feature("text", "bytes", "string", encoding="utf8"), Feature("label", "int64", "int64")]
+    records = [{"text": f"text {number}", "label": 40 + number % 2} for number in range(4)]
+    write_dataset(str(tmp_path / "d"), {"train": records}, features, layout="text", shards=1)
+    assert "41\ntext 1\ntext 3" in report(tmp_path / "d").text
 
 
 @pytest.mark.parametrize(

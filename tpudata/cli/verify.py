@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -56,7 +57,7 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
         # Above the progress bar, if there is one.
         tqdm.write(str(defect), file=sys.stdout)
     if found:
-        print(f"{folder}: {counted(len(found), 'defect')}")
+        print(f"{folder}: {counted(len(found), 'defect')}{_kinds_text(found)}")
     else:
         print(_intact_text(folder, open_dataset(folder).manifest))
     if check is None:
@@ -93,6 +94,13 @@ def _defects(folder: str, workers: int, check: ExampleCheck) -> Iterator[Defect]
             bar.update(read)
 
         yield from verify(folder, example_check=check, workers=workers, progress=progress)
+
+
+def _kinds_text(defects: Sequence[Defect]) -> str:
+    """Return how many defects there are of each kind of annotation; empty if there are none."""
+    counts = Counter(defect.kind for defect in defects if defect.kind)
+    kinds = ", ".join(f"{kind} {count_text(count)}" for kind, count in sorted(counts.items()))
+    return f" ({kinds})" if kinds else ""
 
 
 def _intact_text(folder: str, manifest: Manifest) -> str:

@@ -15,10 +15,11 @@ from typing import Any
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import UsageError
 
-_MODULES = {name: f"tpudata.models.{name}" for name in ("char_lstm", "iris_mlp", "mnist_cnn", "resnet", "tiny_lm")}
+_NAMES = ("char_lstm", "iris_mlp", "mnist_cnn", "resnet", "text_classifier", "tiny_lm", "unet")
+_MODULES = {name: f"tpudata.models.{name}" for name in _NAMES}
 _PATH = "Run in the folder that has it, or set PYTHONPATH."
 
-__all__ = ["check_model_name", "get_model", "make_model_fn", "model_names", "param_defaults"]
+__all__ = ["check_model_name", "get_model", "learns_label_maps", "make_model_fn", "model_names", "param_defaults"]
 
 
 def model_names() -> list[str]:
@@ -121,17 +122,32 @@ def param_defaults(name: str) -> dict[str, Any] | None:
     Raises:
         UsageError: there is no such model.
     """
+    kind = _params_class(name)
+    return None if kind is None else {field.name: field.default for field in dataclasses.fields(kind)}
+
+
+def learns_label_maps(name: str) -> bool:
+    """Return whether a bundled model learns the class of each pixel from label maps; False for a user's model.
+
+    Raises:
+        UsageError: there is no such model.
+    """
+    kind = _params_class(name)
+    return kind is not None and bool(kind.labels_are_maps)
+
+
+def _params_class(name: str) -> Any:
+    """Return the dataclass of a bundled model's params; None for a user's model."""
     check_model_name(name)
     if ":" in name:
         return None
     base = importlib.import_module("tpudata.models.training.params").ModelParams
     module = importlib.import_module(_MODULES[name])
-    kinds: list[Any] = [
+    return next(
         value
         for value in vars(module).values()
         if inspect.isclass(value) and issubclass(value, base) and value.__module__ == module.__name__
-    ]
-    return {field.name: field.default for field in dataclasses.fields(kinds[0])}
+    )
 
 
 def _user_model(name: str) -> Callable[..., Any]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tpudata.console.tables import bytes_text, count_text, counted
 from tpudata.format import Dataset
 from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.format.reject_lines import whole_reject_lines
 from tpudata.report.charts import bars, histogram
-from tpudata.report.split_sample import SplitSample, Text
+from tpudata.report.samples import STYLE, Decode, picture_html, text_html
+from tpudata.report.split_sample import SplitSample
 from tpudata.storage import storage_for
 
-_SHOWN_CLASSES, _SHOWN_CHARACTERS, _SHOWN_REJECTS, _SHOWN_TOKENS = 30, 600, 5, 20
-# Between the documents of one row of tokens.
-_BETWEEN_DOCUMENTS = "\n⸻\n"
+_SHOWN_CLASSES, _SHOWN_REJECTS, _SHOWN_TOKENS = 30, 5, 20
 _STYLE = """
 :root { --ink: #1c2733; --soft: #5b6b7b; --line: #dde4ea; --bar: #2f7ed8; --paper: #fff; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: #f4f7f9; margin: 0; }
@@ -40,9 +38,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f4f7f9; borde
 """
 
 
-def report_page(
-    dataset: Dataset, samples: Mapping[str, SplitSample], decode: Callable[[Sequence[int]], str] | None = None
-) -> str:
+def report_page(dataset: Dataset, samples: Mapping[str, SplitSample], decode: Decode = None) -> str:
     """Return the page about a dataset.
 
     Args:
@@ -75,7 +71,7 @@ def report_page(
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(dataset.path)}</title><style>{_STYLE}</style></head>\n"
+        f"<title>{html.escape(dataset.path)}</title><style>{_STYLE}{STYLE}</style></head>\n"
         f"<body><main>\n{chr(10).join(body)}\n</main></body></html>\n"
     )
 
@@ -111,9 +107,7 @@ def _features(dataset: Dataset) -> str:
     return _table(["feature", "stored as", "decoded to", "shape", ""], rows)
 
 
-def _split_parts(
-    dataset: Dataset, name: str, sample: SplitSample, decode: Callable[[Sequence[int]], str] | None
-) -> Iterator[str]:
+def _split_parts(dataset: Dataset, name: str, sample: SplitSample, decode: Decode) -> Iterator[str]:
     which = "all" if sample.read == sample.total else f"{count_text(sample.read)} of"
     yield f'<p class="note">From {which} {counted(sample.total, "record")}; the same ones in every report.</p>'
     yield from (f"<p>{html.escape(line)}</p>" for line in _repeated(sample))
@@ -125,14 +119,16 @@ def _split_parts(
         yield from _pictures(sample)
     if sample.texts:
         yield from _texts(sample, decode)
-    if sample.classes:
-        rows = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
-        more = "" if len(rows) <= _SHOWN_CLASSES else f" (the {_SHOWN_CLASSES} largest of {count_text(len(rows))})"
-        yield f"<h3>Classes{more}</h3>{bars(rows[:_SHOWN_CLASSES])}"
+    for title, counts in (("Classes", sample.classes), ("Classes of objects", sample.object_classes)):
+        if counts:
+            rows = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+            more = "" if len(rows) <= _SHOWN_CLASSES else f" (the {_SHOWN_CLASSES} largest of {count_text(len(rows))})"
+            yield f"<h3>{title}{more}</h3>{bars(rows[:_SHOWN_CLASSES])}"
     charts = list(_histograms(sample, [shard.bytes for shard in dataset.manifest.split(name).shards]))
     yield f'<div class="charts">{"".join(charts)}</div>'
     if sample.places:
-        yield f'<p class="note">{sum(sample.lengths) / sample.places:.1%} of the places for tokens are not padding.</p>'
+        share = sum(map(sum, sample.lengths.values())) / sample.places
+        yield f'<p class="note">{share:.1%} of the places for tokens are not padding.</p>'
     if sample.tokens:
         yield from _tokens(sample, decode)
 
@@ -148,14 +144,14 @@ def _repeated(sample: SplitSample) -> Iterator[str]:
         yield f"{counted(count, 'record')} with the same content as a record of split {split}."
 
 
-def _texts(sample: SplitSample, decode: Callable[[Sequence[int]], str] | None) -> Iterator[str]:
+def _texts(sample: SplitSample, decode: Decode) -> Iterator[str]:
     yield "<h3>Samples</h3>"
     for name, texts in sorted(sample.texts.items()):
-        shown = "".join(f"<pre>{html.escape(_shown(text, decode))}</pre>" for text in texts)
+        shown = "".join(text_html(text, decode) for text in texts)
         yield f'<div class="class"><b>{html.escape(name)}</b><div>{shown}</div></div>' if name else shown
 
 
-def _tokens(sample: SplitSample, decode: Callable[[Sequence[int]], str] | None) -> Iterator[str]:
+def _tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
     """Yield the frequencies of tokens."""
     total = sample.tokens.total()
     once = sum(count == 1 for count in sample.tokens.values())
@@ -168,10 +164,11 @@ def _tokens(sample: SplitSample, decode: Callable[[Sequence[int]], str] | None) 
 
 
 def _histograms(sample: SplitSample, shards: Sequence[int]) -> Iterator[str]:
-    columns = [
+    columns: list[tuple[str, Sequence[int], str]] = [
         ("Height", [height for height, _ in sample.sizes], "pixel"),
         ("Width", [width for _, width in sample.sizes], "pixel"),
-        ("Length", sample.lengths, "token" if sample.places else "character"),
+        *_length_columns(sample),
+        ("Objects a record", sample.objects, "object"),
         ("Record size", sample.record_bytes, "byte"),
         ("Shard size", shards if len(shards) > 1 else (), "byte"),
     ]
@@ -179,23 +176,19 @@ def _histograms(sample: SplitSample, shards: Sequence[int]) -> Iterator[str]:
         if values:
             same = min(values) == max(values)
             chart = f"<p>All have {counted(values[0], unit)}.</p>" if same else histogram(values, f"{unit}s")
-            yield f"<div><h3>{title}</h3>{chart}</div>"
+            yield f"<div><h3>{html.escape(title)}</h3>{chart}</div>"
+
+
+def _length_columns(sample: SplitSample) -> Iterator[tuple[str, Sequence[int], str]]:
+    unit = "token" if sample.places else "character"
+    for name, lengths in sample.lengths.items():
+        yield "Length" if len(sample.lengths) == 1 else f"Length of {name}", lengths, unit
 
 
 def _pictures(sample: SplitSample) -> Iterator[str]:
     for name, pictures in sorted(sample.pictures.items()):
-        images = "".join(
-            f'<img alt="" src="data:image/png;base64,{base64.b64encode(data).decode()}">' for data in pictures
-        )
-        images = f'<div class="pictures">{images}</div>'
+        images = f'<div class="pictures">{"".join(map(picture_html, pictures))}</div>'
         yield f'<div class="class"><b>{html.escape(name)}</b>{images}</div>' if name else images
-
-
-def _shown(text: Text, decode: Callable[[Sequence[int]], str] | None) -> str:
-    if not isinstance(text, str):
-        documents = [decode(ids) if decode is not None else " ".join(map(str, ids)) for ids in text]
-        text = _BETWEEN_DOCUMENTS.join(documents)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def _rejects(dataset: Dataset) -> Iterator[str]:

@@ -4,10 +4,57 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-# A text, or the ids of the tokens of each document of a row.
-Text: TypeAlias = "str | list[list[int]]"
+from tpudata.format.manifest.annotation_features import Box
+
+
+class TextPart(NamedTuple):
+    """A part of a document: a text, or token ids.
+
+    Attributes:
+        content: the text, or the ids.
+        is_learned: whether the loss counts it, unlike the inputs of a pair or what is said to an assistant; False if it counts all.
+        side: name of the side of a pair, or of the field, that begins here; empty if there is only one, and for its further parts.
+    """
+
+    content: str | list[int]
+    is_learned: bool = False
+    side: str = ""
+
+
+# The documents of a record, each of one part or several.
+Text: TypeAlias = "list[list[TextPart]]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A picture of a record as a thumbnail, with its annotations.
+
+    Attributes:
+        png: the thumbnail, a PNG file.
+        width: its width in pixels.
+        height: its height in pixels.
+        maps: label maps in colours, PNG files of the same size.
+        objects: class and box of each object; the class is empty without classes.
+        captions: the captions.
+        classes: classes of the whole picture.
+    """
+
+    png: bytes
+    width: int
+    height: int
+    maps: tuple[bytes, ...] = ()
+    objects: tuple[tuple[str, Box], ...] = ()
+    captions: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+
+
+class ClassedText(NamedTuple):
+    """A text of a record with its classes."""
+
+    text: Text
+    classes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass
@@ -18,13 +65,15 @@ class SplitSample:
         total: number of records of the split.
         read: number of them that were read.
         record_bytes: size of each in bytes.
-        classes: number of records by class name; empty without classes.
+        classes: number of records by class name, or by label without names; empty without classes.
+        object_classes: number of objects by class name.
+        objects: number of objects of each record; empty without objects.
         sizes: (height, width) of each picture in pixels.
         misfits: records that do not match the manifest, which are in no other statistics but their size.
         unreadable: pictures that cannot be decoded.
-        pictures: thumbnails by class (`""` without classes), as PNG files.
-        texts: some texts, or the ids of the documents of a row, by class.
-        lengths: length of each text in characters, or in tokens without padding.
+        pictures: some pictures by class (`""` without classes).
+        texts: some texts by class.
+        lengths: length of each text in characters, or in tokens without padding, by feature.
         places: number of tokens including padding.
         tokens: number of occurrences by id, without padding.
         duplicates: records with the same picture, text or tokens as an earlier one of the split.
@@ -36,12 +85,14 @@ class SplitSample:
     read: int = 0
     record_bytes: list[int] = dataclasses.field(default_factory=list)
     classes: Counter[str] = dataclasses.field(default_factory=Counter)
+    object_classes: Counter[str] = dataclasses.field(default_factory=Counter)
+    objects: list[int] = dataclasses.field(default_factory=list)
     sizes: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     misfits: int = 0
     unreadable: int = 0
-    pictures: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
-    texts: dict[str, list[Text]] = dataclasses.field(default_factory=dict)
-    lengths: list[int] = dataclasses.field(default_factory=list)
+    pictures: dict[str, list[Picture]] = dataclasses.field(default_factory=dict)
+    texts: dict[str, list[ClassedText]] = dataclasses.field(default_factory=dict)
+    lengths: dict[str, list[int]] = dataclasses.field(default_factory=dict)
     places: int = 0
     tokens: Counter[int] = dataclasses.field(default_factory=Counter)
     duplicates: int = 0

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import tpudata
 from tpudata.format import Dataset
+from tpudata.models import learns_label_maps
 from tpudata.train.continued_input import ContinuedInput
+from tpudata.train.label_maps import LabelMap
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.history import Section
 from tpudata.train.range_check import RangeCheckedInput, ValueRange
@@ -101,6 +103,7 @@ def _training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[...,
         pad=options.pad,
         seed=options.seed,
         cache="auto",
+        **_label_options(options, dataset),
     )
 
 
@@ -116,6 +119,7 @@ def evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Sequence[V
         tokens=_tokens(options, dataset),
         pad=options.pad,
         cache="auto",
+        **_label_options(options, dataset),
     )
     return CheckedInput(RangeCheckedInput(made, ranges))
 
@@ -125,8 +129,14 @@ def serving_features(options: TrainOptions, dataset: Dataset) -> ServingFeatures
     from tpudata.input.options.columns import Columns
     from tpudata.input.serving import ServingFeatures
 
-    columns = Columns(pad=options.pad)
+    # Callers of an exported model have no label map.
+    columns = Columns(features="image") if learns_label_maps(options.model) else Columns(pad=options.pad)
     return ServingFeatures(dataset, _evaluation_images(options), _tokens(options, dataset), columns)
+
+
+def _label_options(options: TrainOptions, dataset: Dataset) -> dict[str, Any]:
+    """Return the arguments of make_input_fn that choose the labels of the model."""
+    return LabelMap.of(dataset, options.model).input_options if learns_label_maps(options.model) else {}
 
 
 def _evaluation_images(options: TrainOptions) -> Images:

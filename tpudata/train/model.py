@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature
-from tpudata.models import param_defaults
+from tpudata.models import learns_label_maps, param_defaults
+from tpudata.train.label_maps import LabelMap, check_classes
 from tpudata.train.options.train_options import TrainOptions
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
         asked["learning_rate"] = options.learning_rate
     if defaults is None:
         return {**known, **asked}
+    label_map = LabelMap.of(dataset, options.model) if learns_label_maps(options.model) else None
+    if label_map is not None:
+        known |= label_map.known_params(dataset)
+        check_classes(label_map, dataset, options.model, {**known, **asked})
     _check_label(options, dataset, label)
     known = {name: value for name, value in known.items() if name in defaults}
     _check_sizes(options, dataset, label, known, asked)
@@ -193,7 +198,10 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
 
 
 def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
-    """Return the feature that is the dataset's label, or None; raise the errors of training_input."""
+    """Return the feature that is the dataset's label, or None, also if the model learns label maps.
+
+    It raises the errors of training_input.
+    """
     from tpudata.input.dataset.select_fields import select_fields
     from tpudata.input.options.columns import Columns
 
@@ -205,4 +213,4 @@ def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
         sequence_length=options.sequence_length,
         truncate=options.truncate,
     )
-    return fields.label.feature if fields.label else None
+    return fields.label.feature if fields.label and not learns_label_maps(options.model) else None

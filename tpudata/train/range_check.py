@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset, Feature
-from tpudata.models import param_defaults
+from tpudata.models import learns_label_maps, param_defaults
+from tpudata.train.label_maps import LabelMap
 from tpudata.train.options.train_options import TrainOptions
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class ValueRange:
         feature: name of the feature.
         is_label: whether it is fed as the label, rather than in the features under its name.
         first, last: the least and the largest value.
+        ignored: a further value, which a model takes as no class; None if there is none.
         where: dataset and split, for errors.
         model: the model and the parameters that decide the range, for errors.
         fix: what to do about a value outside.
@@ -41,6 +43,7 @@ class ValueRange:
     where: str
     model: str
     fix: str
+    ignored: int | None = None
 
 
 def value_ranges(
@@ -62,6 +65,11 @@ def value_ranges(
         model = f"{options.model} with num_classes={classes} and label_offset={offset}"
         fix = "Pass --param num_classes=N or --param label_offset=N, or convert the dataset again with --label-offset."
         ranges.append(ValueRange(label.name, True, offset, offset + classes - 1, where, model, fix))
+    if learns_label_maps(options.model) and isinstance(classes, int):
+        name, ignored = LabelMap.of(dataset, options.model).feature.name, settings["ignored_label"]
+        model = f"{options.model} with num_classes={classes} and ignored_label={ignored}"
+        fix = "Pass --param num_classes=N, one more than the highest class, or --param ignored_label=N."
+        ranges.append(ValueRange(name, True, 0, classes - 1, where, model, fix, ignored))
     if isinstance(tokens, int):
         model = f"{options.model} with vocab_size={tokens}"
         ranges.append(
@@ -126,8 +134,11 @@ class RangeCheckedInput:
 def _assert_range(item: ValueRange, values: tf.Tensor, counts: tf.Tensor | None) -> tf.Operation:
     import tensorflow as tf
 
+    values = tf.cast(values, tf.int32)
     if counts is not None:
         values = tf.where(counts, values, item.first)
+    if item.ignored is not None:
+        values = tf.where(tf.equal(values, item.ignored), item.first, values)
     least, largest = tf.reduce_min(values), tf.reduce_max(values)
     found = tf.strings.as_string(tf.where(least < item.first, least, largest))
     return tf.debugging.Assert((least >= item.first) & (largest <= item.last), [_message(item, found)])

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
@@ -14,6 +15,7 @@ from beam_jobs.image_codecs.check import decoded_image_problems, image_problems
 from tests.beam_jobs.images import encode, picture
 from tests.helpers.datasets import write_dataset
 from tests.helpers.label_maps import PALETTE, png_of
+from tests.helpers.objects import FEATURES, record_of
 from tpudata.error_text import reader_error
 from tpudata.format import Feature, verify
 
@@ -174,3 +176,23 @@ def test_finds_label_maps_whose_classes_readers_would_change(tmp_path: Path) -> 
             problems = found(tmp_path / f"{number}{check.__name__}", {"map": data}, schema, check)
             assert len(problems) == bool(expected), (problems, expected)
             assert all(expected in text and "'map'" in text for _, text in problems)
+
+
+def test_finds_masks_and_label_maps_of_another_size_than_their_picture(tmp_path: Path) -> None:
+    boxes = [(0.0, 0.0, 1.0, 0.5), (0.0, 0.0, 0.5, 1.0)]
+    whole, turned = png_of(np.zeros((48, 96), int)), png_of(np.zeros((96, 48), int))
+    odd: dict[str, Any] = {"mask": [whole, turned], "map": turned}
+    picture = "the picture 'image/encoded' has 48 x 96"
+    reasons = {
+        "mask": f"mask 1 of 'image/object/mask' has 96 x 48 pixels; {picture}",
+        "map": f"feature 'image/segmentation/class/encoded' has 96 x 48 pixels; {picture}",
+    }
+    for name, value in odd.items():
+        assert found(tmp_path / name, record_of(boxes, [0, 1], **{name: value}), [*FEATURES]) == [(0, reasons[name])]
+    for number, data in enumerate((b"mask", b"", whole[:-4])):
+        record = record_of(boxes, [0, 1], mask=[whole, data])
+        assert found(tmp_path / str(number), record, [*FEATURES]) == [
+            (0, "mask 1 of 'image/object/mask' is no PNG, or a cut one")
+        ]
+    kept = encode(Image.fromarray(np.zeros((48, 96, 3), np.uint8)), "GIF")
+    assert found(tmp_path / "gif", {**record_of(boxes, [0, 1]), "image/encoded": kept}, [*FEATURES]) == []

@@ -15,7 +15,7 @@ from tpudata.console.tables import count_text, counted
 from tpudata.errors import StorageError, TpudataError
 from tpudata.format import Dataset, Feature, decode_example, index_name
 from tpudata.format.manifest.model_features import fed_features, is_sequence, label_feature
-from tpudata.models import param_defaults
+from tpudata.models import learns_label_maps, param_defaults
 from tpudata.source import RecordSource
 from tpudata.storage import is_remote, storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
@@ -165,7 +165,9 @@ def _shape_problem(feature: Feature, given: Mapping[str, str | None]) -> str:
 
 
 def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any]) -> Finding | None:
-    """Compare the labels of some records with the classes of the dataset and of the model; return None without labels.
+    """Compare the labels of some records with the classes of the dataset and of the model.
+
+    Returns None without labels, and for a model of label maps.
 
     Args:
         dataset: the dataset.
@@ -173,7 +175,7 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
         params: parameters of the model from the user.
     """
     label = label_feature(dataset.manifest)
-    if label is None or label.kind != "int64":
+    if label is None or label.kind != "int64" or (model is not None and learns_label_maps(model)):
         return None
     try:
         found = [value for split in dataset.manifest.splits for value in _some_labels(dataset, split, label.name)]

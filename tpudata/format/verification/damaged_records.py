@@ -78,7 +78,7 @@ def quarantine_of(path: str, shard: Shard, index: ShardIndex, problems: Problems
         path: path of the shard's file.
         shard: its entry in the manifest.
         index: its index.
-        problems: yields the problems of a record's content, in words.
+        problems: returns the problems of a record's content.
 
     Raises:
         StorageError: the file exists but cannot be read.
@@ -112,7 +112,8 @@ def _of_block(path: str, file: BinaryIO, index: ShardIndex, block: int, problems
         if reason is not None:
             is_whole = False
         else:
-            reason = "; ".join(problems(path, offset, frame[HEADER_BYTES:-FOOTER_BYTES]))
+            found = problems(path, offset, frame[HEADER_BYTES:-FOOTER_BYTES])
+            reason = "; ".join(problem.reason for problem in found)
         if reason:
             yield SkippedRecords(record, record + 1, reason)
     if is_whole and google_crc32c.value(data) != index.block_crc32c[block]:

@@ -1,8 +1,24 @@
-"""A defect that verification finds."""
+"""What verification finds: a problem of a record, and a defect of a dataset."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
+
+# Names of the problems of annotations.
+BOXES, CLASSES, LISTS, MASKS = "boxes", "classes", "lists", "masks"
+
+
+class Problem(NamedTuple):
+    """A problem of the content of a record.
+
+    Attributes:
+        reason: the problem, in words.
+        kind: name of the problem of an annotation: `BOXES`, `CLASSES`, `LISTS` or `MASKS`; empty for others.
+    """
+
+    reason: str
+    kind: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,11 +30,13 @@ class Defect:
         offset: byte in that file of the damaged record, line or block, or at which a file ends too early. None if the file as a
             whole is missing or surplus.
         reason: the problem, in words.
+        kind: name of the problem of an annotation: "boxes", "classes", "lists" or "masks"; empty for others.
     """
 
     path: str
     offset: int | None
     reason: str
+    kind: str = ""
 
     def __str__(self) -> str:
         return (

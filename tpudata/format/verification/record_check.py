@@ -1,4 +1,4 @@
-"""Check of a record against the manifest: exactly its features, each of its kind, shape, size and range.
+"""Check of a record against the manifest: exactly its features, each of its kind, shape, size and range, and annotations.
 
 Some writers omit a list without values, so a feature of shape (None,) may be absent.
 """
@@ -14,10 +14,14 @@ import numpy as np
 from tpudata.format.example.wire import Value
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.manifest import Manifest
+from tpudata.format.verification.annotation_check import AnnotationCheck
+from tpudata.format.verification.defect import CLASSES, Problem
 
 _KINDS = {bytes: "bytes", int: "int64", float: "float"}
 # Name of the label in layouts. If a record has several labels, the feature lacks the number of classes; the manifest has it.
 _LABELS = ("image/class/label", "label")
+# Name of the classes of objects, to which the manifest's classes belong if pictures have none.
+_OBJECT_LABEL = "image/object/class/label"
 _TYPES = {kind: of for of, kind in _KINDS.items()}
 
 
@@ -30,22 +34,33 @@ class RecordCheck:
 
     def __init__(self, manifest: Manifest) -> None:
         self._features = {feature.name: _FeatureCheck.of(feature, manifest) for feature in manifest.features}
+        self._annotations = AnnotationCheck(manifest.features)
 
-    def problems(self, example: Mapping[str, Value]) -> Iterator[str]:
-        """Yield the problems of a record, in words."""
+    def problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
+        """Yield the problems of a record: of its features, or else of its annotations."""
+        is_whole = True
+        for problem in self._feature_problems(example):
+            is_whole = is_whole and problem.kind == CLASSES
+            yield problem
+        if is_whole:
+            yield from self._annotations.problems(example)
+
+    def _feature_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         features, matched = self._features, 0
         for name, values in example.items():
             feature = features.get(name)
             if feature is None:
-                yield f"feature {name!r} is not in the manifest"
+                yield Problem(f"feature {name!r} is not in the manifest")
                 continue
             matched += 1
             problem = feature.problem(values)
-            if problem:
-                yield f"feature {name!r} {problem}"
+            if problem is not None:
+                yield problem._replace(reason=f"feature {name!r} {problem.reason}")
         if matched < len(features):
             absent = (feature for name, feature in features.items() if name not in example)
-            yield from (f"feature {found.feature.name!r} is missing" for found in absent if not found.may_be_absent)
+            for feature in absent:
+                if not feature.may_be_absent:
+                    yield Problem(f"feature {feature.feature.name!r} is missing")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,42 +94,52 @@ class _FeatureCheck:
         shape = () if feature.is_image_file else feature.shape
         unit = math.prod(size for size in shape if size is not None) * (np.dtype(feature.dtype).itemsize if raw else 1)
         classes, offset = feature.num_classes, feature.label_offset
-        if classes is None and feature.kind == "int64" and feature.name in _LABELS:
+        if classes is None and feature.kind == "int64" and _has_labels_of(manifest, feature):
             classes, offset = manifest.labels, int(manifest.options.get("label_offset", 0))
         low, high = (None, None) if classes is None else (offset, offset + classes - 1)
         return cls(feature, _TYPES[feature.kind], unit, None in shape, low, high)
 
-    def problem(self, values: Value) -> str:
-        """Return the problem of some values, or an empty string."""
+    def problem(self, values: Value) -> Problem | None:
+        """Return the problem of some values, or None."""
         if self.feature.encoding == "raw":
             return self._raw_problem(values)
         count = len(values)
         if count != self.unit and not (self.repeats and self._is_multiple(count)):
-            return f"has {count} values, which do not match the manifest's shape {self._shape}"
+            return Problem(f"has {count} values, which do not match the manifest's shape {self._shape}")
         for value in values:
             if type(value) is not self.type:
                 return self._kind_problem(value)
             if self.low is not None and not self.low <= value <= self.high:  # type: ignore[operator]
-                return f"is {value!r}; the manifest's labels go from {self.low} to {self.high}"
-        return ""
+                return Problem(f"is {value!r}; the manifest's labels go from {self.low} to {self.high}", CLASSES)
+        return None
 
-    def _raw_problem(self, values: Value) -> str:
+    def _raw_problem(self, values: Value) -> Problem | None:
         if len(values) != 1:
-            return f"has {len(values)} values; raw values of the manifest's shape {self._shape} are one"
+            return Problem(f"has {len(values)} values; raw values of the manifest's shape {self._shape} are one")
         (value,) = values
         if not isinstance(value, bytes):
             return self._kind_problem(value)
         size = len(value)
         if size != self.unit and not (self.repeats and self._is_multiple(size)):
-            return f"has {size} bytes, which do not match the manifest's {self.feature.dtype} of shape {self._shape}"
-        return ""
+            return Problem(
+                f"has {size} bytes, which do not match the manifest's {self.feature.dtype} of shape {self._shape}"
+            )
+        return None
 
     def _is_multiple(self, count: int) -> bool:
         return count % self.unit == 0 if self.unit else count == 0
 
-    def _kind_problem(self, value: bytes | int | float) -> str:
-        return f"is of kind {_KINDS[type(value)]}; the manifest says {self.feature.kind}"
+    def _kind_problem(self, value: bytes | int | float) -> Problem:
+        return Problem(f"is of kind {_KINDS[type(value)]}; the manifest says {self.feature.kind}")
 
     @property
     def _shape(self) -> str:
         return f"({', '.join('any' if size is None else str(size) for size in self.feature.shape)})"
+
+
+def _has_labels_of(manifest: Manifest, feature: Feature) -> bool:
+    """Return whether the manifest counts the classes of a feature whose schema does not."""
+    if feature.name in _LABELS:
+        return True
+    counted = any(other.num_classes is not None or other.name in _LABELS for other in manifest.features)
+    return feature.name == _OBJECT_LABEL and not counted

@@ -15,13 +15,13 @@ from tpudata.format.manifest.manifest import Manifest, Shard
 from tpudata.format.shards.dali_index import dali_index
 from tpudata.format.shards.index import ShardIndex
 from tpudata.format.tfrecord.framing import UNPACKED, read_records
-from tpudata.format.verification.defect import Defect
+from tpudata.format.verification.defect import Defect, Problem
 from tpudata.format.verification.record_check import RecordCheck
 from tpudata.format.verification.shard_walk import Walk
 from tpudata.storage import storage_for
 
-# From the manifest and a decoded record to its problems, in words.
-ExampleCheck = Callable[[Manifest, Mapping[str, Value]], Iterable[str]]
+# From the manifest and a decoded record to its problems: words, or Problems that have a name.
+ExampleCheck = Callable[[Manifest, Mapping[str, Value]], Iterable[str | Problem]]
 
 _PROGRESS_BYTES = 8_000_000
 
@@ -105,7 +105,8 @@ class ShardCheck:
         try:
             for offset, data in read_records(path, self._manifest.compression):
                 records += 1
-                yield from (Defect(path, offset, problem + UNPACKED) for problem in self.problems(path, offset, data))
+                for problem in self.problems(path, offset, data):
+                    yield Defect(path, offset, problem.reason + UNPACKED, problem.kind)
         except CorruptionError as error:
             yield Defect(path, error.offset, f"{error.reason}; the rest is not checked")
             return
@@ -118,19 +119,19 @@ class ShardCheck:
         if crc != shard.crc32c:
             yield Defect(path, 0, f"the checksum of the file is {crc:08x}, the manifest says {shard.crc32c:08x}")
 
-    def problems(self, path: str, offset: int, data: bytes) -> list[str]:
-        """Return the problems of a record's content, in words."""
+    def problems(self, path: str, offset: int, data: bytes) -> list[Problem]:
+        """Return the problems of a record's content."""
         if len(data) > MAX_EXAMPLE_BYTES:
-            return [
-                f"the record is too large (got {len(data)} bytes, expected at most {MAX_EXAMPLE_BYTES} in a tf.train.Example)"
-            ]
+            size = f"got {len(data)} bytes, expected at most {MAX_EXAMPLE_BYTES} in a tf.train.Example"
+            return [Problem(f"the record is too large ({size})")]
         try:
             example = decode_example(data, path=path, offset=offset)
         except CorruptionError as error:
-            return [error.reason]
+            return [Problem(error.reason)]
         problems = list(self._record_check.problems(example))
         if self._example_check is not None:
-            problems += self._example_check(self._manifest, example)
+            further = self._example_check(self._manifest, example)
+            problems += (Problem(item) if isinstance(item, str) else item for item in further)
         return problems
 
     def _index(self, shard: Shard) -> Generator[Defect, None, ShardIndex | None]:

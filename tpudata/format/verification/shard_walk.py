@@ -20,10 +20,10 @@ from tpudata.format.shards.index import ShardIndex
 from tpudata.format.tfrecord.crc32c import crc32c_of_rest
 from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNPACKED, masked_crc32c
 from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
-from tpudata.format.verification.defect import Defect
+from tpudata.format.verification.defect import Defect, Problem
 
-# From path, offset and data of a record to the problems of its content, in words.
-Problems = Callable[[str, int, bytes], list[str]]
+# From path, offset and data of a record to the problems of its content.
+Problems = Callable[[str, int, bytes], list[Problem]]
 
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
@@ -151,7 +151,7 @@ class Walk:
             yield self._damage(start, f"the checksum of a record of {length} bytes does not match")
         else:
             for problem in problems(self._path, start, data):
-                yield self._defect(start, problem)
+                yield self._defect(start, problem.reason, problem.kind)
         self.offset += length + FRAME_BYTES
         self._number += 1
         if self._index is not None and self._number % self._index.block_records == 0:
@@ -220,5 +220,5 @@ class Walk:
         self._damaged = self._damaged_block = True
         return self._defect(offset, reason)
 
-    def _defect(self, offset: int, reason: str) -> Defect:
-        return Defect(self._path, offset, reason + self._where)
+    def _defect(self, offset: int, reason: str, kind: str = "") -> Defect:
+        return Defect(self._path, offset, reason + self._where, kind)

@@ -21,10 +21,13 @@ class ModelParams:
     """Base of the params of the bundled models.
 
     Attributes:
+        model: name of the model.
+        labels_are_maps: whether its labels are label maps, the class of each pixel.
         seed: seed of the model's draws, such as dropout; initial values follow from the estimator's seed.
     """
 
     model: ClassVar[str]
+    labels_are_maps: ClassVar[bool] = False
     seed: int = 0
 
     @classmethod

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.helpers.datasets import write_dataset
 from tests.helpers.digits import write_digits
+from tests.helpers.objects import CAPTION, record_of
+from tests.helpers.objects import FEATURES as OBJECTS
 from tpudata.cli import main
 from tpudata.format import Feature, Manifest, Source, Split, encode_example, open_dataset, write_metadata, write_shard
 from tpudata.storage import LocalStorage
@@ -197,3 +200,62 @@ def test_a_disk_that_fails_is_one_line(
     assert main(["inspect", str(digits_dataset)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("tpudata: error: /proc/self/mem could not be read: Input/output error")
+
+
+def test_names_and_counts_annotations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    box = (0.0, 0.0, 0.5, 0.5)
+    records = [record_of([box] * count, [1] * (count - 1) + [0] * (count > 0)) for count in (3, 0, 2)]
+    records[1][CAPTION] = ["one"] * 7
+    # Only the first 100 records of a split are counted.
+    splits = {"train": records, "test": [record_of([box], [1])] * 101}
+    path = write_dataset(str(tmp_path), splits, OBJECTS, layout="imagenet", shards=1, classes=2)
+    shown = _json(Path(path), capsys)
+    assert shown["annotations"] == {
+        "image/object": ["boxes", "classes", "masks", "3 keypoints"],
+        "image/caption": ["captions"],
+        "image/segmentation/class/encoded": ["label map"],
+    }
+    assert shown["splits"]["train"]["annotations"] == {
+        "records": 3,
+        "objects": 5,
+        "most_objects": 3,
+        "without_objects": 1,
+        "classes": {"class 1": 3, "class 0": 2},
+        "captions": 11,
+        "most_captions": 7,
+    }
+    assert shown["splits"]["test"]["annotations"]["objects"] == 100
+    assert main(["inspect", path, "--records=0"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first = lines.index("annotations:")
+    assert [line.split(maxsplit=1) for line in lines[first + 1 : first + 4]] == [
+        ["image/object", "boxes, classes, masks, 3 keypoints"],
+        ["image/caption", "captions"],
+        ["image/segmentation/class/encoded", "label map"],
+    ]
+    assert lines[first + 4 : first + 6] == [
+        "  test, first 100 of 101 records: 100 objects, 1.0 a record, at most 1; 0 without objects; classes: class 1 100;"
+        " 200 captions, 2.0 a record, at most 2",
+        "  train, all 3 records: 5 objects, 1.7 a record, at most 3; 1 without objects; classes: class 1 3, class 0 2;"
+        " 11 captions, 3.7 a record, at most 7",
+    ]
+
+
+def test_classes_of_objects_without_names_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    features = [
+        Feature("objects/bbox", "float", "float32", (None, 4)),
+        Feature("objects/label", "int64", "int64", (None,)),
+    ]
+    record = {"objects/bbox": [0.0, 0.0, 1.0, 1.0], "objects/label": [3]}
+    path = write_dataset(str(tmp_path), {"train": [record]}, features, layout="examples", shards=1)
+    shown = _json(Path(path), capsys)
+    assert shown["annotations"] == {"objects": ["boxes", "classes"]}
+    assert shown["splits"]["train"]["annotations"]["classes"] == {"3": 1}
+
+
+def test_pictures_without_annotations_have_none(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = _json(digits_dataset, capsys)
+    assert shown["annotations"] == {}
+    assert "annotations" not in shown["splits"]["train"]
+    assert main(["inspect", str(digits_dataset)]) == 0
+    assert "annotations" not in capsys.readouterr().out

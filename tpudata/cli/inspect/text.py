@@ -12,7 +12,7 @@ _SHOWN_CLASSES = 20
 
 
 def description_text(it: dict[str, Any]) -> str:
-    """Return the description of a dataset by `tpudata.cli.inspect.describe` as text for people."""
+    """Return the description of a dataset by `tpudata.cli.inspect.command.describe` as text for people."""
     compression = "" if it["compression"] is None else f", {it['compression']}"
     head = (
         f"{it['path']}: {counted(it['records'], 'record')} in {bytes_text(it['bytes'])}"
@@ -24,6 +24,8 @@ def description_text(it: dict[str, Any]) -> str:
     if it["options"]:
         origin += f"\nwith options {json.dumps(it['options'], sort_keys=True)}"
     parts = [head, _splits_text(it["splits"]), _features_text(it["features"])]
+    if it["annotations"]:
+        parts.append(_annotations_text(it["annotations"], it["splits"]))
     if it["labels"] is not None:
         parts.append(_classes_text(it["labels"]))
     parts += [origin, _rejects_text(it)]
@@ -67,6 +69,35 @@ def _features_text(features: list[dict[str, Any]]) -> str:
         stored = feature["kind"] + (f" ({feature['encoding']})" if "encoding" in feature else "")
         rows.append([feature["name"], stored, feature["dtype"], shape, note])
     return table(rows)
+
+
+def _annotations_text(kinds: dict[str, list[str]], splits: dict[str, Any]) -> str:
+    rows = [[f"  {name}", ", ".join(of_feature)] for name, of_feature in kinds.items()]
+    lines = ["annotations:", table(rows)]
+    for name, split in splits.items():
+        if "annotations" in split:
+            lines.append(f"  {name}, {_counts_of_split(split['annotations'], split['records'])}")
+    return "\n".join(lines)
+
+
+def _counts_of_split(counts: dict[str, Any], records: int) -> str:
+    """Format the counts of the annotations in the first records of a split."""
+    read = counts["records"]
+    which = "all" if read == records else f"first {count_text(read)} of"
+    parts = []
+    if "objects" in counts:
+        classes = list(counts["classes"].items())
+        shown = ", ".join(f"{name} {count_text(count)}" for name, count in classes[:_SHOWN_CLASSES])
+        more = f" and {count_text(len(classes) - _SHOWN_CLASSES)} more" if len(classes) > _SHOWN_CLASSES else ""
+        each = f"{counts['objects'] / max(read, 1):.1f} a record, at most {count_text(counts['most_objects'])}"
+        parts.append(
+            f"{counted(counts['objects'], 'object')}, {each}; {count_text(counts['without_objects'])} without objects"
+        )
+        parts += [f"classes: {shown}{more}"] if classes else []
+    if "captions" in counts:
+        each = f"{counts['captions'] / max(read, 1):.1f} a record, at most {count_text(counts['most_captions'])}"
+        parts.append(f"{counted(counts['captions'], 'caption')}, {each}")
+    return f"{which} {counted(records, 'record')}: {'; '.join(parts)}"
 
 
 def _classes_text(labels: Sequence[str]) -> str:

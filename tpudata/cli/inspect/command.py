@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tpudata.cli._inspect_text import description_text
+from tpudata.cli.inspect.annotations import annotation_kinds, count_annotations
+from tpudata.cli.inspect.text import description_text
 from tpudata.console.flags import FlagParser, flag_type
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature, Shard, Split, index_name, open_dataset
@@ -54,16 +55,17 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         records: number of records to show from each split.
 
     Returns:
-        `path`, `layout`, `compression`, `format_version`, `created_by`, `records`, `bytes`, `splits` (per name: `records`, `bytes`,
-        `decoded_bytes`, `shards`, `examples`), `features`, `labels` (class names or null), `rejected` (counts by reason),
-        `rejects` (paths of the files that list them), `converted` (counts of re-encoded inputs by reason), `counts` (of documents
-        and tokens, if it was made from text), `warnings` (lines about the input, by kind), `real_token_share` (of the places in
-        sequences, or null), `options` and `source`.
+        `path`, `layout`, `compression`, `format_version`, `created_by`, `records`, `bytes`, `splits` (per name: `records`,
+        `bytes`, `decoded_bytes`, `shards`, `examples`, and if there are any `annotations`, see `count_annotations`), `features`,
+        `annotations` (kinds by feature), `labels` (class names or null), `rejected` (counts by reason), `rejects` (paths of the
+        files that list them), `converted` (counts of re-encoded inputs by reason), `counts` (of documents and tokens, if it was
+        made from text), `warnings` (lines about the input, by kind), `real_token_share` (of the places in sequences, or null),
+        `options` and `source`.
         Sizes are in bytes.
 
     Raises:
         DatasetError: a shard or its index is missing, or a shard's size differs from the manifest.
-        CorruptionError: one of the records shown is damaged.
+        CorruptionError: one of the records shown or counted is damaged.
     """
     manifest = dataset.manifest
     _check_sizes(dataset)
@@ -78,6 +80,7 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         "bytes": sum(split.bytes for split in manifest.splits.values()),
         "splits": {name: _split(dataset, name, split, records) for name, split in manifest.splits.items()},
         "features": [feature.to_json() for feature in manifest.features],
+        "annotations": annotation_kinds(manifest.features),
         "labels": dataset.labels(),
         "rejected": dict(manifest.rejected),
         "rejects": _reject_files(dataset),
@@ -136,6 +139,7 @@ def _check_indexes(dataset: Dataset) -> None:
 def _split(dataset: Dataset, name: str, split: Split, records: int) -> dict[str, Any]:
     examples = itertools.islice(dataset.examples(name), records)
     features = {feature.name: feature for feature in dataset.manifest.features}
+    counts = count_annotations(dataset, name)
     return {
         "records": split.records,
         "bytes": split.bytes,
@@ -144,6 +148,7 @@ def _split(dataset: Dataset, name: str, split: Split, records: int) -> dict[str,
         "examples": [
             {key: _value(values, features.get(key)) for key, values in example.items()} for example in examples
         ],
+        **({} if counts is None else {"annotations": counts}),
     }
 
 

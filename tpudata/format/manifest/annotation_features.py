@@ -1,0 +1,169 @@
+"""Annotations in records: which features are boxes of objects, which lists belong to these, and captions. Known by names.
+
+Boxes are four lists of floats, `PREFIX/bbox/ymin`, `xmin`, `ymax` and `xmax`, as TensorFlow's object detection has them, or one,
+`PREFIX/bbox` of shape (None, 4), as TFDS has them: (ymin, xmin, ymax, xmax). All are fractions of the picture's sides.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from tpudata.format.example.wire import Value
+from tpudata.format.manifest.features import Feature
+
+Box: TypeAlias = tuple[float, float, float, float]
+
+# Prefix of the tables that conversions write.
+OBJECTS = "image/object"
+_BOX, _POINT, _MASK = "bbox", "keypoint", "mask"
+_EDGES = ("ymin", "xmin", "ymax", "xmax")
+_CAPTIONS = ("caption", "captions")
+_FLOATS = ("float16", "float32", "float64")
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectTable:
+    """Lists of a record that have an entry for each of its objects.
+
+    Attributes:
+        prefix: common beginning of the features' names, such as `image/object`; empty for boxes without one.
+        columns: the features, in the order of the manifest.
+    """
+
+    prefix: str
+    columns: tuple[Feature, ...]
+
+    @property
+    def box_columns(self) -> tuple[Feature, ...]:
+        """The four features of boxes, or the one; empty without boxes."""
+        found = {feature.name: feature for feature in self.columns}
+        whole = found.get(self._name(_BOX))
+        edges = tuple(found[name] for edge in _EDGES if (name := self._name(f"{_BOX}/{edge}")) in found)
+        return (whole,) if whole is not None else edges if len(edges) == len(_EDGES) else ()
+
+    @property
+    def label(self) -> Feature | None:
+        """The numbers of the objects' classes."""
+        return next((f for f in self.columns if f.kind == "int64" and _last(f.name) == "label"), None)
+
+    @property
+    def masks(self) -> Feature | None:
+        """The encoded masks of the objects."""
+        return next(filter(is_mask, self.columns), None)
+
+    @property
+    def texts(self) -> Feature | None:
+        """The names of the objects' classes."""
+        return next((f for f in self.columns if f.kind == "bytes" and f.name.endswith("class/text")), None)
+
+    def count(self, example: Mapping[str, Value]) -> int:
+        """Return the number of objects of a record."""
+        return max(entries(feature, example.get(feature.name, ())) for feature in self.columns)
+
+    def boxes(self, example: Mapping[str, Value]) -> list[Box]:
+        """Return the boxes of a record: ymin, xmin, ymax and xmax of each. Values must be floats, and lists equally long."""
+        columns = [_numbers(feature, example.get(feature.name, ())) for feature in self.box_columns]
+        if not columns:
+            return []
+        rows = columns[0].reshape(-1, 4) if len(columns) == 1 else np.stack(columns, axis=1)
+        return [(box[0], box[1], box[2], box[3]) for box in rows.tolist()]
+
+    def class_names(self, example: Mapping[str, Value], labels: Sequence[str]) -> list[str]:
+        """Return the name of the class of each object of a record, or its number without a name; empty without classes.
+
+        Args:
+            example: the record.
+            labels: class names of the dataset; they are those of objects if there are as many.
+        """
+        if self.texts is not None and (texts := example.get(self.texts.name)):
+            return [text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in texts]
+        if self.label is None:
+            return []
+        names = labels if self.label.num_classes in (None, len(labels)) else ()
+        numbers = [value for value in example.get(self.label.name, ()) if isinstance(value, int)]
+        places = [number - self.label.label_offset for number in numbers]
+        return [
+            names[place] if 0 <= place < len(names) else str(number)
+            for place, number in zip(places, numbers, strict=True)
+        ]
+
+    def _name(self, part: str) -> str:
+        return f"{self.prefix}/{part}" if self.prefix else part
+
+
+def object_tables(features: Iterable[Feature]) -> tuple[ObjectTable, ...]:
+    """Return the tables of objects of a dataset, those of the longest prefix first."""
+    features = tuple(features)
+    lists = [feature for feature in features if feature.shape[:1] == (None,) and not feature.is_image_file]
+    prefixes = {prefix for feature in lists if (prefix := _box_prefix(feature)) is not None}
+    if any(feature.name.startswith(f"{OBJECTS}/") for feature in lists):
+        prefixes.add(OBJECTS)
+    found: dict[str, list[Feature]] = {prefix: [] for prefix in sorted(prefixes, key=len, reverse=True)}
+    for feature in lists:
+        prefix = next((prefix for prefix in found if _is_column(feature, prefix)), None)
+        if prefix is not None:
+            found[prefix].append(feature)
+    return tuple(ObjectTable(prefix, tuple(columns)) for prefix, columns in found.items() if columns)
+
+
+def is_mask(feature: Feature) -> bool:
+    """Return whether a feature holds the encoded masks of objects."""
+    return (
+        feature.kind == "bytes"
+        and feature.encoding is None
+        and feature.shape == (None,)
+        and _last(feature.name) == _MASK
+    )
+
+
+def caption_feature(features: Iterable[Feature]) -> Feature | None:
+    """Return the feature that holds the captions of pictures."""
+    texts = (f for f in features if f.kind == "bytes" and f.encoding in (None, "utf8") and f.shape in ((), (None,)))
+    return next((feature for feature in texts if _last(feature.name) in _CAPTIONS), None)
+
+
+def entries(feature: Feature, values: Value | Sequence[object]) -> int:
+    """Return the number of entries of a list in a record, whose shape is that of the feature."""
+    size = math.prod(part or 1 for part in feature.shape[1:])
+    if feature.encoding == "raw":
+        size *= np.dtype(feature.dtype).itemsize
+        return sum(len(value) for value in values if isinstance(value, bytes)) // max(size, 1)
+    return len(values) // max(size, 1)
+
+
+def _numbers(feature: Feature, values: Value | Sequence[object]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    if feature.encoding == "raw":
+        data = b"".join(value for value in values if isinstance(value, bytes))
+        return np.frombuffer(data, np.dtype(feature.dtype).newbyteorder("<")).astype(np.float64)
+    return np.asarray(values, np.float64)
+
+
+def _box_prefix(feature: Feature) -> str | None:
+    """Return the prefix of a feature of boxes; None for others."""
+    if feature.dtype not in _FLOATS:
+        return None
+    parent, _, part = feature.name.rpartition("/")
+    if part == _BOX and feature.shape[1:] == (4,):
+        return parent
+    if part in _EDGES and _last(parent) == _BOX and feature.shape == (None,):
+        return parent.rpartition("/")[0]
+    return None
+
+
+def _is_column(feature: Feature, prefix: str) -> bool:
+    """Return whether a list has an entry for each object of a prefix."""
+    if not prefix:
+        return _box_prefix(feature) == ""
+    if not feature.name.startswith(f"{prefix}/"):
+        return False
+    # TensorFlow's object detection has one list of the points of all objects.
+    return f"/{_POINT}/" not in feature.name or feature.shape != (None,)
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]

@@ -1,0 +1,67 @@
+"""Check of the annotations of a record: boxes inside of the picture, and lists that belong together equally long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tpudata.console.tables import counted
+from tpudata.format.example.wire import Value
+from tpudata.format.manifest.annotation_features import Box, ObjectTable, entries, object_tables
+from tpudata.format.manifest.features import Feature
+from tpudata.format.verification.defect import BOXES, LISTS, Problem
+
+# Classes of a picture: numbers and names.
+_CLASSES = "image/class/"
+
+
+class AnnotationCheck:
+    """Checks the annotations of records whose features have the kinds and shapes of the schema.
+
+    Args:
+        features: the schema.
+    """
+
+    def __init__(self, features: Iterable[Feature]) -> None:
+        features = tuple(features)
+        self._tables = object_tables(features)
+        classes = tuple(f for f in features if f.name.startswith(_CLASSES) and f.shape == (None,))
+        groups = [(table.prefix, table.columns) for table in self._tables]
+        self._groups = [*groups, (_CLASSES.rstrip("/"), classes)]
+
+    def problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
+        """Yield the problems of a record."""
+        differing = set()
+        for prefix, columns in self._groups:
+            sizes = {feature.name: entries(feature, example.get(feature.name, ())) for feature in columns}
+            if len({*sizes.values()}) > 1:
+                differing.add(prefix)
+                yield Problem(_lengths_text(prefix, sizes), LISTS)
+        for table in self._tables:
+            if table.prefix not in differing:
+                yield from _box_problems(table, example)
+
+
+def _lengths_text(prefix: str, sizes: Mapping[str, int]) -> str:
+    """Describe lists that differ in length by the first two."""
+    (first, size), *others = sizes.items()
+    other, different = next(item for item in others if item[1] != size)
+    table = f" of {prefix!r}" if prefix else ""
+    return f"lists{table} that belong together differ in length: {first!r} has {size}, {other!r} has {different}"
+
+
+def _box_problems(table: ObjectTable, example: Mapping[str, Value]) -> Iterator[Problem]:
+    boxes = table.boxes(example)
+    bad = [number for number, box in enumerate(boxes) if not _is_inside(box)]
+    if bad:
+        name = "/".join(filter(None, (table.prefix, "bbox")))
+        edges = "ymin {:g}, xmin {:g}, ymax {:g}, xmax {:g}".format(*boxes[bad[0]])
+        more = f", and {counted(len(bad) - 1, 'more box', 'more boxes')}" if len(bad) > 1 else ""
+        yield Problem(
+            f"box {bad[0]} of {name!r} is {edges}{more} (expected edges from 0 to 1, ymin below ymax, xmin below xmax)",
+            BOXES,
+        )
+
+
+def _is_inside(box: Box) -> bool:
+    ymin, xmin, ymax, xmax = box
+    return 0 <= ymin < ymax <= 1 and 0 <= xmin < xmax <= 1

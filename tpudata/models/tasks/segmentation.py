@@ -1,0 +1,88 @@
+"""Losses, exact metrics and predictions of a model that gives each pixel a class, from its logits."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.estimator import ModeKeys, TPUEstimatorSpec
+from tpudata.models.tasks.classification import mean_metrics
+from tpudata.models.training.train_op import TrainingParams, train_op
+from tpudata.models.training.weights import row_weights, weighted_mean
+
+_v1 = tf.compat.v1
+
+
+def segmentation_spec(
+    features: Any, labels: Any, mode: str, logits: tf.Tensor, params: TrainingParams, *, ignored_label: int
+) -> TPUEstimatorSpec:
+    """Return the spec of a segmentation.
+
+    Args:
+        features: a dict with "weights" (floats [batch], 0 for rows that do not count), or anything else.
+        labels: integers [batch, height, width] or [batch, height, width, 1], the class of each pixel. None in PREDICT.
+        mode: a value of ModeKeys.
+        logits: float32 [batch, height, width, classes].
+        params: params of the model.
+        ignored_label: label of pixels that do not count.
+
+    Raises:
+        UsageError: labels are missing or have another shape or dtype.
+    """
+    classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    if mode == ModeKeys.PREDICT:
+        return TPUEstimatorSpec(mode, predictions={"classes": classes})
+    labels = _maps(labels, mode, logits, params.model)
+    counts = tf.cast(tf.not_equal(labels, ignored_label), tf.float32)
+    counts *= row_weights(features, labels[:, 0, 0])[:, None, None]
+    labels = tf.where(counts > 0, labels, 0)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    loss = weighted_mean(losses, counts, training=mode == ModeKeys.TRAIN)
+    if mode == ModeKeys.TRAIN:
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op(loss, params))
+    pixels = tf.reduce_sum(counts, axis=[1, 2])
+    right = tf.cast(tf.equal(classes, labels), tf.float32)
+    values = {
+        "weights": pixels,
+        "confusion": _confusion(labels, classes, counts, logits.shape[-1]),
+        "accuracy": _row_means(right, counts, pixels),
+        "cross_entropy": _row_means(losses, counts, pixels),
+    }
+    return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(_metrics, values))
+
+
+def _metrics(weights: tf.Tensor, confusion: tf.Tensor, **values: tf.Tensor) -> dict[str, Any]:
+    # Pixels of a label and a predicted class are the weight of that pair: TensorFlow adds them up in float64.
+    count = confusion.shape[-1]
+    pairs = tf.reshape(tf.range(count * count), [count, count])
+    total = tf.reduce_sum(tf.cast(confusion, tf.float64), axis=0)
+    mean_iou = _v1.metrics.mean_iou(pairs // count, pairs % count, count, weights=total)
+    return {**mean_metrics(weights, **values), "mean_iou": mean_iou}
+
+
+def _maps(labels: Any, mode: str, logits: tf.Tensor, model: str) -> tf.Tensor:
+    """Return the labels, int32 [batch, height, width]."""
+    size = logits.shape[1:3].as_list()
+    if labels is None:
+        raise UsageError(
+            f"{model}: mode {mode!r} needs label maps as labels (got features only). Return both from input_fn."
+        )
+    if not labels.dtype.is_integer or labels.shape[1:].as_list() not in (size, [*size, 1]):
+        raise UsageError(
+            f"{model}: labels must be integers [batch, {size[0]}, {size[1]}] or [batch, {size[0]}, {size[1]}, 1], the class of each"
+            f" pixel, got {labels.dtype.name} {labels.shape}."
+        )
+    return tf.reshape(tf.cast(labels, tf.int32), [-1, *size])
+
+
+def _row_means(values: tf.Tensor, counts: tf.Tensor, pixels: tf.Tensor) -> tf.Tensor:
+    """Return the mean over the pixels of each row that count, float32 [batch]."""
+    return tf.math.divide_no_nan(tf.reduce_sum(values * counts, axis=[1, 2]), pixels)
+
+
+def _confusion(labels: tf.Tensor, classes: tf.Tensor, counts: tf.Tensor, num_classes: int) -> tf.Tensor:
+    """Return how many pixels of each row have each label and predicted class, float32 [batch, labels, classes]."""
+    pixels = labels.shape[1] * labels.shape[2]
+    rows = tf.reshape(tf.one_hot(labels, num_classes) * counts[..., None], [-1, pixels, num_classes])
+    columns = tf.reshape(tf.one_hot(classes, num_classes), [-1, pixels, num_classes])
+    return tf.matmul(rows, columns, transpose_a=True)

@@ -1,0 +1,63 @@
+"""Pictures of records as thumbnails, and their label maps in colours."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image
+
+from tpudata.format import Feature
+from tpudata.source.example_decoder import decode_label_map
+
+
+def open_picture(content: bytes, feature: Feature) -> Image.Image:
+    """Return the picture of a record: an encoded image, a label map in colours, or bare pixels.
+
+    Raises:
+        TpudataError: the label map has other values than its feature says.
+        OSError: the image cannot be read; Pillow raises further errors for damaged ones.
+    """
+    if feature.is_label_map:
+        return colour_map(feature, content)
+    return Image.open(io.BytesIO(content)) if feature.encoding == "image" else _bare(content, feature)
+
+
+def colour_map(feature: Feature, content: bytes) -> Image.Image:
+    """Return a label map in colours, those of PASCAL VOC: a class has the same in all records."""
+    classes = decode_label_map(feature, content)[:, :, 0]
+    # Bits 0, 3 and 6 of the class become the highest ones of red, bits 1, 4 and 7 of green, bits 2 and 5 of blue.
+    colours = np.zeros((*classes.shape, 3), np.uint8)
+    for bit in range(8):
+        colours[..., bit % 3] |= ((classes >> bit & 1) << (7 - bit // 3)).astype(np.uint8)
+    return Image.fromarray(colours)
+
+
+def is_picture(feature: Feature) -> bool:
+    """Return whether a feature of bare pixels can be shown."""
+    return feature.is_image and feature.is_static and feature.shape[2] in (1, 3, 4)
+
+
+def thumbnail(picture: Image.Image, side: int) -> Image.Image:
+    """Return a picture of mode L or RGB of at most `side` pixels in height and width; tiny ones are enlarged."""
+    small = picture
+    if max(small.size) < side // 2:
+        # Digits of 8 pixels would be too small to see.
+        factor = side // max(small.size)
+        small = small.resize((small.width * factor, small.height * factor), Image.Resampling.NEAREST)
+    small = small.copy()
+    small.thumbnail((side, side))
+    return small
+
+
+def png_of(picture: Image.Image) -> bytes:
+    """Return a picture as a PNG file."""
+    file = io.BytesIO()
+    picture.save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+def _bare(content: bytes, feature: Feature) -> Image.Image:
+    height, width, channels = (size or 0 for size in feature.shape)
+    array = np.frombuffer(content, np.uint8).reshape(height, width, channels)
+    return Image.fromarray(array[:, :, 0] if channels == 1 else array)

@@ -1,0 +1,110 @@
+"""Texts of records: strings, or rows of token ids, as documents of one part or of the two sides of a pair."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tpudata.format import Feature, Manifest
+from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature
+from tpudata.report.split_sample import Text, TextPart
+
+_INPUT_IDS, _SIDES = "input_ids", ("inputs", "targets")
+_Ids: TypeAlias = "np.ndarray[Any, Any]"
+_Values: TypeAlias = "Mapping[str, Sequence[Any]]"
+
+
+@dataclasses.dataclass(frozen=True)
+class TextColumn:
+    """A feature of text or of token ids, and what goes with the ids.
+
+    Attributes:
+        feature: the text, or the ids.
+        segments: the number of each token's document, or None.
+        weights: the weight of each token in the loss, or None.
+    """
+
+    feature: Feature
+    segments: Feature | None = None
+    weights: Feature | None = None
+
+    @property
+    def is_tokens(self) -> bool:
+        """Whether it holds token ids."""
+        return self.feature.encoding != "utf8"
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """All features of the column."""
+        return tuple(feature for feature in (self.feature, self.segments, self.weights) if feature is not None)
+
+    def text(self, values: _Values) -> str:
+        """Return the text of a record; a list of texts is joined."""
+        return b"".join(values.get(self.feature.name, ())).decode("utf-8", "replace")
+
+    def ids(self, values: _Values) -> tuple[_Ids, int]:
+        """Return the token ids of a record, and how many of them are no padding as far as segments tell."""
+        ids = _integers(values, self.feature)
+        return ids, len(ids) if self.segments is None else int(np.count_nonzero(_integers(values, self.segments)))
+
+    def documents(self, values: _Values, eos_id: int | None) -> list[list[TextPart]]:
+        """Return the documents of a row of tokens: those of its segments, or else up to each end of a document.
+
+        Args:
+            values: values of the record.
+            eos_id: id of the end of a document, or None.
+        """
+        ids, count = self.ids(values)
+        ids, ends = ids[:count], np.array([], np.int64)
+        if self.segments is not None:
+            ends = np.flatnonzero(np.diff(_integers(values, self.segments)[:count])) + 1
+        elif eos_id is not None and self.weights is None:
+            ends = np.flatnonzero(ids[:-1] == eos_id) + 1
+        if self.weights is None:
+            return [[TextPart(part.tolist())] for part in np.split(ids, ends)]
+        learned = _integers(values, self.weights)[:count] > 0
+        runs = zip(np.split(ids, ends), np.split(learned, ends), strict=True)
+        return [_learned_parts(part, is_learned) for part, is_learned in runs]
+
+
+def text_columns(manifest: Manifest) -> tuple[TextColumn, ...]:
+    """Return the columns of text of a dataset: one, both sides of pairs, or several fields; those of ids, if it has any."""
+    features = {feature.name: feature for feature in manifest.features}
+    if _INPUT_IDS in features:
+        return (TextColumn(features[_INPUT_IDS], features.get("segment_ids"), features.get("loss_weights")),)
+    # The features of other layouts may be anything.
+    fed = fed_features(manifest, label_feature(manifest)) if manifest.layout in FED_BY_LAYOUT else []
+    ids = [f for f in fed if is_sequence(f) or (f.name in _SIDES and "int" in f.dtype)]
+    if ids:
+        return tuple(TextColumn(feature, features.get(f"{feature.name}_segment_ids")) for feature in ids)
+    texts = [f for f in features.values() if f.encoding == "utf8" and not f.name.startswith("image/")]
+    return tuple(TextColumn(feature) for feature in [f for f in texts if f in fed] or texts[:1])
+
+
+def join_sides(sides: Mapping[str, list[list[TextPart]]]) -> Text:
+    """Return the documents of a record: document k has the k-th one of each side, by the sides' names."""
+    if len(sides) == 1:
+        return next(iter(sides.values()))
+    joined: Text = [[] for _ in range(max(map(len, sides.values())))]
+    for name, documents in sides.items():
+        for document, (first, *others) in zip(joined, documents, strict=False):
+            document += [first._replace(side=name), *others]
+    return joined
+
+
+def _learned_parts(ids: _Ids, is_learned: np.ndarray[Any, Any]) -> list[TextPart]:
+    """Return the parts of a document: runs of tokens that are learned, and of others."""
+    ends = np.flatnonzero(np.diff(is_learned.astype(np.int8))) + 1
+    runs = zip(np.split(ids, ends), np.split(is_learned, ends), strict=True)
+    return [TextPart(part.tolist(), bool(learned[:1].any())) for part, learned in runs]
+
+
+def _integers(values: _Values, feature: Feature) -> _Ids:
+    # A list without values may be absent.
+    found = values.get(feature.name, ())
+    if feature.encoding == "raw":
+        return np.frombuffer(b"".join(found), np.dtype(feature.dtype).newbyteorder("<"))
+    return np.asarray(found, np.int64)

@@ -1,0 +1,79 @@
+"""Label maps as the labels of bundled models that learn them, such as `unet`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tpudata.errors import DatasetError, UsageError
+from tpudata.format import Dataset, Feature
+from tpudata.format.manifest.annotation_features import object_tables
+from tpudata.format.manifest.model_features import FED_BY_LAYOUT, short_name
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelMap:
+    """The label map of a dataset that a model learns.
+
+    Attributes:
+        feature: the feature in the manifest.
+        is_extra: whether it is not among the features that the layout feeds.
+    """
+
+    feature: Feature
+    is_extra: bool
+
+    @classmethod
+    def of(cls, dataset: Dataset, model: str) -> LabelMap:
+        """Return the label map of a dataset.
+
+        Raises:
+            DatasetError: it has none, or several.
+        """
+        features = dataset.manifest.features
+        maps = [feature for feature in features if feature.is_label_map]
+        if len(maps) != 1:
+            got = ", ".join(feature.name for feature in maps or features)
+            raise DatasetError(
+                f"{model} learns one label map of each image, and {dataset.path} has {len(maps) or 'none'} (got {got}). Use another"
+                " model, or a dataset of `tpudata convert images` with --masks."
+            )
+        fed = FED_BY_LAYOUT.get(dataset.manifest.layout)
+        return cls(maps[0], fed is not None and maps[0].name not in fed)
+
+    @property
+    def input_options(self) -> dict[str, Any]:
+        """The arguments of make_input_fn that yield the map as the labels."""
+        extra = (self.feature.name,) if self.is_extra else ()
+        name = self.feature.name if self.is_extra else short_name(self.feature)
+        return {"extra_features": extra, "batch_transform": _labels_from(name)}
+
+    def known_params(self, dataset: Dataset) -> dict[str, int]:
+        """Return the params of a model that follow from the dataset: its classes, if objects have them, and what to ignore."""
+        known = {"ignored_label": int(np.iinfo(self.feature.dtype).max)}
+        label = next(
+            (table.label for table in object_tables(dataset.manifest.features) if table.label is not None), None
+        )
+        if label is not None and label.num_classes is not None:
+            known["num_classes"] = label.label_offset + label.num_classes
+        return known
+
+
+def check_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Mapping[str, Any]) -> None:
+    """Raise UsageError if nobody says how many classes the label maps have."""
+    if "num_classes" not in params:
+        raise UsageError(
+            f"{model}: the manifest of {dataset.path} does not say how many classes {label_map.feature.name} has. Pass --param"
+            " num_classes=N: one more than the highest class."
+        )
+
+
+def _labels_from(name: str) -> Callable[..., Any]:
+    def labels_from_map(features: dict[str, Any], labels: Any = None) -> tuple[dict[str, Any], Any]:
+        del labels  # The class of the whole picture, if it has one.
+        return {key: value for key, value in features.items() if key != name}, features[name]
+
+    return labels_from_map
