@@ -40,7 +40,8 @@ from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.classes import read_labels
 from beam_jobs.stored_records.converter import DatasetConverter, ForeignConverter, estimate_ratio
 from beam_jobs.stored_records.find_inputs import Inputs, check_apart, check_splits, find_inputs
-from beam_jobs.stored_records.first_records import FirstRecords
+from beam_jobs.stored_records.foreign.first_records import FirstRecords
+from beam_jobs.stored_records.foreign.tfds_files import add_tfds_facts
 from beam_jobs.stored_records.merged_datasets import MergedDatasets
 from beam_jobs.stored_records.options import RECORD, ReshardOptions
 from beam_jobs.stored_records.source import StoredRecords
@@ -193,6 +194,7 @@ def _of_datasets(
 def _of_files(options: ConvertOptions, inputs: Sequence[str], found: Inputs, stored: ReshardOptions) -> Conversion:
     if stored.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
+    stored = add_tfds_facts(stored, inputs)
     first = FirstRecords.of(found.first)
     raw = {raw.name for raw in stored.raw}
     label = None

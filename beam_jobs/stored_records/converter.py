@@ -12,8 +12,8 @@ from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
+from beam_jobs.stored_records.foreign.inferred_features import InferredSummary
 from beam_jobs.stored_records.frames import unframed
-from beam_jobs.stored_records.inferred_features import InferredSummary
 from beam_jobs.stored_records.options import RawFeature
 from beam_jobs.stored_records.stored_record import StoredRecord
 from tpudata.console.tables import counted

@@ -25,10 +25,10 @@ from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.source import PackSource
+from beam_jobs.stored_records.foreign.unread_records import unread_records
 from beam_jobs.stored_records.frames import framed, read_frames, read_packed_frames, unframed
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, stored_files
-from beam_jobs.stored_records.unread_records import unread_records
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Shard, read_records
 from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, is_header, scan_frames

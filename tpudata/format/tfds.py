@@ -58,7 +58,7 @@ def names(compression: str | None, schema: Iterable[Feature]) -> tuple[str, ...]
     if compression is not None:
         return ()
     label = _label(schema)
-    return NAMES if label is None else (*NAMES, _labels_name(label))
+    return NAMES if label is None else (*NAMES, labels_name(label.name))
 
 
 def metadata(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, bytes]:
@@ -75,7 +75,7 @@ def metadata(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, byte
     if manifest.tfds is not None and label is not None and labels is not None:
         known = _label_names(label, labels)
         if known is not None:
-            files[_labels_name(label)] = "".join(f"{name}\n" for name in known).encode()
+            files[labels_name(label.name)] = "".join(f"{name}\n" for name in known).encode()
     return files
 
 
@@ -115,6 +115,12 @@ def features(manifest: Manifest) -> bytes:
     return _json({"pythonClassName": f"{_PACKAGE}.features_dict.FeaturesDict", "featuresDict": {"features": inner}})
 
 
+def labels_name(label: str) -> str:
+    """Return the name of the file with the class names of a feature."""
+    # As TFDS names it (tensorflow_datasets/core/features/feature.py, convert_feature_name_to_filename).
+    return f"{label.replace('/', '.')}{LABELS_SUFFIX}"
+
+
 def _label(schema: Iterable[Feature]) -> Feature | None:
     """Return the feature that the class names belong to; None if there is none, or more than one candidate."""
     found = [feature for feature in schema if feature.num_classes is not None]
@@ -129,11 +135,6 @@ def _supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
     inputs = images or others
     is_supervised = label is not None and label.shape == () and len(inputs) == 1
     return (inputs[0].name, label.name) if is_supervised and label is not None else None
-
-
-def _labels_name(label: Feature) -> str:
-    # As TFDS names it (tensorflow_datasets/core/features/feature.py, convert_feature_name_to_filename).
-    return f"{label.name.replace('/', '.')}{LABELS_SUFFIX}"
 
 
 def _label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from beam_jobs.stored_records.inferred_features import holds_image
+from beam_jobs.stored_records.foreign.inferred_features import holds_image
+from beam_jobs.stored_records.foreign.unread_records import unread_records
 from beam_jobs.stored_records.source import file_kind
 from beam_jobs.stored_records.stored_files import StoredFile
-from beam_jobs.stored_records.unread_records import unread_records
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import decode_example, read_records

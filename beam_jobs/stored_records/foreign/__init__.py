@@ -1,0 +1,1 @@
+"""TFRecords of other programs: what their features are."""
