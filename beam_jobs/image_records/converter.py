@@ -14,6 +14,7 @@ from beam_jobs.image_records.layouts import LAYOUTS, TARGET, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.schema import image_schema
 from beam_jobs.image_records.summary import ImageSummary
+from beam_jobs.options.option import set_options
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Reference, key_bytes
@@ -73,6 +74,12 @@ class ImageConverter(InputConverter):
     def with_columns(self, columns: Columns) -> ImageConverter:
         """Return the converter for records of these columns; UsageError as in the constructor."""
         return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.features)
+
+    def deciding_fields(self) -> dict[str, Any]:
+        """Return the fields by name; without those that earlier versions lacked if they are empty."""
+        fields = super().deciding_fields()
+        fields["options"] = set_options(self.options, fields["options"])
+        return fields
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and extra features in each record of a pack: int64 [n]."""
