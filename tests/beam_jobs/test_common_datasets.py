@@ -257,6 +257,12 @@ def webdataset(root: Path) -> None:
         write(root / "shards" / f"{split}-000.tar", tar_bytes(members))
 
 
+def captioned_webdataset(root: Path) -> None:
+    ends = {"jpg": JPEG, "txt": b"a roof", "json": b'{"caption": "a roof"}', "seg.png": MAP}
+    members = [(f"{number:09d}.{end}", data) for number in range(3) for end, data in ends.items()]
+    write(root / "pairs" / "00000.tar", tar_bytes(members))
+
+
 def pix2pix(root: Path) -> None:
     for split in ("train", "val"):
         write(root / "facades" / split / "1.jpg", JPEG)
@@ -306,6 +312,7 @@ MINIATURES = {
     "UTKFace": Miniature(utkface, {"train": 2}, ("0", "1"), rejected=1),
     "Hugging Face Parquet": Miniature(parquet, {"train": 2, "test": 2}, ("cat", "dog")),
     "WebDataset": Miniature(webdataset, {"train": 4, "validation": 4}, DIGITS[:4]),
+    "WebDataset with captions": Miniature(captioned_webdataset, {"train": 3}),
     "pix2pix": Miniature(pix2pix, {"train": 1, "validation": 1}),
     "Two folders": Miniature(two_folders, {"train": 1}),
 }
