@@ -144,7 +144,7 @@ def _captions(counts: InputCounts, records: int) -> dict[str, str]:
         return {}
     return {
         notes.TEXT_CLASSES: f"the .txt of {counted(samples, 'sample')} was taken for its class, which makes"
-        f" {counted(len(names), 'class', 'classes')}; if these are captions, pass --unlabelled"
+        f" {counted(len(names), 'class', 'classes')}; if these are captions, pass --unlabelled to store them so"
     }
 
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from beam_jobs.images import run
+from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.arrays import write_cifar10, write_cifar100, write_keras_mnist, write_medmnist, write_svhn
 from tests.beam_jobs.images import encode, picture
 from tests.beam_jobs.miniatures import (
@@ -33,6 +34,7 @@ from tests.beam_jobs.sources.inputs import tar_bytes
 from tests.beam_jobs.sources.test_idx import idx_bytes
 from tests.helpers.markdown import ROOT
 from tpudata.format import open_dataset, verify
+from tpudata.storage.select import _storage
 
 PAGE = "docs/convert/datasets.md"
 JPEG, MAP = encode(picture(), "JPEG"), encode(np.ones((24, 40), np.uint8), "PNG")
@@ -257,6 +259,12 @@ def webdataset(root: Path) -> None:
         write(root / "shards" / f"{split}-000.tar", tar_bytes(members))
 
 
+def captioned_webdataset(root: Path) -> None:
+    ends = {"jpg": JPEG, "txt": b"a roof", "json": b'{"caption": "a roof"}', "seg.png": MAP}
+    members = [(f"{number:09d}.{end}", data) for number in range(3) for end, data in ends.items()]
+    write(root / "pairs" / "00000.tar", tar_bytes(members))
+
+
 def pix2pix(root: Path) -> None:
     for split in ("train", "val"):
         write(root / "facades" / split / "1.jpg", JPEG)
@@ -306,6 +314,7 @@ MINIATURES = {
     "UTKFace": Miniature(utkface, {"train": 2}, ("0", "1"), rejected=1),
     "Hugging Face Parquet": Miniature(parquet, {"train": 2, "test": 2}, ("cat", "dog")),
     "WebDataset": Miniature(webdataset, {"train": 4, "validation": 4}, DIGITS[:4]),
+    "WebDataset with captions": Miniature(captioned_webdataset, {"train": 3}),
     "pix2pix": Miniature(pix2pix, {"train": 1, "validation": 1}),
     "Two folders": Miniature(two_folders, {"train": 1}),
 }
@@ -320,6 +329,12 @@ def sections() -> dict[str, str]:
     }
 
 
+def command_of(heading: str) -> list[str]:
+    """The arguments of the one command of a dataset."""
+    (command,) = re.findall(r"^    tpudata convert images (.*)$", sections()[heading], flags=re.MULTILINE)
+    return shlex.split(command)
+
+
 def test_every_dataset_of_the_page_has_a_miniature() -> None:
     assert sections().keys() == MINIATURES.keys()
 
@@ -330,12 +345,12 @@ def test_a_command_of_the_page_converts_its_dataset(
 ) -> None:
     text, miniature = sections()[heading], MINIATURES[heading]
     miniature.write(tmp_path)
-    (command,) = re.findall(r"^    tpudata convert images (.*)$", text, flags=re.MULTILINE)
+    command = command_of(heading)
     layout = text[: text.index("    tpudata convert")]
     for name in re.findall(r"[\w-]+/[\w./-]*\w", layout.replace(":", " ")):
         assert (tmp_path / name).exists()
     monkeypatch.chdir(tmp_path)
-    assert run(shlex.split(command)) == 0
+    assert run(command) == 0
     dataset = open_dataset("out")
     manifest = dataset.manifest
     assert {split: len(list(dataset.examples(split))) for split in manifest.splits} == miniature.splits
@@ -352,3 +367,32 @@ def test_a_command_of_the_page_converts_its_dataset(
     unsaid = {name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in said)}
     assert not unsaid
     assert not {one for one in said if "image/" in one and not fnmatch.filter(names, one)}
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        *("COCO panoptic", "Pascal VOC", "YOLO", "CIFAR-100", "SVHN", "MNIST of Keras", "Cats and dogs"),
+        *("WebDataset with captions", "Two folders"),
+    ],
+)
+def test_a_dataset_on_gs_gives_the_same_records(tmp_path: Path, heading: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MINIATURES[heading].write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    command = command_of(heading)
+    files = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
+    assert run(command) == 0
+    with FakeGcs(page=20) as store:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
+        # The client of the test before knows another server.
+        _storage.cache_clear()
+        store.bucket("b")
+        for file in files:
+            store.put("b", str(file), (tmp_path / file).read_bytes())
+        placed = [f"gs://b/{part}" if (tmp_path / part).exists() and part != "out" else part for part in command]
+        placed[placed.index("out")] = "remote"
+        assert run(placed) == 0
+        _storage.cache_clear()
+    shards = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.tfrecord")}
+    assert shards
+    assert {path.name: path.read_bytes() for path in (tmp_path / "remote").glob("*.tfrecord")} == shards

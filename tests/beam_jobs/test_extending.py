@@ -345,7 +345,7 @@ def test_rejects_classes_whose_arguments_cannot_be_set(
 
 @pytest.mark.usefixtures("installed")
 def test_rejects_unknown_sources(capsys: pytest.CaptureFixture[str]) -> None:
-    kinds = "folders, files, list, tar, zip, parquet, idx, imagenet, pets"
+    kinds = "folders, files, list, tar, zip, parquet, idx, arrays, imagenet, pets"
     known = rf"^--source is 'pest' \(expected one of {kinds}\).*did you mean pets"
     with pytest.raises(UsageError, match=known):
         images.run(["--input=in", "--output=out", "--source=pest"])

@@ -14,7 +14,7 @@ from tpudata.console.interrupts import end_on_interrupt, loading
 
 __all__ = ["main"]
 
-# Commands and their help. The module of a command has its name, or another one in _MODULES.
+# Commands and their help. The module of a command has its name.
 COMMANDS = {
     "convert": "make a dataset: raw files to TFRecord shards",
     "reshard": "rewrite datasets or TFRecord files: other shards, splits or compression, merged",
@@ -29,7 +29,6 @@ COMMANDS = {
     "doctor": "check versions, devices, a TPU and gs://, and rehearse a model",
     "help": "show the flags of a command, or the arguments of a source of an installed package",
 }
-_MODULES = {"import": "reshard"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +68,7 @@ def _dispatch(argv: Sequence[str]) -> int:
         unknown = sentence(f"unknown {what} {name!r}{suggestion(name, known)}")
         raise UsageError(f"{unknown} Known: {', '.join(known)}. See: tpudata --help")
     with loading():
-        command = importlib.import_module(f"tpudata.cli.{_MODULES.get(name, name)}")
+        command = importlib.import_module(f"tpudata.cli.{name}")
     code: int = command.run(rest)
     return code
 

@@ -12,7 +12,7 @@ from beam_jobs.file_kinds import find_compression
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.members import BLOCK, Member, is_tar_header, tar_members
-from beam_jobs.sources.tars.samples import IMAGE_FIELDS, LABEL_FIELDS, field_labels, samples
+from beam_jobs.sources.tars.samples import IMAGE_FIELDS, LABEL_FIELDS, TEXT, field_labels, label_field, samples
 from beam_jobs.sources.tars.unit import TarUnit, is_record
 from tpudata.errors import BadRecordError, SourceError
 
@@ -30,11 +30,13 @@ class TarForm(NamedTuple):
         form: `CLASSES`, `TARS` or `PAIRS`.
         labels: of pairs, those of the first one.
         several: whether these are a list.
+        has_captions: whether samples have captions: a text that is not their class.
     """
 
     form: str
     labels: tuple[str, ...] = ()
     several: bool = False
+    has_captions: bool = False
 
 
 def tar_form(unit: TarUnit, *, labelled: bool) -> TarForm:
@@ -65,15 +67,16 @@ def tar_form(unit: TarUnit, *, labelled: bool) -> TarForm:
         fields = next(first_samples, {})
         if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
             return TarForm(CLASSES)
+        has_captions = TEXT in fields and (not labelled or label_field(fields) != TEXT)
         if not labelled:
-            return TarForm(PAIRS)
+            return TarForm(PAIRS, has_captions=has_captions)
         for sample in itertools.islice(itertools.chain((fields,), first_samples), _MOST_SAMPLES):
-            field = next((name for name in LABEL_FIELDS if name in sample), None)
+            field = label_field(sample)
             # A sample without a label is a bad record, and says nothing about the others.
             with contextlib.suppress(BadRecordError):
                 if field is not None:
-                    return TarForm(PAIRS, *field_labels(sample[field], field, unit.path))
-    return TarForm(PAIRS)
+                    return TarForm(PAIRS, *field_labels(sample[field], field, unit.path), has_captions)
+    return TarForm(PAIRS, has_captions=has_captions)
 
 
 def first_paths(units: Iterable[TarUnit]) -> Iterator[str]:

@@ -57,6 +57,20 @@ def samples(
         yield current, sample
 
 
+def label_field(fields: Iterable[str]) -> str | None:
+    """Return the field of a sample that holds its label: the first of `LABEL_FIELDS`; None if there is none."""
+    names = set(fields)
+    return next((name for name in LABEL_FIELDS if name in names), None)
+
+
+def caption(content: Content, path: str) -> str:
+    """Return the text of a sample that is its caption, without space around it; BadRecordError if it is not UTF-8."""
+    try:
+        return content.data.decode("utf-8-sig").strip()
+    except UnicodeDecodeError:
+        raise BadRecordError(f"{path}/{content.member.name}", "not UTF-8 text") from None
+
+
 def field_labels(content: Content, field: str, path: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels that a field of a sample holds, and whether they are a list."""
     where = f"{path}/{content.member.name}"

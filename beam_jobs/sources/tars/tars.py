@@ -2,7 +2,8 @@
 
     classes   [.../][SPLIT/]CLASS/FILE        a file's class is the folder it lies in
     tars      CLASS.tar, holding FILE         a tar of tars, as ImageNet comes: an inner tar's name is the class
-    pairs     KEY.jpg with KEY.cls, KEY.json or KEY.txt, one after the other, as WebDataset writes
+    pairs     KEY.jpg with KEY.cls, KEY.json or KEY.txt, one after the other, as WebDataset writes; a text that is not the class
+              is a caption
 
 The first members of the first tar say which. With `--label-from` a file's path in the tar says its class. A key is TAR/MEMBER,
 where TAR is the tar's file name without .gz (the path below the folder, where there are several). Of an uncompressed tar only the
@@ -14,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from beam_jobs.compression.files import read_compression, unpacked_name
 from beam_jobs.options import ConvertOptions
@@ -41,12 +42,13 @@ from beam_jobs.sources.tars.members import Member
 from beam_jobs.sources.tars.samples import (
     IMAGE_FIELDS,
     JSON,
-    LABEL_FIELDS,
     TEXT,
     Content,
+    caption,
     field_labels,
     further_keys,
     image_problem,
+    label_field,
     read_content,
     samples,
 )
@@ -54,6 +56,24 @@ from beam_jobs.sources.tars.unit import TarUnit, tar_files
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
+
+CAPTION = Feature("image/caption", "bytes", "string", (None,), encoding="utf8")
+
+
+class _Record(NamedTuple):
+    """An image of a tar.
+
+    Attributes:
+        content: its member.
+        split: the split that names say, or empty.
+        labels: its classes, as they are written.
+        columns: further features.
+    """
+
+    content: Content
+    split: str
+    labels: tuple[str, ...]
+    columns: Mapping[str, Any] = NO_FEATURES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +90,7 @@ class Tars(ClassifiedSource):
         several_labels: whether samples have lists of labels.
         note: gets fields of samples that are not stored, and classes in files of text.
         path_labels: how paths say classes and columns; None if they do not.
+        has_captions: whether samples have captions.
     """
 
     options: ConvertOptions
@@ -81,6 +102,7 @@ class Tars(ClassifiedSource):
     several_labels: bool = False
     note: Note = ignore_note
     path_labels: PathLabels | None = None
+    has_captions: bool = False
     takes_label_from: bool = True
     # --label-type may say what labels are, or the names of folders.
     takes_label_type: bool = True
@@ -110,14 +132,15 @@ class Tars(ClassifiedSource):
         if path_labels is not None:
             labelled = path_labels.has_classes
             return cls(options, files, splits, CLASSES, path_labels.classes, labelled, path_labels=path_labels)
-        form, labels, several = tar_form(_tar_unit(*some[0]), labelled=not source_options.unlabelled)
+        form, labels, several, has_captions = tar_form(_tar_unit(*some[0]), labelled=not source_options.unlabelled)
         label_type = source_options.label_type
         integers = label_type == INT or (label_type is None and bool(labels) and all(map(is_integer_label, labels)))
         # Without the flag, folders named after numbers are names like any others.
         unmixed = form == PAIRS and label_type is None and not integers
         classes = Classes.open(source_options, integers=integers, unmixed=unmixed)
         labelled = not source_options.unlabelled
-        return cls(options, files, splits, form, classes, labelled, labelled and several)
+        several = labelled and several
+        return cls(options, files, splits, form, classes, labelled, several, has_captions=has_captions)
 
     @property
     def folder_classes(self) -> bool:
@@ -126,8 +149,10 @@ class Tars(ClassifiedSource):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The columns in paths."""
-        return () if self.path_labels is None else self.path_labels.features
+        """The columns in paths, or captions."""
+        if self.path_labels is not None:
+            return self.path_labels.features
+        return (CAPTION,) if self.has_captions else ()
 
     @property
     def named_splits(self) -> frozenset[str]:
@@ -167,10 +192,9 @@ class Tars(ClassifiedSource):
                 records = self._pairs(file, unit, compressed, members, ignored, reject)
             else:
                 records = self._classes(file, unit, compressed, members)
-            for content, split, labels in records:
+            for content, split, labels, columns in records:
                 key = unit.key(content.member.name)
                 where = f"{unit.path}/{content.member.name}"
-                columns: Mapping[str, Any] = NO_FEATURES
                 try:
                     if self.path_labels is None:
                         names = tuple(self.classes.name(label, where) for label in labels)
@@ -192,9 +216,7 @@ class Tars(ClassifiedSource):
                     data=content.data,
                 )
 
-    def _classes(
-        self, file: BinaryIO, unit: TarUnit, compressed: bool, members: Iterable[Member]
-    ) -> Iterator[tuple[Content, str, tuple[str, ...]]]:
+    def _classes(self, file: BinaryIO, unit: TarUnit, compressed: bool, members: Iterable[Member]) -> Iterator[_Record]:
         for member in members:
             folders = member.name.split("/")[:-1]
             split = ""
@@ -210,7 +232,8 @@ class Tars(ClassifiedSource):
             if split:
                 reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
             split = self.splits.of_member(unit.split, split, f"{unit.path}: member {member.name}")
-            yield Content(member, read_content(file, unit.path, member) if compressed else b""), split, labels
+            content = Content(member, read_content(file, unit.path, member) if compressed else b"")
+            yield _Record(content, split, labels)
 
     def _pairs(
         self,
@@ -220,38 +243,42 @@ class Tars(ClassifiedSource):
         members: Iterable[Member],
         ignored: list[str],
         reject: Reject,
-    ) -> Iterator[tuple[Content, str, tuple[str, ...]]]:
+    ) -> Iterator[_Record]:
         for number, (key, fields) in enumerate(samples(file, unit.path, members, compressed)):
             where = f"{unit.path}/{key}"
             images = [name for name in fields if name in IMAGE_FIELDS]
-            sources = [name for name in LABEL_FIELDS if name in fields]
+            source = label_field(fields) if self.has_classes else None
+            columns: Mapping[str, Any] = NO_FEATURES
             try:
                 if len(images) != 1:
                     raise BadRecordError(where, image_problem(fields))
                 labels: tuple[str, ...] = ()
                 if self.has_classes:
-                    if not sources:
+                    if source is None:
                         got = fields[images[0]].member.name
                         raise BadRecordError(
                             where,
                             f"no .cls, .json or .txt follows or precedes it: {got}; pack the tar again with --sort=name",
                         )
-                    written, several = field_labels(fields[sources[0]], sources[0], unit.path)
+                    written, several = field_labels(fields[source], source, unit.path)
                     if several and not self.several_labels:
                         raise BadRecordError(where, "it has a list of labels, and the first sample has not")
                     labels = written
+                if self.has_captions:
+                    has_caption = TEXT in fields and source != TEXT
+                    columns = {CAPTION.name: [caption(fields[TEXT], unit.path)] if has_caption else []}
             except BadRecordError as error:
                 reject(with_key(error, unit.key(key)))
                 continue
-            used = {images[0], *(sources[:1] if self.has_classes else ())}
+            used = {images[0], *([source] if source else ()), *([TEXT] if self.has_captions else ())}
+            if source == TEXT:
+                self.note(TEXT_CLASSES, TEXT)
             self._note_fields(fields, used, reads_keys=number == 0)
             ignored.extend(f"{unit.path}/{fields[name].member.name}" for name in fields if name not in used)
-            yield fields[images[0]], unit.split, labels
+            yield _Record(fields[images[0]], unit.split, labels, columns)
 
     def _note_fields(self, fields: Mapping[str, Content], used: Collection[str], *, reads_keys: bool) -> None:
-        """Note what is not stored of a sample, and a class in a text, which may be a caption."""
-        if TEXT in used:
-            self.note(TEXT_CLASSES, TEXT)
+        """Note what is not stored of a sample."""
         for name, content in fields.items():
             if name not in used:
                 self.note(SAMPLE_FIELDS, name)

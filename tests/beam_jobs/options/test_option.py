@@ -200,9 +200,11 @@ INHERITED = {
     "unlabelled": ["--unlabelled"],
     "annotations": ["--annotations=a.json", "--unannotated=skip"],
     "masks": ["--masks=maps"],
+    "targets": ["--targets=pictures"],
+    "paths": ["--label-from=(cat|dog)", "--target-half=left"],
     "sentencepiece": ["--tokenizer=sentencepiece:a.model", "--eos=</s>"],
 }
-KINDS = dict.fromkeys(("unlabelled", "annotations", "masks"), "images") | dict.fromkeys(
+KINDS = dict.fromkeys(("unlabelled", "annotations", "masks", "targets", "paths"), "images") | dict.fromkeys(
     (
         *("sequences", "pairs", "two lengths", "chats", "installed", "separated", "headerless", "labelled", "folders"),
         *("sentencepiece", "special tokens"),

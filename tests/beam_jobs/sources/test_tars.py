@@ -501,3 +501,23 @@ def test_a_compressed_tar_that_is_cut_names_the_file(tmp_path: Path, suffix: str
     path.write_bytes(data[: len(data) - 40_000])
     with pytest.raises(CorruptionError, match=re.escape(str(path))):
         listed(opened(path))
+
+
+@GZ
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_texts_that_are_not_classes_are_captions(tmp_path: Path, gz: bool, unlabelled: bool) -> None:
+    members = [("0.jpg", jpeg(0)), ("0.txt", "ein Haus, größer\n".encode()), ("1.jpg", jpeg(1))]
+    if not unlabelled:
+        members = [("0.cls", b"3"), *members, ("1.cls", b"4")]
+    source = opened(write_tar(tmp_path, members, gz), SourceOptions(unlabelled=unlabelled))
+    found = listed(source)
+    assert [reference.features["image/caption"] for reference in found] == [["ein Haus, größer"], []]
+    assert [reference.labels for reference in found] == ([(), ()] if unlabelled else [("3",), ("4",)])
+    assert [feature.name for feature in source.features] == ["image/caption"]
+    assert ignored(source) == []
+
+
+def test_a_caption_that_is_not_utf8_is_a_bad_record(tmp_path: Path) -> None:
+    path = write_tar(tmp_path, [("0.jpg", jpeg(0)), ("0.txt", b"\xff")], False)
+    _, (error,) = listed_and_rejected(opened(path, SourceOptions(unlabelled=True)))
+    assert error.reason == "not UTF-8 text"
