@@ -130,10 +130,9 @@ def learns_label_maps(name: str) -> bool:
     """Return whether a bundled model learns the class of each pixel from label maps; False for a user's model.
 
     Raises:
-        UsageError: there is no such model.
+        UsageError: there is no such bundled model.
     """
-    kind = _params_class(name)
-    return kind is not None and bool(kind.labels_are_maps)
+    return ":" not in name and bool(_params_class(name).labels_are_maps)
 
 
 def _params_class(name: str) -> Any:

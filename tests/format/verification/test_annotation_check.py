@@ -114,6 +114,17 @@ def test_points_in_one_list_of_all_objects_have_another_length(tmp_path: Path) -
     assert places(tmp_path) == []
 
 
+def test_lists_next_to_a_picture_are_no_objects_of_its_boxes(tmp_path: Path) -> None:
+    renamed = {feature.name: feature.name.replace("/object/bbox/", "/bbox/") for feature in FEATURES}
+    features = [dataclasses.replace(feature, name=renamed[feature.name]) for feature in FEATURES]
+    kept = [feature for feature in features if "/object/" not in feature.name]
+    record = {renamed[name]: value for name, value in record_of([(0, 0, 1, 1)], [0]).items()}
+    names = {feature.name for feature in kept}
+    # Two captions, and one box.
+    write(tmp_path, {name: value for name, value in record.items() if name in names}, features=kept)
+    assert places(tmp_path) == []
+
+
 @pytest.mark.parametrize("further", [(), (Feature("scene", "int64", "int64", num_classes=9),)])
 def test_classes_of_objects_are_those_of_the_dataset_if_nothing_else_has_classes(
     tmp_path: Path, further: tuple[Feature, ...]

@@ -103,9 +103,10 @@ def object_tables(features: Iterable[Feature]) -> tuple[ObjectTable, ...]:
     prefixes = {prefix for feature in lists if (prefix := _box_prefix(feature)) is not None}
     if any(feature.name.startswith(f"{OBJECTS}/") for feature in lists):
         prefixes.add(OBJECTS)
+    pictures = {feature.name.rpartition("/")[0] for feature in features if feature.is_image}
     found: dict[str, list[Feature]] = {prefix: [] for prefix in sorted(prefixes, key=len, reverse=True)}
     for feature in lists:
-        prefix = next((prefix for prefix in found if _is_column(feature, prefix)), None)
+        prefix = next((prefix for prefix in found if _is_column(feature, prefix, prefix in pictures)), None)
         if prefix is not None:
             found[prefix].append(feature)
     return tuple(ObjectTable(prefix, tuple(columns)) for prefix, columns in found.items() if columns)
@@ -155,11 +156,17 @@ def _box_prefix(feature: Feature) -> str | None:
     return None
 
 
-def _is_column(feature: Feature, prefix: str) -> bool:
-    """Return whether a list has an entry for each object of a prefix."""
-    if not prefix:
-        return _box_prefix(feature) == ""
-    if not feature.name.startswith(f"{prefix}/"):
+def _is_column(feature: Feature, prefix: str, is_picture: bool) -> bool:
+    """Return whether a list has an entry for each object of a prefix.
+
+    Args:
+        feature: the list.
+        prefix: the prefix; under an empty one, and under that of a picture, there are other lists, too, such as captions.
+        is_picture: whether it is that of a picture.
+    """
+    if _box_prefix(feature) == prefix:
+        return True
+    if not prefix or is_picture or not feature.name.startswith(f"{prefix}/"):
         return False
     # TensorFlow's object detection has one list of the points of all objects.
     return f"/{_POINT}/" not in feature.name or feature.shape != (None,)

@@ -25,8 +25,8 @@ class AnnotationCheck:
         features = tuple(features)
         self._tables = object_tables(features)
         classes = tuple(f for f in features if f.name.startswith(_CLASSES) and f.shape == (None,))
-        groups = [(table.prefix, table.columns) for table in self._tables]
-        self._groups = [*groups, (_CLASSES.rstrip("/"), classes)]
+        groups = [*((table.prefix, table.columns) for table in self._tables), (_CLASSES.rstrip("/"), classes)]
+        self._groups = [(prefix, columns) for prefix, columns in groups if len(columns) > 1]
 
     def problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record."""
