@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from beam_jobs.run.prism import find_prism
 from tests.beam_jobs.contract.forms import FORMS, ODD_NAMES, Form, items
 from tests.helpers.pictures import digests
-from tpudata.errors import BadRecordError, TpudataError
+from tpudata.errors import BadRecordError, TpudataError, UsageError
 from tpudata.format import open_dataset
 
 COUNT = 12
@@ -22,6 +23,17 @@ ON_WORKERS = [
     form if form.name in ("tar", "jsonl", "tfrecords") else pytest.param(form, marks=pytest.mark.matrix)
     for form in FORMS
 ]
+# So does starting another engine.
+ON_PRISM = [form if form.name in ("coco", "squad") else pytest.param(form, marks=pytest.mark.matrix) for form in FORMS]
+
+
+@pytest.fixture(scope="module")
+def prism() -> list[str]:
+    """The flags of Beam's engine Prism; building it takes minutes, once."""
+    try:
+        return ["--runner=prism", f"--prism_location={find_prism()}"]
+    except UsageError as error:
+        pytest.skip(f"no Prism: {error}")
 
 
 def of_each(fits: Callable[[Form], bool] = lambda _: True, *, variants: bool = False) -> pytest.MarkDecorator:
@@ -122,4 +134,12 @@ def test_two_workers_write_the_same_bytes(form: Form, tmp_path: Path) -> None:
     flags = [*form.write(tmp_path / "in", items(COUNT)), "--num-shards=3"]
     form.run([*flags, *form.output(tmp_path / "one")])
     form.run([*flags, *form.output(tmp_path / "two"), "--workers=2"])
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+
+
+@pytest.mark.parametrize("form", ON_PRISM, ids=[form.name for form in FORMS])
+def test_another_engine_writes_the_same_bytes(form: Form, tmp_path: Path, prism: list[str]) -> None:
+    flags = [*form.write(tmp_path / "in", items(COUNT)), "--num-shards=3"]
+    form.run([*flags, *form.output(tmp_path / "one")])
+    form.run([*flags, *form.output(tmp_path / "two"), *prism])
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
