@@ -3,9 +3,10 @@
     train_32x32.mat  test_32x32.mat  extra_32x32.mat        X uint8 [32, 32, 3, N], y [N, 1] from 1 to 10
 
 The class of the digit 0 is 10 in the file, and 0 here. MATLAB's first axis is the fastest: an image is its channels, in each its
-columns, and N comes last, so images are read one by one. A file of version 5 ("MAT-File Format", MathWorks) has after a header of
-128 bytes the variables, each an element: 4 bytes of type and 4 of size, the content, and zeros to a multiple of 8. A compressed
-element holds another one as a stream of zlib. A variable is an element of elements: flags with the class, sizes, name, numbers.
+columns, and N comes last, so images are read one by one; scipy.io would hold all of a file, 1.6 GB of `extra`. A file of version 5
+("MAT-File Format", MathWorks) has after a header of 128 bytes the variables, each an element: 4 bytes of type and 4 of size, the
+content, and zeros to a multiple of 8. A compressed element holds another one as a stream of zlib. A variable is an element of
+elements: flags with the class, sizes, name, numbers.
 """
 
 from __future__ import annotations
