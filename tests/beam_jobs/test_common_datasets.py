@@ -181,6 +181,13 @@ def image_folder(root: Path) -> None:
     write(folder / "metadata.jsonl", "\n".join(map(json.dumps, rows)))
 
 
+def csv_image_folder(root: Path) -> None:
+    folder = root / "imagefolder" / "train"
+    write_pictures(folder, ["0001", "0002"], ".png")
+    rows = [[f"{name}.png", "a roof, red", "CC0"] for name in ("0001", "0002")]
+    write_csv(folder / "metadata.csv", [["file_name", "text", "licence"], *rows])
+
+
 def oxford(root: Path) -> None:
     names = ["Abyssinian_1", "beagle_1"]
     write_pictures(root / "oxford" / "images", names)
@@ -292,6 +299,7 @@ MINIATURES = {
     "Flickr8k": Miniature(flickr8k, {"train": 2}),
     "Flickr30k": Miniature(flickr30k, {"train": 2}),
     "Hugging Face image folder": Miniature(image_folder, {"train": 2}, ("cat",)),
+    "Hugging Face image folder with CSV": Miniature(csv_image_folder, {"train": 2}),
     "VOC segmentation": Miniature(voc, {"train": 2}),
     "Oxford Pets": Miniature(oxford, {"train": 1, "test": 1}, ("Abyssinian", "beagle")),
     "ADE20K": Miniature(ade20k, {"train": 1, "validation": 1}),
