@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from beam_jobs.annotations.annotation import Annotated
+from beam_jobs.annotations.split_lists import NO_LISTS, SplitLists
 from tpudata.storage import Entry
 
 
@@ -68,18 +69,9 @@ class AnnotationForm(abc.ABC):
         return self
 
     @property
-    def splits(self) -> frozenset[str]:
-        """The splits that the dataset lists; none if it has no lists."""
-        return frozenset()
-
-    def split_of(self, picture: str) -> str | None:
-        """Return the split of a picture: an empty string if the dataset has no lists, None if it is in none of them.
-
-        Args:
-            picture: path of the picture.
-        """
-        del picture
-        return ""
+    def split_lists(self) -> SplitLists:
+        """Lists of the pictures of each split; empty if the dataset has none."""
+        return NO_LISTS
 
     @property
     def map_folders(self) -> tuple[str, ...]:

@@ -140,6 +140,7 @@ def celeba(root: Path) -> None:
     for name, (columns, values) in rows.items():
         lines = [f"{number:06d}.jpg  {' '.join(map(str, values))}" for number in (1, 2)]
         write(root / "celeba" / "Anno" / f"list_{name}_celeba.txt", "\n".join(["2", " ".join(columns), *lines]) + "\n")
+    write(root / "celeba" / "Eval" / "list_eval_partition.txt", "000001.jpg 0\n000002.jpg 2\n")
 
 
 def celeba_csv(root: Path) -> None:
@@ -180,6 +181,13 @@ def image_folder(root: Path) -> None:
     write(folder / "metadata.jsonl", "\n".join(map(json.dumps, rows)))
 
 
+def csv_image_folder(root: Path) -> None:
+    folder = root / "imagefolder" / "train"
+    write_pictures(folder, ["0001", "0002"], ".png")
+    rows = [[f"{name}.png", "a roof, red", "CC0"] for name in ("0001", "0002")]
+    write_csv(folder / "metadata.csv", [["file_name", "text", "licence"], *rows])
+
+
 def oxford(root: Path) -> None:
     names = ["Abyssinian_1", "beagle_1"]
     write_pictures(root / "oxford" / "images", names)
@@ -190,6 +198,7 @@ def oxford(root: Path) -> None:
     rows = "#Image CLASS-ID SPECIES BREED ID\nAbyssinian_1 1 1 1\nbeagle_1 5 2 2\n"
     write(folder / "list.txt", rows)
     write(folder / "trainval.txt", "Abyssinian_1 1 1 1\n")
+    write(folder / "test.txt", "beagle_1 5 2 2\n")
     write(folder / "xmls" / "Abyssinian_1.xml", voc_text("Abyssinian_1"))
 
 
@@ -285,13 +294,14 @@ MINIATURES = {
     "Pascal VOC": Miniature(voc, {"train": 3, "validation": 2}, ("cat",)),
     "Open Images": Miniature(open_images, {"train": 2}, ("Cat", "Dog")),
     "YOLO": Miniature(yolo, {"train": 2, "validation": 1}, ("dog", "cat")),
-    "CelebA": Miniature(celeba, {"train": 2}, tuple(ATTRIBUTES)),
-    "CelebA as CSV": Miniature(celeba_csv, {"train": 2}, tuple(ATTRIBUTES)),
+    "CelebA": Miniature(celeba, {"train": 1, "test": 1}, tuple(ATTRIBUTES)),
+    "CelebA as CSV": Miniature(celeba_csv, {"train": 1, "validation": 1}, tuple(ATTRIBUTES)),
     "Flickr8k": Miniature(flickr8k, {"train": 2}),
     "Flickr30k": Miniature(flickr30k, {"train": 2}),
     "Hugging Face image folder": Miniature(image_folder, {"train": 2}, ("cat",)),
+    "Hugging Face image folder with CSV": Miniature(csv_image_folder, {"train": 2}),
     "VOC segmentation": Miniature(voc, {"train": 2}),
-    "Oxford Pets": Miniature(oxford, {"train": 2}, ("Abyssinian", "beagle")),
+    "Oxford Pets": Miniature(oxford, {"train": 1, "test": 1}, ("Abyssinian", "beagle")),
     "ADE20K": Miniature(ade20k, {"train": 1, "validation": 1}),
     "Cityscapes": Miniature(cityscapes, {"train": 1, "validation": 1}),
     "Tiny ImageNet": Miniature(tiny_imagenet, {"train": 2}, ("n01443537", "n01629819")),

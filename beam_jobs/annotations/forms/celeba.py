@@ -4,6 +4,7 @@
     list_landmarks_align_celeba.txt        the same, with x and y of five points in the aligned pictures
     list_bbox_celeba.txt                   a line with the count, `image_id x_1 y_1 width height`, and NAME 95 71 226 313
     list_landmarks_celeba.txt              points in the pictures as they were found ("in the wild")
+    list_eval_partition.txt                NAME 0, 1 or 2: train, validation or test; perhaps in a folder Eval next to Anno
 
 The attributes with 1 are the classes of a picture. Boxes are of the pictures as they were found, and would lie outside of the
 aligned ones: a folder with landmarks of aligned pictures (`img_align_celeba`) gives these, and another one boxes and landmarks
@@ -17,10 +18,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, box_of, pack_keypoints
-from beam_jobs.annotations.files.folders import read_start
+from beam_jobs.annotations.files.folders import first_entries, pick_file, pick_folder, read_start
 from beam_jobs.annotations.files.picture_parts import group_parts
 from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from beam_jobs.annotations.split_lists import NO_LISTS, SplitLists
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry
@@ -32,6 +34,7 @@ _POINTS = ("lefteye", "righteye", "nose", "leftmouth", "rightmouth")
 _LANDMARKS = tuple(f"{point}_{axis}" for point in _POINTS for axis in "xy")
 # Known by one of the 40 names.
 _ATTRIBUTE = "Smiling"
+_PARTITIONS = ("list_eval_partition.txt", "list_eval_partition.csv")
 _COUNT = re.compile(rb"\d+[ \t]*\r?\n([^\r\n]+)")
 _VISIBLE = 2.0
 _ATTRIBUTES_KIND, _BOX_KIND, _LANDMARKS_KIND = "attributes", "boxes", "landmarks"
@@ -44,9 +47,11 @@ class CelebaForm(AnnotationForm):
 
     Attributes:
         paths: the files.
+        lists: the list of partitions.
     """
 
     paths: tuple[str, ...]
+    lists: SplitLists = NO_LISTS
     title = "CelebA lists"
 
     @classmethod
@@ -71,7 +76,18 @@ class CelebaForm(AnnotationForm):
         if doubled:
             files = ", ".join(found for found, kind in kinds.items() if kind == doubled[0])
             raise SourceError(f"{path} has several lists of {doubled[0]}: {files}. Keep one.")
-        return cls(tuple(kinds)) if kinds else None
+        return cls(tuple(kinds)).within(entries) if kinds else None
+
+    def within(self, entries: Sequence[Entry]) -> CelebaForm:
+        """Return the form with the partitions of a folder or of `Eval` in it."""
+        folder = pick_folder(entries, "Eval")
+        found = pick_file(entries, *_PARTITIONS) or (pick_file(first_entries(folder), *_PARTITIONS) if folder else "")
+        return dataclasses.replace(self, lists=SplitLists.open([(found, "")])) if found else self
+
+    @property
+    def split_lists(self) -> SplitLists:
+        """The list of partitions."""
+        return self.lists
 
     def parts(self) -> Iterable[str]:
         """Yield the first file: all of them describe the same pictures, and are read together."""

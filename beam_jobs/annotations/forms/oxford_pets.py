@@ -3,6 +3,7 @@
     #Image CLASS-ID SPECIES BREED ID
     Abyssinian_100 1 1 1
 
+Rows of trainval.txt and test.txt, next to it, are the same, and say the splits train and test.
 A picture's class is its breed: its name without number; `species` is 1 for a cat and 2 for a dog. Trimaps have 1 for the pet, 2
 for the background and 3 for the border. The boxes of heads, which only a part of the pictures has, are Pascal VOC files: read
 them with the folder `annotations/xmls`. Source: https://www.robots.ox.ac.uk/~vgg/data/pets/.
@@ -18,9 +19,11 @@ from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, MapFile
 from beam_jobs.annotations.files.folders import parent, pick_file, pick_folder
 from beam_jobs.annotations.files.rows import text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from beam_jobs.annotations.split_lists import NO_LISTS, SplitLists
 from tpudata.errors import SourceError
 from tpudata.storage import Entry, storage_for
 
+_LISTS = {"trainval.txt": "train", "test.txt": "test"}
 _ROW = re.compile(r"(?P<picture>(?P<breed>\S+)_\d+) (?P<number>\d+) (?P<species>[12]) \d+")
 _HEAD = re.compile(rb"(?:#[^\n]*\n)*\S+_\d+ \d+ [12] \d+\r?\n")
 
@@ -32,10 +35,12 @@ class OxfordPetsForm(AnnotationForm):
     Attributes:
         path: list.txt, trainval.txt or test.txt.
         trimaps: the folder of trimaps, or empty.
+        lists: lists of the pictures of each split.
     """
 
     path: str
     trimaps: str
+    lists: SplitLists = NO_LISTS
     title = "Oxford-IIIT Pets list.txt"
 
     @classmethod
@@ -52,7 +57,15 @@ class OxfordPetsForm(AnnotationForm):
         """Return the form of a folder with list.txt and trimaps."""
         del path
         trimaps, names = pick_folder(entries, "trimaps"), pick_file(entries, "list.txt")
-        return cls(names, trimaps) if trimaps and names else None
+        if not trimaps or not names:
+            return None
+        found = ((pick_file(entries, name), split) for name, split in _LISTS.items())
+        return cls(names, trimaps, SplitLists.open([(file, split) for file, split in found if file]))
+
+    @property
+    def split_lists(self) -> SplitLists:
+        """trainval.txt and test.txt."""
+        return self.lists
 
     @property
     def map_folders(self) -> tuple[str, ...]:

@@ -22,11 +22,9 @@ read where both are missing.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
-import uuid
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.annotations.annotation import Annotated, Box, ImageAnnotation, ObjectAnnotation, Place
 from beam_jobs.annotations.files.folders import (
@@ -37,9 +35,9 @@ from beam_jobs.annotations.files.folders import (
     pick_folder,
     read_start,
 )
-from beam_jobs.annotations.files.rows import parse_number, text_lines
+from beam_jobs.annotations.files.rows import parse_number
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
-from tpudata.errors import SourceError
+from beam_jobs.annotations.split_lists import NO_LISTS, SplitLists
 from tpudata.storage import Entry, storage_for
 
 _SUFFIXES = (".xml",)
@@ -58,16 +56,14 @@ class VocForm(AnnotationForm):
     Attributes:
         path: a file, or a folder of files.
         is_folder: whether it is a folder.
-        lists: lists of the splits, by split; none if they are not read.
+        lists: lists of the pictures of each split.
         segmentations: folders of label maps in the dataset.
-        run: tells what was read of the lists from what other runs in the process have read.
     """
 
     path: str
     is_folder: bool
-    lists: tuple[tuple[str, str], ...] = ()
+    lists: SplitLists = NO_LISTS
     segmentations: tuple[str, ...] = ()
-    run: str = ""
     title = "Pascal VOC XML"
 
     @classmethod
@@ -92,12 +88,9 @@ class VocForm(AnnotationForm):
         found = {split: pick_file(files, name) for name, split in _LISTS.items()}
         if not found["train"] and not found["validation"]:
             found["train"] = pick_file(files, _TRAIN_AND_VALIDATION)
-        lists = tuple((split, file) for split, file in found.items() if file)
+        lists = SplitLists.open([(file, split) for split, file in found.items() if file])
         segmentations = tuple(entry.path for entry in entries if entry.is_folder and entry.name in _SEGMENTATIONS)
-        form = dataclasses.replace(self, lists=lists, segmentations=segmentations, run=uuid.uuid4().hex)
-        # Early, so that a damaged list is an error before the job.
-        form._names()
-        return form
+        return dataclasses.replace(self, lists=lists, segmentations=segmentations)
 
     @property
     def map_folders(self) -> tuple[str, ...]:
@@ -105,23 +98,16 @@ class VocForm(AnnotationForm):
         return self.segmentations
 
     @property
-    def splits(self) -> frozenset[str]:
-        """The splits that have a list."""
-        return frozenset(split for split, _ in self.lists)
-
-    def split_of(self, picture: str) -> str | None:
-        """Return the split of a picture by its name without extension."""
-        return self._names().get(_file_stem(picture)) if self.lists else ""
-
-    def _names(self) -> Mapping[str, str]:
-        return _read_lists(self.lists, self.run)
+    def split_lists(self) -> SplitLists:
+        """The lists of `ImageSets/Main`."""
+        return self.lists
 
     def parts(self) -> Iterable[str]:
         """Yield the XML files: if there are lists of splits, those of pictures in them."""
         if not self.is_folder:
             return (self.path,)
         paths = (path for path, _ in paths_below(self.path, _SUFFIXES))
-        return (path for path in paths if self.split_of(path) is not None)
+        return (path for path in paths if self.lists.split_of(_file_stem(path)) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield what a file says of its picture."""
@@ -136,26 +122,6 @@ class VocForm(AnnotationForm):
             yield _annotation(parse_xml(data), place)
         except ValueError as error:
             yield place.reject(str(error), _file_stem(part))
-
-
-@functools.lru_cache(maxsize=1)
-def _read_lists(lists: tuple[tuple[str, str], ...], run: str) -> Mapping[str, str]:
-    """Return the split of each picture's name, which a process reads once for each run; `run` tells runs apart.
-
-    Raises:
-        SourceError: a picture is in two lists, or a list is not UTF-8.
-    """
-    del run
-    found: dict[str, tuple[str, str]] = {}
-    for split, path in lists:
-        for place, text in text_lines(path):
-            name = text.split()[0]
-            before, other = found.setdefault(name, (split, path))
-            if before != split:
-                raise SourceError(
-                    f"{path} line {place.line}: {name!r} is in {other}, too. Remove it from one of the two."
-                )
-    return {name: split for name, (split, _) in found.items()}
 
 
 class _Builder(ElementTree.TreeBuilder):

@@ -95,11 +95,11 @@ class AnnotatedImages(ScannedSource):
         else:
             assert source_options.annotations is not None
             form = find_form(source_options.annotations)
-            if form.splits:
+            if splits := form.split_lists.splits:
                 reject_split_flag(
                     options,
-                    f"{source_options.annotations} has lists of splits already ({', '.join(sorted(form.splits))}); they are not"
-                    " read with --annotations .../Annotations",
+                    f"{source_options.annotations} has lists of splits already ({', '.join(sorted(splits))}), which are not read"
+                    " if a folder or file that does not include them is passed as --annotations",
                 )
         return cls(options, source_options, form, uuid.uuid4().hex)
 
@@ -121,7 +121,7 @@ class AnnotatedImages(ScannedSource):
     @property
     def named_splits(self) -> frozenset[str]:
         """The splits that the dataset lists."""
-        return self.form.splits
+        return self.form.split_lists.splits
 
     def no_facts(self) -> AnnotationFacts:
         """Return the facts about no file."""
@@ -188,7 +188,7 @@ class AnnotatedImages(ScannedSource):
         for one in unit.pictures():
             if isinstance(one, BadRecordError):
                 reject(one)
-            elif self.form.split_of(one.picture.key) is None:
+            elif self.form.split_lists.split_of(one.picture.key) is None:
                 ignored.append(self._path(one.picture))
             else:
                 yield self._reference(one.picture, one.annotation)
@@ -196,7 +196,7 @@ class AnnotatedImages(ScannedSource):
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
         for picture in self._without_annotation(files):
             path, rule = self._path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
-            if rule == SKIP_UNANNOTATED or self.form.split_of(picture.key) is None:
+            if rule == SKIP_UNANNOTATED or self.form.split_lists.split_of(picture.key) is None:
                 ignored.append(path)
             elif rule == FAIL_UNANNOTATED:
                 reason = "no annotation; pass --unannotated=empty to store it without objects, or --unannotated=skip to ignore it"
@@ -212,7 +212,7 @@ class AnnotatedImages(ScannedSource):
             yield from (some[row] for row in np.flatnonzero(self.annotated[places] != digests).tolist())
 
     def _reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
-        split = self.form.split_of(picture.key) or ""
+        split = self.form.split_lists.split_of(picture.key) or ""
         if not split and "/" in picture.key and (split := folder_split(picture.key.split("/")[0])):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
         return make_reference(

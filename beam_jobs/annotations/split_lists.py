@@ -1,0 +1,90 @@
+"""Lists of the pictures of each split, as some datasets have them next to their annotations."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+
+from beam_jobs.annotations.files.rows import text_lines
+from beam_jobs.annotations.pictures import without_extension
+from tpudata.errors import SourceError
+
+# Of CelebA, by the second column of its list.
+_NUMBERED = {"0": "train", "1": "validation", "2": "test"}
+_BETWEEN = re.compile(r"[\s,]+")
+# Names of columns, of the CSV.
+_HEADER = "image_id"
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitLists:
+    """The splits of pictures by lists of their names, a line each.
+
+    Attributes:
+        files: path and split of each list. One without a split has it in a second column, by number.
+        run: tells what was read of the lists from what other runs in the process have read.
+    """
+
+    files: tuple[tuple[str, str], ...] = ()
+    run: str = ""
+
+    @classmethod
+    def open(cls, files: Sequence[tuple[str, str]]) -> SplitLists:
+        """Read the lists, so that a damaged one is an error before the job.
+
+        Args:
+            files: as the attribute.
+
+        Raises:
+            SourceError: a picture is in two lists, a list is not UTF-8, or a number is that of no split.
+        """
+        lists = cls(tuple(files), uuid.uuid4().hex)
+        lists._names()
+        return lists
+
+    @property
+    def splits(self) -> frozenset[str]:
+        """The splits that have pictures; none if there are no lists."""
+        return frozenset(self._names().values() if self.files else ())
+
+    def split_of(self, picture: str) -> str | None:
+        """Return the split of a picture, by its path: an empty string if there are no lists, None if it is in none of them."""
+        return self._names().get(_stem(picture)) if self.files else ""
+
+    def _names(self) -> Mapping[str, str]:
+        return _read_lists(self.files, self.run)
+
+
+NO_LISTS = SplitLists()
+
+
+def _stem(path: str) -> str:
+    return without_extension(path.rpartition("/")[2])
+
+
+@functools.lru_cache(maxsize=1)
+def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, str]:
+    """Return the split of each picture's name, which a process reads once for each run; `run` tells runs apart."""
+    del run
+    found: dict[str, str] = {}
+    places: dict[str, str] = {}
+    for path, listed in files:
+        for place, text in text_lines(path):
+            name, *more = _BETWEEN.split(text)
+            if name.startswith("#") or (not listed and name == _HEADER):
+                continue
+            split = listed or _NUMBERED.get(more[0] if more else "", "")
+            if not split:
+                raise SourceError(
+                    f"{path} line {place.line}: no picture and its split, 0, 1 or 2: {text[:80]!r}. Fix it."
+                )
+            name = _stem(name)
+            if found.setdefault(name, split) != split:
+                raise SourceError(
+                    f"{path} line {place.line}: {name!r} is in {places[found[name]]}, too. Remove it from one of the two."
+                )
+            places.setdefault(split, path)
+    return found
