@@ -18,13 +18,8 @@ COUNT = 12
 BAD = (5,)
 SKIP = ("--on-bad-record=skip", "--max-bad-records=1")
 SPLIT = "--split=train=0.5,test=0.5"
-# Starting two workers takes seconds: always for one form of each job, and for all of them in the matrix.
-ON_WORKERS = [
-    form if form.name in ("tar", "jsonl", "tfrecords") else pytest.param(form, marks=pytest.mark.matrix)
-    for form in FORMS
-]
-# So does starting another engine.
-ON_PRISM = [form if form.name in ("coco", "squad") else pytest.param(form, marks=pytest.mark.matrix) for form in FORMS]
+# Starting another engine takes seconds.
+ON_PRISM = [form if form.name == "coco" else pytest.param(form, marks=pytest.mark.matrix) for form in FORMS]
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +124,9 @@ def test_an_append_adds_new_items_alone(form: Form, tmp_path: Path) -> None:
     assert digests(tmp_path / "out") == whole
 
 
-@pytest.mark.parametrize("form", ON_WORKERS, ids=[form.name for form in FORMS])
+# So does starting workers, which test_no_shuffle.py, test_text.py and test_reshard.py do for one form each.
+@pytest.mark.matrix
+@of_each()
 def test_two_workers_write_the_same_bytes(form: Form, tmp_path: Path) -> None:
     flags = [*form.write(tmp_path / "in", items(COUNT)), "--num-shards=3"]
     form.run([*flags, *form.output(tmp_path / "one")])
