@@ -308,7 +308,7 @@ def test_shows_both_sides_of_pairs(tmp_path: Path) -> None:
             assert f"inputs: {row['en']}\ntargets: {row['de']}" in shown
         assert "Length of inputs" in page.text
         assert "Length of targets" in page.text
-        assert ("⸻" in shown) == (lengths[0] in flags)
+        assert ("———" in shown) == (lengths[0] in flags)
 
 
 def test_marks_what_the_loss_counts(tmp_path: Path) -> None:
@@ -373,8 +373,8 @@ def test_documents_of_a_row_are_shown_apart(tmp_path: Path, packed: bool) -> Non
     manifest = dataclasses.replace(open_dataset(folder).manifest, options={"tokenizer": {"name": "other", "eos_id": 9}})
     write_metadata(folder, manifest)
     texts = report(Path(folder)).text
-    assert "5 6 9\n⸻\n7 9" in texts
-    assert ("7 9\n⸻\n0" in texts) == (not packed)
+    assert "5 6 9\n———\n7 9" in texts
+    assert ("7 9\n———\n0" in texts) == (not packed)
 
 
 def test_rejects_a_damaged_list_of_rejects_and_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from tpudata.report.split_sample import ClassedText, Picture, TextPart
 
 _SHOWN_CHARACTERS, _SHOWN_CAPTION, _SHOWN_CAPTIONS = 600, 120, 2
 # Between the documents of one row of tokens.
-_BETWEEN_DOCUMENTS = "\n⸻\n"
+_BETWEEN_DOCUMENTS = "\n———\n"
 # Height of a class name above its box, in pixels of the thumbnail.
 _LINE = 11
 
