@@ -17,6 +17,9 @@ _CLASSES = "image/class/"
 class AnnotationCheck:
     """Checks the annotations of records whose features have the kinds and shapes of the schema.
 
+    Attributes:
+        has_any: whether records have annotations to check.
+
     Args:
         features: the schema.
     """
@@ -27,6 +30,7 @@ class AnnotationCheck:
         classes = tuple(f for f in features if f.name.startswith(_CLASSES) and f.shape == (None,))
         groups = [*((table.prefix, table.columns) for table in self._tables), (_CLASSES.rstrip("/"), classes)]
         self._groups = [(prefix, columns) for prefix, columns in groups if len(columns) > 1]
+        self.has_any = bool(self._groups or self._tables)
 
     def problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record."""

@@ -38,6 +38,9 @@ class RecordCheck:
 
     def problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record: of its features, or else of its annotations."""
+        return self._all_problems(example) if self._annotations.has_any else self._feature_problems(example)
+
+    def _all_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         is_whole = True
         for problem in self._feature_problems(example):
             is_whole = is_whole and problem.kind == CLASSES
