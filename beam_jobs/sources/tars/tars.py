@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 from beam_jobs.compression.files import read_compression, unpacked_name
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import is_integer_label
-from beam_jobs.references.notes import SAMPLE_FIELDS, TEXT_CLASSES, Note, ignore_note
-from beam_jobs.references.reference import NO_FEATURES, Reference
+from beam_jobs.references.notes import Note, ignore_note
+from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes, ClassifiedSource
 from beam_jobs.sources.input_files import InputFiles
@@ -39,41 +39,15 @@ from beam_jobs.sources.source import make_reference
 from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.form import CLASSES, PAIRS, TARS, check_is_no_sample, first_paths, inner_tars, tar_form
 from beam_jobs.sources.tars.members import Member
+from beam_jobs.sources.tars.pairs import CAPTION, Pairs, TarRecord
 from beam_jobs.sources.tars.samples import (
-    IMAGE_FIELDS,
-    JSON,
-    TEXT,
     Content,
-    caption,
-    field_labels,
-    further_keys,
-    image_problem,
-    label_field,
     read_content,
-    samples,
 )
 from beam_jobs.sources.tars.unit import TarUnit, tar_files
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
-
-CAPTION = Feature("image/caption", "bytes", "string", (None,), encoding="utf8")
-
-
-class _Record(NamedTuple):
-    """An image of a tar.
-
-    Attributes:
-        content: its member.
-        split: the split that names say, or empty.
-        labels: its classes, as they are written.
-        columns: further features.
-    """
-
-    content: Content
-    split: str
-    labels: tuple[str, ...]
-    columns: Mapping[str, Any] = NO_FEATURES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +163,8 @@ class Tars(ClassifiedSource):
         with open_tar(unit.path, compression) as (file, size):
             members = tar_files(file, unit, size, ignored, reject)
             if self.form == PAIRS:
-                records = self._pairs(file, unit, compressed, members, ignored, reject)
+                pairs = Pairs(self.has_classes, self.several_labels, self.has_captions, self.note)
+                records = pairs.records(file, unit, members, ignored, reject, compressed=compressed)
             else:
                 records = self._classes(file, unit, compressed, members)
             for content, split, labels, columns in records:
@@ -216,7 +191,9 @@ class Tars(ClassifiedSource):
                     data=content.data,
                 )
 
-    def _classes(self, file: BinaryIO, unit: TarUnit, compressed: bool, members: Iterable[Member]) -> Iterator[_Record]:
+    def _classes(
+        self, file: BinaryIO, unit: TarUnit, compressed: bool, members: Iterable[Member]
+    ) -> Iterator[TarRecord]:
         for member in members:
             folders = member.name.split("/")[:-1]
             split = ""
@@ -233,58 +210,7 @@ class Tars(ClassifiedSource):
                 reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
             split = self.splits.of_member(unit.split, split, f"{unit.path}: member {member.name}")
             content = Content(member, read_content(file, unit.path, member) if compressed else b"")
-            yield _Record(content, split, labels)
-
-    def _pairs(
-        self,
-        file: BinaryIO,
-        unit: TarUnit,
-        compressed: bool,
-        members: Iterable[Member],
-        ignored: list[str],
-        reject: Reject,
-    ) -> Iterator[_Record]:
-        for number, (key, fields) in enumerate(samples(file, unit.path, members, compressed)):
-            where = f"{unit.path}/{key}"
-            images = [name for name in fields if name in IMAGE_FIELDS]
-            source = label_field(fields) if self.has_classes else None
-            columns: Mapping[str, Any] = NO_FEATURES
-            try:
-                if len(images) != 1:
-                    raise BadRecordError(where, image_problem(fields))
-                labels: tuple[str, ...] = ()
-                if self.has_classes:
-                    if source is None:
-                        got = fields[images[0]].member.name
-                        raise BadRecordError(
-                            where,
-                            f"no .cls, .json or .txt follows or precedes it: {got}; pack the tar again with --sort=name",
-                        )
-                    written, several = field_labels(fields[source], source, unit.path)
-                    if several and not self.several_labels:
-                        raise BadRecordError(where, "it has a list of labels, and the first sample has not")
-                    labels = written
-                if self.has_captions:
-                    has_caption = TEXT in fields and source != TEXT
-                    columns = {CAPTION.name: [caption(fields[TEXT], unit.path)] if has_caption else []}
-            except BadRecordError as error:
-                reject(with_key(error, unit.key(key)))
-                continue
-            used = {images[0], *([source] if source else ()), *([TEXT] if self.has_captions else ())}
-            if source == TEXT:
-                self.note(TEXT_CLASSES, TEXT)
-            self._note_fields(fields, used, reads_keys=number == 0)
-            ignored.extend(f"{unit.path}/{fields[name].member.name}" for name in fields if name not in used)
-            yield _Record(fields[images[0]], unit.split, labels, columns)
-
-    def _note_fields(self, fields: Mapping[str, Content], used: Collection[str], *, reads_keys: bool) -> None:
-        """Note what is not stored of a sample."""
-        for name, content in fields.items():
-            if name not in used:
-                self.note(SAMPLE_FIELDS, name)
-            elif name == JSON and reads_keys:
-                for key in further_keys(content):
-                    self.note(SAMPLE_FIELDS, f"{key} in {name}")
+            yield TarRecord(content, split, labels)
 
 
 def _tar_unit(path: str, name: str, split: str = "") -> TarUnit:
