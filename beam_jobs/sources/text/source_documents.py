@@ -1,39 +1,52 @@
-"""Documents of a source of an installed package: what it refers to, as the conversion of text takes it."""
+"""Documents of a source of an installed package: what it refers to, as the conversion of text takes it.
+
+Small documents are written aside by their place in the shuffled order, as those of files are (beam_jobs.sources.text.source): a
+shard of a million would else be a million reads, and on an object store as many requests.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.options.labels import LABEL, TextLabelOptions
 from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.notes import Note
+from beam_jobs.references.packs.listed_pack import NOT_HELD, ListedPack
+from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.payload import SELF_DESCRIBING
 from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.installed_sources import DOCUMENTS, installed_names, load_source, open_installed
 from beam_jobs.sources.options import TextSourceOptions
-from beam_jobs.sources.source import ScannedSource, Source
+from beam_jobs.sources.source import PackSource, ScannedSource, Source
+from beam_jobs.sources.text.source import RUN_BYTES, RUN_DOCUMENTS, SMALL_BYTES
 from beam_jobs.text_files.document_form import FILE, PLAIN_TEXT, RowForm
 from beam_jobs.text_files.options import AUTO, TextOptions
 from tpudata.console.nearest import suggestion
 from tpudata.console.tables import counted
-from tpudata.errors import BadRecordError, UsageError
+from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError, UsageError
 from tpudata.format import Feature
+from tpudata.storage import storage_for
 
 _WHOLE_FILE_TEXT = RowForm(FILE)
+# Read at once, with the gaps between documents.
+_READ_BYTES = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
-class SourceDocuments(Source):
+class SourceDocuments(PackSource):
     """The documents that a source of an installed package refers to.
 
     Sequences have no place for classes and further features, so these are omitted there.
 
     Attributes:
+        options: options of the conversion, which seed the order.
         source: the source.
         text: what a document is; its labels are those of the source.
         classes: the way to class names.
@@ -41,6 +54,7 @@ class SourceDocuments(Source):
         schema: schema of the further features of documents.
     """
 
+    options: ConvertOptions
     source: Source
     text: TextOptions
     classes: Classes
@@ -79,6 +93,7 @@ class SourceDocuments(Source):
                 f"--field {LABEL}: {LABEL} is the name of the class in the records. Omit it; --source={name} has classes."
             )
         return cls(
+            options,
             source,
             dataclasses.replace(text, labels=labels),
             _classes(source, labels),
@@ -116,6 +131,11 @@ class SourceDocuments(Source):
         """The splits that names in the input stand for."""
         return self.source.named_splits
 
+    @property
+    def has_own_packs(self) -> bool:
+        """Packs end with runs of some 65,536 documents."""
+        return True
+
     def noting(self, note: Note) -> SourceDocuments:
         """Return the source that notes, if it can."""
         return dataclasses.replace(self, source=self.source.noting(note))
@@ -128,8 +148,29 @@ class SourceDocuments(Source):
         """Do what the source does."""
         return self.source.units(part, ignored)
 
-    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to each document of a unit; reject those that are too large, or have other classes than declared."""
+    def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
+        """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position.
+
+        Documents that are too large, or have other classes than declared, are rejected.
+        """
+        for run in _runs(self._documents(unit, ignored, reject)):
+            listed = self._listed(run)
+            rows = np.arange(len(run))
+            if self.options.shuffle:
+                rows = np.argsort(self.options.order.positions(listed.digests[:, 1], 0, 0), kind="stable")
+            for start in range(0, len(rows), PACK_REFERENCES):
+                yield listed.take(rows[start : start + PACK_REFERENCES])
+
+    def _listed(self, run: Sequence[Reference]) -> ListedPack:
+        pack = Pack.of(run, np.zeros(len(run), np.uint64))
+        buffers = [reference.data for reference in run]
+        if self.options.shuffle:
+            for row, data in _read_small(run):
+                buffers[row] = data
+        starts = np.array([0 if data else NOT_HELD for data in buffers], np.int64)
+        return ListedPack(pack, pack.keys.digests(), buffers, np.arange(len(run)), starts)
+
+    def _documents(self, unit: Any, ignored: list[str], reject: Reject) -> Iterator[Reference]:
         for reference in self.source.references(unit, ignored, reject):
             try:
                 yield self._document(reference)
@@ -147,7 +188,7 @@ class SourceDocuments(Source):
         if payload == SELF_DESCRIBING:
             payload = _WHOLE_FILE_TEXT if reference.offset == WHOLE_FILE and not reference.data else PLAIN_TEXT
         features = {one.name: reference.features.get(one.name) for one in self.schema} or NO_FEATURES
-        return reference._replace(payload=payload, labels=self._class_names(reference), features=features)
+        return reference._replace(size=size, payload=payload, labels=self._class_names(reference), features=features)
 
     def _class_names(self, reference: Reference) -> tuple[str, ...]:
         if not self.has_classes:
@@ -158,6 +199,61 @@ class SourceDocuments(Source):
                 f"not exactly one label: {counted(len(reference.labels), 'label')} {list(reference.labels)}",
             )
         return tuple(self.classes.name(label, reference.origin) for label in reference.labels)
+
+
+def _is_small(reference: Reference) -> bool:
+    """Return whether a document is to be written aside; a whole file is one read anyway."""
+    is_range = reference.offset != WHOLE_FILE and not reference.data and not reference.payload.is_fetched
+    return is_range and 0 < reference.size < SMALL_BYTES
+
+
+def _read_small(run: Sequence[Reference]) -> Iterator[tuple[int, bytes]]:
+    """Yield the numbers and bytes of the small documents; those that cannot be read are left to the report of their shards."""
+    for rows in _neighbours(run):
+        path, start = run[rows[0]].path, run[rows[0]].offset
+        end = run[rows[-1]].offset + run[rows[-1]].size
+        try:
+            data = storage_for(path).read_range(path, start, end - start)
+        except StorageUnavailableError:
+            raise
+        except StorageError:
+            continue
+        for row in rows:
+            at = run[row].offset - start
+            found = data[at : at + run[row].size]
+            if len(found) == run[row].size:
+                yield row, found
+
+
+def _neighbours(run: Sequence[Reference]) -> Iterator[list[int]]:
+    """Yield the numbers of small documents that are read together."""
+    held: list[int] = []
+    for row, reference in enumerate(run):
+        if not _is_small(reference):
+            continue
+        if held:
+            first, last = run[held[0]], run[held[-1]]
+            gap = reference.offset - last.offset - last.size
+            size = reference.offset + reference.size - first.offset
+            if reference.path != last.path or not 0 <= gap <= SMALL_BYTES or size > _READ_BYTES:
+                yield held
+                held = []
+        held.append(row)
+    if held:
+        yield held
+
+
+def _runs(references: Iterable[Reference]) -> Iterator[list[Reference]]:
+    """Yield references together, of about 16 MB or 65,536 documents."""
+    held, size = list[Reference](), 0
+    for reference in references:
+        held.append(reference)
+        size += reference.size
+        if size >= RUN_BYTES or len(held) >= RUN_DOCUMENTS:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
 
 
 def _classes(source: Source, labels: TextLabelOptions) -> Classes:
