@@ -27,6 +27,8 @@ from tpudata.storage import is_remote, request_limits, storage_for
 
 _HELD_BYTES = 1 << 25
 _LEAST_BYTES, _MOST_BYTES = 1 << 14, 1 << 22
+# Between neighbours, such as line ends and headings: reading them costs less than another read.
+_GAP_BYTES = 1 << 14
 # Bytes of references that are yielded together, unless one is larger.
 _BLOCK_BYTES = 1 << 23
 
@@ -184,12 +186,16 @@ def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
     # A run ends if the next input is in another file, not a neighbour, or used earlier.
     breaks = np.ones(len(order), np.bool_)
+    gaps = offsets[1:].astype(np.int64) - offsets[:-1] - sizes[:-1]
     breaks[1:] = (
         (files[1:] != files[:-1])
-        | (offsets[1:] != offsets[:-1].astype(np.int64) + sizes[:-1])
+        | (gaps < 0)
+        | (gaps > _GAP_BYTES)
         | (order[1:] < order[:-1])
         | (offsets[1:] == WHOLE_FILE)
+        | (offsets[:-1] == WHOLE_FILE)
     )
+    del gaps
     most = min(_MOST_BYTES, max(_LEAST_BYTES, _HELD_BYTES // int(breaks.sum())))
     # Within a run, a piece ends at each multiple of `most` bytes.
     first = np.flatnonzero(breaks)

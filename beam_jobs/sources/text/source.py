@@ -36,7 +36,7 @@ from tpudata.errors import UsageError
 
 # Smaller documents are written aside: a separate read costs more than reading so much twice.
 SMALL_BYTES = 1 << 16
-RUN_BYTES, RUN_DOCUMENTS = 1 << 24, 1 << 16
+_RUN_BYTES, _RUN_DOCUMENTS = 1 << 24, 1 << 16
 # Files that are listed together where they are small.
 _UNIT_FILES = 1000
 
@@ -178,8 +178,8 @@ class TextSource(PackSource):
             skips = self.options.on_bad_record == SKIP
             self.columns.check_file(part.file)
             for block in document_blocks(part, self.text, reject, self.note, skips=skips):
-                for start in range(0, len(block.spans.sizes), RUN_DOCUMENTS):
-                    spans = block.spans.take(slice(start, start + RUN_DOCUMENTS))
+                for start in range(0, len(block.spans.sizes), _RUN_DOCUMENTS):
+                    spans = block.spans.take(slice(start, start + _RUN_DOCUMENTS))
                     found = self.columns.of_block(part.file.path, block._replace(spans=spans), reject, self.note)
                     if found is not None:
                         yield _Part(part.file.path, split, *found)
@@ -235,7 +235,7 @@ def _runs(parts: Iterable[_Part]) -> Iterator[list[_Part]]:
         held.append(part)
         size += len(part.block.spans.data)
         count += len(part.block.spans.sizes)
-        if size >= RUN_BYTES or count >= RUN_DOCUMENTS:
+        if size >= _RUN_BYTES or count >= _RUN_DOCUMENTS:
             yield held
             held, size, count = [], 0, 0
     if held:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.options.labels import LABEL, TextLabelOptions
@@ -18,6 +19,7 @@ from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.notes import Note
 from beam_jobs.references.packs.listed_pack import NOT_HELD, ListedPack
 from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
+from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.payload import SELF_DESCRIBING
 from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
@@ -25,18 +27,17 @@ from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.installed_sources import DOCUMENTS, installed_names, load_source, open_installed
 from beam_jobs.sources.options import TextSourceOptions
 from beam_jobs.sources.source import PackSource, ScannedSource, Source
-from beam_jobs.sources.text.source import RUN_BYTES, RUN_DOCUMENTS, SMALL_BYTES
+from beam_jobs.sources.text.source import SMALL_BYTES
 from beam_jobs.text_files.document_form import FILE, PLAIN_TEXT, RowForm
 from beam_jobs.text_files.options import AUTO, TextOptions
 from tpudata.console.nearest import suggestion
 from tpudata.console.tables import counted
-from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError, UsageError
+from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature
-from tpudata.storage import storage_for
 
 _WHOLE_FILE_TEXT = RowForm(FILE)
-# Read at once, with the gaps between documents.
-_READ_BYTES = 1 << 22
+# Documents that are written aside together. Each is a reference, of about 1 kB with its features.
+_RUN_BYTES, _RUN_DOCUMENTS = 1 << 24, 1 << 14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +134,7 @@ class SourceDocuments(PackSource):
 
     @property
     def has_own_packs(self) -> bool:
-        """Packs end with runs of some 65,536 documents."""
+        """Packs end with runs of some 16,384 documents."""
         return True
 
     def noting(self, note: Note) -> SourceDocuments:
@@ -165,7 +166,8 @@ class SourceDocuments(PackSource):
         pack = Pack.of(run, np.zeros(len(run), np.uint64))
         buffers = [reference.data for reference in run]
         if self.options.shuffle:
-            for row, data in _read_small(run):
+            small = np.array([row for row, reference in enumerate(run) if _is_small(reference)], np.intp)
+            for row, data in zip(small.tolist(), _read(pack, small), strict=True):
                 buffers[row] = data
         starts = np.array([0 if data else NOT_HELD for data in buffers], np.int64)
         return ListedPack(pack, pack.keys.digests(), buffers, np.arange(len(run)), starts)
@@ -207,49 +209,20 @@ def _is_small(reference: Reference) -> bool:
     return is_range and 0 < reference.size < SMALL_BYTES
 
 
-def _read_small(run: Sequence[Reference]) -> Iterator[tuple[int, bytes]]:
-    """Yield the numbers and bytes of the small documents; those that cannot be read are left to the report of their shards."""
-    for rows in _neighbours(run):
-        path, start = run[rows[0]].path, run[rows[0]].offset
-        end = run[rows[-1]].offset + run[rows[-1]].size
-        try:
-            data = storage_for(path).read_range(path, start, end - start)
-        except StorageUnavailableError:
-            raise
-        except StorageError:
-            continue
-        for row in rows:
-            at = run[row].offset - start
-            found = data[at : at + run[row].size]
-            if len(found) == run[row].size:
-                yield row, found
-
-
-def _neighbours(run: Sequence[Reference]) -> Iterator[list[int]]:
-    """Yield the numbers of small documents that are read together."""
-    held: list[int] = []
-    for row, reference in enumerate(run):
-        if not _is_small(reference):
-            continue
-        if held:
-            first, last = run[held[0]], run[held[-1]]
-            gap = reference.offset - last.offset - last.size
-            size = reference.offset + reference.size - first.offset
-            if reference.path != last.path or not 0 <= gap <= SMALL_BYTES or size > _READ_BYTES:
-                yield held
-                held = []
-        held.append(row)
-    if held:
-        yield held
+def _read(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
+    """Yield the bytes of some documents, neighbours with one read; none of one that cannot be read, which its shard reports."""
+    if len(rows):
+        for _, data in read_packs([pack.take(rows)]):
+            yield b"" if isinstance(data, BadRecordError) else data
 
 
 def _runs(references: Iterable[Reference]) -> Iterator[list[Reference]]:
-    """Yield references together, of about 16 MB or 65,536 documents."""
+    """Yield references together, of about 16 MB or 16,384 documents."""
     held, size = list[Reference](), 0
     for reference in references:
         held.append(reference)
         size += reference.size
-        if size >= RUN_BYTES or len(held) >= RUN_DOCUMENTS:
+        if size >= _RUN_BYTES or len(held) >= _RUN_DOCUMENTS:
             yield held
             held, size = [], 0
     if held:
