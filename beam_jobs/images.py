@@ -44,6 +44,12 @@ from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources import SourceOptions, open_source
 from beam_jobs.sources.annotated.source import AnnotatedImages
+from beam_jobs.sources.source import Source
+from beam_jobs.sources.tars.pairs import CAPTION
+from beam_jobs.sources.tars.tars import Tars
+from tpudata.format import open_dataset
+from tpudata.format.manifest.manifest import MANIFEST_NAME
+from tpudata.storage import storage_for
 
 _FORMS = """
 SRC is a folder whose subfolders are classes (under train, validation and test folders, or not), a CSV or JSONL list of paths and
@@ -100,7 +106,7 @@ def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions) 
 
 def image_conversion(options: ConvertOptions, source_options: SourceOptions, images: ImageOptions) -> Conversion:
     """Inspect the input, and return its conversion, ready to be planned or run."""
-    source = open_source(options, source_options)
+    source = _as_before(options, open_source(options, source_options))
     kind = AnnotatedConverter if isinstance(source, AnnotatedImages) else ImageConverter
     converter = kind(options.label_offset, images, source.several_labels, source.features)
     return Conversion(
@@ -116,3 +122,14 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
         else None,
         facts=InputFacts.of(source, source_options),
     )
+
+
+def _as_before(options: ConvertOptions, source: Source) -> Source:
+    """Return the source without captions if the dataset to append to has none: earlier versions did not store those of tars."""
+    storage = storage_for(options.output)
+    if not (options.append and isinstance(source, Tars) and source.has_captions):
+        return source
+    if storage.stat(storage.join(options.output, MANIFEST_NAME)) is None:
+        return source
+    features = {feature.name for feature in open_dataset(options.output).manifest.features}
+    return source if CAPTION.name in features else dataclasses.replace(source, has_captions=False)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,15 +45,22 @@ class IntLists(NamedTuple):
         return cls(values, [0, *np.cumsum(sizes).tolist()])
 
 
-def encode_int_examples(features: Mapping[str, IntLists]) -> list[bytes]:
-    """Serialise records whose features are integers.
+def encode_int_examples(
+    features: Mapping[str, IntLists], others: Mapping[str, Sequence[Any]] = MappingProxyType({})
+) -> list[bytes]:
+    """Serialise records whose features are integers, and perhaps others.
 
     Args:
         features: lists by name, all of the same number of records.
+        others: values of each record by name, for `encode_entry`.
     """
-    columns = [(_key(name), encode_varints(*features[name])) for name in sorted(features)]
-    keys = [key for key, _ in columns]
-    return [_example(keys, lists) for lists in zip(*(lists for _, lists in columns), strict=True)]
+    columns = [
+        _int_entries(name, features[name])
+        if name in features
+        else [encode_entry(name, value) for value in others[name]]
+        for name in sorted({*features, *others})
+    ]
+    return [_example(b"".join(entries)) for entries in zip(*columns, strict=True)]
 
 
 def encode_row_examples(features: Mapping[str, npt.NDArray[np.int32]]) -> Iterator[bytes]:
@@ -118,8 +126,12 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
     return [data[start:end] for start, end in itertools.pairwise(cuts)]
 
 
-def _example(keys: Sequence[bytes], lists: Sequence[bytes]) -> bytes:
-    entries = b"".join([_head(key, len(varints)) + varints for key, varints in zip(keys, lists, strict=True)])
+def _int_entries(name: str, lists: IntLists) -> list[bytes]:
+    key = _key(name)
+    return [_head(key, len(varints)) + varints for varints in encode_varints(*lists)]
+
+
+def _example(entries: bytes) -> bytes:
     return b"\x0a" + _varint(len(entries)) + entries
 
 

@@ -300,12 +300,7 @@ class TextRecords:
             summary.documents += count
             summary.tokens += total
             summary.decoded_bytes += 4 * (total + count * (len(values) - len(tokens)))
-            if not others:
-                yield from encode_int_examples(lists)
-                continue
-            for row in range(count):
-                record = {name: value.values[value.ends[row] : value.ends[row + 1]] for name, value in lists.items()}
-                yield encode_example({**record, **{name: column[row] for name, column in others.items()}})
+            yield from encode_int_examples(lists, others)
 
     def _counted(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
         """Yield the tokens of documents, each with its end token if requested."""

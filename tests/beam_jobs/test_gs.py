@@ -357,6 +357,27 @@ def test_an_outage_is_no_bad_record(
     assert digests(tmp_path / kinds[0]) == digests(tmp_path / "whole")
 
 
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("shuffle", ["--shuffle", "--no-shuffle"])
+def test_small_documents_take_few_requests(store: FakeGcs, shuffle: str, tmp_path: Path) -> None:
+    notes = {f"{n}.txt": "".join(f"@cat\nnote {n} {m}\n" for m in range(200)) for n in range(3)}
+    (tmp_path / "notes").mkdir()
+    for name, text in notes.items():
+        store.put("b", f"notes/{name}", text.encode())
+        (tmp_path / "notes" / name).write_text(text)
+    flags = ["--source=diary", "--num-shards=2", shuffle]
+    for output, arguments in (("lines", flags[1:]), ("out", flags)):
+        store.requests.clear()
+        assert run_text(["--input=gs://b/notes", f"--output=gs://b/{output}", *arguments]) == 0
+        # A part of an object is read twice and compared: of the documents, a sample of 200 alone is read one by one.
+        assert store.requests["read"] < 400 + 50
+    assert run_text([f"--input={tmp_path}/notes", f"--output={tmp_path}/here", *flags]) == 0
+    found = stored(store, tmp_path / "there", "out")
+    assert {name: digest for name, digest in found.items() if name.startswith("train")} == {
+        name: digest for name, digest in digests(tmp_path / "here").items() if name.startswith("train")
+    }
+
+
 def test_the_files_of_a_list_come_in_order(store: FakeGcs, tmp_path: Path) -> None:
     names = sorted(name for name in store.buckets["b"] if name.startswith("in/"))
     rows = [f"{name},{name.split('/')[1]}" for name in names]

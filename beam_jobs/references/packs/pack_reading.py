@@ -26,6 +26,8 @@ from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
 
+# Between neighbours, such as line ends and headings: reading them costs less than another read.
+_GAP_BYTES = 1 << 14
 # Bytes of references that are yielded together, unless one is larger.
 _BLOCK_BYTES = 1 << 23
 
@@ -208,12 +210,16 @@ def _pieces(packs: Sequence[Pack], of: PieceSizes) -> tuple[list[_Piece], npt.ND
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
     # A run ends if the next input is in another file, not a neighbour, or used earlier.
     breaks = np.ones(len(order), np.bool_)
+    gaps = offsets[1:].astype(np.int64) - offsets[:-1] - sizes[:-1]
     breaks[1:] = (
         (files[1:] != files[:-1])
-        | (offsets[1:] != offsets[:-1].astype(np.int64) + sizes[:-1])
+        | (gaps < 0)
+        | (gaps > _GAP_BYTES)
         | (order[1:] < order[:-1])
         | (offsets[1:] == WHOLE_FILE)
+        | (offsets[:-1] == WHOLE_FILE)
     )
+    del gaps
     most = min(of.most, max(of.least, of.held // int(breaks.sum())))
     # Within a run, a piece ends at each multiple of `most` bytes.
     first = np.flatnonzero(breaks)

@@ -1,22 +1,33 @@
-"""Documents of a source of an installed package: what it refers to, as the conversion of text takes it."""
+"""Documents of a source of an installed package: what it refers to, as the conversion of text takes it.
+
+Small documents are written aside by their place in the shuffled order, as those of files are (beam_jobs.sources.text.source): a
+shard of a million would else be a million reads, and on an object store as many requests.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.options.labels import LABEL, TextLabelOptions
 from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.notes import Note
+from beam_jobs.references.packs.listed_pack import NOT_HELD, ListedPack
+from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
+from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.payload import SELF_DESCRIBING
 from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.installed_sources import DOCUMENTS, installed_names, load_source, open_installed
 from beam_jobs.sources.options import TextSourceOptions
-from beam_jobs.sources.source import ScannedSource, Source
+from beam_jobs.sources.source import PackSource, ScannedSource, Source
+from beam_jobs.sources.text.source import SMALL_BYTES
 from beam_jobs.text_files.document_form import FILE, PLAIN_TEXT, RowForm
 from beam_jobs.text_files.options import AUTO, TextOptions
 from tpudata.console.nearest import suggestion
@@ -25,15 +36,18 @@ from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature
 
 _WHOLE_FILE_TEXT = RowForm(FILE)
+# Documents that are written aside together. Each is a reference, of about 1 kB with its features.
+_RUN_BYTES, _RUN_DOCUMENTS = 1 << 24, 1 << 14
 
 
 @dataclasses.dataclass(frozen=True)
-class SourceDocuments(Source):
+class SourceDocuments(PackSource):
     """The documents that a source of an installed package refers to.
 
     Sequences have no place for classes and further features, so these are omitted there.
 
     Attributes:
+        options: options of the conversion, which seed the order.
         source: the source.
         text: what a document is; its labels are those of the source.
         classes: the way to class names.
@@ -41,6 +55,7 @@ class SourceDocuments(Source):
         schema: schema of the further features of documents.
     """
 
+    options: ConvertOptions
     source: Source
     text: TextOptions
     classes: Classes
@@ -79,6 +94,7 @@ class SourceDocuments(Source):
                 f"--field {LABEL}: {LABEL} is the name of the class in the records. Omit it; --source={name} has classes."
             )
         return cls(
+            options,
             source,
             dataclasses.replace(text, labels=labels),
             _classes(source, labels),
@@ -116,6 +132,11 @@ class SourceDocuments(Source):
         """The splits that names in the input stand for."""
         return self.source.named_splits
 
+    @property
+    def has_own_packs(self) -> bool:
+        """Packs end with runs of some 16,384 documents."""
+        return True
+
     def noting(self, note: Note) -> SourceDocuments:
         """Return the source that notes, if it can."""
         return dataclasses.replace(self, source=self.source.noting(note))
@@ -128,8 +149,30 @@ class SourceDocuments(Source):
         """Do what the source does."""
         return self.source.units(part, ignored)
 
-    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to each document of a unit; reject those that are too large, or have other classes than declared."""
+    def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
+        """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position.
+
+        Documents that are too large, or have other classes than declared, are rejected.
+        """
+        for run in _runs(self._documents(unit, ignored, reject)):
+            listed = self._listed(run)
+            rows = np.arange(len(run))
+            if self.options.shuffle:
+                rows = np.argsort(self.options.order.positions(listed.digests[:, 1], 0, 0), kind="stable")
+            for start in range(0, len(rows), PACK_REFERENCES):
+                yield listed.take(rows[start : start + PACK_REFERENCES])
+
+    def _listed(self, run: Sequence[Reference]) -> ListedPack:
+        pack = Pack.of(run, np.zeros(len(run), np.uint64))
+        buffers = [reference.data for reference in run]
+        if self.options.shuffle:
+            small = np.array([row for row, reference in enumerate(run) if _is_small(reference)], np.intp)
+            for row, data in zip(small.tolist(), _read(pack, small), strict=True):
+                buffers[row] = data
+        starts = np.array([0 if data else NOT_HELD for data in buffers], np.int64)
+        return ListedPack(pack, pack.keys.digests(), buffers, np.arange(len(run)), starts)
+
+    def _documents(self, unit: Any, ignored: list[str], reject: Reject) -> Iterator[Reference]:
         for reference in self.source.references(unit, ignored, reject):
             try:
                 yield self._document(reference)
@@ -147,7 +190,7 @@ class SourceDocuments(Source):
         if payload == SELF_DESCRIBING:
             payload = _WHOLE_FILE_TEXT if reference.offset == WHOLE_FILE and not reference.data else PLAIN_TEXT
         features = {one.name: reference.features.get(one.name) for one in self.schema} or NO_FEATURES
-        return reference._replace(payload=payload, labels=self._class_names(reference), features=features)
+        return reference._replace(size=size, payload=payload, labels=self._class_names(reference), features=features)
 
     def _class_names(self, reference: Reference) -> tuple[str, ...]:
         if not self.has_classes:
@@ -158,6 +201,32 @@ class SourceDocuments(Source):
                 f"not exactly one label: {counted(len(reference.labels), 'label')} {list(reference.labels)}",
             )
         return tuple(self.classes.name(label, reference.origin) for label in reference.labels)
+
+
+def _is_small(reference: Reference) -> bool:
+    """Return whether a document is to be written aside; a whole file is one read anyway."""
+    is_range = reference.offset != WHOLE_FILE and not reference.data and not reference.payload.is_fetched
+    return is_range and 0 < reference.size < SMALL_BYTES
+
+
+def _read(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
+    """Yield the bytes of some documents, neighbours with one read; none of one that cannot be read, which its shard reports."""
+    if len(rows):
+        for _, data in read_packs([pack.take(rows)]):
+            yield b"" if isinstance(data, BadRecordError) else data
+
+
+def _runs(references: Iterable[Reference]) -> Iterator[list[Reference]]:
+    """Yield references together, of about 16 MB or 16,384 documents."""
+    held, size = list[Reference](), 0
+    for reference in references:
+        held.append(reference)
+        size += reference.size
+        if size >= _RUN_BYTES or len(held) >= _RUN_DOCUMENTS:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
 
 
 def _classes(source: Source, labels: TextLabelOptions) -> Classes:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.text_records import int_examples as text_examples
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples, encode_varints
+from tpudata.format import encode_example
 
 INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 300), st.integers(0, 2**32))
 
@@ -78,3 +79,23 @@ def test_rows_as_bytes(monkeypatch: pytest.MonkeyPatch, count: int, length: int)
         for row in range(count)
     ]
     assert list(encode_row_examples(features)) == expected
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(INT64, max_size=6), st.text(max_size=4), st.floats(width=32), INT64), min_size=1, max_size=6
+    )
+)
+def test_other_features_have_the_bytes_of_single_examples(
+    records: list[tuple[list[int], str, float, int]],
+) -> None:
+    lists, texts, numbers, counts = (list(column) for column in zip(*records, strict=True))
+    ids = IntLists.of_sizes(
+        np.array(list(itertools.chain.from_iterable(lists)), np.int64), np.array(list(map(len, lists)))
+    )
+    others = {"a": texts, "z": numbers, "n": counts}
+    single = [
+        encode_example({"ids": np.array(one, np.int64), "a": text, "z": number, "n": count})
+        for one, text, number, count in records
+    ]
+    assert encode_int_examples({"ids": ids}, others) == single

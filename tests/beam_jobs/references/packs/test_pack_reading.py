@@ -71,6 +71,14 @@ def test_neighbours_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(storage, "read_range", counted)
     assert b"".join(some for _, some in read_packs(packed(neighbours)) if isinstance(some, bytes)) == data
     assert reads == [(0, len(data))]
+    # What lies between is read with them, if it is little.
+    for gap, count in ((2, 1), (1 << 15, 3)):
+        (tmp_path / "0").write_bytes(b"".join(b"doc" + bytes(gap) for _ in range(3)))
+        apart = [Reference(str(n), "train", (), str(tmp_path / "0"), n * (3 + gap), 3) for n in range(3)]
+        reads.clear()
+        assert [some for _, some in read_packs(packed(apart))] == [b"doc"] * 3
+        assert len(reads) == count
+    (tmp_path / "0").write_bytes(data)
     # No more than a piece of each run is held, so a long run takes several.
     reads.clear()
     assert len(list(read_packs(packed(neighbours), piece_sizes=PieceSizes(held=1, least=100)))) == len(data)
