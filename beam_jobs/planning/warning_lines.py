@@ -109,7 +109,7 @@ def _describe_notes(taken: notes.Notes) -> dict[str, str]:
         )
     if columns := taken.examples(notes.IMAGE_COLUMNS):
         lines[notes.IMAGE_COLUMNS] = (
-            f"columns that are not stored: {_listed(columns)}; a CSV or JSONL list of files stores further columns"
+            f"columns that are not stored: {_listed(columns)}; pass --column-types NAME=TYPE to store one"
         )
     if fields := taken.examples(notes.SAMPLE_FIELDS):
         lines[notes.SAMPLE_FIELDS] = (

@@ -9,16 +9,18 @@ from collections.abc import Mapping, Sequence
 from beam_jobs.options import ConvertOptions
 from beam_jobs.options.labels import LABEL_TYPES, labels_file_option
 from beam_jobs.options.option import Group, Stored, Value, check_options, option, options_of
-from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
+from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind
 from tpudata.checked_json import FLAG, TEXT, Entries
 from tpudata.errors import UsageError
 
 COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
+# Of columns of Parquet files alone: values in other lists show that they are lists.
+_LIST_TYPES = tuple(LIST_KINDS)
 # Those of this package; beam_jobs/sources/table.py has what opens them.
 SOURCE_NAMES = ("folders", "files", "list", "tar", "zip", "parquet", "idx", "arrays", "imagenet")
 # What becomes of pictures without annotation.
 FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED = "fail", "empty", "skip"
-_TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join(COLUMN_TYPES)})(?:=.*)?)", re.DOTALL)
+_TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join((*COLUMN_TYPES, *LIST_KINDS))})(?:=.*)?)", re.DOTALL)
 
 
 def _arguments(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -114,7 +116,8 @@ class SourceOptions:
         {},
         Group.INPUT,
         "int, float, float32 or str for further columns of a list or of --label-from, in place of what their values look like;"
-        " VALUE is stored for missing values",
+        " VALUE is stored for missing values; for columns of Parquet files, which are stored if they are named here, also ints,"
+        " floats or strings",
         Value("NAME=TYPE[=VALUE],...", _parse_types),
         stored=Stored(Entries(TEXT)),
     )
@@ -212,7 +215,9 @@ class SourceOptions:
                     f"--annotations and {_flag(name)}: the annotations say how pictures are labelled. Omit the latter."
                 )
         for column, kind in self.column_kinds.items():
-            if kind.kind not in COLUMN_TYPES:
+            if kind.kind not in (*COLUMN_TYPES, *_LIST_TYPES) or (
+                kind.kind in _LIST_TYPES and kind.missing is not None
+            ):
                 raise UsageError(
                     f"--column-types: {column} is {str(kind)!r}; allowed are {', '.join(COLUMN_TYPES)}, as in age=int"
                 )
@@ -237,6 +242,15 @@ class SourceOptions:
             except ValueError as error:
                 raise UsageError(f"--column-types: {column}={text}: {error}") from None
         return kinds
+
+    def reject_list_types(self, what: str) -> None:
+        """Raise UsageError if a column is declared as one of lists, which `what` has not."""
+        column = next((name for name, kind in self.column_kinds.items() if kind.kind in _LIST_TYPES), None)
+        if column is not None:
+            raise UsageError(
+                f"--column-types: {column} is {self.column_types[column]!r}, which is for Parquet files, and {what}. Name one of"
+                f" {', '.join(COLUMN_TYPES)}, or omit the column."
+            )
 
     def reject_list_flags(self, what: str) -> None:
         """Raise UsageError if an option is set that only a list has; `what` is what the input is instead."""

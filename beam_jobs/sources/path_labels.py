@@ -70,6 +70,7 @@ class PathLabels:
         """
         if options.label_from is None:
             return None
+        options.reject_list_types("a path has none")
         pattern = re.compile(options.label_from)
         columns = [name for name in pattern.groupindex if name != _LABEL]
         unknown = next((name for name in options.column_kinds if name not in columns), None)

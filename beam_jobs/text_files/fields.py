@@ -6,13 +6,11 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 
-from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
+from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind
 from tpudata.errors import UsageError
 
 TEXT = "text"
 TEXT_KINDS = (TEXT, STR)
-# Kinds of lists, and of their items.
-LIST_KINDS = {"ints": INT, "floats": FLOAT, "strings": STR}
 FIELD_KINDS = (*TEXT_KINDS, INT, FLOAT, FLOAT32, *LIST_KINDS)
 _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 

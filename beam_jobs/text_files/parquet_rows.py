@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
 from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, Unreadable, column_values, is_list, is_read
-from beam_jobs.text_files.fields import LIST_KINDS, TEXT_KINDS
+from beam_jobs.text_files.fields import TEXT_KINDS
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.spans.lines import Span
+from beam_jobs.values.column_kinds import LIST_KINDS
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import SourceError, UsageError
 

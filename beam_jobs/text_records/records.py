@@ -31,7 +31,7 @@ from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
 from beam_jobs.text_files.document_form import PLAIN_TEXT
-from beam_jobs.text_files.fields import LIST_KINDS, TEXT
+from beam_jobs.text_files.fields import TEXT
 from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, REJECT, TARGETS, TextOptions
 from beam_jobs.text_files.values import DocumentError, Value, document_values
 from beam_jobs.text_records.chat_tokens import ChatEncoder
@@ -42,7 +42,7 @@ from beam_jobs.text_records.sequences import Documents, Rows, pack_rows, stream_
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.text_records.weights import join_sides, split_weights
 from beam_jobs.tokenizers import Ids, Tokenizer, TokenizerIdentity, Utf8Tokenizer, check_ids
-from beam_jobs.values.column_kinds import INT
+from beam_jobs.values.column_kinds import INT, LIST_KINDS
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature, encode_example
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from beam_jobs.options.labels import LABEL
-from beam_jobs.text_files.fields import LIST_KINDS, TEXT, TextField
+from beam_jobs.text_files.fields import TEXT, TextField
 from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, TARGETS, TextOptions
-from beam_jobs.values.column_kinds import INT, STR
+from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR
 from tpudata.format import Feature
 
 LAYOUT_TEXT, LAYOUT_TOKENS, LAYOUT_SEQUENCES, LAYOUT_PACKED = "text", "tokens", "sequences", "packed"

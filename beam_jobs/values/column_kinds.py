@@ -15,6 +15,8 @@ import struct
 from typing import NamedTuple
 
 INT, FLOAT, FLOAT32, STR = "int", "float", "float32", "str"
+# Kinds of lists, and of their items.
+LIST_KINDS = {"ints": INT, "floats": FLOAT, "strings": STR}
 # Above, float32 has no fractions, and from there to the other number, float64 has every whole number.
 FLOAT32_WHOLE = 2**24
 _FLOAT64_WHOLE = 2**53
@@ -27,7 +29,7 @@ class ColumnKind(NamedTuple):
     """The kind of a column.
 
     Attributes:
-        kind: `"int"`, `"float"`, `"float32"`, `"str"` or `"text"`.
+        kind: `"int"`, `"float"`, `"float32"`, `"str"` or `"text"`, or one of `LIST_KINDS`.
         missing: what a missing value is stored as; None if none was declared.
     """
 

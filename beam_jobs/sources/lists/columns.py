@@ -19,7 +19,17 @@ from beam_jobs.references.labels import is_utf8
 from beam_jobs.references.payload import Payload
 from beam_jobs.sources.lists.place import Place, earliest
 from beam_jobs.sources.lists.roles import Roles
-from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind, fits_int64, float32_problem, parse_float
+from beam_jobs.values.column_kinds import (
+    FLOAT,
+    FLOAT32,
+    INT,
+    LIST_KINDS,
+    STR,
+    ColumnKind,
+    fits_int64,
+    float32_problem,
+    parse_float,
+)
 from beam_jobs.values.json_values import shown_json
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import Feature
@@ -31,6 +41,8 @@ _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 _DECLARED_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|-?inf", re.IGNORECASE)
 # From narrow to wide; a column is as wide as its widest value.
 _KINDS = (INT, FLOAT, STR)
+# Of lists, in the same order.
+_LISTS = tuple(LIST_KINDS)
 
 
 class ListedImage(Payload):
@@ -47,14 +59,48 @@ class Column:
     """Values of one further column in some rows.
 
     Attributes:
-        widest: place in `_KINDS` of the widest value; None if all are missing.
+        widest: place in `_KINDS` of the widest value or item; None if all are missing.
         missing: the first row without a value, or None.
         inexact: the first row with a number that float32 would change, and the problem; or None.
+        scalar: the first row with a value that is no list, or None.
+        listed: the first row with a list, or None.
     """
 
     widest: int | None = None
     missing: Place | None = None
     inexact: tuple[Place, str] | None = None
+    scalar: Place | None = None
+    listed: Place | None = None
+
+    def merge(self, other: Column) -> Column:
+        """Return the column of these rows and others."""
+        widest = [column.widest for column in (self, other) if column.widest is not None]
+        firsts = (
+            earliest(getattr(self, name), getattr(other, name)) for name in ("missing", "inexact", "scalar", "listed")
+        )
+        return Column(max(widest, default=None), *firsts)
+
+    def add(self, value: Any, typed: bool, place: Place, name: str) -> None:
+        """Learn from one value; SourceError if it is neither a scalar nor a list of scalars."""
+        if isinstance(value, list):
+            self.listed = self.listed or place
+            if None in value:
+                raise SourceError(
+                    f"{place}: column {name!r} has a list whose item {value.index(None)} is null. Remove it."
+                )
+            # An empty text is one in a list.
+            kinds = [_KINDS.index(STR) if item == "" else _kind(item, typed, place, name) for item in value]
+            items, kind = value, max((one for one in kinds if one is not None), default=0)
+        else:
+            found = _kind(value, typed, place, name)
+            if found is None:
+                self.missing = self.missing or place
+                return
+            self.scalar = self.scalar or place
+            items, kind = [value], found
+        self.widest = max(self.widest or 0, kind)
+        if self.inexact is None and kind != _KINDS.index(STR):
+            self.inexact = next(filter(None, (_inexact(item, place, name) for item in items)), None)
 
 
 @dataclasses.dataclass
@@ -74,11 +120,7 @@ class ColumnFacts:
         for name in sorted(self.columns.keys() | other.columns.keys()):
             # Rows without the key have no value.
             one = self.columns.get(name) or Column(missing=self.first)
-            two = other.columns.get(name) or Column(missing=other.first)
-            widest = [column.widest for column in (one, two) if column.widest is not None]
-            self.columns[name] = Column(
-                max(widest, default=None), earliest(one.missing, two.missing), earliest(one.inexact, two.inexact)
-            )
+            self.columns[name] = one.merge(other.columns.get(name) or Column(missing=other.first))
         self.first = earliest(self.first, other.first)
 
     def kinds(self, declared: Mapping[str, ColumnKind]) -> dict[str, ColumnKind]:
@@ -131,16 +173,7 @@ class ColumnReader:
                 columns[name] = Column(missing=self.facts.first)
         self.facts.first = self.facts.first or place
         for name, column in columns.items():
-            value = values.get(name)
-            kind = _kind(value, self._typed, place, name)
-            if kind is None:
-                column.missing = column.missing or place
-            else:
-                column.widest = max(column.widest or 0, kind)
-            if column.inexact is None and kind in (_KINDS.index(INT), _KINDS.index(FLOAT)):
-                number = _as_number(value)
-                problem = "is too large for float32" if number is None else float32_problem(number)
-                column.inexact = (place, f"column {name!r} is {value}, which {problem}") if problem else None
+            column.add(values.get(name), self._typed, place, name)
         for name, declared in self._declared.items():
             # A CSV list without that column is reported at its end.
             if name in values or self._typed:
@@ -148,13 +181,18 @@ class ColumnReader:
 
 
 def _inferred(name: str, column: Column) -> ColumnKind:
-    kind = STR if column.widest is None else _KINDS[column.widest]
+    if column.listed is not None and column.scalar is not None:
+        raise SourceError(
+            f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is none. Write lists in all rows, or pass"
+            f" --column-types {name}=str to store text."
+        )
+    kind = STR if column.widest is None else (_KINDS if column.listed is None else _LISTS)[column.widest]
     if kind == INT and column.missing is not None:
         raise SourceError(
             f"{column.missing}: column {name!r} has no value, and its values are whole numbers. Pass --column-types"
             f" {name}=int=0 to store 0 there (or another number), {name}=float for NaN, or {name}=str for text."
         )
-    if kind == FLOAT and column.inexact is not None:
+    if kind in (FLOAT, _LISTS[1]) and column.inexact is not None:
         place, problem = column.inexact
         raise SourceError(
             f"{place}: {problem}, as the column has fractions too. Pass --column-types {name}=str to store text, or"
@@ -172,17 +210,21 @@ def features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
         STR: ("bytes", "string", "utf8"),
     }
     return tuple(
-        Feature(name, made[kind.kind][0], made[kind.kind][1], encoding=made[kind.kind][2])
-        for name, kind in kinds.items()
+        Feature(name, kind, dtype, (None,) if column.kind in LIST_KINDS else (), encoding)
+        for name, column in kinds.items()
+        for kind, dtype, encoding in [made[LIST_KINDS.get(column.kind, column.kind)]]
     )
 
 
-def column_values(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> dict[str, int | float | str]:
+def column_values(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> dict[str, Any]:
     """Return the values of the further columns of a row."""
     return {name: _value(values.get(name), kind) for name, kind in kinds.items()}
 
 
-def _value(value: Any, kind: ColumnKind) -> int | float | str:
+def _value(value: Any, kind: ColumnKind) -> Any:
+    if kind.kind in LIST_KINDS:
+        item = ColumnKind(LIST_KINDS[kind.kind])
+        return [_value(one, item) for one in value or ()]
     if value is None or value == "":
         if kind.missing is not None:
             return kind.missing
@@ -215,9 +257,16 @@ def _kind(value: Any, typed: bool, place: Place, name: str) -> int | None:
             raise SourceError(f"{place}: column {name!r} is {value}, which does not fit int64. Write it as a string.")
         return _KINDS.index("int")
     raise SourceError(
-        f"{place}: column {name!r} is {shown_json(value)} (expected a number, a string, true or false). Store it as a"
-        " string, or remove the column."
+        f"{place}: column {name!r} is {shown_json(value)} (expected a number, a string, true, false or a list of these). Store it"
+        " as a string, or remove the column."
     )
+
+
+def _inexact(value: Any, place: Place, name: str) -> tuple[Place, str] | None:
+    """Return where float32 would change a number, and how; None if it would not."""
+    number = _as_number(value)
+    problem = "is too large for float32" if number is None else float32_problem(number)
+    return (place, f"column {name!r} is {value}, which {problem}") if problem else None
 
 
 def _as_number(value: Any) -> int | float | None:

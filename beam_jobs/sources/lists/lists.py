@@ -104,6 +104,7 @@ class Lists(ScannedSource):
                 are splits, and of some are not.
             UsageError: the options do not fit the list, or deal out splits although the names of the lists are splits.
         """
+        source_options.reject_list_types("values of other lists show that they are lists")
         some = list(itertools.islice(files, LOOKED_AT + 1))
         first, _ = some[0]
         file = list_file(first, source_options)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow  # type: ignore[import-untyped]
 
 from beam_jobs.parquet_files.class_names import class_names, describe_columns
-from beam_jobs.parquet_files.values import is_read
+from beam_jobs.parquet_files.values import is_list, is_read
 from beam_jobs.sources.options import SourceOptions
+from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR, ColumnKind
+from tpudata.console.nearest import did_you_mean
 from tpudata.errors import SourceError
 
 _IMAGES = ("image", "img", "bytes", "jpg", "png", "image_bytes", "image/encoded")
@@ -24,16 +26,27 @@ class Columns(NamedTuple):
         label: name of the column of labels, or None.
         names: class names that the schema's metadata give, or None.
         integers: whether labels are whole numbers.
+        further: the columns that are features, by name in sorted order, with their kinds.
     """
 
     image: str
     label: str | None
     names: tuple[str, ...] | None
     integers: bool
+    further: tuple[tuple[str, ColumnKind], ...] = ()
+
+    @property
+    def read(self) -> list[str]:
+        """Names of the columns that are read."""
+        return [self.image, *([] if self.label is None else [self.label]), *(name for name, _ in self.further)]
 
 
 def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
-    """Return the columns of images and labels; SourceError if there are none."""
+    """Return the columns of images, labels and further features.
+
+    Raises:
+        SourceError: there are no images or labels, or a further column is missing or of another type.
+    """
     described = describe_columns(schema)
     types = {field.name: field.type for field in schema}
     doubled = {name for name in types if schema.names.count(name) > 1}
@@ -45,8 +58,11 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
         wanted = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
         raise SourceError(f"{path}: {wanted}; {has}. Name the column of the images' bytes with --path-column.")
     _check_once(image, doubled, path)
+    further = tuple(sorted(options.column_kinds.items()))
+    for name, kind in further:
+        _check_further(name, kind, types, doubled, path)
     if options.unlabelled:
-        return Columns(image, None, None, False)
+        return Columns(image, None, None, False, further)
     by_type = [name for name, feature in described.items() if feature.get("_type") == "ClassLabel" and name in types]
     label = options.label_column or next(iter(by_type), None) or next((n for n in _LABELS if n in types), None)
     if label is None or label not in types:
@@ -57,7 +73,32 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> Columns:
             f"{path}: column {label!r} has an unsupported type (got {types[label]}, expected text or whole numbers). Name another"
             " one with --label-column, or pass --unlabelled."
         )
-    return Columns(image, label, class_names(described.get(label, {})), pyarrow.types.is_integer(types[label]))
+    integers = pyarrow.types.is_integer(types[label])
+    return Columns(image, label, class_names(described.get(label, {})), integers, further)
+
+
+def _check_further(name: str, kind: ColumnKind, types: Mapping[str, Any], doubled: Container[str], path: str) -> None:
+    if name not in types:
+        raise SourceError(
+            f"{path}: --column-types: no column {name!r}; it has {', '.join(types)}.{did_you_mean(name, types)} Name one of them."
+        )
+    _check_once(name, doubled, path)
+    if not _fits(types[name], kind.kind):
+        raise SourceError(
+            f"{path}: --column-types: column {name!r} is {types[name]}, which is no {kind.kind}. Declare another type, or omit it."
+        )
+
+
+def _fits(column: Any, kind: str) -> bool:
+    """Return whether the values of a column can be of a kind."""
+    if kind in LIST_KINDS:
+        return is_list(column) and _fits(column.value_type, LIST_KINDS[kind])
+    if kind == STR:
+        return is_read(column)
+    of = pyarrow.types
+    if kind == INT:
+        return bool(of.is_integer(column) or of.is_boolean(column) or of.is_temporal(column))
+    return bool(of.is_integer(column) or of.is_floating(column) or of.is_decimal(column))
 
 
 def _check_once(name: str, doubled: Container[str], path: str) -> None:

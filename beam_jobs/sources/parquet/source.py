@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_jobs.options import SKIP, ConvertOptions
@@ -19,17 +19,21 @@ from beam_jobs.parquet_files.values import Unreadable, column_values
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import IMAGE_COLUMNS, Note, ignore_note
 from beam_jobs.references.ranged_file import file_size
-from beam_jobs.references.reference import Reference
+from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, rejected_file, with_key
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.input_files import InputFiles
+from beam_jobs.sources.lists.columns import column_values as further_values
+from beam_jobs.sources.lists.columns import features
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import Columns, find_columns
 from beam_jobs.sources.parquet.images import image_bytes, images_of
 from beam_jobs.sources.source import Source, make_reference
+from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind, float32_problem
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
+from tpudata.format import Feature
 
 # Rows whose images are in memory at once, if these are not more than 64 MB.
 _BATCH_ROWS = 32
@@ -112,7 +116,7 @@ class ParquetImages(Source):
         """
         some = list(itertools.islice(files, LOOKED_AT + 1))
         first = some[0][0]
-        for name in ("split_column", "label_separator", "column_types", "raw_tsv"):
+        for name in ("split_column", "label_separator", "raw_tsv"):
             if getattr(source_options, name):
                 raise UsageError(f"--{name.replace('_', '-')} is for lists, and {first} is a Parquet file. Omit it.")
         with open_parquet(first, file_size(first)) as file:
@@ -120,6 +124,11 @@ class ParquetImages(Source):
         splits = NamedSplits.find(options, [name for _, name in some], file_split, split_in_file_name, accidental=False)
         classes = Classes.open(source_options, integers=columns.integers and columns.names is None)
         return cls(options, source_options, files, splits, columns, classes)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The schema of the further columns."""
+        return features(dict(self.columns.further))
 
     @property
     def has_classes(self) -> bool:
@@ -169,7 +178,7 @@ class ParquetImages(Source):
             return
         self._check_columns(file, part.path)
         for name in file.schema.names:
-            if name not in self._names:
+            if name not in self.columns.read:
                 self.note(IMAGE_COLUMNS, name)
         for number, group in enumerate(groups):
             yield ParquetUnit(part.path, size, part.name, split, number, row)
@@ -193,7 +202,7 @@ class ParquetImages(Source):
         try:
             with open_parquet(unit.path, unit.size) as file:
                 if skips and unit.group is not None:
-                    file.check(unit.group, self._names, _BATCH_ROWS)
+                    file.check(unit.group, self.columns.read, _BATCH_ROWS)
                 yield from self._listed(file, unit, reject)
         except (CorruptionError, SourceError) as error:
             if not skips:
@@ -204,18 +213,16 @@ class ParquetImages(Source):
                 lost = f"; row group {unit.group} of {counted(rows, 'row')} is not stored"
             reject(rejected_file(unit.path, error, lost))
 
-    @property
-    def _names(self) -> list[str]:
-        return [self.columns.image, *([] if self.columns.label is None else [self.columns.label])]
-
     def _listed(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
-        number = unit.first
-        for batch in () if unit.group is None else file.batches(unit.group, self._names, _BATCH_ROWS):
-            rows: list[list[Any]] = [list(images_of(batch.column(self.columns.image)))]
-            if self.columns.label is not None:
-                rows.append(column_values(batch.column(self.columns.label)))
-            for (image, elsewhere), *label in zip(*rows, strict=True):
+        number, columns = unit.first, self.columns
+        for batch in () if unit.group is None else file.batches(unit.group, columns.read, _BATCH_ROWS):
+            rows = [list(images_of(batch.column(columns.image)))]
+            rows += [column_values(batch.column(columns.label))] if columns.label is not None else []
+            texts = (STR, "strings")
+            rows += [column_values(batch.column(name), as_text=kind.kind in texts) for name, kind in columns.further]
+            for (image, elsewhere), *values in zip(*rows, strict=True):
                 where, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
+                labels, further = ([], values) if columns.label is None else (values[:1], values[1:])
                 try:
                     data = image_bytes(image, elsewhere, where)
                     yield make_reference(
@@ -225,12 +232,22 @@ class ParquetImages(Source):
                         offset=number,
                         size=len(data),
                         split=unit.split,
-                        labels=tuple(self._name(value, where) for value in label),
+                        labels=tuple(self._name(value, where) for value in labels),
+                        features=self._further(further, where),
                         data=data,
                     )
                 except BadRecordError as error:
                     reject(with_key(error, key))
                 number += 1
+
+    def _further(self, values: Sequence[Any], where: str) -> Mapping[str, Any]:
+        """Return the values of the further columns of a row; the conversion checks them."""
+        for (name, kind), value in zip(self.columns.further, values, strict=True):
+            problem = _problem(value, kind)
+            if problem:
+                raise BadRecordError(where, f"column {name!r} {problem}")
+        kinds = dict(self.columns.further)
+        return further_values(dict(zip(kinds, values, strict=True)), kinds) if kinds else NO_FEATURES
 
     def _name(self, value: Any, where: str) -> str:
         if isinstance(value, Unreadable):
@@ -242,3 +259,19 @@ class ParquetImages(Source):
         if not isinstance(value, int) or not 0 <= value < len(self.columns.names):
             raise BadRecordError(where, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.names) - 1}")
         return self.classes.name(self.columns.names[value], where)
+
+
+def _problem(value: Any, kind: ColumnKind) -> str:
+    """Return why a further column cannot hold a value, or nothing."""
+    if isinstance(value, Unreadable):
+        return f"cannot be read: {value.what}, {value.detail}"
+    items = value if isinstance(value, list) else [value]
+    if value is None:
+        is_missed = kind.kind == INT and kind.missing is None
+        return "has no value; pass NAME=int=0 in --column-types to store 0 there" if is_missed else ""
+    if None in items:
+        return f"has a list whose item {items.index(None)} is null"
+    if LIST_KINDS.get(kind.kind, kind.kind) not in (FLOAT, FLOAT32):
+        return ""
+    problems = ((item, float32_problem(item, rounds=kind.kind == FLOAT32)) for item in items)
+    return next((f"is {item}, which {problem}" for item, problem in problems if problem), "")

@@ -62,7 +62,7 @@ def test_an_ordinary_input_has_no_warnings(tmp_path: Path, capsys: Capture) -> N
 def test_columns_that_are_not_stored_are_named_by_runs_and_their_manifests(tmp_path: Path, capsys: Capture) -> None:
     rows = pa.table({"image": [jpeg(0), jpeg(1)], "label": ["a", "b"], "url": ["u", "v"], "id": [1, 2]})
     parquet.write_table(rows, tmp_path / "a.parquet")
-    line = "columns that are not stored: id, url; a CSV or JSONL list of files stores further columns"
+    line = "columns that are not stored: id, url; pass --column-types NAME=TYPE to store one"
     assert warnings_of("images", tmp_path / "a.parquet", capsys) == [line]
     out = tmp_path / "out"
     assert warnings_of("images", tmp_path / "a.parquet", capsys, output=out) == [line]

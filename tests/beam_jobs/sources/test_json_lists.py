@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_jobs.images import run
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.lists import list_file as _list_file
 from beam_jobs.sources.lists import scan as _list_scan
@@ -20,6 +21,8 @@ from tests.beam_jobs.sources.inputs import (
     summary,
     write_list,
 )
+from tpudata.errors import SourceError
+from tpudata.format import open_dataset
 
 
 def test_jsonl(tmp_path: Path) -> None:
@@ -109,3 +112,56 @@ def test_the_columns_of_an_array_in_one_line_are_found_in_its_first_element(tmp_
     finally:
         tracemalloc.stop()
     assert peak < path.stat().st_size / 4
+
+
+def test_lists_are_columns_of_the_kind_of_their_widest_item(tmp_path: Path) -> None:
+    rows = [
+        {"path": "0.jpg", "label": "cat", "ids": [1, 2], "box": [0, 0.5], "tags": ["a", "", "é"], "mixed": [1, "x"]},
+        {"path": "1.jpg", "label": "cat", "ids": [], "box": [1, 2], "tags": [], "mixed": []},
+        {"path": "2.jpg", "label": "cat", "box": None, "tags": ["b"], "mixed": ["y"], "late": [0.25]},
+    ]
+    path = write_list(tmp_path, "\n".join(map(json.dumps, rows)), name="list.jsonl")
+    assert [(feature.name, feature.kind, feature.shape) for feature in opened(path).features] == [
+        ("box", "float", (None,)),
+        ("ids", "int64", (None,)),
+        ("late", "float", (None,)),
+        ("mixed", "bytes", (None,)),
+        ("tags", "bytes", (None,)),
+    ]
+    assert extras(path) == [
+        {"box": [0.0, 0.5], "ids": [1, 2], "late": [], "mixed": ["1", "x"], "tags": ["a", "", "é"]},
+        {"box": [1.0, 2.0], "ids": [], "late": [], "mixed": [], "tags": []},
+        {"box": [], "ids": [], "late": [0.25], "mixed": ["y"], "tags": ["b"]},
+    ]
+    # Declared to be text, a list is stored as it would be written.
+    assert extras(path, SourceOptions(column_types={"box": "str"}))[0]["box"] == "[0, 0.5]"
+
+
+def test_lists_reach_the_records(tmp_path: Path) -> None:
+    rows = [{"path": f"{n}.jpg", "label": "cat", "ids": list(range(n)), "box": [n / 4] * 2} for n in range(3)]
+    path = write_list(tmp_path, "\n".join(map(json.dumps, rows)), name="list.jsonl")
+    assert run(["--input", str(path), "--output", str(tmp_path / "out"), "--no-shuffle"]) == 0
+    found = list(open_dataset(str(tmp_path / "out")).examples("train"))
+    assert [(record["ids"], record["box"]) for record in found] == [
+        ([], [0, 0]),
+        ([0], [0.25, 0.25]),
+        ([0, 1], [0.5, 0.5]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "message"),
+    [
+        ([1], 2, r"line 1: column 'x' is a list, and at .*line 2 it is none"),
+        ("a", ["b"], r"line 2: column 'x' is a list, and at .*line 1 it is none"),
+        ([1, None], [2], r"line 1: column 'x' has a list whose item 1 is null"),
+        ([[1]], [2], r"line 1: column 'x' is \[1\] \(expected a number"),
+        ([0.5], [2**24 + 1], r"line 2: column 'x' is 16777217, which would become 16777216 in float32"),
+        ([2**63], [1], r"line 1: column 'x' is 9223372036854775808, which does not fit int64"),
+    ],
+)
+def test_rejects_lists_that_are_no_column(tmp_path: Path, one: object, two: object, message: str) -> None:
+    rows = [{"path": f"{n}.jpg", "label": "cat", "x": value} for n, value in enumerate((one, two))]
+    path = write_list(tmp_path, "\n".join(map(json.dumps, rows)), name="list.jsonl")
+    with pytest.raises(SourceError, match=message):
+        opened(path)

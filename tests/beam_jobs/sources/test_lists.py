@@ -263,7 +263,10 @@ def test_declared_missing_values_are_of_their_kind(types: dict[str, str], messag
         ("path,label,split\n0.jpg,cat,train\n0.jpg,cat,test\n", "line 3 and .*line 2 have the same path"),
         ('{"path": "0.jpg", "label": "cat"}\n{"path": "1.jpg"\n', "line 2: not JSON"),
         ('{"path": "0.jpg", "label": "cat"}\n[1]\n', "line 2: a JSON list"),
-        ('{"path": "0.jpg", "label": "cat", "x": {"y": 1}}\n', "line 1: column 'x' is .*a number, a string, true or"),
+        (
+            '{"path": "0.jpg", "label": "cat", "x": {"y": 1}}\n',
+            "line 1: column 'x' is .*a number, a string, true, false or",
+        ),
         ('{"path": "0.jpg", "label": "cat", "x": 9223372036854775808}\n', "does not fit int64"),
         ('{"path": "0.jpg", "label": ' + "[" * 100_000, "line 1: not JSON: it is nested too deep"),
         ('{"path": "0.jpg", "label": "cat", "x": ' + "[" * 900 + "]" * 900 + "}", "line 1: column 'x' is "),

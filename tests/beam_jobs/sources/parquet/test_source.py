@@ -12,10 +12,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from pyarrow import parquet
 
+from beam_jobs.images import run
 from beam_jobs.sources import SourceOptions, open_source
 from tests.beam_jobs.sources.inputs import converted, jpeg, listed, listed_and_rejected, opened, options, summary, units
 from tpudata.errors import CorruptionError, SourceError, UsageError
-from tpudata.format import open_dataset
+from tpudata.format import open_dataset, verify
 
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 NAMES = ["cat", "dog", "eel"]
@@ -191,3 +192,80 @@ def test_labels_and_names_that_are_not_utf8_and_columns_twice(tmp_path: Path) ->
     path.write_bytes(path.read_bytes().replace(b"label", b"l\xffbel"))
     with pytest.raises(SourceError, match=r"a\.parquet: the name of a column is not UTF-8"):
         opened(path)
+
+
+def further(path: Path, **columns: Any) -> Path:
+    """A file of images with further columns, three rows."""
+    images = pa.array([{"bytes": jpeg(number), "path": "x.jpg"} for number in range(3)], IMAGE)
+    parquet.write_table(pa.table({"image": images, "label": [0, 1, 0], **columns}), path)
+    return path
+
+
+def test_declared_columns_are_features(tmp_path: Path) -> None:
+    types = {
+        "age": "int=-1",
+        "score": "float",
+        "name": "str",
+        "box": "floats",
+        "ids": "ints",
+        "tags": "strings",
+        "day": "str",
+    }
+    path = further(
+        tmp_path / "a.parquet",
+        age=pa.array([7, None, 9], pa.int8()),
+        score=pa.array([0.5, None, 2.0]),
+        name=pa.array(["é", None, ""]).dictionary_encode(),
+        box=pa.array([[0.25, 1], [], None], pa.list_(pa.float64())),
+        ids=pa.array([[1, 2], [3], []], pa.list_(pa.int64())),
+        tags=pa.array([["a"], [], ["", "b"]]),
+        day=pa.array([0, 1, None], pa.date32()),
+        other=[1, 2, 3],
+    )
+    flag = "--column-types=" + ",".join(f"{name}={kind}" for name, kind in types.items())
+    assert run(["--input", str(path), "--output", str(tmp_path / "out"), "--no-shuffle", flag]) == 0
+    dataset = open_dataset(str(tmp_path / "out"))
+    assert not list(verify(str(tmp_path / "out")))
+    assert "other" in dataset.manifest.warnings["image_columns"]
+    found = list(dataset.examples("train"))
+    assert [record["age"] for record in found] == [[7], [-1], [9]]
+    assert [record["name"] for record in found] == [["é".encode()], [b""], [b""]]
+    assert [record["box"] for record in found] == [[0.25, 1], [], []]
+    assert [record["ids"] for record in found] == [[1, 2], [3], []]
+    assert [record["tags"] for record in found] == [[b"a"], [], [b"", b"b"]]
+    assert [record["day"] for record in found] == [[b"1970-01-01"], [b"1970-01-02"], [b""]]
+    assert [record["score"][0] == record["score"][0] for record in found] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        ({"agee": "int"}, r"no column 'agee'.* Did you mean 'age'\?"),
+        ({"name": "int"}, "column 'name' is string, which is no int"),
+        ({"name": "float"}, "column 'name' is string, which is no float"),
+        ({"age": "ints"}, "column 'age' is int64, which is no ints"),
+        ({"box": "ints"}, r"column 'box' is list<.*double>, which is no ints"),
+        ({"box": "str"}, r"column 'box' is list<.*double>, which is no str"),
+    ],
+)
+def test_rejects_columns_of_other_types(tmp_path: Path, types: dict[str, str], message: str) -> None:
+    path = further(tmp_path / "a.parquet", age=[1, 2, 3], name=["a", "b", "c"], box=[[0.5], [1.0], []])
+    with pytest.raises(SourceError, match=message):
+        opened(path, SourceOptions(column_types=types))
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "message"),
+    [
+        ([1, None, 3], "int", "column 'x' has no value; pass NAME=int=0"),
+        ([1, 2**24 + 1, 3], "float", "column 'x' is 16777217, which would become 16777216 in float32"),
+        ([[1], [2, None], []], "ints", "column 'x' has a list whose item 1 is null"),
+    ],
+)
+def test_a_value_that_fits_no_column_is_a_bad_record(
+    tmp_path: Path, values: list[Any], kind: str, message: str
+) -> None:
+    path = further(tmp_path / "a.parquet", x=values)
+    kept, rejected = listed_and_rejected(opened(path, SourceOptions(column_types={"x": kind})))
+    assert (len(kept), len(rejected)) == (2, 1)
+    assert message in rejected[0].reason
