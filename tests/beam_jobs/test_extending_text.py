@@ -73,8 +73,8 @@ def test_documents_have_text_classes_and_further_features(tmp_path: Path) -> Non
     "flags",
     [
         ["--split=train=0.8,test=0.2", "--num-shards=3", "--keep-key"],
-        ["--tokenizer=chars", "--num-shards=2", "--dedup"],
-        ["--tokenizer=bytes", "--sequence-length=64", "--pack", "--no-shuffle"],
+        pytest.param(["--tokenizer=chars", "--num-shards=2", "--dedup"], marks=pytest.mark.matrix),
+        pytest.param(["--tokenizer=bytes", "--sequence-length=64", "--pack", "--no-shuffle"], marks=pytest.mark.matrix),
     ],
 )
 def test_engines_write_the_same_bytes(flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,10 @@ def unet(data: Path, folder: Path, *flags: str) -> int:
 LABEL = Feature("image/class/label", "int64", "int64", num_classes=3)
 
 
-@pytest.mark.parametrize(("features", "layout"), [([*FEATURES, LABEL], "imagenet"), (FEATURES, "examples")])
+@pytest.mark.parametrize(
+    ("features", "layout"),
+    [([*FEATURES, LABEL], "imagenet"), pytest.param(FEATURES, "examples", marks=pytest.mark.matrix)],
+)
 def test_trains_evaluates_predicts_and_exports(tmp_path: Path, features: list[Feature], layout: str) -> None:
     data, model = write(tmp_path / "data", features, layout), tmp_path / "model"
     assert unet(data, model, "--train-steps=60", "--batch-size=8") == 0
