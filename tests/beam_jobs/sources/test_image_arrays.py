@@ -151,7 +151,7 @@ def test_a_damaged_pickle_is_an_error_at_every_byte(tmp_path: Path) -> None:
     ("values", "message"),
     [
         ({"data": planes(images(2))}, "a pickle with data .expected data and labels"),
-        ({"labels": [1], "data": planes(images(2))}, r"images of u1 \[2, 3072\] and 1 labels"),
+        ({"labels": [1], "data": planes(images(2))}, r"images of u1 \[2, 3072\] and 1 label"),
         ({"labels": [1, 2], "data": planes(images(2)).astype(np.int16)}, r"images of i2 \[2, 3072\]"),
     ],
 )
