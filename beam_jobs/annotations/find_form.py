@@ -50,7 +50,7 @@ def find_form(path: str) -> AnnotationForm:
     if not found.is_folder:
         form = _file_form(path)
         if form is None:
-            raise _reject_unknown(path)
+            raise _unknown_form_error(path)
         return form
     entries = first_entries(path)
     inside = pick_folder(entries, *_FOLDERS)
@@ -58,7 +58,7 @@ def find_form(path: str) -> AnnotationForm:
     form = _folder_form(inside, first_entries(inside)) if inside else None
     form = form or _folder_form(path, entries)
     if form is None:
-        raise _reject_unknown(path)
+        raise _unknown_form_error(path)
     return form.within(entries)
 
 
@@ -79,7 +79,7 @@ def _folder_form(path: str, entries: list[Entry]) -> AnnotationForm | None:
     return next(iter(forms.values()), None)
 
 
-def _reject_unknown(path: str) -> SourceError:
+def _unknown_form_error(path: str) -> SourceError:
     known = "; ".join(form.title for form in FORMS)
     return SourceError(
         f"{path}: no annotations of a known form (expected one of: {known}). Pass another file or folder."

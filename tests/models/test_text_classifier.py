@@ -50,7 +50,7 @@ def test_each_text_has_the_logits_that_it_has_without_padding() -> None:
         np.testing.assert_allclose(found[row], by_hand(values, IDS[row, :length]), rtol=1e-4, atol=1e-5)
 
 
-def test_what_padding_holds_changes_nothing() -> None:
+def test_logits_do_not_depend_on_the_ids_in_padding() -> None:
     values = random_values(network())
     other = np.where(MASK > 0, IDS, 7)
     longer = np.pad(other, ((0, 0), (0, 4)))

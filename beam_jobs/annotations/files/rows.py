@@ -130,7 +130,7 @@ def table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> I
             if doubled:
                 raise SourceError(f"{path} line {place.line}: the column {doubled[0]!r} comes twice. Rename one.")
         elif len(cells) != len(columns):
-            yield place.reject(f"{counted(len(cells), 'cell')} (expected {len(columns)}: {', '.join(columns)})")
+            yield place.error(f"{counted(len(cells), 'cell')} (expected {len(columns)}: {', '.join(columns)})")
         else:
             yield TableRow(place, dict(zip(columns, cells, strict=True)))
 

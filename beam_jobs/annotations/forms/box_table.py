@@ -64,7 +64,7 @@ class BoxTableForm(AnnotationForm):
             try:
                 yield picture, self._part(row)
             except (ValueError, OverflowError) as error:
-                yield picture, row.place.reject(str(error), picture)
+                yield picture, row.place.error(str(error), picture)
 
     def _part(self, row: TableRow) -> ImageAnnotation:
         width, height = (int(row.number(side)) if row.cells.get(side) else 0 for side in ("width", "height"))

@@ -76,13 +76,13 @@ class CaptionsForm(AnnotationForm):
             if picture and caption:
                 yield picture, ImageAnnotation(picture, row.place, captions=(caption,))
             else:
-                yield picture or str(row.place), row.place.reject("no caption" if picture else "no picture", picture)
+                yield picture or str(row.place), row.place.error("no caption" if picture else "no picture", picture)
 
 
 def _token_parts(path: str) -> Iterator[tuple[str, Annotated]]:
     for place, text in text_lines(path):
         row = _TOKEN.fullmatch(text)
         if row is None:
-            yield str(place), place.reject(f"no row of NAME#NUMBER, a tab and a caption: {text[:80]!r}")
+            yield str(place), place.error(f"no row of NAME#NUMBER, a tab and a caption: {text[:80]!r}")
         else:
             yield row["picture"], ImageAnnotation(row["picture"], place, captions=(row["caption"],))

@@ -139,7 +139,7 @@ def _parts(path: str) -> Iterator[tuple[str, Annotated]]:
             seen.add(picture)
             yield picture, make(row)
         except ValueError as error:
-            yield picture, row.place.reject(str(error), picture)
+            yield picture, row.place.error(str(error), picture)
 
 
 def _rows(path: str) -> Iterator[TableRow | BadRecordError]:
@@ -156,7 +156,7 @@ def _rows(path: str) -> Iterator[TableRow | BadRecordError]:
         if len(cells) == len(columns) + 1:
             yield TableRow(place, dict(zip((_PICTURE, *columns), cells, strict=True)))
         else:
-            yield place.reject(f"{counted(len(cells), 'cell')} (expected a picture and {len(columns)} values)")
+            yield place.error(f"{counted(len(cells), 'cell')} (expected a picture and {len(columns)} values)")
     if rows != count:
         raise SourceError(f"{path}: its first line says {count:,} pictures, and it has {rows:,}. Download it again.")
 

@@ -161,14 +161,14 @@ def _picture(parts: list[Annotated], categories: _Categories, doubled: frozenset
     if error is not None:
         return with_key(error, images[0].picture) if images else error
     if not images:
-        return others[0].place.reject("an annotation of an image that the file does not list")
+        return others[0].place.error("an annotation of an image that the file does not list")
     if len(images) > 1:
-        return images[1].place.reject("another image has the same id", images[0].picture)
+        return images[1].place.error("another image has the same id", images[0].picture)
     for part in others:
         if part.place.offset in doubled:
-            return part.place.reject("another annotation has the same id", images[0].picture)
+            return part.place.error("another annotation has the same id", images[0].picture)
     whole = images[0].join(others)
     try:
         return whole._replace(objects=tuple(map(categories.name_class, whole.objects)))
     except ValueError as error:
-        return whole.place.reject(str(error), whole.picture)
+        return whole.place.error(str(error), whole.picture)

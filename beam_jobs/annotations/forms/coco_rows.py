@@ -67,17 +67,17 @@ def image_part(row: Any, place: Place) -> Annotated:
     """Return the part of a picture that a row of "images" is, or the error of a damaged one."""
     problem = _row_problem(row, IMAGES)
     if problem:
-        return place.reject(problem)
+        return place.error(problem)
     name = row.get("file_name")
     if name is None and isinstance(row.get("coco_url"), str):
         # As in LVIS: http://images.cocodataset.org/train2017/000000391895.jpg.
         name = "/".join(row["coco_url"].split("/")[-2:])
     if not isinstance(name, str) or not name:
-        return place.reject(f"an image without 'file_name': {shown_json(row)}")
+        return place.error(f"an image without 'file_name': {shown_json(row)}")
     try:
         width, height = (_side(row, side) for side in ("width", "height"))
     except ValueError as error:
-        return place.reject(str(error), name)
+        return place.error(str(error), name)
     return ImageAnnotation(name, place, width, height)
 
 
@@ -97,7 +97,7 @@ def annotation_part(row: Any, place: Place, segments: SegmentFolder) -> Annotate
     """
     problem = _row_problem(row, ANNOTATIONS)
     if problem:
-        return place.reject(problem)
+        return place.error(problem)
     try:
         infos = row.get("segments_info")
         if infos is not None:
@@ -113,7 +113,7 @@ def annotation_part(row: Any, place: Place, segments: SegmentFolder) -> Annotate
             return ImageAnnotation("", place, captions=(caption,))
         return ImageAnnotation("", place, objects=(_object(row, _segmentation(row.get("segmentation"))),))
     except (ValueError, TypeError, OverflowError) as error:
-        return place.reject(f"annotation {shown_json(row.get('id'))}: {error}")
+        return place.error(f"annotation {shown_json(row.get('id'))}: {error}")
 
 
 def _object(row: Any, segmentation: Segmentation | None) -> ObjectAnnotation:

@@ -80,7 +80,7 @@ class ImageFolderForm(AnnotationForm):
                 yield found
             except ValueError as error:
                 name = row.get(_PICTURE)
-                yield place.reject(str(error), name if isinstance(name, str) else "")
+                yield place.error(str(error), name if isinstance(name, str) else "")
 
 
 def _csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
@@ -96,9 +96,9 @@ def _json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecord
         try:
             row = parse_json(text)
         except ValueError as error:
-            yield place, place.reject(f"not JSON: {error}")
+            yield place, place.error(f"not JSON: {error}")
             continue
-        yield place, row if isinstance(row, dict) else place.reject(f"no JSON object: {shown_json(row)}")
+        yield place, row if isinstance(row, dict) else place.error(f"no JSON object: {shown_json(row)}")
 
 
 def _annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:

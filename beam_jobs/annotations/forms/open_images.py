@@ -82,7 +82,7 @@ def _parts(path: str, known: dict[str, str], *, has_boxes: bool) -> Iterator[tup
         try:
             yield picture, (_box_part if has_boxes else _class_part)(row, known)
         except ValueError as error:
-            yield picture, row.place.reject(str(error), picture)
+            yield picture, row.place.error(str(error), picture)
 
 
 def _box_part(row: TableRow, known: dict[str, str]) -> ImageAnnotation:

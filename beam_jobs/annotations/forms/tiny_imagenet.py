@@ -48,9 +48,9 @@ class TinyImagenetForm(AnnotationForm):
         for place, text in text_lines(part):
             row = _ROW.fullmatch(text)
             if row is None:
-                yield place.reject(f"no row of file, class, xmin, ymin, xmax and ymax: {text[:80]!r}")
+                yield place.error(f"no row of file, class, xmin, ymin, xmax and ymax: {text[:80]!r}")
             elif row["picture"] in seen:
-                yield place.reject("listed twice", row["picture"])
+                yield place.error("listed twice", row["picture"])
             else:
                 seen.add(row["picture"])
                 xmin, ymin, xmax, ymax = map(int, row["box"].split("\t"))

@@ -116,12 +116,12 @@ class VocForm(AnnotationForm):
         data = storage_for(part).read_range(part, 0, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             reason = f"too large for the annotation of a picture (expected at most {_MOST_BYTES:,} bytes)"
-            yield place.reject(reason, _file_stem(part))
+            yield place.error(reason, _file_stem(part))
             return
         try:
             yield _annotation(parse_xml(data), place)
         except ValueError as error:
-            yield place.reject(str(error), _file_stem(part))
+            yield place.error(str(error), _file_stem(part))
 
 
 class _Builder(ElementTree.TreeBuilder):

@@ -107,7 +107,7 @@ class YoloForm(AnnotationForm):
             try:
                 objects.append(_object(text.split(), self.names))
             except ValueError as error:
-                yield place.reject(str(error), picture)
+                yield place.error(str(error), picture)
                 return
         yield ImageAnnotation(picture, Place(part), is_normalised=True, objects=tuple(objects))
 

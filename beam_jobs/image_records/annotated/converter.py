@@ -131,12 +131,12 @@ class AnnotatedConverter(ImageConverter):
     def _target(self, annotation: ImageAnnotation) -> bytes:
         """Return the second image of a pair as its record has it; BadRecordError if there is none, or it is rejected."""
         if not annotation.target:
-            raise annotation.place.reject("no target", annotation.picture)
+            raise annotation.place.error("no target", annotation.picture)
         data = _read_file(annotation.target, annotation, "target")
         try:
             return stored_image(data, SELF_DESCRIBING, self.options).data
         except ValueError as error:
-            raise annotation.place.reject(f"its target: {error}", annotation.picture) from None
+            raise annotation.place.error(f"its target: {error}", annotation.picture) from None
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and annotations in each record of a pack, without maps: int64 [n]."""
@@ -170,7 +170,7 @@ def _read_file(path: str, annotation: ImageAnnotation, what: str) -> bytes:
     try:
         return storage_for(path).read(path)
     except StorageError as error:
-        raise annotation.place.reject(f"its {what} cannot be read: {error}", annotation.picture) from None
+        raise annotation.place.error(f"its {what} cannot be read: {error}", annotation.picture) from None
 
 
 def _text_bytes(annotation: ImageAnnotation) -> int:

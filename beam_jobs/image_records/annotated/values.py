@@ -62,7 +62,7 @@ def values_of(
         values |= {feature.name: _further(feature, further.get(feature.name)) for feature in schema.further}
         return values
     except (ValueError, FeatureError) as error:
-        raise annotation.place.reject(str(error), annotation.picture) from None
+        raise annotation.place.error(str(error), annotation.picture) from None
 
 
 def _object_values(

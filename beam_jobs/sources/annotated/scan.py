@@ -158,10 +158,10 @@ class AnnotationScan:
         pictures = self._find(found.picture)
         if not pictures:
             self.facts.missing = self.facts.missing or found.picture
-            return found.place.reject("no such picture in the input", found.picture)
+            return found.place.error("no such picture in the input", found.picture)
         if len(pictures) > 1:
             names = " and ".join(picture.key for picture in pictures[:2])
-            return self._reject(found.place.reject(f"it stands for several pictures, {names}", found.picture), pictures)
+            return self._reject(found.place.error(f"it stands for several pictures, {names}", found.picture), pictures)
         self.facts.contents.add(found)
         if found.map_file is not None and (below := below_folder(self._folder, found.map_file.path)):
             # A PNG of segments among the pictures is none that lacks an annotation.

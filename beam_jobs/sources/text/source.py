@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,7 +20,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import TEXT_FOLDERS, Note, ignore_note
 from beam_jobs.references.packs.columns import join_columns
 from beam_jobs.references.packs.listed_pack import NOT_HELD, ListedPack
-from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.references.rejection import Reject, raise_rejection
@@ -28,6 +28,7 @@ from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.sources.source import PackSource
 from beam_jobs.sources.text.document_columns import DocumentColumns
 from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text_ranges
+from beam_jobs.sources.text.runs import cut_run, gather_runs
 from beam_jobs.text_files.document import DocumentBlock, TextPart
 from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts
 from beam_jobs.text_files.options import FILES, TextOptions
@@ -36,7 +37,7 @@ from tpudata.errors import UsageError
 
 # Smaller documents are written aside: a separate read costs more than reading so much twice.
 SMALL_BYTES = 1 << 16
-_RUN_BYTES, _RUN_DOCUMENTS = 1 << 24, 1 << 16
+_RUN_DOCUMENTS = 1 << 16
 # Files that are listed together where they are small.
 _UNIT_FILES = 1000
 # Documents of a file, after the split that its place gives; an empty one if the options deal out splits, for all of an input.
@@ -166,14 +167,8 @@ class TextSource(PackSource):
     def packs(self, unit: TextUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position."""
         del ignored
-        for run in _runs(self._blocks(unit, reject)):
-            listed = self._listed(run)
-            rows = np.arange(len(listed.starts))
-            if self.options.shuffle:
-                # Neither the unit nor a record's number in it decides.
-                rows = np.argsort(self.options.order.positions(listed.digests[:, 1], 0, 0), kind="stable")
-            for start in range(0, len(rows), PACK_REFERENCES):
-                yield listed.take(rows[start : start + PACK_REFERENCES])
+        for run in gather_runs(self._blocks(unit, reject), _measure, _RUN_DOCUMENTS):
+            yield from cut_run(self._list_run(run), self.options)
 
     def _blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
         for part, split in unit.parts:
@@ -186,7 +181,7 @@ class TextSource(PackSource):
                     if kept is not None:
                         yield split, kept
 
-    def _listed(self, run: Sequence[_SplitBlock]) -> ListedPack:
+    def _list_run(self, run: Sequence[_SplitBlock]) -> ListedPack:
         own_splits, blocks = zip(*run, strict=True)
         counts = [len(block.spans.sizes) for block in blocks]
         rows = np.repeat(np.arange(len(blocks)), counts)
@@ -212,16 +207,7 @@ class TextSource(PackSource):
         return ListedPack(pack, digests, [block.spans.data for block in blocks], rows, starts)
 
 
-def _runs(blocks: Iterable[_SplitBlock]) -> Iterator[list[_SplitBlock]]:
-    """Yield blocks together, of 16 MB or 65,536 documents or somewhat more."""
-    held: list[_SplitBlock] = []
-    size = count = 0
-    for split, block in blocks:
-        held.append((split, block))
-        size += len(block.spans.data)
-        count += len(block.spans.sizes)
-        if size >= _RUN_BYTES or count >= _RUN_DOCUMENTS:
-            yield held
-            held, size, count = [], 0, 0
-    if held:
-        yield held
+def _measure(item: _SplitBlock) -> tuple[int, int]:
+    """Return the bytes that documents hold, and their number."""
+    _, block = item
+    return len(block.spans.data), len(block.spans.sizes)

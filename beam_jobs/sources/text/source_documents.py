@@ -18,7 +18,7 @@ from beam_jobs.options.labels import LABEL, TextLabelOptions
 from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.notes import Note
 from beam_jobs.references.packs.listed_pack import NOT_HELD, ListedPack
-from beam_jobs.references.packs.pack import PACK_REFERENCES, Pack
+from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.payload import SELF_DESCRIBING
 from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference
@@ -27,6 +27,7 @@ from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.installed_sources import DOCUMENTS, installed_names, load_source, open_installed
 from beam_jobs.sources.options import TextSourceOptions
 from beam_jobs.sources.source import PackSource, ScannedSource, Source
+from beam_jobs.sources.text.runs import cut_run, gather_runs
 from beam_jobs.sources.text.source import SMALL_BYTES
 from beam_jobs.text_files.document_form import FILE, PLAIN_TEXT, RowForm
 from beam_jobs.text_files.options import AUTO, TextOptions
@@ -37,7 +38,7 @@ from tpudata.format import Feature
 
 _WHOLE_FILE_TEXT = RowForm(FILE)
 # Documents that are written aside together. Each is a reference, of about 1 kB with its features.
-_RUN_BYTES, _RUN_DOCUMENTS = 1 << 24, 1 << 14
+_RUN_DOCUMENTS = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,15 +155,11 @@ class SourceDocuments(PackSource):
 
         Documents that are too large, or have other classes than declared, are rejected.
         """
-        for run in _runs(self._documents(unit, ignored, reject)):
-            listed = self._listed(run)
-            rows = np.arange(len(run))
-            if self.options.shuffle:
-                rows = np.argsort(self.options.order.positions(listed.digests[:, 1], 0, 0), kind="stable")
-            for start in range(0, len(rows), PACK_REFERENCES):
-                yield listed.take(rows[start : start + PACK_REFERENCES])
+        documents = self._documents(unit, ignored, reject)
+        for run in gather_runs(documents, lambda reference: (reference.size, 1), _RUN_DOCUMENTS):
+            yield from cut_run(self._list_run(run), self.options)
 
-    def _listed(self, run: Sequence[Reference]) -> ListedPack:
+    def _list_run(self, run: Sequence[Reference]) -> ListedPack:
         pack = Pack.of(run, np.zeros(len(run), np.uint64))
         buffers = [reference.data for reference in run]
         if self.options.shuffle:
@@ -214,19 +211,6 @@ def _read(pack: Pack, rows: npt.NDArray[np.intp]) -> Iterator[bytes]:
     if len(rows):
         for _, data in read_packs([pack.take(rows)]):
             yield b"" if isinstance(data, BadRecordError) else data
-
-
-def _runs(references: Iterable[Reference]) -> Iterator[list[Reference]]:
-    """Yield references together, of about 16 MB or 16,384 documents."""
-    held, size = list[Reference](), 0
-    for reference in references:
-        held.append(reference)
-        size += reference.size
-        if size >= _RUN_BYTES or len(held) >= _RUN_DOCUMENTS:
-            yield held
-            held, size = [], 0
-    if held:
-        yield held
 
 
 def _classes(source: Source, labels: TextLabelOptions) -> Classes:
