@@ -32,9 +32,10 @@ from tpudata.installation import install_command
 # TensorFlow with the TPU runtime that ended with 2.20: its import aborts with libtpu of this version and later.
 _TENSORFLOW_TPU = "tensorflow_tpu"
 _LIBTPU_WITHOUT_TENSORFLOW = (0, 0, 32)
+# Packages that each bring the module tensorflow.
+_TENSORFLOW = ("tensorflow", "tensorflow-cpu", _TENSORFLOW_TPU)
 _PACKAGES = (
-    "tensorflow",
-    _TENSORFLOW_TPU,
+    *_TENSORFLOW,
     "tf_keras",
     "keras",
     "jax",
@@ -143,7 +144,7 @@ def _versions() -> tuple[str, str]:
     if _TENSORFLOW_TPU in found and libtpu >= _LIBTPU_WITHOUT_TENSORFLOW:
         fix = f"pip uninstall {_TENSORFLOW_TPU} tensorflow; {install_command('tpu')}"
         return PROBLEM, f"{text}. {_TENSORFLOW_TPU} ends Python with this libtpu as it is imported. Run: {fix}"
-    if not {"tensorflow", _TENSORFLOW_TPU} & found.keys():
+    if not found.keys() & set(_TENSORFLOW):
         return _NONE, f"{text}. {MissingExtraError('Training', 'tensorflow')}"
     return OK, text
 

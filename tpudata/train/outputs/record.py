@@ -14,7 +14,7 @@ from tpudata.format import Dataset, Manifest
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import TrainOptions
 
-_PACKAGES = ("tensorflow", "tf_keras", "keras", "jax", "libtpu", "numpy")
+_PACKAGES = ("tf_keras", "keras", "jax", "libtpu", "numpy")
 
 
 CONFIG_NAME = "train_config.json"
@@ -43,7 +43,13 @@ def configuration_of(options: TrainOptions, dataset: Dataset, params: dict[str, 
         "params": params,
         "dataset": facts,
         "devices": [device.name for device in tf.config.list_logical_devices()],
-        "versions": {"tpudata": __version__, "python": platform.python_version(), **_versions()},
+        "versions": {
+            "tpudata": __version__,
+            "python": platform.python_version(),
+            # Packages of several names bring it, such as tensorflow-cpu.
+            "tensorflow": tf.__version__,
+            **_versions(),
+        },
     }
 
 
