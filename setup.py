@@ -1,6 +1,7 @@
 """How tpudata is built and installed.
 
-It stays a setup.py: Dataflow builds the package on its workers from the file that `--setup_file` names.
+It stays a setup.py: Dataflow builds the package on its workers from the file that `--setup_file` names. The least versions of
+packages are those that scripts/test_lowest installs and runs; where one is higher than this code needs, its line says why.
 """
 
 import re
@@ -25,16 +26,22 @@ def version() -> str:
     return match[1]
 
 
+def index_page(readme: str) -> str:
+    """Return the README for the page of a package index, which has neither the files of this repository nor its pictures."""
+    without_pictures = re.sub(r"^!\[[^]]*\]\((?!https?:)[^)]*\)\n\n?", "", readme, flags=re.MULTILINE)
+    return re.sub(r"\[([^]]*)\]\((?!https?:)[^)]*\)", r"\1", without_pictures)
+
+
 BASE = [
     "apache-beam>=2.76,<3",  # 2.67 to 2.75 leak memory on workers (apache/beam#39406)
     "google-api-core>=2.15,<3",
     "google-auth>=2.26,<3",
-    "google-crc32c>=1.5,<2",
-    "numpy>=1.26,<3",
-    "pillow>=10.3,<13",
-    "pyarrow>=16.1",
-    "PyYAML>=6,<7",  # Beam's; data.yaml of YOLO
-    "requests>=2.31,<3",
+    "google-crc32c>=1.6,<2",  # the first with wheels for Python 3.12
+    "numpy>=1.26,<3",  # the first for Python 3.12
+    "pillow>=12.1.1,<13",  # Beam's
+    "pyarrow>=16.1",  # the first for NumPy 2
+    "PyYAML>=6,<7",  # data.yaml of YOLO, and Beam's
+    "requests>=2.32.4,<3",  # Beam's
     "tqdm>=4.66,<5",
     "zstandard>=0.22,<1",
 ]
@@ -46,7 +53,7 @@ TENSORFLOW = ["tensorflow>=2.20,<2.22", "tf_keras>=2.20,<2.22", "tensorboard>=2.
 # JAX runs steps on several devices: TPU chips, GPUs, CPU devices. The bounds are those of the versions that were run: 0.10.2
 # (Python 3.11 has no later one) and 0.12 (Python 3.13). libtpu, the TPU's runtime and compiler, exists for Linux only.
 _JAX = ">=0.10.2,<0.13"
-JAX = [f"jax{_JAX}; python_version >= '3.11'"]
+JAX = [f"jax{_JAX}"]
 TPU = [
     *TENSORFLOW,
     f"jax[tpu]{_JAX}; sys_platform == 'linux' and platform_machine == 'x86_64'",
@@ -59,14 +66,14 @@ GCP = ["apache-beam[gcp]>=2.76,<3"]
 # Other stores, each by a separate package such as s3fs (s3://) or adlfs (abfs://).
 FSSPEC = ["fsspec>=2024.10"]
 
-# Images from phones (HEIC); AVIF and JPEG 2000 are in Pillow.
+# Images from phones (HEIC); AVIF and JPEG 2000 are in Pillow. Its wheels are GPLv2, by the x265 in them.
 HEIF = ["pillow-heif>=0.22,<2"]
 
 # Polygons as masks, by COCO's rule for the pixels at an edge.
 ANNOTATIONS = ["pycocotools>=2.0.11,<3"]
 
 # Tokenizers with a file.
-TEXT = ["jinja2>=3.1.5,<4", "sentencepiece>=0.2.3,<0.3", "tokenizers>=0.23,<0.24"]
+TEXT = ["jinja2>=3.1.5,<4", "sentencepiece>=0.2.2,<0.3", "tokenizers>=0.22,<0.24"]
 
 # scikit-learn brings the 1,797 digits that scripts/quickstart learns; cryptography the certificate of scripts/gcs_emulator.
 QUICKSTART = [*TENSORFLOW, "cryptography>=42", "scikit-learn>=1.4,<2"]
@@ -86,7 +93,7 @@ TEST = [
     "hypothesis>=6.100,<7",
     *JAX,
     # libtpu compiles rehearsed steps for TPUs: a wheel of 213 MB, 684 MB unpacked.
-    f"jax[tpu]{_JAX}; python_version >= '3.11' and sys_platform == 'linux' and platform_machine == 'x86_64'",
+    f"jax[tpu]{_JAX}; sys_platform == 'linux' and platform_machine == 'x86_64'",
     "moto[server]>=5,<6",
     "mypy>=1.15,<3",
     "pytest>=8.2,<10",
@@ -99,16 +106,34 @@ TEST = [
     "scipy>=1.11,<2",
     "tensorflow-datasets>=4.9.7,<5",
     "tfrecord>=1.14.6,<2",
+    "twine>=6,<8",
 ]
 
 setup(
     name="tpudata",
     version=version(),
     description="Turns images and text into TFRecord shards and feeds them to TPUs",
-    long_description=read("README.md"),
+    long_description=index_page(read("README.md")),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.10,<3.14",
+    license_files=["LICENSE"],
+    keywords="tpu tfrecord dataset tensorflow jax apache-beam tpuestimator tf.data",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Programming Language :: Python :: 3.14",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+    # 3.14 for conversion: TensorFlow has no version for it.
+    python_requires=">=3.11,<3.15",
     packages=find_packages(include=["tpudata", "tpudata.*", "beam_jobs", "beam_jobs.*"]),
     package_data={"tpudata": ["py.typed", "migrate/v1_names.txt"], "beam_jobs": ["py.typed"]},
     install_requires=BASE,
@@ -123,7 +148,10 @@ setup(
         "quickstart": QUICKSTART,
         "docs": DOCS,
         "test": TEST,
-        "all": sorted({*TENSORFLOW, *GCP, *DOCS, *TEST}),
+        # Without HEIC, for its licence.
+        "all": sorted({*TENSORFLOW, *GCP, *TEXT, *FSSPEC, *ANNOTATIONS}),
+        # For work on tpudata itself: 3.3 GB.
+        "dev": sorted({*TENSORFLOW, *GCP, *DOCS, *TEST}),
     },
     entry_points={"console_scripts": ["tpudata = tpudata.cli:main"]},
 )

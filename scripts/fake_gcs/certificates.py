@@ -19,8 +19,8 @@ HOSTS = (
     "iamcredentials.googleapis.com",
     "accounts.google.com",
 )
-_BEGIN = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
-_END = datetime.datetime(2099, 1, 1, tzinfo=datetime.timezone.utc)
+_BEGIN = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+_END = datetime.datetime(2099, 1, 1, tzinfo=datetime.UTC)
 
 
 def server_context() -> tuple[ssl.SSLContext, bytes]:

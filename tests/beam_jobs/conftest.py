@@ -28,7 +28,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _entry_points(toml: str) -> Iterator[str]:
-    """Yield the lines of entry_points.txt; the standard library of Python 3.10 has no parser of TOML."""
+    """Yield the lines of entry_points.txt."""
     for group, entries in re.findall(r'\[project\.entry-points\."(.*?)"\]\n((?:\w+ = ".*?"\n)+)', toml):
         yield f"[{group}]"
         yield from (line.replace('"', "") for line in entries.splitlines())

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from tests.helpers.processes import ROOT
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 # Processes of it have imported both.
 CONTEXT = multiprocessing.get_context("forkserver")

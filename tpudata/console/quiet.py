@@ -50,7 +50,7 @@ def quiet_loading() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_beam_loading() -> Iterator[None]:
-    """Drop three warnings inside: two of Beam's about its missing [gcp] extra, and Google's of the age of Python 3.10.
+    """Drop warnings inside: two of Beam's about its missing [gcp] extra, and Google's of the age of a version of Python.
 
     A runner or storage that needs the extra names it. Only tpudata's commands use this, as loggers and warnings belong to the
     process.

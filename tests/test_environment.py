@@ -1,0 +1,90 @@
+"""scripts/_venv.sh, with a stand-in for Python that notes what is made and installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# Its checks of versions pass, an environment has a copy of it, and what else it runs is Python's.
+PYTHON = f"""#!/usr/bin/env bash
+case "$*" in
+  "-c import"* | "-m pip --version") exit 0 ;;
+  --version) echo Python 3.11.0 ;;
+  "-m venv "*) echo made >>"$NOTES"; sleep 0.3; mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;
+  "-m pip install"*) echo installed >>"$NOTES"; sleep "$PIP_SECONDS"; eval "$PIP_ENDS" ;;
+  *) exec {sys.executable} "$@" ;;
+esac
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone with a script that makes its environment."""
+    for name in ("setup.py", "tpudata/_version.py", "scripts/_venv.sh"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(ROOT / name, tmp_path / name)
+    script = tmp_path / "scripts" / "run"
+    script.write_text("set -euo pipefail\n. scripts/_venv.sh\nensure_venv .venv dev\necho ready\n")
+    python = tmp_path / "python3"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    for name, value in {"PIP_SECONDS": "0.2", "PIP_ENDS": "true", "NOTES": str(tmp_path / "notes")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHON", str(python))
+    return tmp_path
+
+
+def start(project: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        ["bash", "scripts/run"],
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A test may run where it is ignored, which a shell passes on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def test_scripts_that_start_at_once_make_one_environment(project: Path) -> None:
+    processes = [start(project) for _ in range(3)]
+    said = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], said
+    assert all(out.endswith("ready\n") for out, _ in said)
+    assert (project / "notes").read_text().split() == ["made", "installed"]
+    assert sum("Waiting for another script that makes .venv" in out for out, _ in said) == 2
+
+
+def test_an_installation_without_a_network_says_so(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_ENDS", "echo 'WARNING: ... after connection broken by NewConnectionError' >&2; exit 1")
+    process = start(project)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "pip reaches no package index. Connect to the network, or name an index" in said.splitlines()[-1]
+
+
+def test_an_interrupted_installation_ends_with_130_and_goes_on_later(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_SECONDS", "30")
+    process = start(project)
+    deadline = time.monotonic() + 60
+    while "installed" not in ((project / "notes").read_text() if (project / "notes").exists() else ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.endswith("run: interrupted; the next call goes on.\n")
+    monkeypatch.setenv("PIP_SECONDS", "0")
+    process = start(project)
+    assert process.communicate(timeout=60)[0].endswith("ready\n")
