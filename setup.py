@@ -85,6 +85,8 @@ TEST = [
     *ANNOTATIONS,
     *HEIF,
     *TEXT,
+    # Schemas of workflows, forms and citations.
+    "check-jsonschema>=0.33,<1",
     "cryptography>=42",
     # Google's own client of gs://, next to ours.
     "google-cloud-storage>=2.18.2,<4",

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MADE = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "site")
+MADE = shutil.ignore_patterns(".git", ".venv*", "*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist")
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +67,14 @@ def test_the_source_distribution_has_what_its_tests_need(built: Path) -> None:
     (source,) = built.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    for folder in ("tests", "docs", "configs", "scripts", "beam_jobs", "tpudata"):
+    for folder in ("tests", "docs", "configs", "scripts", "beam_jobs", "tpudata", ".github", ".devcontainer"):
         expected = {
             str(path.relative_to(ROOT))
             for path in (ROOT / folder).rglob("*")
             if path.is_file() and "__pycache__" not in path.parts
         }
         assert expected - names == set()
-    assert {"setup.py", "pyproject.toml", "mkdocs.yml", "README.md", "CHANGELOG.md", "LICENSE"} <= names
+    assert {"setup.py", "pyproject.toml", "mkdocs.yml", "README.md", "CITATION.cff", ".gitignore", "LICENSE"} <= names
 
 
 def test_classifiers_name_the_versions_of_python_that_are_allowed(page: Message) -> None:

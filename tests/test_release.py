@@ -81,6 +81,7 @@ def test_makes_a_version_its_section_both_distributions_and_a_tag(clone: Path) -
         "tpudata-9.0.0.tar.gz",
     }
     assert '__version__ = "9.0.0"' in (clone / "tpudata" / "_version.py").read_text()
+    assert "\nversion: 9.0.0\n" in (clone / "CITATION.cff").read_text()
     log = (clone / "CHANGELOG.md").read_text()
     assert re.search(
         r"## \[Unreleased\]\n\n## \[9\.0\.0\] - \d{4}-\d\d-\d\d\n\n### Added\n\n- A thing\.\n\n## \[0\.0\.1\]", log
