@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 
@@ -32,6 +33,19 @@ def index_page(readme: str) -> str:
     return re.sub(r"\[([^]]*)\]\((?!https?:)[^)]*\)", r"\1", without_pictures)
 
 
+class BuildWithPages(build_py):  # type: ignore[misc]
+    """Copies the pages of docs/ into the package, for `tpudata help`; a clone has them next to it."""
+
+    def run(self) -> None:
+        """Build the packages, and copy the pages."""
+        super().run()
+        if not self.editable_mode:
+            for page in sorted((ROOT / "docs").glob("*/*.md")):
+                copy = Path(self.build_lib, "tpudata", "docs", page.parent.name, page.name)
+                self.mkpath(str(copy.parent))
+                self.copy_file(str(page), str(copy))
+
+
 BASE = [
     "apache-beam>=2.76,<3",  # 2.67 to 2.75 leak memory on workers (apache/beam#39406)
     "google-api-core>=2.15,<3",
@@ -42,6 +56,7 @@ BASE = [
     "pyarrow>=16.1",  # the first for NumPy 2
     "PyYAML>=6,<7",  # data.yaml of YOLO, and Beam's
     "requests>=2.32.4,<3",  # Beam's
+    "shtab>=1.9,<2",  # the first with fish
     "tqdm>=4.66,<5",
     "zstandard>=0.22,<1",
 ]
@@ -155,5 +170,6 @@ setup(
         # For work on tpudata itself: 3.3 GB.
         "dev": sorted({*TENSORFLOW, *GCP, *DOCS, *TEST}),
     },
+    cmdclass={"build_py": BuildWithPages},
     entry_points={"console_scripts": ["tpudata = tpudata.cli:main"]},
 )

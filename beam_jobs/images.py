@@ -51,12 +51,12 @@ from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
 
-_FORMS = """
-SRC is a folder whose subfolders are classes (under train, validation and test folders, or not), a CSV or JSONL list of paths and
-labels, tar files (WebDataset and ImageNet's tar of tars too), zip archives, Parquet files, IDX pairs such as MNIST's, files of
-arrays (CIFAR, SVHN, .npz), or a pattern: docs/convert/sources.md.
-Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
-"""
+_FORMS = (
+    "SRC is a folder whose subfolders are classes (under train, validation and test folders, or not), a CSV or JSONL list of paths"
+    " and labels, tar files (WebDataset and ImageNet's tar of tars too), zip archives, Parquet files, IDX pairs such as MNIST's,"
+    " files of arrays (CIFAR, SVHN, .npz), or a pattern."
+)
+_TOPICS = ("datasets", "sources", "annotations", "image_rules", "runs", "append")
 _OPTIONS = (RunOptions, SourceOptions, ConvertOptions, ReaderOption, ImageOptions)
 
 
@@ -67,7 +67,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
 
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
-    return OptionParser(prog, "Convert images into TFRecord shards.", _FORMS, _OPTIONS)
+    return OptionParser(prog, "Convert images into TFRecord shards.", _FORMS, _OPTIONS, topics=_TOPICS)
 
 
 @contextlib.contextmanager

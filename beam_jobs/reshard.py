@@ -53,10 +53,8 @@ from tpudata.format import Manifest
 
 # Feature with the name of the input file of an image, which keys its record, so that splits are those of `convert`.
 _FILE_NAME = "image/filename"
-_FORMS = """
-DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such: docs/dataset/reshard.md.
-Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
-"""
+_FORMS = "DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such."
+_TOPICS = ("dataset/reshard", "runs")
 _OPTIONS = (RunOptions, ReshardOptions, ConvertOptions)
 # Of the options of every conversion, those that are other ones here: stored records keep their order, compression and splits.
 _HELPS = {
@@ -77,7 +75,7 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
     what = "Writes datasets or TFRecord files as one dataset with other shards or splits."
-    parser = OptionParser(prog, what, _FORMS, _OPTIONS, ("input", "append"), _HELPS)
+    parser = OptionParser(prog, what, _FORMS, _OPTIONS, ("input", "append"), _HELPS, _TOPICS)
     parser.add_argument(
         "inputs", metavar="DIR", nargs="+", help="datasets or TFRecord files to read; several are merged"
     )

@@ -56,11 +56,11 @@ from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.format.tokenizer_file import CHAT_TEMPLATE
 from tpudata.storage import storage_for
 
-_FORMS = """
-SRC is a file of text, a folder of such, or a pattern: lines, paragraphs or whole files, JSONL, CSV, TSV or Parquet, also packed as
-.gz, .bz2 or .zst: docs/convert/text.md.
-Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
-"""
+_FORMS = (
+    "SRC is a file of text, a folder of such, or a pattern: lines, paragraphs or whole files, JSONL, CSV, TSV or Parquet, also"
+    " packed as .gz, .bz2 or .zst."
+)
+_TOPICS = ("text_datasets", "convert/text", "runs", "append")
 _OPTIONS = (RunOptions, TextSourceOptions, ConvertOptions, TokenizerOptions, TextLabelOptions, TextOptions)
 _VOCABULARY = "vocab.json"
 
@@ -73,7 +73,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
     # Labels of text begin with 0: it has no background.
-    return OptionParser(prog, "Convert text into TFRecord shards.", _FORMS, _OPTIONS, ("label_offset",))
+    return OptionParser(prog, "Convert text into TFRecord shards.", _FORMS, _OPTIONS, ("label_offset",), topics=_TOPICS)
 
 
 @contextlib.contextmanager

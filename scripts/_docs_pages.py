@@ -6,12 +6,10 @@ A hook of MkDocs; mkdocs.yml names it.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from unittest import mock
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -41,38 +39,25 @@ def commands_page() -> str:
     parts = [
         "# Commands and flags\n",
         "Made from the parsers of the commands. Names take dashes or underscores (`--use_tpu` is "
-        "`--use-tpu`) and are never abbreviated. BOOL is `true` or `false`: `--flag` alone means "
-        "`true`, `--no-flag` means `false`.\n",
+        "`--use-tpu`) and are never abbreviated. A flag with `--no-` also takes a value: "
+        "`--flag=true` is `--flag`, `--flag=false` is `--no-flag`.\n",
         "The flags of a conversion have keywords, for [calls from Python](../convert/python.md). Those "
         "that decide what a dataset holds are in its manifest, and a run with `--resume` needs the same "
         "ones. `--append` takes those that are marked so from the dataset, unless they are passed.\n",
     ]
     for words, parser in _parsers():
         parts += [f"## tpudata {' '.join(words)}\n", parser.description or "", "\n", *_usage(parser), *_table(parser)]
-        if parser.epilog:
-            parts += ["```text", parser.epilog.strip("\n"), "```\n"]
+        parts += [f"{_as_prose(text)}\n" for text in parser.closing if not text.startswith("More: ")]
     return "\n".join(parts)
 
 
 def _parsers() -> Iterator[tuple[tuple[str, ...], FlagParser]]:
     for command in COMMANDS:
+        new_parser = importlib.import_module(f"tpudata.cli.{command}").new_parser
         if command == "convert":
-            for kind in KINDS:
-                yield (command, kind), _parser(f"beam_jobs.{kind}")
+            yield from (((command, kind), new_parser(kind)) for kind in KINDS)
         else:
-            yield (command,), _parser(f"tpudata.cli.{command}")
-
-
-def _parser(module: str) -> FlagParser:
-    """Return the parser of a command."""
-    found: list[FlagParser] = []
-    # A function gets the parser when it is patched into the class.
-    with (
-        mock.patch.object(FlagParser, "print_help", lambda parser: found.append(parser)),
-        contextlib.suppress(SystemExit),
-    ):
-        importlib.import_module(module).run(["--help"])
-    return found[0]
+            yield (command,), new_parser()
 
 
 def _usage(parser: FlagParser) -> Iterator[str]:

@@ -61,6 +61,9 @@ def test_the_wheel_has_the_two_packages_alone(built: Path) -> None:
         names = archive.namelist()
     assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"tpudata", "beam_jobs"}
     assert {"tpudata/py.typed", "beam_jobs/py.typed", "tpudata/migrate/v1_names.txt"} <= set(names)
+    # For `tpudata help`.
+    pages = {f"tpudata/docs/{path.parent.name}/{path.name}" for path in (ROOT / "docs").glob("*/*.md")}
+    assert {name for name in names if name.endswith(".md")} == pages
 
 
 def test_the_source_distribution_has_what_its_tests_need(built: Path) -> None:

@@ -1,4 +1,4 @@
-"""scripts/release, in a clone of its own."""
+"""scripts/release, in a separate clone."""
 
 from __future__ import annotations
 

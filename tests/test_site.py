@@ -124,9 +124,9 @@ def test_the_reference_of_commands_has_each_command_and_its_flags(site: Path, pa
     text = re.sub(r"<[^>]*>", "", (site / "reference" / "commands" / "index.html").read_text())
     for flag in (
         "--shards-multiple-of N",
-        "--pack BOOL",
+        "--pack, --no-pack",
         "--step-time",
-        "--quarantine BOOL",
+        "--quarantine, --no-quarantine",
         "--early-stop-goal min|max",
     ):
         assert flag in text

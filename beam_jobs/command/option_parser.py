@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -12,6 +12,9 @@ from beam_jobs.options.option import Group, Option, options_of
 from tpudata.console.flags import FlagParser, flag_type
 
 _T = TypeVar("_T")
+# Characters of choices next to a flag.
+_LONGEST = 40
+_BEAM = "Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner)."
 
 
 class OptionParser(FlagParser):
@@ -23,22 +26,24 @@ class OptionParser(FlagParser):
     Args:
         prog: the command as the user types it.
         description: one line on what it does.
-        epilog: text that `--help` prints verbatim below the flags.
+        closing: what SRC may be: a paragraph that `--help` prints below the flags.
         kinds: the dataclasses.
         without: names of options that have no flag here.
         helps: helps that differ from those of the fields, by name.
+        topics: pages of `tpudata help` about the command.
     """
 
     def __init__(
         self,
         prog: str,
         description: str,
-        epilog: str,
+        closing: str,
         kinds: Sequence[type],
         without: Collection[str] = (),
         helps: Mapping[str, str] = MappingProxyType({}),
+        topics: Sequence[str] = (),
     ) -> None:
-        super().__init__(prog, description, epilog)
+        super().__init__(prog, description, (closing, _BEAM), topics)
         options = [
             dataclasses.replace(option, help=helps.get(option.name, option.help))
             for kind in kinds
@@ -49,23 +54,27 @@ class OptionParser(FlagParser):
         for group in Group:
             members = [option for option in options if option.group is group]
             if members:
-                add = self.add_argument_group(group.value).add_argument
-                for option in sorted(members, key=lambda option: not option.is_required):
-                    self._add(option, add)
+                with self.group(group.value):
+                    for option in sorted(members, key=lambda option: not option.is_required):
+                        self._add(option)
 
-    def _add(self, option: Option, add: Callable[..., argparse.Action]) -> None:
+    def _add(self, option: Option) -> None:
         help_text = option.help.replace("%", "%%")
         if option.is_switch:
-            self.add_switch(option.flag, default=None, help=help_text, dest=option.name, add=add)
+            self.add_switch(option.flag, default=None, help=help_text, dest=option.name)
             return
+        metavar = option.value.metavar or "{" + ",".join(option.choices) + "}"
+        if len(metavar) > _LONGEST:
+            # In the help it is wrapped.
+            help_text, metavar = f"{help_text}: {', '.join(option.choices)}", option.flag.removeprefix("--").upper()
         parse = option.value.parse
-        add(
+        self.add_argument(
             option.flag,
             dest=option.name,
             action="store" if option.collect is None else "append",
             # argparse has messages for Python's types.
             type=parse if isinstance(parse, type) else flag_type(option.name, parse),
-            metavar=option.value.metavar or "{" + ",".join(option.choices) + "}",
+            metavar=metavar,
             required=option.is_required,
             help=help_text,
         )

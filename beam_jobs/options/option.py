@@ -29,7 +29,7 @@ class Group(enum.Enum):
     """Groups of flags, in the order of the help."""
 
     INPUT = "input"
-    LABELS = "labels"
+    LABELS = "labels and annotations"
     OUTPUT = "output"
     SHARDS = "shards"
     IMAGES = "images"

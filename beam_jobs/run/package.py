@@ -67,8 +67,8 @@ def network_problem(options: PipelineOptions) -> str:
         return ""
     return (
         "--no_use_public_ips: each worker installs tpudata's requirements from PyPI when it starts, and the job fails if its"
-        " network has no way there, such as Cloud NAT. Pass --sdk_container_image=IMAGE of an image with tpudata, as in"
-        " docs/convert/dataflow.md."
+        " network has no way there, such as Cloud NAT. Pass --sdk_container_image=IMAGE of an image with tpudata, see"
+        " `tpudata help dataflow`."
     )
 
 

@@ -108,7 +108,7 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
     starts[0] = 0
     for start in range(0, len(values), _BLOCK):
         # A negative number is encoded as the unsigned number of its 64 bits.
-        block = values[start : start + _BLOCK].astype(unsigned)
+        block: npt.NDArray[Any] = values[start : start + _BLOCK].astype(unsigned)
         width = max(1, -(-int(block.max()).bit_length() // 7))
         octets = np.empty((len(block), width), np.uint8)
         present = np.ones((len(block), width), np.bool_)

@@ -374,7 +374,7 @@ def test_rejects_unknown_sources(capsys: pytest.CaptureFixture[str]) -> None:
         images.run(["--input=in", "--output=out", "--source=pest"])
     assert main(["help", "pest"]) == 2
     assert (
-        "'pest' is neither a command nor a source of an installed package; did you mean pets?"
+        "'pest' is neither a command, a page, nor a source of an installed package; did you mean pets?"
         in capsys.readouterr().err
     )
 

@@ -1,7 +1,7 @@
 """The `tpudata` command.
 
-Each subcommand is a module of this package with `run(argv) -> int`, imported when it is called: `tpudata convert` never loads
-TensorFlow.
+Each subcommand is a module of this package with `run(argv) -> int` and `new_parser()`, imported when it is called:
+`tpudata convert` never loads TensorFlow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ COMMANDS = {
     "train": "train, evaluate, predict with or export a model on a dataset",
     "migrate": "rewrite programs for the original TPUEstimator: names of TensorFlow 1",
     "doctor": "check versions, devices, a TPU and gs://, and rehearse a model",
-    "help": "show the flags of a command, or the arguments of a source of an installed package",
+    "completion": "print a script that completes commands and flags in a shell",
+    "help": "show the flags of a command, a page of the documentation, or the arguments of a source",
 }
 
 
@@ -78,5 +79,5 @@ def _help() -> str:
     commands = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
     return (
         f"usage: tpudata COMMAND [FLAGS]\n\ncommands:\n{commands}\n\n`tpudata COMMAND --help` lists the flags of a"
-        " command; `tpudata --version` prints the version."
+        " command, `tpudata help` the pages of the documentation; `tpudata --version` prints the version."
     )

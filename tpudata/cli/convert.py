@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
-from tpudata.console.flags import sentence
+from tpudata.console.flags import FlagParser, sentence
 from tpudata.console.loading import uncollected_loading
 from tpudata.console.nearest import suggestion
 from tpudata.console.quiet import quiet_beam_loading
@@ -31,10 +32,19 @@ def run(argv: Sequence[str]) -> int:
     if kind not in KINDS:
         unknown = sentence(f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, KINDS)}")
         raise UsageError(f"{unknown} Known: {', '.join(KINDS)}. The kind comes first. See: tpudata convert --help")
-    with quiet_beam_loading(), uncollected_loading():
-        job = importlib.import_module(f"beam_jobs.{kind}")
-    code: int = job.run(rest)
+    code: int = _job(kind).run(rest)
     return code
+
+
+def new_parser(kind: str) -> FlagParser:
+    """Return the parser of the flags for a kind of input."""
+    parser: FlagParser = _job(kind).new_parser(f"tpudata convert {kind}")
+    return parser
+
+
+def _job(kind: str) -> ModuleType:
+    with quiet_beam_loading(), uncollected_loading():
+        return importlib.import_module(f"beam_jobs.{kind}")
 
 
 def _help() -> str:

@@ -1,26 +1,71 @@
-"""`tpudata help`: the arguments of a source of an installed package; `tpudata help COMMAND` is `tpudata COMMAND --help`."""
+"""`tpudata help`: pages of the documentation, and the arguments of a source of an installed package.
+
+`tpudata help COMMAND` is `tpudata COMMAND --help`.
+"""
 
 from __future__ import annotations
 
+import pydoc
+import sys
 from collections.abc import Sequence
 
 from tpudata.cli import COMMANDS
-from tpudata.console.flags import FlagParser
+from tpudata.cli.pages import SECTIONS, Page, all_pages, short_names
+from tpudata.console.flags import FlagParser, sentence
 from tpudata.console.nearest import suggestion
 from tpudata.console.quiet import quiet_beam_loading
 from tpudata.errors import MissingExtraError, UsageError
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the arguments of a source, and return the exit code 0.
+    """Print a page, the arguments of a source, or the list of pages, and return the exit code 0.
 
     Raises:
-        UsageError: there is no such command or source.
-        MissingExtraError: Beam is not installed.
+        UsageError: there is no such command, page or source.
+        MissingExtraError: the name is of neither, and Beam, which knows sources, is not installed.
     """
-    parser = FlagParser("tpudata help", "Show the flags of a command, or the arguments of a source.")
-    parser.add_argument("name", metavar="NAME", help="a command, or the source of an installed package")
-    name = parser.parse(argv).name
+    name = new_parser().parse(argv).name
+    pages = all_pages()
+    names = short_names(pages)
+    if name is None:
+        _show(_contents(pages, names))
+        return 0
+    asked = name.strip("/").removeprefix("docs/").removesuffix(".md")
+    found = [page for page in pages if asked in (page.name, page.file.stem)]
+    if len(found) > 1:
+        raise UsageError(f"{name!r} is several pages. See: {', '.join(f'tpudata help {page.name}' for page in found)}")
+    _show(found[0].text(names) if found else _source_help(name, [*names.values()]))
+    return 0
+
+
+def new_parser() -> FlagParser:
+    """Return the parser of the command's flags."""
+    parser = FlagParser("tpudata help", "Show the flags of a command, a page, or the arguments of a source.")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="a command, a page, or the source of an installed package"
+    )
+    return parser
+
+
+def _contents(pages: list[Page], names: dict[str, str]) -> str:
+    """Return the pages by section, with their titles."""
+    parts = ["tpudata help COMMAND shows the flags of a command, and tpudata help PAGE a page of:"]
+    for section in SECTIONS:
+        lines = [f"  {names[page.name]:<22}  {page.title}" for page in pages if page.name.startswith(f"{section}/")]
+        if lines:
+            parts.append("\n".join([f"{section}:", *lines]))
+    if not pages:
+        parts = ["This installation has no pages. See: tpudata --help"]
+    return "\n\n".join(parts)
+
+
+def _source_help(name: str, pages: list[str]) -> str:
+    """Return the arguments of a source.
+
+    Args:
+        name: the name that was asked for.
+        pages: names of pages, of which one may be meant.
+    """
     try:
         with quiet_beam_loading():
             from beam_jobs.sources.installed_sources import DOCUMENTS, IMAGES, installed_names, load_source
@@ -34,9 +79,15 @@ def run(argv: Sequence[str]) -> int:
             f"{name}: it takes no --source-arg. `tpudata convert images --help` lists the flags of all sources."
         )
     if not kinds:
-        near = suggestion(name, [*COMMANDS, *source_names(), *installed_names(DOCUMENTS)])
-        raise UsageError(
-            f"{name!r} is neither a command nor a source of an installed package{near}. See: tpudata --help"
-        )
-    print(*(describe_source(name, kind) for kind in kinds), sep="\n\n")
-    return 0
+        near = suggestion(name, [*COMMANDS, *pages, *source_names(), *installed_names(DOCUMENTS)])
+        unknown = f"{name!r} is neither a command, a page, nor a source of an installed package{near}"
+        raise UsageError(f"{sentence(unknown)} See: tpudata help")
+    return "\n\n".join(describe_source(name, kind) for kind in kinds)
+
+
+def _show(text: str) -> None:
+    """Print a text, page by page where a person reads it."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        pydoc.pager(f"{text.rstrip()}\n")
+    else:
+        print(text.rstrip())

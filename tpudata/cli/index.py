@@ -13,14 +13,20 @@ from tpudata.storage import storage_for
 
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code."""
-    parser = FlagParser(
-        "tpudata index",
-        "Write index/*.idx, which NVIDIA DALI and the tfrecord package read, for every shard of a dataset; `tpudata convert"
-        " --dali-index` writes them with the dataset.",
-    )
-    parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
-    flags = parser.parse(argv)
+    flags = new_parser().parse(argv)
     manifest = add_dali_index(flags.folder)
     folder = storage_for(flags.folder).join(flags.folder, INDEX_FOLDER)
     print(f"{folder}: wrote *.idx for {counted(len(manifest.shard_names()), 'shard')}")
     return 0
+
+
+def new_parser() -> FlagParser:
+    """Return the parser of the command's flags."""
+    parser = FlagParser(
+        "tpudata index",
+        "Write index/*.idx, which NVIDIA DALI and the tfrecord package read, for every shard of a dataset; `tpudata convert"
+        " --dali-index` writes them with the dataset.",
+        topics=("other_readers",),
+    )
+    parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
+    return parser

@@ -19,15 +19,7 @@ _LEFT_TO_DO = 1
 
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code: 1 if something is left for a person to do."""
-    parser = FlagParser(
-        "tpudata migrate",
-        "Rewrites programs for the original TPUEstimator: imports and names of TensorFlow 1 become those of today. What it cannot "
-        "rewrite, it lists with its line. Pass all files of a program together: what one of them shows of TensorFlow's release "
-        "counts for all. Exit code 1: something is left to do.",
-    )
-    parser.add_argument("files", metavar="FILE", nargs="+", help="a Python file; it is rewritten in place")
-    parser.add_switch("--diff", default=False, help="print what would change, and write nothing")
-    flags = parser.parse(argv)
+    flags = new_parser().parse(argv)
     # All are read before one is written.
     programs = {path: _read(path) for path in dict.fromkeys(flags.files)}
     # What one file shows counts for all: they are one program.
@@ -46,6 +38,20 @@ def run(argv: Sequence[str]) -> int:
         for note in migration.notes:
             print(f"{path}:{note.line if flags.diff else note.new_line}: {note.text}")
     return _LEFT_TO_DO if any(migration.notes for migration in found.values()) else 0
+
+
+def new_parser() -> FlagParser:
+    """Return the parser of the command's flags."""
+    parser = FlagParser(
+        "tpudata migrate",
+        "Rewrites programs for the original TPUEstimator: imports and names of TensorFlow 1 become those of today. What it cannot "
+        "rewrite, it lists with its line. Pass all files of a program together: what one of them shows of TensorFlow's release "
+        "counts for all. Exit code 1: something is left to do.",
+        topics=("train/porting", "tutorials/porting"),
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+", help="a Python file; it is rewritten in place")
+    parser.add_switch("--diff", default=False, help="print what would change, and write nothing")
+    return parser
 
 
 def _read(path: str) -> str:

@@ -15,9 +15,28 @@ from tpudata.storage import storage_for
 
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code."""
+    parser = new_parser()
+    flags = parser.parse(argv)
+    for name, path in (("DIR", flags.folder), ("--output", flags.output)):
+        if not path:
+            parser.error(f"{name} is empty; pass a path")
+    if not flags.output.endswith((".html", ".htm")):
+        # A mistyped name must not replace a shard or a manifest.
+        parser.error(f"--output: not the name of a page (got {flags.output}, expected a name that ends in .html)")
+    dataset = open_dataset(flags.folder)
+    page = report_page(dataset, sample_dataset(dataset, flags.samples), _decoder(dataset)).encode()
+    with storage_for(flags.output).create(flags.output) as file:
+        file.write(page)
+    print(f"{flags.output}: {bytes_text(len(page))}, opens in any browser")
+    return 0
+
+
+def new_parser() -> FlagParser:
+    """Return the parser of the command's flags."""
     parser = FlagParser(
         "tpudata report",
         "Writes one self-contained HTML page about a dataset: pictures or texts, classes, sizes, duplicates, rejects.",
+        topics=("dataset/report",),
     )
     parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
     parser.add_argument(
@@ -33,19 +52,7 @@ def run(argv: Sequence[str]) -> int:
         metavar="N",
         help="number of records to sample from each split, at most (default: %(default)s)",
     )
-    flags = parser.parse(argv)
-    for name, path in (("DIR", flags.folder), ("--output", flags.output)):
-        if not path:
-            parser.error(f"{name} is empty; pass a path")
-    if not flags.output.endswith((".html", ".htm")):
-        # A mistyped name must not replace a shard or a manifest.
-        parser.error(f"--output: not the name of a page (got {flags.output}, expected a name that ends in .html)")
-    dataset = open_dataset(flags.folder)
-    page = report_page(dataset, sample_dataset(dataset, flags.samples), _decoder(dataset)).encode()
-    with storage_for(flags.output).create(flags.output) as file:
-        file.write(page)
-    print(f"{flags.output}: {bytes_text(len(page))}, opens in any browser")
-    return 0
+    return parser
 
 
 def _decoder(dataset: Dataset) -> Callable[[Sequence[int]], str] | None:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from types import ModuleType
 
+from tpudata.console.flags import FlagParser
 from tpudata.console.loading import uncollected_loading
 from tpudata.console.quiet import quiet_beam_loading
 
 
 def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
     """Run the Beam job and return its exit code; messages call the command `prog`."""
-    with quiet_beam_loading(), uncollected_loading():
-        job = importlib.import_module("beam_jobs.reshard")
-    code: int = job.run(argv, prog)
+    code: int = _job().run(argv, prog)
     return code
+
+
+def new_parser(prog: str = "tpudata reshard") -> FlagParser:
+    """Return the parser of the command's flags."""
+    parser: FlagParser = _job().new_parser(prog)
+    return parser
+
+
+def _job() -> ModuleType:
+    with quiet_beam_loading(), uncollected_loading():
+        return importlib.import_module("beam_jobs.reshard")

@@ -24,9 +24,20 @@ _DEFECTS = 1
 
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code: 1 if there is any defect that readers meet."""
+    flags = new_parser().parse(argv)
+    check = decoded_image_problems if flags.decode else image_problems
+    with interruptible(lambda: None, lambda: None):
+        defects = _defects(flags.folder, flags.workers, check)
+        report = _report_json if flags.json else _report
+        return report(flags.folder, defects, check if flags.quarantine else None)
+
+
+def new_parser() -> FlagParser:
+    """Return the parser of the command's flags."""
     parser = FlagParser(
         "tpudata verify",
         "Re-reads every byte of a dataset and lists everything that is damaged, missing or surplus.",
+        topics=("dataset/verify",),
     )
     parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
     parser.add_switch("--json", default=False, help="print one JSON object, for programs")
@@ -41,12 +52,7 @@ def run(argv: Sequence[str]) -> int:
         default=False,
         help="let readers skip damaged records; with --decode, also those whose images do not decode",
     )
-    flags = parser.parse(argv)
-    check = decoded_image_problems if flags.decode else image_problems
-    with interruptible(lambda: None, lambda: None):
-        defects = _defects(flags.folder, flags.workers, check)
-        report = _report_json if flags.json else _report
-        return report(flags.folder, defects, check if flags.quarantine else None)
+    return parser
 
 
 def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:

@@ -8,7 +8,10 @@ UsageError instead of exiting.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Iterable, Sequence
+import contextlib
+import shutil
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from tpudata.console.nearest import suggestion
@@ -24,34 +27,52 @@ class FlagParser(argparse.ArgumentParser):
     Args:
         prog: the command as the user types it.
         description: one line on what it does.
-        epilog: text that `--help` prints verbatim below the flags.
+        closing: paragraphs that `--help` prints below the flags, wrapped to the terminal.
+        topics: pages of `tpudata help` about the command, which the last line names.
     """
 
-    def __init__(self, prog: str, description: str, epilog: str = "") -> None:
-        super().__init__(
-            prog=prog,
-            description=description,
-            epilog=epilog,
-            allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+    # That of the class: argparse adds --help before this class has set anything.
+    _group: argparse._ArgumentGroup | None = None
+
+    def __init__(self, prog: str, description: str, closing: Sequence[str] = (), topics: Sequence[str] = ()) -> None:
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
+        more = "; ".join(f"tpudata help {topic}" for topic in topics)
+        self.closing = (*closing, *([f"More: {more}"] if more else []))
         self._switches: set[str] = set()
 
-    def add_switch(
-        self,
-        name: str,
-        *,
-        default: bool | None,
-        help: str,
-        dest: str = "",
-        add: Callable[..., argparse.Action] | None = None,
-    ) -> None:
-        """Add a boolean flag: `--name`, `--no-name` or `--name=true|false`; `add` is `add_argument` of its group if it has one."""
+    @contextlib.contextmanager
+    def group(self, title: str) -> Iterator[None]:
+        """Show the flags that are added inside below this title."""
+        self._group = self.add_argument_group(title)
+        try:
+            yield
+        finally:
+            self._group = None
+
+    def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
+        """Add a flag or a word, as argparse does, to the group that is open."""
+        if self._group is None:
+            return super().add_argument(*names, **settings)
+        return self._group.add_argument(*names, **settings)
+
+    def add_switch(self, name: str, *, default: bool | None, help: str, dest: str = "") -> None:
+        """Add a boolean flag: `--name`, `--no-name` or `--name=true|false`."""
         self._switches.add(name)
         dest = dest or name.removeprefix("--").replace("-", "_")
-        add = add or self.add_argument
-        add(name, dest=dest, nargs="?", const=True, default=default, type=_boolean, help=help, metavar="BOOL")
-        add("--no-" + name.removeprefix("--"), dest=dest, action="store_false", help=argparse.SUPPRESS)
+        if not name.startswith("--no-"):
+            # With a default, some versions of Python add it to the help.
+            self.add_argument(name, dest=dest, action=argparse.BooleanOptionalAction, default=None, help=help)
+        else:
+            self.add_argument(name, dest=dest, action="store_true", help=help)
+            self.add_argument(_opposite(name), dest=dest, action="store_false", help=argparse.SUPPRESS)
+        self.set_defaults(**{dest: default})
+
+    def format_help(self) -> str:
+        """Return the help: a usage of one line, the flags in groups, and the closing paragraphs."""
+        words = [_usage(action) for action in self._actions if action.required or not action.option_strings]
+        self.usage = " ".join(["%(prog)s", *sorted(words, key=lambda word: word.startswith("-")), "[FLAGS]"])
+        width = shutil.get_terminal_size().columns - 2
+        return "\n".join([super().format_help(), *(f"{textwrap.fill(text, width)}\n" for text in self.closing)])
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse all of `argv`.
@@ -112,12 +133,32 @@ class FlagParser(argparse.ArgumentParser):
             name = (
                 dashed if dashed in ours else name if name in others else underscored if underscored in others else name
             )
-        # argparse would take the next word as the value of a bare switch.
-        return name + (equals + value or ("=true" if name in self._switches else ""))
+        if equals and name in self._switches:
+            return name if self._is_true(name, value) else _opposite(name)
+        return name + equals + value
+
+    def _is_true(self, name: str, value: str) -> bool:
+        if value.lower() not in (*_TRUE, *_FALSE):
+            self.error(f"argument {name}: {value!r} is neither true nor false")
+        return value.lower() in _TRUE
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError instead of exiting as argparse does."""
         raise UsageError(f"{self.prog}: {sentence(message)} See: {self.prog} --help")
+
+
+def _usage(action: argparse.Action) -> str:
+    """Return a required flag with its value, or a word without a flag."""
+    value = str(action.metavar or action.dest)
+    if action.option_strings:
+        return f"{action.option_strings[0]} {value}"
+    word = value + ("..." if action.nargs in ("+", "*") else "")
+    return word if action.required else f"[{word}]"
+
+
+def _opposite(switch: str) -> str:
+    """Return the name by which a switch is set to false."""
+    return "--no-" + switch.removeprefix("--")
 
 
 def sentence(message: str) -> str:
@@ -171,11 +212,3 @@ def height_width(text: str) -> tuple[int, int]:
     if not (height.isdecimal() and (width.isdecimal() or not cross)):
         raise argparse.ArgumentTypeError(f"{text!r} is not HEIGHTxWIDTH, such as 224x224, or one number for a square")
     return int(height), int(width if cross else height)
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")

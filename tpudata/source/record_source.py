@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class RecordSource:
         """Return the number of records."""
         return len(self._records)
 
-    def __getitem__(self, number: int) -> Any:
+    def __getitem__(self, number: SupportsIndex) -> Any:
         """Return one record, counted from 0; negative numbers count from the end.
 
         Raises:
@@ -103,7 +103,7 @@ class RecordSource:
         """
         return self._decoded(self._records.read_one(self._number(number)))
 
-    def __getitems__(self, numbers: Iterable[int]) -> list[Any]:
+    def __getitems__(self, numbers: Iterable[SupportsIndex]) -> list[Any]:
         """Return several records, in the order of `numbers`; raises what `source[i]` raises."""
         wanted = [self._number(number) for number in numbers]
         return [self._decoded(record) for record in self._records.read(wanted)]
@@ -163,7 +163,7 @@ class RecordSource:
         )
         return f"RecordSource({self._folder!r}, split={self._split!r}, decode={decode!r}, records={len(self)})"
 
-    def _number(self, number: int) -> int:
+    def _number(self, number: SupportsIndex) -> int:
         if not isinstance(number, (int, np.integer)) or isinstance(number, bool):
             raise TypeError(f"RecordSource takes record numbers (got {number!r}). Use source.__getitems__ for several.")
         count = len(self)

@@ -90,7 +90,7 @@ def test_help_shows_the_flags_in_groups(kind: str, capsys: pytest.CaptureFixture
     assert titles == sorted(titles, key=order.index)
     for one in PARSERS[kind].options.values():
         section = text.split(f"\n{one.group.value}:\n")[1].split("\n\n")[0]
-        assert re.search(rf"(?m)^  {one.flag} ", section)
+        assert re.search(rf"(?m)^  {one.flag}[ ,\n]", section)
 
 
 def test_help_names_all_sources() -> None:

@@ -266,7 +266,7 @@ def test_four_replicas_equal_optimizers_written_by_hand(tmp_path: Path) -> None:
         for part, wanted in zip(np.split(x, 4), np.split(y, 4), strict=True):
             error = part @ clipped[:3] + clipped[3] - wanted
             gradient = np.append(2 * part.T @ error / 2, 2 * error.mean()) / 4
-            total += gradient * min(1.0, 0.2 / np.linalg.norm(gradient))
+            total += gradient * min(1.0, float(0.2 / np.linalg.norm(gradient)))
         clipped -= 0.1 * total
     found = programs.variables(estimator)
     np.testing.assert_allclose(found["decay/linear/w"], w, rtol=1e-4)

@@ -64,7 +64,7 @@ def test_records_of_one_length_are_checked_at_the_door(arguments: Any, error: ty
 
 
 def test_lines_to_skip_are_a_number() -> None:
-    assert TextLineFiles("a", np.int64(2)).skip_lines == 2
+    assert TextLineFiles("a", np.int64(2)).skip_lines == 2  # type: ignore[arg-type]
     for wrong in (-1, "1", None, True):
         with pytest.raises(UsageError, match="skip_lines: "):
             TextLineFiles("a", wrong)  # type: ignore[arg-type]

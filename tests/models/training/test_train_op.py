@@ -70,7 +70,7 @@ def lars(step: int, w: Any, g: Any, state: dict[str, Any]) -> Any:
     ratio = 1.0
     if w.ndim > 1:
         norm = np.linalg.norm(w)
-        ratio = 0.02 * norm / (np.linalg.norm(g) + 0.1 * norm)
+        ratio = float(0.02 * norm / (np.linalg.norm(g) + 0.1 * norm))
         g = g + 0.1 * w
     state["m"] = 0.9 * state.get("m", 0) + 0.05 * ratio * g
     return w - state["m"]

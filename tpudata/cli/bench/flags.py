@@ -21,7 +21,32 @@ def bench_flags(argv: Sequence[str]) -> argparse.Namespace:
     Raises:
         UsageError: they are wrong.
     """
-    parser = FlagParser("tpudata bench", "Measures the speed of feeding a dataset, stage by stage, and its limit.")
+    parser = new_parser()
+    flags = parser.parse(argv)
+    if not flags.folder:
+        parser.error("DIR is empty; name the dataset's folder")
+    if (flags.tpu is None) != (flags.model is None):
+        parser.error(
+            "--tpu and --model belong together: the bound is that of a model's step on a TPU. Pass both, or neither"
+        )
+    if flags.param and flags.model is None:
+        parser.error("--param is for a model. Pass --model and --tpu")
+    if flags.streams is not None and not is_remote(flags.folder):
+        parser.error(f"--streams is for object stores, and {flags.folder} is on a disk. Omit it")
+    if flags.tpu is not None:
+        flags.tpu = find_slice(flags.tpu, "--tpu")
+    if flags.seconds is None:
+        flags.seconds = _REMOTE_SECONDS if is_remote(flags.folder) else _SECONDS
+    return flags
+
+
+def new_parser() -> FlagParser:
+    """Return the parser of the command's flags."""
+    parser = FlagParser(
+        "tpudata bench",
+        "Measures the speed of feeding a dataset, stage by stage, and its limit.",
+        topics=("feed/bench", "troubleshooting"),
+    )
     parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
     parser.add_argument("--split", default="train", metavar="NAME", help="split to feed (default: %(default)s)")
     parser.add_argument(
@@ -61,19 +86,4 @@ def bench_flags(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="parameter of the model")
     parser.add_switch("--json", default=False, help="print one JSON object, for programs")
-    flags = parser.parse(argv)
-    if not flags.folder:
-        parser.error("DIR is empty; name the dataset's folder")
-    if (flags.tpu is None) != (flags.model is None):
-        parser.error(
-            "--tpu and --model belong together: the bound is that of a model's step on a TPU. Pass both, or neither"
-        )
-    if flags.param and flags.model is None:
-        parser.error("--param is for a model. Pass --model and --tpu")
-    if flags.streams is not None and not is_remote(flags.folder):
-        parser.error(f"--streams is for object stores, and {flags.folder} is on a disk. Omit it")
-    if flags.tpu is not None:
-        flags.tpu = find_slice(flags.tpu, "--tpu")
-    if flags.seconds is None:
-        flags.seconds = _REMOTE_SECONDS if is_remote(flags.folder) else _SECONDS
-    return flags
+    return parser

@@ -1,5 +1,6 @@
 """`tpudata doctor`: readiness for a run."""
 
 from tpudata.cli.doctor.command import run
+from tpudata.cli.doctor.flags import new_parser
 
-__all__ = ["run"]
+__all__ = ["new_parser", "run"]

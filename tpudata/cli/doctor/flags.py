@@ -26,11 +26,34 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     Raises:
         UsageError: the usage is wrong.
     """
+    flags = new_parser().parse(argv)
+    for_model = [f"--{name}" for name in ("config", "param", "tpu") if getattr(flags, name)]
+    if flags.model is None and for_model:
+        raise UsageError(f"tpudata doctor: {for_model[0]} is for a model. Pass --model.")
+    for_data = [name for name in (*REHEARSAL_FLAGS, "step-time") if getattr(flags, name.replace("-", "_")) is not None]
+    if flags.data is None and (flags.model is not None or for_data):
+        name = "model" if flags.model is not None else for_data[0]
+        raise UsageError(f"tpudata doctor: --{name} needs a dataset. Pass --data.")
+    if flags.step_time is not None and flags.batch_size is None:
+        raise UsageError("tpudata doctor: --step-time needs the records of a step. Pass --batch-size.")
+    if flags.model is not None and ":" not in flags.model:
+        check_model_name(flags.model)
+    # The same rules as in the commands that take these flags.
+    for name, parse in (("batch_size", positive_int), ("crop", positive_int), ("sequence_length", positive_int)):
+        _check_value(name, getattr(flags, name), parse)
+    _check_value("image_size", flags.image_size, height_width)
+    _check_value("step_time", flags.step_time, positive_float)
+    return flags
+
+
+def new_parser() -> FlagParser:
+    """Return the parser of the command's flags."""
     parser = FlagParser(
         "tpudata doctor",
         "Checks everything before a run: versions, devices, a TPU, storage, a dataset, memory, speed, a model.",
+        topics=("train/command", "tpu"),
     )
-    parser.add_argument("--use-tpu", action="store_true", help="report a problem if this machine has no TPU to use")
+    parser.add_switch("--use-tpu", default=False, help="report a problem if this machine has no TPU to use")
     parser.add_argument("--data", metavar="DIR", help="a dataset to check, local or gs://")
     parser.add_argument("--model-dir", metavar="DIR", help="write, read and delete a small file in this folder")
     parser.add_argument("--train-split", default="train", metavar="NAME", help="split to feed (default: %(default)s)")
@@ -56,24 +79,7 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         metavar="SECONDS",
         help="time limit of each check (default: %(default)s)",
     )
-    flags = parser.parse(argv)
-    for_model = [f"--{name}" for name in ("config", "param", "tpu") if getattr(flags, name)]
-    if flags.model is None and for_model:
-        raise UsageError(f"tpudata doctor: {for_model[0]} is for a model. Pass --model.")
-    for_data = [name for name in (*REHEARSAL_FLAGS, "step-time") if getattr(flags, name.replace("-", "_")) is not None]
-    if flags.data is None and (flags.model is not None or for_data):
-        name = "model" if flags.model is not None else for_data[0]
-        raise UsageError(f"tpudata doctor: --{name} needs a dataset. Pass --data.")
-    if flags.step_time is not None and flags.batch_size is None:
-        raise UsageError("tpudata doctor: --step-time needs the records of a step. Pass --batch-size.")
-    if flags.model is not None and ":" not in flags.model:
-        check_model_name(flags.model)
-    # The same rules as in the commands that take these flags.
-    for name, parse in (("batch_size", positive_int), ("crop", positive_int), ("sequence_length", positive_int)):
-        _check_value(name, getattr(flags, name), parse)
-    _check_value("image_size", flags.image_size, height_width)
-    _check_value("step_time", flags.step_time, positive_float)
-    return flags
+    return parser
 
 
 def _check_value(name: str, text: str | None, parse: Callable[[str], object]) -> None:

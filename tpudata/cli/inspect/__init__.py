@@ -1,5 +1,5 @@
 """`tpudata inspect`: what is in a dataset."""
 
-from tpudata.cli.inspect.command import run
+from tpudata.cli.inspect.command import new_parser, run
 
-__all__ = ["run"]
+__all__ = ["new_parser", "run"]

@@ -23,18 +23,7 @@ _SHOWN_CHARACTERS = 60
 
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code."""
-    parser = FlagParser(
-        "tpudata inspect", "Shows what is in a dataset: splits, shards, features, sizes, rejects, records."
-    )
-    parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
-    parser.add_switch("--json", default=False, help="print one JSON object, for programs")
-    parser.add_argument(
-        "--records",
-        type=flag_type("count", _count),
-        default=2,
-        metavar="N",
-        help="number of records to show from each split (default: %(default)s)",
-    )
+    parser = new_parser()
     flags = parser.parse(argv)
     if not flags.folder:
         parser.error("DIR is empty; name the dataset's folder")
@@ -45,6 +34,25 @@ def run(argv: Sequence[str]) -> int:
     else:
         print(description_text(description))
     return 0
+
+
+def new_parser() -> FlagParser:
+    """Return the parser of the command's flags."""
+    parser = FlagParser(
+        "tpudata inspect",
+        "Shows what is in a dataset: splits, shards, features, sizes, rejects, records.",
+        topics=("on_disk",),
+    )
+    parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
+    parser.add_switch("--json", default=False, help="print one JSON object, for programs")
+    parser.add_argument(
+        "--records",
+        type=flag_type("count", _count),
+        default=2,
+        metavar="N",
+        help="number of records to show from each split (default: %(default)s)",
+    )
+    return parser
 
 
 def describe(dataset: Dataset, records: int) -> dict[str, Any]:

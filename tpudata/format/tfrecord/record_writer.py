@@ -173,7 +173,7 @@ def _block_checksums(
 
 def _masked_all(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     # As `masked`; uint32 sums wrap.
-    summed: npt.NDArray[np.uint32] = (crcs >> 15 | crcs << 17) + np.uint32(MASK_DELTA)
+    summed: npt.NDArray[np.uint32] = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(MASK_DELTA)
     return summed.astype("<u4")
 
 

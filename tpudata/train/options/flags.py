@@ -28,7 +28,7 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
         StorageError: the file of `--config` cannot be read.
         MissingExtraError: `--config` or `--param` is passed, and PyYAML is not installed.
     """
-    parser = _parser(prog)
+    parser = new_parser(prog)
     flags = vars(parser.parse(argv))
     path, asked, pad = flags.pop("config"), dict(flags.pop("param")), dict(flags.pop(PAD))
     given: dict[str, Any] = {}
@@ -71,67 +71,86 @@ def _settle_rate(flags: dict[str, Any], given: dict[str, Any], params: dict[str,
         flags[_RATE] = None
 
 
-def _parser(prog: str) -> FlagParser:
-    parser = FlagParser(prog, "Trains a model on a dataset, evaluates it exactly, or predicts with it.")
-    parser.add_argument(
-        "--config", metavar="FILE", help="YAML with any of these flags, and the model's parameters under params"
-    )
-    parser.add_argument(
-        "--model",
-        help=f"a bundled model ({', '.join(model_names())}), or your package.module:function or :Class",
-    )
-    parser.add_argument("--data", metavar="DIR", help="folder of the dataset")
-    parser.add_argument("--model-dir", metavar="DIR", help="folder of checkpoints, summaries and records of the run")
-    parser.add_argument(
-        "--param",
-        action="append",
-        default=[],
-        type=flag_type("parameter", parse_param),
-        metavar="NAME=VALUE",
-        help="a parameter of the model, with its value as in YAML; may be passed several times",
-    )
-    parser.add_argument("--mode", default=TrainOptions.mode, help=f"{', '.join(MODES)} (default: %(default)s)")
-    parser.add_argument(
-        "--train-split",
-        default=TrainOptions.train_split,
-        metavar="NAME",
-        help="split to train on (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--eval-split",
-        default=TrainOptions.eval_split,
-        metavar="NAME",
-        help="split to evaluate or predict (default: %(default)s)",
-    )
-    _add_numbers(parser)
-    _add_devices(parser)
-    _add_input(parser)
-    parser.add_argument(
-        "--warm-start",
-        metavar="PATH",
-        help="start with the variables of another run's checkpoint, or the newest of its folder, while --model-dir has none; the "
-        "last layer starts anew if its size differs",
-    )
-    parser.add_switch(
-        "--allow-other-data",
-        default=TrainOptions.allow_other_data,
-        help="continue the training in --model-dir on another dataset than before (default: false)",
-    )
-    parser.add_argument(
-        "--checkpoint",
-        metavar="PATH",
-        help=f"eval, predict, export: checkpoint to use; {BEST}: the one that early stopping keeps (default: the newest)",
-    )
-    parser.add_argument(
-        "--output",
-        metavar="PATH",
-        help="predict: file to write or replace, .csv or JSON Lines (default: MODEL_DIR/predictions.jsonl); export: folder of the "
-        "exports (default: MODEL_DIR/export)",
-    )
-    parser.add_argument(
-        "--prompt", metavar="TEXT", help="predict: text for the model to continue, in place of the split's records"
-    )
-    _add_evaluation(parser)
+def new_parser(prog: str = "tpudata train") -> FlagParser:
+    """Return the parser of the command's flags."""
+    what = "Train a model on a dataset, evaluate it exactly, or predict with it."
+    parser = FlagParser(prog, what, topics=("train/command", "models", "long_runs", "tpu"))
+    with parser.group("the run"):
+        parser.add_argument(
+            "--config", metavar="FILE", help="YAML with any of these flags, and the model's parameters under params"
+        )
+        parser.add_argument(
+            "--model",
+            help=f"a bundled model ({', '.join(model_names())}), or your package.module:function or :Class",
+        )
+        parser.add_argument("--data", metavar="DIR", help="folder of the dataset")
+        parser.add_argument(
+            "--model-dir", metavar="DIR", help="folder of checkpoints, summaries and records of the run"
+        )
+        parser.add_argument(
+            "--param",
+            action="append",
+            default=[],
+            type=flag_type("parameter", parse_param),
+            metavar="NAME=VALUE",
+            help="a parameter of the model, with its value as in YAML; may be passed several times",
+        )
+        parser.add_argument("--mode", default=TrainOptions.mode, help=f"{', '.join(MODES)} (default: %(default)s)")
+    with parser.group("steps"):
+        _add_numbers(parser)
+    with parser.group("input"):
+        parser.add_argument(
+            "--train-split",
+            default=TrainOptions.train_split,
+            metavar="NAME",
+            help="split to train on (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--eval-split",
+            default=TrainOptions.eval_split,
+            metavar="NAME",
+            help="split to evaluate or predict (default: %(default)s)",
+        )
+        _add_input(parser)
+    with parser.group("devices"):
+        _add_devices(parser)
+    with parser.group("checkpoints"):
+        parser.add_argument(
+            "--warm-start",
+            metavar="PATH",
+            help="start with the variables of another run's checkpoint, or the newest of its folder, while --model-dir has none; "
+            "the last layer starts anew if its size differs",
+        )
+        parser.add_switch(
+            "--allow-other-data",
+            default=TrainOptions.allow_other_data,
+            help="continue the training in --model-dir on another dataset than before (default: false)",
+        )
+        parser.add_argument(
+            "--checkpoint",
+            metavar="PATH",
+            help=f"eval, predict, export: checkpoint to use; {BEST}: the one that early stopping keeps (default: the newest)",
+        )
+    with parser.group("evaluation"):
+        _add_evaluation(parser)
+    with parser.group("prediction and export"):
+        parser.add_argument(
+            "--output",
+            metavar="PATH",
+            help="predict: file to write or replace, .csv or JSON Lines (default: MODEL_DIR/predictions.jsonl); export: folder of "
+            "the exports (default: MODEL_DIR/export)",
+        )
+        parser.add_argument(
+            "--prompt", metavar="TEXT", help="predict: text for the model to continue, in place of the split's records"
+        )
+        parser.add_argument(
+            "--num-predictions",
+            type=positive_int,
+            metavar="N",
+            help="predict: number of records (default: the whole split), or of continuations of the prompt (default: 1)",
+        )
+    with parser.group("rehearsal"):
+        _add_rehearsal(parser)
     return parser
 
 
@@ -197,6 +216,9 @@ def _add_devices(parser: FlagParser) -> None:
     )
     parser.add_argument("--num-processes", type=positive_int, metavar="N", help="number of these processes")
     parser.add_argument("--process-id", type=int, metavar="N", help="number of this process, from 0")
+
+
+def _add_rehearsal(parser: FlagParser) -> None:
     parser.add_switch(
         "--rehearse",
         default=TrainOptions.rehearse,
@@ -253,9 +275,4 @@ def _add_numbers(parser: FlagParser) -> None:
         default=TrainOptions.seed,
         type=int,
         help="seed of the initial weights, dropout and the order of the records",
-    )
-    add(
-        "--num-predictions",
-        default=None,
-        help="predict: number of records (default: the whole split), or of continuations of the prompt (default: 1)",
     )

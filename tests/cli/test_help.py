@@ -1,0 +1,92 @@
+"""`tpudata help`, and the layout of the help of all commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.markdown import ROOT
+from tpudata.cli import COMMANDS, main
+from tpudata.cli.convert import KINDS
+
+PAGES = sorted(path.relative_to(ROOT / "docs") for path in (ROOT / "docs").glob("*/*.md"))
+WORDS = [[name] for name in COMMANDS if name != "convert"] + [["convert", kind] for kind in KINDS]
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What a command prints."""
+
+    def run(*words: str) -> str:
+        assert main(words) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_lists_all_pages_with_their_titles(shown: Callable[..., str]) -> None:
+    listed = re.findall(r"(?m)^  (\S+)  +(\S.*)$", shown("help"))
+    assert len(listed) == len(PAGES)
+    assert ("sources", "What can be converted") in listed
+    # By the names that are listed, each is printed.
+    for name, title in listed[:: len(listed) // 8]:
+        if name not in COMMANDS:
+            assert shown("help", name).startswith(f"# {title}\n")
+
+
+@pytest.mark.parametrize("name", ["convert/sources", "sources", "docs/convert/sources.md"])
+def test_prints_a_page_by_each_of_its_names(name: str, shown: Callable[..., str]) -> None:
+    text = shown("help", name)
+    assert text.startswith("# What can be converted\n")
+    assert "converting text (tpudata help convert/text)" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_pages_name_no_file_that_an_installation_lacks(page: Path, shown: Callable[..., str]) -> None:
+    text = shown("help", page.with_suffix("").as_posix())
+    assert re.search(r"\]\((?!https?:)[^)\s]*\.(md|svg|png)", text) is None
+    names = {name for path in PAGES for name in (path.stem, path.with_suffix("").as_posix())} | {
+        *COMMANDS,
+        "COMMAND",
+        "PAGE",
+    }
+    assert set(re.findall(r"\(tpudata help ([^)]*)\)", text)) <= names
+
+
+def test_says_which_pages_have_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "text"]) == 2
+    said = "'text' is several pages. See: tpudata help convert/text, tpudata help feed/text"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_help_fits_the_terminal_and_names_pages_that_are_there(
+    words: list[str], shown: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for columns in (60, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        text = shown(*words, "--help")
+        # A flag alone may be longer.
+        lines = text.partition("\n\n")[2].splitlines()
+        assert [line for line in lines if len(line) > columns and " " in line.strip()] == []
+    usage, *_ = text.partition("\n\n")
+    assert usage.startswith(f"usage: tpudata {' '.join(words)}")
+    assert usage.endswith("[FLAGS]")
+    assert "docs/" not in text
+    for page in re.findall(r"tpudata help ([\w/]+)", " ".join(text.partition("\nMore: ")[2].split())):
+        assert shown("help", page).startswith("# ")
+
+
+def test_flags_of_long_commands_are_in_groups(shown: Callable[..., str]) -> None:
+    for words in (["convert", "images"], ["convert", "text"], ["reshard"], ["train"]):
+        sections = re.split(r"(?m)^(?=[a-z ]+:$)", shown(*words, "--help"))
+        sizes = {section.partition(":")[0]: len(re.findall(r"(?m)^  --", section)) for section in sections[1:]}
+        assert sizes["options"] == 0
+        assert max(sizes.values()) <= 16, sizes
+
+
+def test_switches_are_shown_with_their_opposites(shown: Callable[..., str]) -> None:
+    assert re.search(r"(?m)^  --append, --no-append$", shown("convert", "images", "--help"))
