@@ -231,7 +231,7 @@ def _row_axes(images: Images, fields: Fields, bare: bool) -> dict[str, int]:
     """Return the axis of the rows of each transposed tensor."""
     if images.permutation is None:
         return {}
-    names = [field.name for field in (*fields.images[:1], *fields.label_maps)]
+    names = [field.name for field in (*fields.images, *fields.label_maps)]
     return {"features" if bare else f"features[{name!r}]": images.permutation.index(0) for name in names}
 
 

@@ -5,10 +5,12 @@ A layout names the features that a model is fed; the label is separate; everythi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Feature, Manifest
+from tpudata.format.manifest.annotation_features import is_mask
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature, short_name
 from tpudata.input.dataset.default_values import with_defaults
 from tpudata.input.dataset.fields import PARSE, Field, Fields
@@ -41,7 +43,7 @@ def select_fields(
         manifest: manifest of the dataset.
         columns: options that choose them.
         image_size: (height, width) to resize encoded images and label maps to.
-        keep_encoded: do not decode images and label maps.
+        keep_encoded: do not decode images, label maps and masks.
         label_name: name of the label, unless it is one of the usual names or `columns.label`.
         sequence_length: length to which integer sequences of varying length are padded, except those of `columns.pads`; or that
             of each by name.
@@ -75,6 +77,7 @@ def select_fields(
         return _field(feature, name, image_size, keep_encoded, hint)
 
     inputs = (*(field(feature) for feature in chosen), *(field for field in padded if not field.is_stored))
+    inputs = _with_masks(inputs, keep_encoded)
     names = [field.name for field in inputs]
     if len(set(names)) != len(names):
         raise FeatureError(
@@ -164,6 +167,21 @@ def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep
     return Field(feature, name, _static_shape(feature, image_size, hint))
 
 
+def _with_masks(inputs: Sequence[Field], keep_encoded: bool) -> tuple[Field, ...]:
+    """Return the same fields; lists of encoded masks are decoded to the size of the first image."""
+    image = next((field for field in inputs if field.feature.is_image), None)
+    if image is None:
+        return tuple(inputs)
+
+    def decoded(field: Field) -> Field:
+        if field.padding is None or not is_mask(field.feature):
+            return field
+        shape = field.shape if keep_encoded else (*field.shape, *image.shape[:2])
+        return dataclasses.replace(field, shape=shape, is_encoded=keep_encoded, masks_of=image.feature)
+
+    return tuple(map(decoded, inputs))
+
+
 def _are_label_maps(features: Sequence[Feature]) -> bool:
     """Return whether there are label maps without an image, to whose size they would have to keep."""
     return any(f.is_label_map for f in features) and not any(f.is_image for f in features)
@@ -213,6 +231,10 @@ def _weight_field(feature: Feature, label: Feature | None) -> Field:
 def _label_field(feature: Feature, padded: Field | None, hint: str) -> Field:
     """Return the field of the label: numbers of a static shape, several classes, or a list that is padded by its name."""
     name = feature.name
+    if padded is not None and is_mask(feature):
+        raise FeatureError(
+            f"Feature {name!r}: masks are no label. Feed them, and let batch_transform return them as labels."
+        )
     if padded is not None:
         assert padded.padding is not None
         if padded.padding.table != name:
