@@ -169,6 +169,7 @@ def _of_datasets(
         decoded=merged.decoded(),
         carried=merged.counts(stored.take),
         converted_before=merged.converted(),
+        list_maxima=merged.maxima(),
         tokenizer=tokenizer,
     )
     origin = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,8 @@ class ImageConverter(InputConverter):
             values = self._layout.values(reference, label, data, self.options, summary) | extra
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
+        if self._lists:
+            summary.add_lists(self._lists, values)
         return encode_example_parts(values)
 
     def features(self, summary: ImageSummary, labels: Labels) -> tuple[Feature, ...]:
@@ -136,6 +139,15 @@ class ImageConverter(InputConverter):
             label_offset=self.label_offset,
             extra=(*self._pair, *self.extra),
         )
+
+    def maxima(self, summary: ImageSummary) -> dict[str, int]:
+        """Return the most entries of the lists."""
+        return summary.maxima
+
+    @functools.cached_property
+    def _lists(self) -> tuple[Feature, ...]:
+        """Features of lists of any length, of those that are no classes."""
+        return tuple(feature for feature in self.extra if feature.is_list)
 
     def _label(self, reference: Reference, labels: Labels) -> Label:
         """Return the label or labels of a record; None if the dataset has no classes. ValueError if they are invalid."""

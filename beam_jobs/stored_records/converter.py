@@ -90,6 +90,7 @@ class DatasetConverter(FrameConverter):
         carried: what the manifest counts besides records, if every record is carried over.
         converted_before: inputs that the datasets' conversions stored in another encoding, by reason.
         tokenizer: (name, path) of each of the tokenizer's files.
+        list_maxima: the most entries of each feature of lists in the datasets, as far as all of them say so.
     """
 
     schema: tuple[Feature, ...]
@@ -100,6 +101,7 @@ class DatasetConverter(FrameConverter):
     carried: Mapping[str, int] = dataclasses.field(default_factory=dict)
     converted_before: Mapping[str, int] = dataclasses.field(default_factory=dict)
     tokenizer: tuple[tuple[str, str], ...] = ()
+    list_maxima: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def new_summary(self) -> StoredSummary:
         """Return a summary that has counted nothing."""
@@ -134,6 +136,11 @@ class DatasetConverter(FrameConverter):
         is_whole = sum(summary.records.values()) == sum(records for _, records in self.decoded.values())
         return {name: count for name, count in self.carried.items() if is_whole or name not in _OF_ALL_RECORDS}
 
+    def maxima(self, summary: StoredSummary) -> dict[str, int]:
+        """Return what is carried over."""
+        del summary
+        return dict(self.list_maxima)
+
     def converted(self) -> dict[str, int]:
         """Return what is carried over."""
         return dict(self.converted_before)
@@ -141,7 +148,10 @@ class DatasetConverter(FrameConverter):
     def deciding_fields(self) -> dict[str, Any]:
         """Return the fields, with the tokenizer as earlier versions have it: its file, or None."""
         files = self.tokenizer
-        return {**super().deciding_fields(), "tokenizer": files[0] if len(files) == 1 else files or None}
+        fields = super().deciding_fields()
+        # They decide no record.
+        del fields["list_maxima"]
+        return {**fields, "tokenizer": files[0] if len(files) == 1 else files or None}
 
     def files(self, context: Any) -> dict[str, bytes]:
         """Return the tokenizer's files."""

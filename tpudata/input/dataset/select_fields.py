@@ -14,7 +14,7 @@ from tpudata.format.manifest.annotation_features import is_mask
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature, short_name
 from tpudata.input.dataset.default_values import with_defaults
 from tpudata.input.dataset.fields import PARSE, Field, Fields
-from tpudata.input.dataset.padded_fields import is_paddable, pad_fields
+from tpudata.input.dataset.padded_fields import default_pad_fields, pad_fields
 from tpudata.input.options.columns import Columns
 
 # The channels that `tf.io.decode_image` decodes to.
@@ -58,7 +58,7 @@ def select_fields(
     """
     label = _find_named(manifest, "label", columns.label) or label_feature(manifest, label_name)
     weight = _find_named(manifest, "weight", columns.weight)
-    padded = pad_fields(manifest.features, columns.pads)
+    padded = pad_fields(manifest.features, columns.pads, manifest.maxima)
     lists = {field.feature.name: field for field in padded if field.is_stored}
     chosen = _choose(manifest, columns, label, weight)
     # Lists that are padded come in the places of the others, and counts at the end.
@@ -66,6 +66,16 @@ def select_fields(
     _check_sizes(chosen, lists, image_size, sequence_length, buckets)
     sequences = {short_name(feature) for feature in chosen if is_sequence(feature) and feature.name not in lists}
     lengths = _lengths(sequences, sequence_length)
+    others = [feature for feature in chosen if feature.is_list and feature.name not in lists]
+    others = [
+        feature
+        for feature in others
+        # Sequences of tokens have other options.
+        if short_name(feature) not in lengths and (not is_sequence(feature) or feature.name in columns.extra_features)
+    ]
+    by_default = default_pad_fields(others, manifest.features, manifest.maxima)
+    padded += by_default
+    lists |= {field.feature.name: field for field in by_default if field.is_stored}
 
     def field(feature: Feature) -> Field:
         if feature.name in lists:
@@ -204,7 +214,7 @@ def _static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: st
             "Pass tokens=tpudata.Tokens(sequence_length=N), or --sequence-length N to a command, to pad all records to N values;"
             f" or Tokens(buckets=(64, 128, ...)) for several lengths. For a list that is no text pass pad={{{feature.name!r}: N}}."
         )
-    elif is_paddable(feature):
+    elif feature.is_list:
         hint = (
             f"Pass pad={{{feature.name!r}: N}}, or --pad {feature.name}=N to a command, to pad all lists to N entries."
         )
@@ -249,9 +259,9 @@ def _label_field(feature: Feature, padded: Field | None, hint: str) -> Field:
     if feature.is_static and not feature.is_image_file and field.dtype in _LABEL_DTYPES:
         return field
     fix = hint
-    if is_paddable(feature) and "int" in feature.dtype:
+    if feature.is_list and "int" in feature.dtype:
         fix = f"For several classes of a record give it num_classes in its schema; for a list pass pad={{{name!r}: N}}."
-    elif is_paddable(feature):
+    elif feature.is_list:
         fix = f"Pass pad={{{name!r}: N}}."
     elif feature.is_label_map:
         fix = "Feed label maps as features, and let batch_transform return them as labels."
