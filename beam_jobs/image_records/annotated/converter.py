@@ -48,7 +48,7 @@ class CarriedAnnotation:
     def tolist(self) -> list[Any]:
         """Return what the entry of an input knows the annotation by: all but where it stands, which may move."""
         kept = self.annotation._asdict()
-        del kept["place"], kept["picture"], kept["map_file"], kept["target"]
+        del kept["place"], kept["picture"], kept["map_file"], kept["target"], kept["source_id"]
         return list(kept.values())
 
 

@@ -17,7 +17,7 @@ from beam_jobs.image_codecs.header import check_png_checksums, read_header
 from beam_jobs.image_codecs.image_format import PNG
 from beam_jobs.image_codecs.pillow_files import load_image, open_image
 from beam_jobs.image_records.annotated.frame import Frame, View, view_of
-from beam_jobs.image_records.annotated.schema import AnnotationSchema
+from beam_jobs.image_records.annotated.schema import SOURCE_ID, AnnotationSchema
 from beam_jobs.values.column_kinds import fits_int64, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
@@ -58,6 +58,8 @@ def values_of(
         values |= _class_values(schema, annotation)
         if kinds.CAPTIONS in schema.kinds:
             values["image/caption"] = list(map(_text, annotation.captions))
+        if kinds.SOURCE_IDS in schema.kinds:
+            values[SOURCE_ID.name] = _text(annotation.source_id)
         further = dict(annotation.values)
         values |= {feature.name: _further(feature, further.get(feature.name)) for feature in schema.further}
         return values
