@@ -12,6 +12,7 @@ from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
+from beam_jobs.stored_records.foreign.declared_feature import DeclaredFeature
 from beam_jobs.stored_records.foreign.inferred_features import InferredSummary
 from beam_jobs.stored_records.frames import unframed
 from beam_jobs.stored_records.options import RawFeature
@@ -182,6 +183,7 @@ class ForeignConverter(FrameConverter):
         images: names of the features that hold images.
         raw: features that hold arrays.
         label_maps: names of the features that hold label maps.
+        declared: features whose kind and shape are given.
         label: name of the feature that holds the class, if there are classes.
         label_offset: label of the first class.
     """
@@ -189,8 +191,16 @@ class ForeignConverter(FrameConverter):
     images: tuple[str, ...] = ()
     raw: tuple[RawFeature, ...] = ()
     label_maps: tuple[str, ...] = ()
+    declared: tuple[DeclaredFeature, ...] = ()
     label: str | None = None
     label_offset: int = 0
+
+    def deciding_fields(self) -> dict[str, Any]:
+        """Return the fields by name; without those that earlier versions lacked if they are empty."""
+        fields = super().deciding_fields()
+        if not self.declared:
+            del fields["declared"]
+        return fields
 
     def new_summary(self) -> InferredSummary:
         """Return a summary that has counted nothing."""
@@ -202,9 +212,9 @@ class ForeignConverter(FrameConverter):
 
     def features(self, summary: InferredSummary, labels: Labels) -> tuple[Feature, ...]:
         """Return the schema that all records share, in the order of the names."""
-        raw = {raw.name: raw.feature for raw in self.raw}
+        known = {raw.name: raw.feature for raw in self.raw} | {one.name: one.feature for one in self.declared}
         found = {
-            name: raw.get(name) or seen.feature(name, summary.records)
+            name: known.get(name) or seen.feature(name, summary.records)
             for name, seen in sorted(summary.features.items())
         }
         if self.label in found and labels.names and found[self.label].shape == ():
@@ -220,6 +230,8 @@ class ForeignConverter(FrameConverter):
         if self.label is not None:
             self._check_label(reference, example.get(self.label), labels)
         try:
+            for declared in self.declared:
+                declared.check(example.get(declared.name, []))
             raw = {raw.name: raw for raw in self.raw}
             summary.add(example, reference.key, raw, self.images, self.label_maps)
         except ValueError as error:
