@@ -186,7 +186,7 @@ class BatchSteps:
         if self._options.parse is not None:
             return parsed, {}
         moves: list[tf.Tensor] = []
-        size = None
+        shape = None
         inputs = {field.name: parsed[field.feature.name] for field in self._fields.inputs}
         maps = {field.name: (field.feature, inputs[field.name]) for field in self._fields.label_maps}
         masks = {
@@ -207,8 +207,8 @@ class BatchSteps:
                 masks=masks if is_first else {},
                 tracks_moves=is_first and bool(self._tables),
             )
-            image = prepared.image if is_first else self._same_size(field, prepared, size)
-            size = prepared.size
+            image = prepared.image if is_first else self._same_size(field, prepared, shape)
+            shape = prepared.shape
             inputs |= {field.name: image, **prepared.maps, **prepared.masks}
             moves += prepared.moves
         if not moves:
@@ -219,15 +219,15 @@ class BatchSteps:
         least = self._options.images.least_visible
         return self._fed(parsed, move_record(self._tables, inputs, tf.stack(moves), least)), {}
 
-    def _same_size(self, field: Field, prepared: Prepared, size: tf.Tensor | None) -> tf.Tensor:
+    def _same_size(self, field: Field, prepared: Prepared, shape: tf.Tensor | None) -> tf.Tensor:
         """Return an image once it is known to be as large as the one before it, if both are cropped."""
-        if prepared.size is None or size is None:
+        if prepared.shape is None or shape is None:
             return prepared.image
         message = (
             f"Feature {field.feature.name}: a record has images of two sizes, of which a crop takes one window. Store images of one"
             " size, or pass size= in place of the crop."
         )
-        return checked(prepared.image, tf.reduce_all(tf.equal(prepared.size, size)), message)
+        return checked(prepared.image, tf.reduce_all(tf.equal(prepared.shape[:2], shape[:2])), message)
 
     def _scaled(self, field: Field, value: tf.Tensor) -> tf.Tensor:
         return scale_images(value, self._options.images) if field.feature.is_image else value

@@ -45,14 +45,14 @@ class Prepared(NamedTuple):
         maps: its label maps by name, integers [height, width, 1].
         masks: the masks of its objects by name, uint8 [entries, height, width].
         moves: the moves of its pixels, see `tpudata.input.lists.moves`; none if they are not asked for.
-        size: int32 [2], height and width before its crop; None without a crop.
+        shape: int32 [3], height, width and channels before its crop; None without a crop.
     """
 
     image: tf.Tensor
     maps: dict[str, tf.Tensor]
     masks: dict[str, tf.Tensor]
     moves: list[tf.Tensor]
-    size: tf.Tensor | None
+    shape: tf.Tensor | None
 
 
 def prepare_image(
@@ -82,7 +82,7 @@ def prepare_image(
     moved = {name: value for name, (_, value) in maps.items()}
     moved_masks = {name: each.values for name, each in masks.items()}
     moves: list[tf.Tensor] = []
-    size = None
+    shape = None
     if options.crop is not None:
         # Rounded only if the next step takes integers.
         is_rounded = options.augment is not None or options.dtype_name == "uint8"
@@ -101,7 +101,7 @@ def prepare_image(
             name: crop_masks(each.values, each.count, each.field.feature.name, place, options.crop)
             for name, each in masks.items()
         }
-        size = place.shape[:2]
+        shape = place.shape
         moves += [crop_move(*place)] if tracks_moves else []
     if options.augment is not None:
         seed = _derived(seed, AUGMENT_SEED)
@@ -116,7 +116,7 @@ def prepare_image(
         image, moved = augmented.image, dict(zip(moved, augmented.maps, strict=True))
         moved_masks = dict(zip(moved_masks, augmented.masks, strict=True))
         moves += augmented.moves
-    return Prepared(scale_images(image, options), moved, moved_masks, moves, size)
+    return Prepared(scale_images(image, options), moved, moved_masks, moves, shape)
 
 
 def scale_images(images: tf.Tensor, options: Images) -> tf.Tensor:
