@@ -132,6 +132,11 @@ class Converter(abc.ABC):
         del summary
         return {}
 
+    def maxima(self, summary: Any) -> dict[str, int]:
+        """Return the most entries that a record has in each feature of lists, as far as they are counted."""
+        del summary
+        return {}
+
     def warnings(self, summary: Any) -> dict[str, str]:
         """Return by kind a line for each thing about the records that a person would want to know."""
         del summary

@@ -37,7 +37,7 @@ from beam_jobs.conversion import Conversion
 from beam_jobs.image_records.annotated.converter import AnnotatedConverter
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.estimate import estimate_ratio
-from beam_jobs.image_records.options import ImageOptions
+from beam_jobs.image_records.options import IMAGENET, ImageOptions
 from beam_jobs.options import ConvertOptions, RunOptions
 from beam_jobs.options.option import stored_options
 from beam_jobs.planning.warning_lines import InputFacts
@@ -45,7 +45,7 @@ from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources import SourceOptions, open_source
 from beam_jobs.sources.annotated.source import AnnotatedImages
 from beam_jobs.sources.source import Source
-from beam_jobs.sources.tars.pairs import CAPTION
+from beam_jobs.sources.tars.form import PAIRS
 from beam_jobs.sources.tars.tars import Tars
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -107,6 +107,9 @@ def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions) 
 def image_conversion(options: ConvertOptions, source_options: SourceOptions, images: ImageOptions) -> Conversion:
     """Inspect the input, and return its conversion, ready to be planned or run."""
     source = _as_before(options, open_source(options, source_options))
+    if isinstance(source, Tars) and (images.layout != IMAGENET or images.target_half is not None):
+        # Label maps are of whole pictures, and in no other layout.
+        source = dataclasses.replace(source, map_dtype="")
     kind = AnnotatedConverter if isinstance(source, AnnotatedImages) else ImageConverter
     converter = kind(options.label_offset, images, source.several_labels, source.features)
     return Conversion(
@@ -125,11 +128,10 @@ def image_conversion(options: ConvertOptions, source_options: SourceOptions, ima
 
 
 def _as_before(options: ConvertOptions, source: Source) -> Source:
-    """Return the source without captions if the dataset to append to has none: earlier versions did not store those of tars."""
+    """Return the source with the features of tars that the dataset to append to has: earlier versions did not store all."""
     storage = storage_for(options.output)
-    if not (options.append and isinstance(source, Tars) and source.has_captions):
+    if not (options.append and isinstance(source, Tars) and source.form == PAIRS):
         return source
     if storage.stat(storage.join(options.output, MANIFEST_NAME)) is None:
         return source
-    features = {feature.name for feature in open_dataset(options.output).manifest.features}
-    return source if CAPTION.name in features else dataclasses.replace(source, has_captions=False)
+    return source.with_features(feature.name for feature in open_dataset(options.output).manifest.features)

@@ -137,6 +137,7 @@ def _of_datasets(
         ("--label", stored.label),
         ("--raw", stored.raw),
         ("--label-map", stored.label_maps),
+        ("--feature", stored.features),
     ):
         if value:
             path = found.datasets[0].path
@@ -167,6 +168,7 @@ def _of_datasets(
         decoded=merged.decoded(),
         carried=merged.counts(stored.take),
         converted_before=merged.converted(),
+        list_maxima=merged.maxima(),
         tokenizer=tokenizer,
     )
     origin = [
@@ -195,6 +197,7 @@ def _of_files(options: ConvertOptions, inputs: Sequence[str], found: Inputs, sto
     stored = add_tfds_facts(stored, inputs)
     first = FirstRecords.of(found.first)
     raw = {raw.name for raw in stored.raw}
+    declared = {one.name for one in stored.features}
     label = None
     if stored.labels is not None:
         label = first.label_name(stored.label)
@@ -202,14 +205,17 @@ def _of_files(options: ConvertOptions, inputs: Sequence[str], found: Inputs, sto
         first.check_feature("--key", stored.key)
     for name in raw:
         first.check_feature("--raw", name)
+    for name in declared:
+        first.check_feature("--feature", name)
     for name in stored.label_maps:
         first.check_feature("--label-map", name)
         if name in raw:
             raise UsageError(f"--label-map={name}: --raw describes this feature, too. Omit one of them.")
     converter = ForeignConverter(
-        images=tuple(sorted(first.images - raw - {*stored.label_maps})),
+        images=tuple(sorted(first.images - raw - declared - {*stored.label_maps})),
         raw=stored.raw,
         label_maps=stored.label_maps,
+        declared=stored.features,
         label=label,
         label_offset=options.label_offset,
     )

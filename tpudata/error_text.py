@@ -46,7 +46,7 @@ _ODD_IMAGE = re.compile(
 )
 # Messages of the checks in the reader's graph; see `tpudata.input.decode.parse`.
 _ODD_BYTES = re.compile(r"\[Feature ([^\n]*?): a record (does not have the \d+ bytes of [^\n]*? values)\.")
-_MISFIT = re.compile(r"\[(Feature [^\n]*?: a (?:value does not fit|record is|record has|label map) [^\n]*?\.)\]")
+_MISFIT = re.compile(r"\[(Feature [^\n]*?: a (?:value does not fit|record is|record has|label map|mask) [^\n]*?\.)\]")
 # Messages of the checks of a tf.data service's streams; see `tpudata.input.graph.pipelines.service`.
 _SERVICE = re.compile(r"\[(tf\.data service[^\n]*?\.)\]")
 _PLAIN = " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."

@@ -105,6 +105,7 @@ class ImageAnnotation(NamedTuple):
         map_file: label map of the picture, or None.
         values: further values by name: numbers, strings, and lists of these.
         target: path of the second image of a pair, or empty.
+        source_id: the picture's id in the file, or empty in a form without ids.
     """
 
     picture: str
@@ -118,6 +119,7 @@ class ImageAnnotation(NamedTuple):
     map_file: MapFile | None = None
     values: tuple[tuple[str, Any], ...] = ()
     target: str = ""
+    source_id: str = ""
 
     def join(self, parts: Iterable[ImageAnnotation]) -> ImageAnnotation:
         """Return one annotation of this one and further parts about the same picture; a later part adds, and replaces nothing."""
@@ -131,6 +133,7 @@ class ImageAnnotation(NamedTuple):
             map_file=next((part.map_file for part in whole if part.map_file), None),
             values=tuple(pair for part in whole for pair in part.values),
             target=next((part.target for part in whole if part.target), ""),
+            source_id=next((part.source_id for part in whole if part.source_id), ""),
         )
 
 

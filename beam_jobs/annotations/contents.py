@@ -18,7 +18,7 @@ from tpudata.format import Feature
 OBJECTS, OBJECT_CLASSES, CROWDS, DIFFICULT, AREAS = "objects", "object classes", "crowds", "difficult", "areas"
 MASKS, POLYGONS = "masks", "polygons"
 MAPS, WIDE_MAPS, SEGMENT_MAPS = "maps", "wide maps", "segment maps"
-TARGETS = "targets"
+TARGETS, SOURCE_IDS = "targets", "source ids"
 CAPTIONS, CLASSES, SEVERAL_CLASSES, NO_CLASS = "captions", "classes", "several classes", "no class"
 # Of a whole number that is a label; longer ones are names.
 _MOST_DIGITS = 18
@@ -57,6 +57,8 @@ class Contents:
             self.kinds.add(CAPTIONS)
         if annotation.target:
             self.kinds.add(TARGETS)
+        if annotation.source_id:
+            self.kinds.add(SOURCE_IDS)
         if annotation.map_file is not None:
             self.kinds.add(SEGMENT_MAPS if annotation.map_file.holds_segments else MAPS)
             if annotation.map_file.is_wide:

@@ -127,4 +127,5 @@ class ReshardKeywords(ConversionKeywords, total=False):
     label: str | None
     label_offset: int | None
     raw: str | Sequence[str] | Mapping[str, str] | None
+    features: str | Sequence[str] | Mapping[str, str] | None
     label_maps: str | Sequence[str] | None

@@ -6,6 +6,7 @@ import reprlib
 from typing import Any
 
 from beam_jobs.feature_values.values import fit
+from beam_jobs.references.ranged_map import RangedMap
 from beam_jobs.values.column_kinds import FLOAT32_MAX, fits_int64, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
@@ -75,6 +76,8 @@ def held_bytes(value: Any) -> int:
     """Return the size of the bytes in a value of a feature: of itself, or of the items of a list."""
     if isinstance(value, bytes):
         return len(value)
+    if isinstance(value, RangedMap):
+        return value.size
     return sum(map(held_bytes, value)) if isinstance(value, (list, tuple)) else 0
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy.typing as npt
 
 from beam_jobs.converter import Columns, InputConverter, check_extra, extra_overhead
 from beam_jobs.feature_values.input_values import held_bytes, stored_value
+from beam_jobs.image_records.annotated.frame import Frame, frame_of, place_map
 from beam_jobs.image_records.layouts import LAYOUTS, TARGET, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.schema import image_schema
@@ -17,9 +20,10 @@ from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.options.option import set_options
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
+from beam_jobs.references.ranged_map import RangedMap
 from beam_jobs.references.reference import Reference, key_bytes
 from tpudata.console.tables import counted
-from tpudata.errors import BadRecordError
+from tpudata.errors import BadRecordError, FeatureError
 from tpudata.format import Feature, encode_example_parts
 
 
@@ -109,13 +113,22 @@ class ImageConverter(InputConverter):
             BadRecordError: the bytes are not a supported image, or its label or an extra value is invalid; names the file.
             SourceError: the layout is raw, and the size differs from that of earlier images.
         """
+        maps = self._maps(reference) if self._map_features else {}
+        # Rejected images do not count.
+        counted = self.new_summary() if maps else summary
         try:
             label = self._label(reference, labels)
-            # First, since rejected images do not count.
+            # First, for the same reason.
             extra = self._extra(reference) if self.extra else {}
-            values = self._layout.values(reference, label, data, self.options, summary) | extra
+            values = self._layout.values(reference, label, data, self.options, counted) | extra
+            if maps:
+                values |= _placed(maps, frame_of(data, values["image/width"], values["image/height"]))
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
+        if maps:
+            summary.merge(counted)
+        if self._lists:
+            summary.add_lists(self._lists, values)
         return encode_example_parts(values)
 
     def features(self, summary: ImageSummary, labels: Labels) -> tuple[Feature, ...]:
@@ -137,6 +150,15 @@ class ImageConverter(InputConverter):
             extra=(*self._pair, *self.extra),
         )
 
+    def maxima(self, summary: ImageSummary) -> dict[str, int]:
+        """Return the most entries of the lists."""
+        return summary.maxima
+
+    @functools.cached_property
+    def _lists(self) -> tuple[Feature, ...]:
+        """Features of lists of any length, of those that are no classes."""
+        return tuple(feature for feature in self.extra if feature.is_list)
+
     def _label(self, reference: Reference, labels: Labels) -> Label:
         """Return the label or labels of a record; None if the dataset has no classes. ValueError if they are invalid."""
         if not labels.names and not reference.labels:
@@ -151,4 +173,26 @@ class ImageConverter(InputConverter):
 
     def _extra(self, reference: Reference) -> dict[str, Any]:
         """Return the extra features of a record; ValueError if one is invalid."""
-        return {feature.name: stored_value(feature, reference.features.get(feature.name)) for feature in self.extra}
+        values = reference.features
+        return {
+            feature.name: stored_value(feature, values.get(feature.name))
+            for feature in self.extra
+            if not isinstance(values.get(feature.name), RangedMap)
+        }
+
+    @functools.cached_property
+    def _map_features(self) -> tuple[Feature, ...]:
+        return tuple(feature for feature in self.extra if feature.is_label_map)
+
+    def _maps(self, reference: Reference) -> dict[Feature, RangedMap]:
+        """Return the label maps that lie next to the image."""
+        found = ((feature, reference.features.get(feature.name)) for feature in self._map_features)
+        return {feature: value for feature, value in found if isinstance(value, RangedMap)}
+
+
+def _placed(maps: Mapping[Feature, RangedMap], frame: Frame) -> dict[str, bytes]:
+    """Return label maps moved as their image is; ValueError if one does not fit it."""
+    try:
+        return {feature.name: place_map(feature, value.read(), frame) for feature, value in maps.items()}
+    except FeatureError as error:
+        raise ValueError(str(error)) from None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from tpudata.format import Feature
+from tpudata.format.manifest.annotation_features import entries
 
 Shape = tuple[int, int, int]
 
@@ -20,6 +23,7 @@ class ImageSummary:
         channels: smallest and largest number of channels.
         converted: number of re-encoded images by reason; an image counts once, under the first reason that fits.
         examples: up to two different shapes (height, width, channels), each with the first image that has it.
+        maxima: by name of a feature of lists, the entries of the longest one.
     """
 
     decoded_bytes: int = 0
@@ -28,6 +32,7 @@ class ImageSummary:
     channels: tuple[int, int] | None = None
     converted: dict[str, int] = dataclasses.field(default_factory=dict)
     examples: list[tuple[Shape, str]] = dataclasses.field(default_factory=list)
+    maxima: dict[str, int] = dataclasses.field(default_factory=dict)
     # Bytes of an image by its shape, for the shapes that were counted.
     _sizes: dict[Shape, int] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -46,6 +51,12 @@ class ImageSummary:
         if reason:
             self.converted[reason] = self.converted.get(reason, 0) + 1
 
+    def add_lists(self, features: Iterable[Feature], values: Mapping[str, Any]) -> None:
+        """Count the entries of the lists of one record."""
+        for feature in features:
+            count = entries(feature, values[feature.name])
+            self.maxima[feature.name] = max(count, self.maxima.get(feature.name, 0))
+
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
         """Height, width and channels: None for a side that differs, and the largest number of channels."""
@@ -59,19 +70,27 @@ class ImageSummary:
         self.channels = _span(self.channels, other.channels)
         for reason, count in other.converted.items():
             self.converted[reason] = self.converted.get(reason, 0) + count
+        for name, count in other.maxima.items():
+            self.maxima[name] = max(count, self.maxima.get(name, 0))
         for shape, source in other.examples:
             self._add_example(shape, source)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
+        """Return a JSON object; an index has the same bytes as in earlier versions unless there are lists."""
+        value = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
+        if not self.maxima:
+            del value["maxima"]
+        return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ImageSummary:
         """Return the summary that `to_json` wrote."""
         spans = {name: value[name] and tuple(value[name]) for name in ("heights", "widths", "channels")}
         examples = [(_shape(shape), source) for shape, source in value["examples"]]
-        return cls(value["decoded_bytes"], **spans, converted=dict(value["converted"]), examples=examples)
+        maxima = dict(value.get("maxima", {}))
+        return cls(
+            value["decoded_bytes"], **spans, converted=dict(value["converted"]), examples=examples, maxima=maxima
+        )
 
     def _add_shape(self, shape: Shape, source: str) -> int:
         """Count the sizes of an image of a new shape; return its bytes."""

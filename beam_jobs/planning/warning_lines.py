@@ -113,7 +113,8 @@ def _describe_notes(taken: notes.Notes) -> dict[str, str]:
         )
     if fields := taken.examples(notes.SAMPLE_FIELDS):
         lines[notes.SAMPLE_FIELDS] = (
-            f"fields of samples that are not stored: {_listed(fields)}; a CSV or JSONL list of files stores further columns"
+            f"fields of samples that are not stored: {_listed(fields)}; keys of json are stored if the first samples have them, and"
+            " numbers, texts or lists of these in them"
         )
     if len(folders := taken.examples(notes.TEXT_FOLDERS)) > 1:
         lines[notes.TEXT_FOLDERS] = (

@@ -29,6 +29,7 @@ from beam_jobs.sources.input_form import (
     LIST,
     PACKED,
     PARQUET,
+    TAR,
     ZIP,
     form_of,
     form_of_ending,
@@ -90,7 +91,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
 def _named(options: ConvertOptions, source_options: SourceOptions, name: str) -> Source:
     if name in SOURCES:
         if name not in ("list", "parquet"):
-            source_options.reject_list_flags(f"--source is {name}")
+            source_options.reject_list_flags(f"--source is {name}", has_columns=name == "tar")
         if source_options.unlabelled and name in ("folders", "imagenet"):
             raise UsageError(
                 f"--unlabelled: --source={name} takes classes from folders. Use --source=files, or omit the flag."
@@ -227,7 +228,7 @@ def _open_files(options: ConvertOptions, source_options: SourceOptions, first: s
         return Lists.find(options, source_options, files)
     if form == PARQUET:
         return ParquetImages.find(options, source_options, InputFiles(options.input, omits_notes=True))
-    source_options.reject_list_flags(f"{first} is {form}")
+    source_options.reject_list_flags(f"{first} is {form}", has_columns=form == TAR)
     if form == IDX:
         return IdxPairs.find(options, source_options, [path for path, _ in files])
     if form == ARRAYS:

@@ -115,9 +115,10 @@ class SourceOptions:
     column_types: Mapping[str, str] = option(
         {},
         Group.INPUT,
-        "int, float, float32 or str for further columns of a list or of --label-from, in place of what their values look like;"
-        " VALUE is stored for missing values; for columns of Parquet files, which are stored if they are named here, also ints,"
-        " floats or strings",
+        "int, float, float32 or str for further columns of a list, of a WebDataset's JSON or of --label-from, in place of what"
+        " their values look like;"
+        " VALUE is stored for missing values; for columns of Parquet files, which are stored if they are named here, and of JSON"
+        " also ints, floats or strings",
         Value("NAME=TYPE[=VALUE],...", _parse_types),
         stored=Stored(Entries(TEXT)),
     )
@@ -252,10 +253,16 @@ class SourceOptions:
                 f" {', '.join(COLUMN_TYPES)}, or omit the column."
             )
 
-    def reject_list_flags(self, what: str) -> None:
-        """Raise UsageError if an option is set that only a list has; `what` is what the input is instead."""
+    def reject_list_flags(self, what: str, *, has_columns: bool = False) -> None:
+        """Raise UsageError if an option is set that only a list has.
+
+        Args:
+            what: what the input is instead.
+            has_columns: whether it has columns as a list.
+        """
+        has_columns |= self.label_from is not None
         for name in ("path_column", "label_column", "split_column", "label_separator", "column_types", "raw_tsv"):
-            if getattr(self, name) and not (name == "column_types" and self.label_from is not None):
+            if getattr(self, name) and not (name == "column_types" and has_columns):
                 raise UsageError(f"{_flag(name)} is for CSV and JSONL lists, and {what}. Omit the flag.")
 
 

@@ -108,6 +108,7 @@ class WriteMetadata(LimitedStep):
             converted=dict(sorted(converted.items())),
             counts=counts,
             dali_index=self._options.dali_index,
+            maxima=dict(sorted(converter.maxima(total).items())),
             warnings={**plan.warnings, **converter.warnings(total)},
         )
         adds = bool(manifest.splits or manifest.rejected)

@@ -12,6 +12,7 @@ from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
+from beam_jobs.stored_records.foreign.declared_feature import DeclaredFeature
 from beam_jobs.stored_records.foreign.inferred_features import InferredSummary
 from beam_jobs.stored_records.frames import unframed
 from beam_jobs.stored_records.options import RawFeature
@@ -90,6 +91,7 @@ class DatasetConverter(FrameConverter):
         carried: what the manifest counts besides records, if every record is carried over.
         converted_before: inputs that the datasets' conversions stored in another encoding, by reason.
         tokenizer: (name, path) of each of the tokenizer's files.
+        list_maxima: the most entries of each feature of lists in the datasets, as far as all of them say so.
     """
 
     schema: tuple[Feature, ...]
@@ -100,6 +102,7 @@ class DatasetConverter(FrameConverter):
     carried: Mapping[str, int] = dataclasses.field(default_factory=dict)
     converted_before: Mapping[str, int] = dataclasses.field(default_factory=dict)
     tokenizer: tuple[tuple[str, str], ...] = ()
+    list_maxima: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def new_summary(self) -> StoredSummary:
         """Return a summary that has counted nothing."""
@@ -134,6 +137,11 @@ class DatasetConverter(FrameConverter):
         is_whole = sum(summary.records.values()) == sum(records for _, records in self.decoded.values())
         return {name: count for name, count in self.carried.items() if is_whole or name not in _OF_ALL_RECORDS}
 
+    def maxima(self, summary: StoredSummary) -> dict[str, int]:
+        """Return what is carried over."""
+        del summary
+        return dict(self.list_maxima)
+
     def converted(self) -> dict[str, int]:
         """Return what is carried over."""
         return dict(self.converted_before)
@@ -141,7 +149,10 @@ class DatasetConverter(FrameConverter):
     def deciding_fields(self) -> dict[str, Any]:
         """Return the fields, with the tokenizer as earlier versions have it: its file, or None."""
         files = self.tokenizer
-        return {**super().deciding_fields(), "tokenizer": files[0] if len(files) == 1 else files or None}
+        fields = super().deciding_fields()
+        # They decide no record.
+        del fields["list_maxima"]
+        return {**fields, "tokenizer": files[0] if len(files) == 1 else files or None}
 
     def files(self, context: Any) -> dict[str, bytes]:
         """Return the tokenizer's files."""
@@ -172,6 +183,7 @@ class ForeignConverter(FrameConverter):
         images: names of the features that hold images.
         raw: features that hold arrays.
         label_maps: names of the features that hold label maps.
+        declared: features whose kind and shape are given.
         label: name of the feature that holds the class, if there are classes.
         label_offset: label of the first class.
     """
@@ -179,8 +191,16 @@ class ForeignConverter(FrameConverter):
     images: tuple[str, ...] = ()
     raw: tuple[RawFeature, ...] = ()
     label_maps: tuple[str, ...] = ()
+    declared: tuple[DeclaredFeature, ...] = ()
     label: str | None = None
     label_offset: int = 0
+
+    def deciding_fields(self) -> dict[str, Any]:
+        """Return the fields by name; without those that earlier versions lacked if they are empty."""
+        fields = super().deciding_fields()
+        if not self.declared:
+            del fields["declared"]
+        return fields
 
     def new_summary(self) -> InferredSummary:
         """Return a summary that has counted nothing."""
@@ -192,9 +212,9 @@ class ForeignConverter(FrameConverter):
 
     def features(self, summary: InferredSummary, labels: Labels) -> tuple[Feature, ...]:
         """Return the schema that all records share, in the order of the names."""
-        raw = {raw.name: raw.feature for raw in self.raw}
+        known = {raw.name: raw.feature for raw in self.raw} | {one.name: one.feature for one in self.declared}
         found = {
-            name: raw.get(name) or seen.feature(name, summary.records)
+            name: known.get(name) or seen.feature(name, summary.records)
             for name, seen in sorted(summary.features.items())
         }
         if self.label in found and labels.names and found[self.label].shape == ():
@@ -210,6 +230,8 @@ class ForeignConverter(FrameConverter):
         if self.label is not None:
             self._check_label(reference, example.get(self.label), labels)
         try:
+            for declared in self.declared:
+                declared.check(example.get(declared.name, []))
             raw = {raw.name: raw for raw in self.raw}
             summary.add(example, reference.key, raw, self.images, self.label_maps)
         except ValueError as error:

@@ -11,6 +11,7 @@ import numpy as np
 
 from beam_jobs.options import ConvertOptions, SplitShares
 from beam_jobs.options.option import Group, Stored, Value, option
+from beam_jobs.stored_records.foreign.declared_feature import DeclaredFeature
 from tpudata.errors import FeatureError, SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
@@ -120,6 +121,10 @@ def _raw_to_json(features: Iterable[RawFeature]) -> dict[str, list[str | int]]:
     return {raw.name: [raw.dtype, *raw.shape] for raw in features}
 
 
+def _declared_to_json(features: Iterable[DeclaredFeature]) -> dict[str, str]:
+    return {declared.name: declared.text for declared in features}
+
+
 @dataclasses.dataclass(frozen=True)
 class ReshardOptions:
     """Options for stored records; `labels` are the class names in the file of `--labels`.
@@ -143,6 +148,17 @@ class ReshardOptions:
         Value("NAME=DTYPE:SHAPE", RawFeature.parse),
         collect=tuple,
         stored=Stored(write=_raw_to_json, is_optional=True),
+    )
+    features: tuple[DeclaredFeature, ...] = option(
+        (),
+        Group.INPUT,
+        "kind of a feature of other programs' TFRecords: int, float, str or bytes, with a shape whose first size may be N for"
+        " any, such as boxes=float:Nx4; or ints, floats or strings for a list; once for each feature (default: what the"
+        " values of all records show)",
+        Value("NAME=KIND[:SHAPE]", DeclaredFeature.parse),
+        flag="--feature",
+        collect=tuple,
+        stored=Stored(write=_declared_to_json, is_optional=True),
     )
     label_maps: tuple[str, ...] = option(
         (),
@@ -193,6 +209,10 @@ class ReshardOptions:
     labels: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        names = [*(one.name for one in self.features), *(raw.name for raw in self.raw), *self.label_maps]
+        name = next((name for name in names if names.count(name) > 1), None)
+        if name is not None and any(one.name == name for one in self.features):
+            raise UsageError(f"--feature {name}: this feature is described twice. Omit one of the flags.")
         if self.key is not None and not self.key:
             raise UsageError("--key is empty (expected record, content or the name of a feature)")
         if self.label is not None and self.labels is None:

@@ -104,8 +104,9 @@ class TextOptions:
     inputs: str | None = option(
         None,
         Group.TEXT,
-        "pairs: the field of rows with the text that a model is given, such as prompt; requires --targets",
-        Value("NAME"),
+        "pairs: the field of rows with the text that a model is given, such as prompt, or several, which are joined by a"
+        " blank line, such as instruction,input; requires --targets",
+        Value("NAME[,NAME...]"),
         stored=Stored(TEXT_SCHEMA, is_optional=True),
     )
     targets: str | None = option(
@@ -265,7 +266,9 @@ class TextOptions:
 
     def _join_fields(self) -> tuple[TextField, ...]:
         """Return the fields of a pair or a chat and then the others; UsageError if one of these is text."""
-        sides = tuple(map(TextField, self.sides))
+        # Of several inputs, the first must be there.
+        optional = self.sides[1:-1] if self.has_pairs else ()
+        sides = tuple(TextField(name, missing="" if name in optional else None) for name in self.sides)
         others = tuple(field for field in self.fields if field not in (*sides, TextField("text")))
         for field in others:
             if field.kind == TEXT or field.name in (*self.sides, INPUTS, TARGETS, MESSAGES):
@@ -370,10 +373,10 @@ class TextOptions:
             raise UsageError(
                 "--inputs-length: a pair that is longer cannot be split. Pass --long-documents cut, or reject"
             )
-        if len(self.fields) > 2:
+        others = [field.name for field in self.fields[len(self.sides) :]]
+        if others:
             raise UsageError(
-                f"--inputs-length: a row of pairs has no other fields (got {', '.join(one.name for one in self.fields[2:])}). Omit"
-                " them"
+                f"--inputs-length: a row of pairs has no other fields (got {', '.join(others)}). Omit them"
             )
 
     @property
@@ -391,7 +394,7 @@ class TextOptions:
     @property
     def sides(self) -> tuple[str, ...]:
         """The fields of rows that make up a pair or a chat, which are the first of `fields`; none for other documents."""
-        return (self.inputs, self.targets) if self.inputs and self.targets else self.chat
+        return (*_parse_names(self.inputs), self.targets) if self.inputs and self.targets else self.chat
 
     @property
     def fields_flag(self) -> str:

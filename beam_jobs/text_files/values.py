@@ -67,9 +67,7 @@ def document_values(data: bytes, form: Payload, options: TextOptions) -> list[Va
     if options.chat:
         return [_chat(row, options.chat), *(_value(field, row) for field in options.fields[len(options.chat) :])]
     values = [_value(field, row) for field in options.fields]
-    if options.has_pairs:
-        _check_sides(options, values)
-    return values
+    return _pair(options, values) if options.has_pairs else values
 
 
 def _own_document(data: bytes, form: Payload, options: TextOptions) -> str | dict[str, Any]:
@@ -120,11 +118,17 @@ def _chat(values: dict[str, Any], columns: Sequence[str]) -> str:
     return text
 
 
-def _check_sides(options: TextOptions, values: Sequence[Value]) -> None:
-    """Raise DocumentError if a side of a pair, the first two values, is blank."""
-    for field, value in zip(options.fields[:2], values, strict=False):
-        if not str(value).strip():
-            raise DocumentError(f"one side of the pair is blank: field {field.name!r}")
+def _pair(options: TextOptions, values: list[Value]) -> list[Value]:
+    """Return the values with all inputs as one text; raise DocumentError if a side of the pair is blank."""
+    *names, target = options.sides
+    count = len(names)
+    parts = [str(value) for value in values[:count]]
+    # A blank one adds nothing, as in chats of columns.
+    inputs = parts[0] if count == 1 else "\n\n".join(part for part in parts if part.strip())
+    for side, text in ((", ".join(map(repr, names)), inputs), (repr(target), str(values[count]))):
+        if not text.strip():
+            raise DocumentError(f"one side of the pair is blank: field {side}")
+    return [inputs, *values[count:]]
 
 
 def readable_texts(

@@ -102,6 +102,10 @@ class TextConverter(Converter):
             counts["unknown"] = summary.unknown
         return counts
 
+    def maxima(self, summary: TextSummary) -> dict[str, int]:
+        """Return the most entries of the fields of lists."""
+        return summary.maxima
+
     def warnings(self, summary: TextSummary) -> dict[str, str]:
         """Return the warning about negative labels if there are any."""
         if not summary.negative_labels:

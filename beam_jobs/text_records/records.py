@@ -177,6 +177,8 @@ class TextRecords:
         for field, column in zip(self.options.record_fields, columns, strict=False):
             if field in self.options.label_fields:
                 summary.negative_labels += sum(isinstance(value, int) and value < 0 for value in column)
+            if field.kind in LIST_KINDS and column:
+                summary.add_list(field.name, max(len(value) for value in column if isinstance(value, Sequence)))
         return rows, columns
 
     def _with_extra(

@@ -18,6 +18,7 @@ class TextSummary:
         dropped: number of tokens that were cut off documents.
         unknown: number of tokens for text that the tokenizer does not know.
         negative_labels: number of labels below 0, as test sets have them in place of hidden ones.
+        maxima: by name of a field of lists, the entries of the longest one.
     """
 
     documents: int = 0
@@ -27,11 +28,19 @@ class TextSummary:
     dropped: int = 0
     unknown: int = 0
     negative_labels: int = 0
+    maxima: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def merge(self, other: TextSummary) -> None:
         """Add another summary."""
         for field in dataclasses.fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+            if field.name != "maxima":
+                setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        for name, count in other.maxima.items():
+            self.add_list(name, count)
+
+    def add_list(self, name: str, count: int) -> None:
+        """Count the entries of a list."""
+        self.maxima[name] = max(count, self.maxima.get(name, 0))
 
     @property
     def real_share(self) -> float:
@@ -40,11 +49,9 @@ class TextSummary:
         return self.tokens / places if places else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; an index has the same bytes as in earlier versions unless there are negative labels."""
-        value = dataclasses.asdict(self)
-        if not self.negative_labels:
-            del value["negative_labels"]
-        return value
+        """Return a JSON object; an index has the same bytes as in earlier versions unless there are negative labels or lists."""
+        optional = ("negative_labels", "maxima")
+        return {name: value for name, value in dataclasses.asdict(self).items() if value or name not in optional}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> TextSummary:

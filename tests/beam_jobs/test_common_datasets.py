@@ -269,9 +269,15 @@ def webdataset(root: Path) -> None:
 
 
 def captioned_webdataset(root: Path) -> None:
-    ends = {"jpg": JPEG, "txt": b"a roof", "json": b'{"caption": "a roof"}', "seg.png": MAP}
+    ends = {"jpg": JPEG, "txt": b"a roof", "json": b'{"url": "http://a/b", "original_width": 640, "exif": {"a": 1}}'}
     members = [(f"{number:09d}.{end}", data) for number in range(3) for end, data in ends.items()]
     write(root / "pairs" / "00000.tar", tar_bytes(members))
+
+
+def segmented_webdataset(root: Path) -> None:
+    ends = {"jpg": JPEG, "seg.png": MAP}
+    members = [(f"{number:04d}.{end}", data) for number in range(3) for end, data in ends.items()]
+    write(root / "scenes" / "train-000.tar", tar_bytes(members))
 
 
 def pix2pix(root: Path) -> None:
@@ -325,6 +331,7 @@ MINIATURES = {
     "Hugging Face Parquet": Miniature(parquet, {"train": 2, "test": 2}, ("cat", "dog")),
     "WebDataset": Miniature(webdataset, {"train": 4, "validation": 4}, DIGITS[:4]),
     "WebDataset with captions": Miniature(captioned_webdataset, {"train": 3}),
+    "WebDataset with label maps": Miniature(segmented_webdataset, {"train": 3}),
     "pix2pix": Miniature(pix2pix, {"train": 1, "validation": 1}),
     "Two folders": Miniature(two_folders, {"train": 1}),
 }
@@ -383,7 +390,7 @@ def test_a_command_of_the_page_converts_its_dataset(
     "heading",
     [
         *("COCO panoptic", "Pascal VOC", "YOLO", "CIFAR-100", "SVHN", "MNIST of Keras", "Cats and dogs"),
-        *("WebDataset with captions", "Two folders"),
+        *("WebDataset with captions", "WebDataset with label maps", "Two folders"),
     ],
 )
 def test_a_dataset_on_gs_gives_the_same_records(tmp_path: Path, heading: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,9 +143,9 @@ MINIATURES = {
         },
     ),
     "Alpaca": Miniature(
-        {"alpaca_data.json": json.dumps([{"instruction": "Name a colour.", "input": "", "output": "Red."}], indent=4)},
+        {"alpaca_data.json": json.dumps([{"instruction": "Translate.", "input": "Red", "output": "Rot"}], indent=4)},
         {"train": 1},
-        {"inputs": [b"Name a colour."], "targets": [b"Red."]},
+        {"inputs": [b"Translate.\n\nRed"], "targets": [b"Rot"]},
     ),
     "ShareGPT": Miniature(
         {"sharegpt.json": json.dumps([chat("conversations", "from", "value", "human", "gpt")])}, {"train": 1}, MESSAGES

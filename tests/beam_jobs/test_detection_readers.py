@@ -48,6 +48,7 @@ def decode(serialized: tf.Tensor) -> dict[str, Any]:
         "size": (int(height), int(width)),
         "boxes": boxes.numpy(),
         "classes": found["image/object/class/label"].numpy(),
+        "id": found["image/source_id"].numpy(),
         "area": found["image/object/area"].numpy(),
         "is_crowd": found["image/object/is_crowd"].numpy(),
         "masks": masks,
@@ -108,6 +109,7 @@ def test_their_decoders_get_the_values_of_pycocotools(tmp_path: Path) -> None:
     for one in read:
         height, width = one["size"]
         assert one["image"].shape[:2] == (height, width)
+        assert one["id"] == str(by_size[height, width]).encode()
         rows = coco.loadAnns(coco.getAnnIds(by_size[height, width]))
         assert one["classes"].tolist() == [numbers[row["category_id"]] for row in rows]
         assert one["is_crowd"].tolist() == [row["iscrowd"] for row in rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,55 @@ def test_features_of_foreign_records_are_learned(tmp_path: Path) -> None:
     read = list(RecordSource(str(tmp_path / "out"), "train", features=["id", "rare", "three"]))
     assert [int(record["id"]) for record in read] == list(range(10))
     assert [record["rare"].tolist() for record in read] == [[n] if n % 2 else [] for n in range(10)]
+
+
+def test_features_of_foreign_records_are_declared(tmp_path: Path) -> None:
+    good = [
+        {
+            "id": [number],
+            "boxes": [0.5] * 8,
+            "names": [b"a", b"b"],
+            "hash": [b"abc"],
+            "pair": [1, 2],
+            "other": [3],
+            **({"tags": [b"x"]} if number else {}),
+        }
+        for number in range(5)
+    ]
+    declared = ["boxes=float:Nx4", "names=strings", "hash=bytes", "pair=int:2", "tags=str:N", "id=int"]
+    flags = [f"--feature={text}" for text in declared]
+    files = write_files(tmp_path / "in", {"a": good})
+    assert reshard(files, "--output", tmp_path / "out", *flags) == 0
+    expected = {
+        "boxes": ("float", "float32", (None, 4), None),
+        "hash": ("bytes", "string", (), None),
+        "id": ("int64", "int64", (), None),
+        "names": ("bytes", "string", (None,), "utf8"),
+        "other": ("int64", "int64", (), None),
+        "pair": ("int64", "int64", (2,), None),
+        "tags": ("bytes", "string", (None,), "utf8"),
+    }
+    assert manifest(tmp_path / "out").features == tuple(Feature(name, *parts) for name, parts in expected.items())
+    assert_whole(tmp_path / "out")
+    types = json.loads((tmp_path / "out" / "features.json").read_text())["featuresDict"]["features"]
+    assert types["pair"]["tensor"] == {"dtype": "int64", "encoding": "none", "shape": {"dimensions": ["2"]}}
+    bad = [{**good[1], "boxes": [0.5] * 6}, {**good[1], "id": [0.5]}, {**good[1], "names": [b"\xff"]}]
+    bad += [{name: values for name, values in good[1].items() if name != "hash"}]
+    files = write_files(tmp_path / "bad", {"a": [*good, *bad]})
+    with pytest.raises(
+        BadRecordError, match=r"a:5 in .*feature 'boxes' has 6 values .expected float:Nx4, as --feature"
+    ):
+        reshard(files, "--output", tmp_path / "none", *flags)
+    skip = ["--on-bad-record=skip", "--max-bad-records=4"]
+    assert reshard(files, "--output", tmp_path / "some", *flags, *skip) == 0
+    (rejects,) = (tmp_path / "some" / "rejects").iterdir()
+    reasons = [json.loads(line)["reason"] for line in rejects.read_text().splitlines()]
+    assert [reason.partition(" (")[0] for reason in reasons] == [
+        "feature 'boxes' has 6 values",
+        "feature 'id' has floats",
+        "feature 'names' has bytes that are not UTF-8",
+        "feature 'hash' is not there",
+    ]
 
 
 def test_label_maps_of_foreign_records_are_declared(tmp_path: Path) -> None:

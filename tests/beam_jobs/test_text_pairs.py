@@ -68,6 +68,26 @@ def test_pairs_are_stored_under_the_names_of_seqio(wmt: Path, tmp_path: Path) ->
     assert sorted(found) == sorted(WMT)
 
 
+def test_several_inputs_are_joined(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"instruction": "a", "input": "b", "output": "c", "id": 0},
+        {"instruction": "a", "input": " ", "output": "c", "id": 1},
+        {"instruction": "a", "output": "c", "id": 2},
+        {"instruction": "a", "input": None, "output": "c", "id": 3},
+    ]
+    flags = ["--inputs=instruction,input", "--targets=output", "--no-shuffle"]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    assert convert(path, tmp_path / "text", *flags, "--field=id:int") == 0
+    assert [(one["inputs"], one["targets"], one["id"]) for one in records(tmp_path / "text")] == [
+        ([b"a\n\nb" if number == 0 else b"a"], [b"c"], [number]) for number in range(4)
+    ]
+    lengths = ["--tokenizer=bytes", "--inputs-length=8", "--targets-length=4", "--pack", "--long-documents=cut"]
+    assert convert(path, tmp_path / "packed", *flags, *lengths) == 0
+    write_rows(path, [{"instruction": "", "input": "", "output": "c"}])
+    with pytest.raises(BadRecordError, match="one side of the pair is blank: field 'instruction', 'input'"):
+        convert(path, tmp_path / "blank", *flags)
+
+
 def test_pairs_of_csv_and_parquet_are_those_of_jsonl(wmt: Path, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("de,id,en\n" + "".join(f"{de},{n},{en}\n" for n, (en, de) in enumerate(WMT)))
     table = pa.table({"de": [de for _, de in WMT], "en": [en for en, _ in WMT]})

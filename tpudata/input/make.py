@@ -39,7 +39,7 @@ def make_input_fn(
     training: bool,
     features: str | None = None,
     extra_features: Sequence[str] = (),
-    pad: Mapping[str, int | Pad] | None = None,
+    pad: Mapping[str, int | Pad | None] | None = None,
     label: str | None = None,
     defaults: Mapping[str, Any] | None = None,
     weight: str | None = None,
@@ -92,7 +92,8 @@ def make_input_fn(
             filled up with 0, 0.0 or b"", next to the number of real ones, int32 [B], under the name without wildcards:
             `image/object/count`, `caption/count`. The features of a pattern have as many entries in each record; boxes and
             points among them move with the image. A missing list counts as an empty one; a longer one is an error, unless
-            `Pad` cuts it.
+            `Pad` cuts it. None in place of a number stands for the longest list of the dataset; lists that are fed without a key
+            here are padded so, too, if its manifest says how long that is.
         label: name of the feature that is yielded as labels: integers or floats of any static shape, int32 or float32 [B, ...]; or
             a list of a schema with `num_classes`, float32 [B, classes] of 1 for each class of the record and 0 for others. None
             for `image/class/label` or `label`.
@@ -231,7 +232,7 @@ def _row_axes(images: Images, fields: Fields, bare: bool) -> dict[str, int]:
     """Return the axis of the rows of each transposed tensor."""
     if images.permutation is None:
         return {}
-    names = [field.name for field in (*fields.images[:1], *fields.label_maps)]
+    names = [field.name for field in (*fields.images, *fields.label_maps)]
     return {"features" if bare else f"features[{name!r}]": images.permutation.index(0) for name in names}
 
 

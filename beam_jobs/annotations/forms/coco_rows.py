@@ -78,7 +78,7 @@ def image_part(row: Any, place: Place) -> Annotated:
         width, height = (_side(row, side) for side in ("width", "height"))
     except ValueError as error:
         return place.error(str(error), name)
-    return ImageAnnotation(name, place, width, height)
+    return ImageAnnotation(name, place, width, height, source_id=str(row["id"]))
 
 
 def _side(row: Mapping[str, Any], name: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -47,7 +48,7 @@ class CarriedAnnotation:
     def tolist(self) -> list[Any]:
         """Return what the entry of an input knows the annotation by: all but where it stands, which may move."""
         kept = self.annotation._asdict()
-        del kept["place"], kept["picture"], kept["map_file"], kept["target"]
+        del kept["place"], kept["picture"], kept["map_file"], kept["target"], kept["source_id"]
         return list(kept.values())
 
 
@@ -118,6 +119,7 @@ class AnnotatedConverter(ImageConverter):
         values |= values_of(self.schema, annotation, frame, _read_map(annotation))
         if self.schema.has_targets:
             values[TARGET.name] = self._target(annotation)
+        counted.add_lists(self._lists, values)
         summary.merge(counted)
         return encode_example_parts(values)
 
@@ -137,6 +139,12 @@ class AnnotatedConverter(ImageConverter):
             return stored_image(data, SELF_DESCRIBING, self.options).data
         except ValueError as error:
             raise annotation.place.error(f"its target: {error}", annotation.picture) from None
+
+    @functools.cached_property
+    def _lists(self) -> tuple[Feature, ...]:
+        """Features of lists of any length."""
+        assert self.schema is not None
+        return tuple(feature for feature in (*self.schema.class_features, *self.schema.features) if feature.is_list)
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and annotations in each record of a pack, without maps: int64 [n]."""

@@ -15,10 +15,12 @@ import numpy.typing as npt
 
 from beam_jobs.annotations.annotation import Box
 from beam_jobs.annotations.segmentation import MOST_OUTSIDE
+from beam_jobs.feature_values.label_maps import decode_label_map, encode_label_map
 from beam_jobs.image_codecs.header import UPRIGHT, read_header
 from beam_jobs.image_codecs.image_format import JPEG, PNG, image_format
 from beam_jobs.image_codecs.pillow_files import open_image
 from beam_jobs.image_codecs.pixels import exif_turn
+from tpudata.format import Feature
 
 # Orientations that exchange rows and columns.
 _SIDEWAYS = (5, 6, 7, 8)
@@ -181,6 +183,26 @@ def view_of(frame: Frame, width: int, height: int, *, is_upright: bool = False) 
     if fits_upright and (is_upright or not fits_raw):
         return View(*frame.upright_size, UPRIGHT, frame.stored_width, frame.stored_height)
     return View(*raw, frame.orientation, frame.stored_width, frame.stored_height)
+
+
+def place_map(feature: Feature, data: bytes, frame: Frame, *, is_upright: bool = False) -> bytes:
+    """Return a label map as the record of its picture has it: the bytes of its file if they fit.
+
+    Args:
+        feature: of encoding "label_map".
+        data: the map's PNG, as large as the picture.
+        frame: the picture in its file and in its record.
+        is_upright: as of `view_of`.
+
+    Raises:
+        ValueError: it is of another size.
+        FeatureError: it is no such PNG, or a class does not fit the feature's dtype.
+    """
+    stored, (height, width, _) = encode_label_map(feature, data)
+    view = view_of(frame, width, height, is_upright=is_upright)
+    if view == View(width, height, UPRIGHT, width, height):
+        return stored
+    return encode_label_map(feature, view.pixels(decode_label_map(feature, data)))[0]
 
 
 def _nearest(size: int, source: int) -> npt.NDArray[np.int64]:

@@ -9,6 +9,7 @@
     image/caption                                   texts
     image/segmentation/class/encoded            label map
     image/target/encoded                        the second image of a pair
+    image/source_id                             text: id of the picture in the file
     image/class/label, text                     of the whole picture
 
 A list has a value for each object, in the order of the file. Only those features are there that some picture has. Source of the
@@ -27,6 +28,7 @@ from beam_jobs.image_records.layouts import TARGET
 from beam_jobs.references.labels import Labels
 from tpudata.format import Feature
 
+SOURCE_ID = Feature("image/source_id", "bytes", "string", encoding="utf8")
 _MOST_SMALL_CLASSES = 255
 
 
@@ -164,7 +166,8 @@ class AnnotationSchema:
         captions = (_texts("image/caption"),) if kinds.CAPTIONS in self.kinds else ()
         maps = () if self.map_feature is None else (self.map_feature,)
         targets = (TARGET,) if self.has_targets else ()
-        return (*self.object_features, *captions, *maps, *targets, *self.further)
+        ids = (SOURCE_ID,) if kinds.SOURCE_IDS in self.kinds else ()
+        return (*self.object_features, *captions, *maps, *targets, *ids, *self.further)
 
 
 def _floats(name: str) -> Feature:

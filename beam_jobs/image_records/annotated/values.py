@@ -11,13 +11,13 @@ import numpy as np
 from beam_jobs.annotations import contents as kinds
 from beam_jobs.annotations.annotation import ImageAnnotation, ObjectAnnotation
 from beam_jobs.annotations.segmentation import Segments
-from beam_jobs.feature_values.label_maps import decode_label_map, encode_label_map
+from beam_jobs.feature_values.label_maps import encode_label_map
 from beam_jobs.feature_values.png import encode_png
 from beam_jobs.image_codecs.header import check_png_checksums, read_header
 from beam_jobs.image_codecs.image_format import PNG
 from beam_jobs.image_codecs.pillow_files import load_image, open_image
-from beam_jobs.image_records.annotated.frame import Frame, View, view_of
-from beam_jobs.image_records.annotated.schema import AnnotationSchema
+from beam_jobs.image_records.annotated.frame import Frame, View, place_map, view_of
+from beam_jobs.image_records.annotated.schema import SOURCE_ID, AnnotationSchema
 from beam_jobs.values.column_kinds import fits_int64, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
@@ -53,11 +53,14 @@ def values_of(
                 classes = _class_map(schema, annotation, view, segments)
                 values[schema.map_feature.name] = encode_label_map(schema.map_feature, view.pixels(classes))[0]
             else:
-                values[schema.map_feature.name] = _label_map(schema, map_data, frame)
+                stored = place_map(schema.map_feature, map_data, frame, is_upright=schema.is_upright)
+                values[schema.map_feature.name] = stored
         values |= _object_values(schema, annotation, view, segments)
         values |= _class_values(schema, annotation)
         if kinds.CAPTIONS in schema.kinds:
             values["image/caption"] = list(map(_text, annotation.captions))
+        if kinds.SOURCE_IDS in schema.kinds:
+            values[SOURCE_ID.name] = _text(annotation.source_id)
         further = dict(annotation.values)
         values |= {feature.name: _further(feature, further.get(feature.name)) for feature in schema.further}
         return values
@@ -149,16 +152,6 @@ def _class_values(schema: AnnotationSchema, annotation: ImageAnnotation) -> dict
     if len(numbers) != 1:
         raise ValueError(f"not exactly one class: {', '.join(annotation.classes) or 'none'}")
     return {"image/class/label": numbers[0], "image/class/text": texts[0]}
-
-
-def _label_map(schema: AnnotationSchema, data: bytes, frame: Frame) -> bytes:
-    """Return a label map as the record has it: the bytes of its file if they fit."""
-    assert schema.map_feature is not None
-    stored, (height, width, _) = encode_label_map(schema.map_feature, data)
-    view = view_of(frame, width, height, is_upright=schema.is_upright)
-    if view == View(width, height, 1, width, height):
-        return stored
-    return encode_label_map(schema.map_feature, view.pixels(decode_label_map(schema.map_feature, data)))[0]
 
 
 def _read_segments(data: bytes, view: View) -> Segments:

@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO, NamedTuple, cast
 
 from beam_jobs.compression.files import read_compression
 from beam_jobs.file_kinds import find_compression
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from beam_jobs.sources.tars.file import open_tar
+from beam_jobs.sources.tars.json_columns import NO_COLUMNS, JsonColumns
 from beam_jobs.sources.tars.members import BLOCK, Member, is_tar_header, tar_members
-from beam_jobs.sources.tars.samples import IMAGE_FIELDS, LABEL_FIELDS, TEXT, field_labels, label_field, samples
+from beam_jobs.sources.tars.samples import (
+    IMAGE_FIELDS,
+    JSON,
+    LABEL_FIELDS,
+    TEXT,
+    Content,
+    field_labels,
+    label_field,
+    map_field,
+    samples,
+)
 from beam_jobs.sources.tars.unit import TarUnit, is_record
+from beam_jobs.values.column_kinds import ColumnKind
 from tpudata.errors import BadRecordError, SourceError
+from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
 
 CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
+# In words.
+FORMS = {CLASSES: "a tar of images in folders", TARS: "a tar of tars", PAIRS: "a tar of samples"}
 # Of a compressed tar, whose members can only be skipped by unpacking them. That takes a second or two.
 _MOST_LOOKED_AT = 1 << 29
 # Samples in which a label is looked for, and names among which the rest of a sample is.
 _MOST_SAMPLES, _MOST_NAMES = 1000, 100_000
+# Samples whose JSON shows the columns.
+_COLUMN_SAMPLES = 100
 
 
 class TarForm(NamedTuple):
@@ -31,23 +48,30 @@ class TarForm(NamedTuple):
         labels: of pairs, those of the first one.
         several: whether these are a list.
         has_captions: whether samples have captions: a text that is not their class.
+        map_dtype: dtype of the label maps of samples, by that of the first one; empty if it has none.
+        columns: those of the JSON of samples.
     """
 
     form: str
     labels: tuple[str, ...] = ()
     several: bool = False
     has_captions: bool = False
+    map_dtype: str = ""
+    columns: JsonColumns = NO_COLUMNS
 
 
-def tar_form(unit: TarUnit, *, labelled: bool) -> TarForm:
+def tar_form(unit: TarUnit, *, labelled: bool, column_kinds: Mapping[str, ColumnKind]) -> TarForm:
     """Return the form of a tar.
 
     Args:
         unit: the tar.
         labelled: whether the labels of samples are read.
+        column_kinds: declared kinds of columns.
 
     Raises:
-        SourceError: it is a compressed tar of tars, or its first members are too large to say.
+        SourceError: it is a compressed tar of tars, or its first members are too large to say; or values of a column do not fit
+            each other.
+        UsageError: there is no column of a declared name.
     """
     compression = read_compression(unit.path)
     with _open_start(unit.path, compression) as (file, size):
@@ -60,23 +84,48 @@ def tar_form(unit: TarUnit, *, labelled: bool) -> TarForm:
             return TarForm(TARS)
     # Again from the start, since a compressed file does not seek back.
     with _open_start(unit.path, compression) as (file, size):
-        members = tar_members(file, unit.path, 0, size)
-        # One that is too large is rejected when it is listed.
-        files = (member for member in members if is_record(member) and member.size <= MOST_INPUT_BYTES)
-        first_samples = (fields for _, fields in samples(file, unit.path, files, read_images=False))
-        fields = next(first_samples, {})
+        _, fields = next(_samples(file, unit, size), ("", {}))
         if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
             return TarForm(CLASSES)
         has_captions = TEXT in fields and (not labelled or label_field(fields) != TEXT)
-        if not labelled:
-            return TarForm(PAIRS, has_captions=has_captions)
-        for sample in itertools.islice(itertools.chain((fields,), first_samples), _MOST_SAMPLES):
+        dtype = "" if compression else _map_dtype(file, fields)
+    form = TarForm(PAIRS, (), False, has_captions, dtype, _columns(unit, fields, column_kinds))
+    if not labelled:
+        return form
+    with _open_start(unit.path, compression) as (file, size):
+        for _, sample in itertools.islice(_samples(file, unit, size), _MOST_SAMPLES):
             field = label_field(sample)
             # A sample without a label is a bad record, and says nothing about the others.
             with contextlib.suppress(BadRecordError):
                 if field is not None:
-                    return TarForm(PAIRS, *field_labels(sample[field], field, unit.path), has_captions)
-    return TarForm(PAIRS, has_captions=has_captions)
+                    labels, several = field_labels(sample[field], field, unit.path)
+                    return form._replace(labels=labels, several=several)
+    return form
+
+
+def _samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[tuple[str, dict[str, Content]]]:
+    members = tar_members(file, unit.path, 0, size)
+    # One that is too large is rejected when it is listed.
+    files = (member for member in members if is_record(member) and member.size <= MOST_INPUT_BYTES)
+    return samples(file, unit.path, files, read_images=False)
+
+
+def _map_dtype(file: BinaryIO, fields: Mapping[str, Content]) -> str:
+    """Return the dtype of the label map of a sample; empty if it has none, or a picture whose values are no classes."""
+    name = map_field(fields)
+    kind = None if name is None else png_kind(_head(file, fields[name].member))
+    if kind is None or kind[1] not in (GREY, PALETTE):
+        return ""
+    return "uint16" if kind[0] == MAP_BITS["uint16"] else "uint8"
+
+
+def _columns(unit: TarUnit, first: Mapping[str, Content], declared: Mapping[str, ColumnKind]) -> JsonColumns:
+    """Return the columns of the JSON of the first samples; of a compressed tar, of the first one."""
+    if JSON not in first or read_compression(unit.path):
+        return JsonColumns.find([first[JSON]] if JSON in first else [], declared, unit.path)
+    with open_tar(unit.path, "") as (file, size):
+        found = itertools.islice(_samples(file, unit, size), _COLUMN_SAMPLES)
+        return JsonColumns.find((fields[JSON] for _, fields in found if JSON in fields), declared, unit.path)
 
 
 def first_paths(units: Iterable[TarUnit]) -> Iterator[str]:

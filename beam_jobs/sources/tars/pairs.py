@@ -1,4 +1,6 @@
-"""Samples of a WebDataset as records: an image with its class, and a caption if there is a text that is not the class."""
+"""Samples of a WebDataset as records: an image with its class, a caption if there is a text that is not the class, its label map,
+and the keys of its JSON as columns.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +9,23 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from beam_jobs.references.notes import SAMPLE_FIELDS, TEXT_CLASSES, Note
+from beam_jobs.references.ranged_map import RangedMap
 from beam_jobs.references.reference import NO_FEATURES
 from beam_jobs.references.rejection import Reject, with_key
+from beam_jobs.sources.tars.json_columns import JsonColumns
 from beam_jobs.sources.tars.members import Member
 from beam_jobs.sources.tars.samples import (
     IMAGE_FIELDS,
     JSON,
+    LABEL,
     TEXT,
     Content,
     caption,
     field_labels,
-    further_keys,
     image_problem,
+    json_object,
     label_field,
+    map_field,
     samples,
 )
 from beam_jobs.sources.tars.unit import TarUnit
@@ -27,6 +33,7 @@ from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 
 CAPTION = Feature("image/caption", "bytes", "string", (None,), encoding="utf8")
+LABEL_MAP = "image/segmentation/class/encoded"
 
 
 class TarRecord(NamedTuple):
@@ -53,12 +60,16 @@ class Pairs:
         has_classes: whether records have classes.
         several_labels: whether samples have lists of labels.
         has_captions: whether samples have captions.
+        has_maps: whether samples have label maps.
+        columns: those of the JSON of samples.
         note: gets fields that are not stored, and classes in files of text.
     """
 
     has_classes: bool
     several_labels: bool
     has_captions: bool
+    has_maps: bool
+    columns: JsonColumns
     note: Note
 
     def records(
@@ -81,11 +92,11 @@ class Pairs:
             reject: called with the error of a sample that is no record.
             compressed: whether images are read here.
         """
-        for number, (key, fields) in enumerate(samples(file, unit.path, members, compressed)):
+        for key, fields in samples(file, unit.path, members, compressed):
             where = f"{unit.path}/{key}"
             images = [name for name in fields if name in IMAGE_FIELDS]
             source = label_field(fields) if self.has_classes else None
-            columns: Mapping[str, Any] = NO_FEATURES
+            columns: dict[str, Any] = {}
             try:
                 if len(images) != 1:
                     raise BadRecordError(where, image_problem(fields))
@@ -103,22 +114,41 @@ class Pairs:
                     labels = written
                 if self.has_captions:
                     has_caption = TEXT in fields and source != TEXT
-                    columns = {CAPTION.name: [caption(fields[TEXT], unit.path)] if has_caption else []}
+                    columns[CAPTION.name] = [caption(fields[TEXT], unit.path)] if has_caption else []
+                if self.has_maps:
+                    columns[LABEL_MAP] = _label_map(fields, unit, where, compressed=compressed)
+                values = json_object(fields[JSON], unit.path) if JSON in fields else {}
+                columns |= self.columns.read(values, where)
             except BadRecordError as error:
                 reject(with_key(error, unit.key(key)))
                 continue
             used = {images[0], *([source] if source else ()), *([TEXT] if self.has_captions else ())}
+            used |= {map_field(fields)} if self.has_maps else set()
+            used |= {JSON} if self.columns.kinds else set()
             if source == TEXT:
                 self.note(TEXT_CLASSES, TEXT)
-            self._note_fields(fields, used, reads_keys=number == 0)
+            self._note_fields(fields, used, values)
             ignored.extend(f"{unit.path}/{fields[name].member.name}" for name in fields if name not in used)
-            yield TarRecord(fields[images[0]], unit.split, labels, columns)
+            yield TarRecord(fields[images[0]], unit.split, labels, columns or NO_FEATURES)
 
-    def _note_fields(self, fields: Mapping[str, Content], used: Collection[str], *, reads_keys: bool) -> None:
-        """Note what is not stored of a sample."""
-        for name, content in fields.items():
+    def _note_fields(self, fields: Iterable[str], used: Collection[str | None], values: Mapping[str, Any]) -> None:
+        """Note what is not stored of a sample; `values` are those of its JSON."""
+        for name in fields:
             if name not in used:
                 self.note(SAMPLE_FIELDS, name)
-            elif name == JSON and reads_keys:
-                for key in further_keys(content):
-                    self.note(SAMPLE_FIELDS, f"{key} in {name}")
+        if JSON in used:
+            for key in values.keys() - dict(self.columns.kinds).keys() - {LABEL}:
+                self.note(SAMPLE_FIELDS, f"{key} in {JSON}")
+
+
+def _label_map(fields: Mapping[str, Content], unit: TarUnit, where: str, *, compressed: bool) -> RangedMap:
+    """Return where the label map of a sample is; BadRecordError if that is nowhere."""
+    name = map_field(fields)
+    if name is None:
+        raise BadRecordError(where, "no label map, and the first sample has one")
+    if compressed:
+        raise BadRecordError(
+            where, "its label map is in a compressed tar, and the first tar is not compressed; unpack it"
+        )
+    member = fields[name].member
+    return RangedMap(unit.path, member.offset, member.size)

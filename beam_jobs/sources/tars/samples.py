@@ -18,7 +18,10 @@ from tpudata.errors import BadRecordError, CorruptionError
 IMAGE_FIELDS = frozenset(("jpg", "jpeg", "png", "gif", "webp", "bmp", "ppm", "tif", "tiff", "jp2", "avif", "heic"))
 JSON, TEXT = "json", "txt"
 LABEL_FIELDS = ("cls", JSON, TEXT)
-_LABEL = "label"
+# The fields that may hold a label map.
+MAP_FIELDS = ("seg.png", "seg")
+# The key of the label in JSON.
+LABEL = "label"
 
 
 class Content(NamedTuple):
@@ -85,20 +88,27 @@ def field_labels(content: Content, field: str, path: str) -> tuple[tuple[str, ..
                 where, f"a label is one line of text: it has {counted(len(text.splitlines()), 'line')} of text"
             )
         return (text,), False
-    if not isinstance(value, dict) or _LABEL not in value:
+    if not isinstance(value, dict) or LABEL not in value:
         raise BadRecordError(
-            where, f'it has no "{_LABEL}"; write one, or pass --unlabelled if the images have no classes'
+            where, f'it has no "{LABEL}"; write one, or pass --unlabelled if the images have no classes'
         )
-    return json_labels(value[_LABEL], where, f'"{_LABEL}"')
+    return json_labels(value[LABEL], where, f'"{LABEL}"')
 
 
-def further_keys(content: Content) -> list[str]:
-    """Return the keys of a field of JSON besides that of the label; none if it is not an object."""
+def json_object(content: Content, path: str) -> dict[str, Any]:
+    """Return the keys and values of a field of JSON; none if it is no object. BadRecordError if it is not JSON."""
     try:
         value = parse_json(content.data.decode("utf-8-sig"))
-    except ValueError:
-        return []
-    return [key for key in value if key != _LABEL] if isinstance(value, dict) else []
+    except ValueError as error:
+        reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"not JSON: {error}"
+        raise BadRecordError(f"{path}/{content.member.name}", reason) from None
+    return value if isinstance(value, dict) else {}
+
+
+def map_field(fields: Iterable[str]) -> str | None:
+    """Return the field of a sample that may hold its label map; None if there is none."""
+    names = set(fields)
+    return next((name for name in MAP_FIELDS if name in names), None)
 
 
 def image_problem(fields: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
     classes   [.../][SPLIT/]CLASS/FILE        a file's class is the folder it lies in
     tars      CLASS.tar, holding FILE         a tar of tars, as ImageNet comes: an inner tar's name is the class
     pairs     KEY.jpg with KEY.cls, KEY.json or KEY.txt, one after the other, as WebDataset writes; a text that is not the class
-              is a caption
+              is a caption, KEY.seg.png a label map, and keys of JSON are columns
 
 The first members of the first tar say which. With `--label-from` a file's path in the tar says its class. A key is TAR/MEMBER,
 where TAR is the tar's file name without .gz (the path below the folder, where there are several). Of an uncompressed tar only the
@@ -37,9 +37,19 @@ from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.path_labels import PathLabels
 from beam_jobs.sources.source import make_reference
 from beam_jobs.sources.tars.file import open_tar
-from beam_jobs.sources.tars.form import CLASSES, PAIRS, TARS, check_is_no_sample, first_paths, inner_tars, tar_form
+from beam_jobs.sources.tars.form import (
+    CLASSES,
+    FORMS,
+    PAIRS,
+    TARS,
+    check_is_no_sample,
+    first_paths,
+    inner_tars,
+    tar_form,
+)
+from beam_jobs.sources.tars.json_columns import NO_COLUMNS, JsonColumns
 from beam_jobs.sources.tars.members import Member
-from beam_jobs.sources.tars.pairs import CAPTION, Pairs, TarRecord
+from beam_jobs.sources.tars.pairs import CAPTION, LABEL_MAP, Pairs, TarRecord
 from beam_jobs.sources.tars.samples import (
     Content,
     read_content,
@@ -65,6 +75,8 @@ class Tars(ClassifiedSource):
         note: gets fields of samples that are not stored, and classes in files of text.
         path_labels: how paths say classes and columns; None if they do not.
         has_captions: whether samples have captions.
+        map_dtype: dtype of the label maps of samples; empty if they have none.
+        columns: those of the JSON of samples.
     """
 
     options: ConvertOptions
@@ -77,6 +89,8 @@ class Tars(ClassifiedSource):
     note: Note = ignore_note
     path_labels: PathLabels | None = None
     has_captions: bool = False
+    map_dtype: str = ""
+    columns: JsonColumns = NO_COLUMNS
     takes_label_from: bool = True
     # --label-type may say what labels are, or the names of folders.
     takes_label_type: bool = True
@@ -106,15 +120,38 @@ class Tars(ClassifiedSource):
         if path_labels is not None:
             labelled = path_labels.has_classes
             return cls(options, files, splits, CLASSES, path_labels.classes, labelled, path_labels=path_labels)
-        form, labels, several, has_captions = tar_form(_tar_unit(*some[0]), labelled=not source_options.unlabelled)
+        first, labelled = _tar_unit(*some[0]), not source_options.unlabelled
+        found = tar_form(first, labelled=labelled, column_kinds=source_options.column_kinds)
+        form, labels = found.form, found.labels
+        if form != PAIRS:
+            source_options.reject_list_flags(f"{first.path} is {FORMS[form]}")
         label_type = source_options.label_type
         integers = label_type == INT or (label_type is None and bool(labels) and all(map(is_integer_label, labels)))
         # Without the flag, folders named after numbers are names like any others.
         unmixed = form == PAIRS and label_type is None and not integers
         classes = Classes.open(source_options, integers=integers, unmixed=unmixed)
-        labelled = not source_options.unlabelled
-        several = labelled and several
-        return cls(options, files, splits, form, classes, labelled, several, has_captions=has_captions)
+        return cls(
+            options,
+            files,
+            splits,
+            form,
+            classes,
+            labelled,
+            labelled and found.several,
+            has_captions=found.has_captions,
+            map_dtype=found.map_dtype,
+            columns=found.columns,
+        )
+
+    def with_features(self, names: Iterable[str]) -> Tars:
+        """Return the source that has captions, label maps and columns of these names alone."""
+        wanted = set(names)
+        return dataclasses.replace(
+            self,
+            has_captions=self.has_captions and CAPTION.name in wanted,
+            map_dtype=self.map_dtype if LABEL_MAP in wanted else "",
+            columns=self.columns.kept(wanted),
+        )
 
     @property
     def folder_classes(self) -> bool:
@@ -123,10 +160,13 @@ class Tars(ClassifiedSource):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The columns in paths, or captions."""
+        """The columns in paths; or captions, label maps and columns of JSON."""
         if self.path_labels is not None:
             return self.path_labels.features
-        return (CAPTION,) if self.has_captions else ()
+        captions = (CAPTION,) if self.has_captions else ()
+        shape = (None, None, 1)
+        maps = (Feature(LABEL_MAP, "bytes", self.map_dtype, shape, "label_map"),) if self.map_dtype else ()
+        return (*captions, *maps, *self.columns.features)
 
     @property
     def named_splits(self) -> frozenset[str]:
@@ -163,7 +203,14 @@ class Tars(ClassifiedSource):
         with open_tar(unit.path, compression) as (file, size):
             members = tar_files(file, unit, size, ignored, reject)
             if self.form == PAIRS:
-                pairs = Pairs(self.has_classes, self.several_labels, self.has_captions, self.note)
+                pairs = Pairs(
+                    self.has_classes,
+                    self.several_labels,
+                    self.has_captions,
+                    bool(self.map_dtype),
+                    self.columns,
+                    self.note,
+                )
                 records = pairs.records(file, unit, members, ignored, reject, compressed=compressed)
             else:
                 records = self._classes(file, unit, compressed, members)

@@ -53,7 +53,7 @@ def add_tfds_facts(stored: ReshardOptions, inputs: Sequence[str]) -> ReshardOpti
     if known is None:
         return stored
     label, labels = (stored.label, stored.labels) if stored.labels is not None else (known.label, known.labels)
-    named = {raw.name for raw in stored.raw} | {*stored.label_maps}
+    named = {raw.name for raw in stored.raw} | {one.name for one in stored.features} | {*stored.label_maps}
     raw = (*stored.raw, *(one for one in known.raw if one.name not in named))
     label_maps = (*stored.label_maps, *(name for name in known.label_maps if name not in named))
     return dataclasses.replace(stored, raw=raw, label_maps=label_maps, label=label, labels=labels)

@@ -169,7 +169,7 @@ def test_captions(tmp_path: Path) -> None:
     found = read(write_json(tmp_path / "captions.json", content))
     assert found.pictures["000000000007.jpg"].captions == ("a dog", "a dog, again")
     assert found.pictures["000000000009.jpg"].captions == ("ein Hündchen",)
-    assert found.contents.kinds == {"captions", "no class"}
+    assert found.contents.kinds == {"captions", "no class", "source ids"}
 
 
 def panoptic() -> dict[str, Any]:

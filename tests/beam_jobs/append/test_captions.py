@@ -1,4 +1,4 @@
-"""Tars with captions, appended to a dataset without any, as earlier versions made them."""
+"""Tars with captions and columns, appended to a dataset without any, as earlier versions made them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def write_tar(path: Path, first: int, *, has_texts: bool) -> None:
     files: list[tuple[str, bytes]] = []
     for number in range(first, first + 3):
         files += [(f"{number:04d}.png", one_pixel_png(number)), (f"{number:04d}.cls", b"1")]
-        files += [(f"{number:04d}.txt", b"a text")] * has_texts
+        files += [(f"{number:04d}.txt", b"a text"), (f"{number:04d}.json", b'{"age": 3}')] * has_texts
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(tar_bytes(files))
 
 
 @pytest.mark.parametrize("had_texts", [True, False])
-def test_an_append_stores_captions_where_the_dataset_has_them(tmp_path: Path, had_texts: bool) -> None:
+def test_an_append_stores_captions_and_columns_where_the_dataset_has_them(tmp_path: Path, had_texts: bool) -> None:
     write_tar(tmp_path / "in" / "b.tar", 0, has_texts=had_texts)
     flags = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
     assert run(flags) == 0
@@ -34,3 +34,4 @@ def test_an_append_stores_captions_where_the_dataset_has_them(tmp_path: Path, ha
     assert len(records) == 6
     assert {feature.name == "image/caption" for feature in dataset.manifest.features} == {had_texts, False}
     assert all(record.get("image/caption") == ([b"a text"] if had_texts else None) for record in records)
+    assert all(record.get("age") == ([3] if had_texts else None) for record in records)

@@ -120,10 +120,10 @@ def test_captions_and_fields_of_samples_are_named(tmp_path: Path, capsys: Captur
         "the .txt of 5 samples was taken for its class, which makes 5 classes; if these are captions, pass --unlabelled to store"
         " them so"
     )
-    labels = [json.dumps({"label": n % 2, "url": "u"}).encode() for n in range(5)]
+    labels = [json.dumps({"label": n % 2, "url": "u", "exif": {}}).encode() for n in range(5)]
     path.write_bytes(samples(("jpg", pictures), ("json", labels), ("txt", [b"a cat"] * 5), ("seg.png", pictures)))
     (line,) = warnings_of("images", path, capsys, output=tmp_path / "out")
-    assert line.startswith("fields of samples that are not stored: seg.png, url in json;")
+    assert line.startswith("fields of samples that are not stored: exif in json, seg.png;")
 
 
 @pytest.mark.parametrize(

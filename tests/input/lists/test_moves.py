@@ -319,8 +319,8 @@ OBJECTS = {"faces/*": 8, "eyes/*": 8}
 @pytest.mark.parametrize(
     ("pad", "images", "message"),
     [
-        (PAD, Images(size=(8, 8), mix=MixUp()), "mix: the boxes and points of two images"),
-        (PAD, Images(size=(8, 8), mix=CutMix()), "mix: the boxes and points of two images"),
+        (PAD, Images(size=(8, 8), mix=MixUp()), "mix: the boxes, points and masks of two images"),
+        (PAD, Images(size=(8, 8), mix=CutMix()), "mix: the boxes, points and masks of two images"),
         (
             {**OBJECTS, "image/object/c*": 9, "image/object/k*": 9, **{feature.name: 9 for feature in BOX}},
             Images(crop=TrainCrop(8)),
@@ -339,9 +339,7 @@ OBJECTS = {"faces/*": 8, "eyes/*": 8}
         (PAD, Images(size=(8, 8), least_visible=0.5), "least_visible=0.5: it is for boxes that move"),
     ],
 )
-def test_rejects_boxes_points_and_masks_that_cannot_move(
-    scenes: Scenes, pad: Any, images: Images, message: str
-) -> None:
+def test_rejects_boxes_and_points_that_cannot_move(scenes: Scenes, pad: Any, images: Images, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_input_fn(scenes.path, "train", training=True, pad=pad, images=images)
 
@@ -352,7 +350,6 @@ def test_rejects_boxes_points_and_masks_that_cannot_move(
         (Feature("bbox", "float", "float32", (4,)), {}, "crop: the boxes 'bbox' .*pad={'bbox': N}"),
         (Feature("a/bbox", "int64", "int64", (None, 4)), {"a/*": 3}, "the boxes 'a/bbox' are int32 .*float32, shares"),
         (Feature("a/bbox/ymin", "float", "float32", (None,)), {"a/*": 3}, "the boxes 'a/bbox' .*got a/bbox/ymin"),
-        (Feature("image/object/mask", "bytes", "string", (None,)), {"image/*": 3}, "the masks 'image/object/mask'"),
     ],
 )
 def test_columns_that_would_stay_are_rejected(feature: Feature, pad: Any, message: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers.datasets import Written, write_dataset, write_images
+from tests.helpers.datasets import Written, encode_image, write_dataset, write_images
 from tests.input.flat_options import grouped
 from tpudata import (
     CentreCrop,
@@ -22,6 +22,7 @@ from tpudata import (
     RandAugment,
     TrainCrop,
     UsageError,
+    as_numpy,
     make_input_fn,
 )
 from tpudata.format import Feature
@@ -242,7 +243,7 @@ def test_a_cache_for_crops_is_none_for_whole_images(tmp_path: Path, digits: Writ
         ({"augment": RandAugment()}, "augment: it is for colour images, and these have 1 channels"),
         (
             {"normalize": Normalize.imagenet(), "dtype": "float32"},
-            "normalize has 3 means, and the images have 1 channels",
+            "normalize has 3 means, and 'image' has 1 channels",
         ),
     ],
 )
@@ -254,7 +255,7 @@ def test_rejects_options_that_do_not_fit(digits: Written, options: dict[str, Any
 def test_options_of_images_need_an_image_and_mixing_needs_classes(tmp_path: Path) -> None:
     text = Feature("text", "bytes", "string")
     path = write_dataset(str(tmp_path / "text"), {"train": [{"text": "a"}]}, [text], layout="text", shards=1)
-    with pytest.raises(UsageError, match=r"crop: it is for one image, .* and the features have none"):
+    with pytest.raises(UsageError, match=r"crop: it is for images, .* and the features have none"):
         make_input_fn(path, "train", training=True, images=Images(crop=TrainCrop(8)))
     pixels = bytes(12)
     pair = [Feature(name, "bytes", "uint8", (2, 2, 3), "raw") for name in ("left_raw", "right_raw")]
@@ -265,6 +266,33 @@ def test_options_of_images_need_an_image_and_mixing_needs_classes(tmp_path: Path
         make_input_fn(path, "train", training=True, images=Images(augment=RandAugment()))
     with pytest.raises(UsageError, match=r"it mixes labels, too .got 'label', expected one class"):
         make_input_fn(path, "train", training=True, features="left", images=Images(mix=MixUp()))
+
+
+def test_both_images_of_a_pair_take_the_same_steps(tmp_path: Path) -> None:
+    features = [Feature(name, "bytes", "uint8", (None, None, 3), "image") for name in ("left/encoded", "right/encoded")]
+    pictures = [
+        np.kron(rng.integers(0, 256, (4, 5, 3)), np.ones((9, 9 + row, 1), int)).astype(np.uint8)
+        for row, rng in enumerate(map(np.random.default_rng, range(6)))
+    ]
+    files = [(encode_image(pixels), encode_image(255 - pixels)) for pixels in pictures]
+    records = [{"left/encoded": left, "right/encoded": right} for left, right in files]
+    path = write_dataset(str(tmp_path / "pairs"), {"train": records}, features, layout="pairs", shards=1)
+    for crop, train in ((TrainCrop(16), TRAIN), (CentreCrop(16), {"training": False})):
+        scale = Normalize((0.5, 0.25, 0.0), (0.5, 1.0, 2.0))
+        images = Images(crop=crop, dtype="float32", normalize=scale, transpose="HWCN")
+        dataset = make_input_fn(path, "train", images=images, **train)({"batch_size": 6}).take(4)
+        for batch in dataset.as_numpy_iterator():
+            left, right = (
+                (batch[name] * np.array(scale.std)[:, None] + np.array(scale.mean)[:, None]) * 255
+                for name in ("left", "right")
+            )
+            assert left.shape == (16, 16, 3, 6)
+            np.testing.assert_allclose(left, 255 - right, atol=0.01)
+    records[0]["right/encoded"] = encode_image(pictures[1])
+    path = write_dataset(str(tmp_path / "odd"), {"train": records}, features, layout="pairs", shards=1)
+    input_fn = make_input_fn(path, "train", training=False, images=Images(crop=CentreCrop(16)))
+    with pytest.raises(FeatureError, match=r"right/encoded: a record has images of two sizes"):
+        list(as_numpy(input_fn, 6))
 
 
 def test_rejects_steps_of_images_for_channels_that_come_first(tmp_path: Path) -> None:

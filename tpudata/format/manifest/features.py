@@ -111,6 +111,11 @@ class Feature:
         return None not in self.shape
 
     @property
+    def is_list(self) -> bool:
+        """Whether records have any number of entries of one size; encoded images are none."""
+        return self.shape[:1] == (None,) and all(self.shape[1:]) and not self.is_image_file and not self.is_image
+
+    @property
     def is_image(self) -> bool:
         """Whether a decoded value is an image, uint8 [height, width, channels]; other uint8 values are numbers."""
         return self.encoding in ("image", "raw") and self.dtype == "uint8" and len(self.shape) == 3

@@ -66,6 +66,7 @@ _MANIFEST = Keys(
         "converted": Entries(WHOLE),
         "counts": Entries(WHOLE),
         "warnings": Entries(TEXT),
+        "maxima": Entries(WHOLE),
         "appends": _APPENDS,
         "rejects": Items(TEXT),
         "keys": FLAG,

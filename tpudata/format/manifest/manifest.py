@@ -18,6 +18,8 @@
     counts           {what: count} of a conversion of text: documents, tokens, padding, dropped and unknown tokens, duplicates;
                      of `tpudata reshard`: quarantined records that were omitted, inputs that were rejected_before
     real_token_share share of tokens in sequences that are not padding: follows from counts; missing for other layouts
+    maxima           {feature: count} of lists of any length: no record has more entries; missing for other features, and
+                     where nobody has counted
     warnings         {kind: line} of what the conversion met in its input; missing if that was nothing
     keys             whether index/ has the keys of every shard, see tpudata.format.shards.keys
     dali_index       whether index/ has an index for DALI of every shard, see tpudata.format.shards.dali_index
@@ -49,7 +51,7 @@ from tpudata.format.manifest.parts import RESTORE, Shard, Source, Split
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 from tpudata.format.tfrecord.gzip_blocks import GZIP, MOST_RATIO
 
-__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "checksum_fits"]
+__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "checksum_fits", "joined_maxima"]
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -87,6 +89,7 @@ class Manifest:
     tfds: str | None = None
     dali_index: bool = False
     warnings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    maxima: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_version(self.format_version)
@@ -173,6 +176,8 @@ class Manifest:
             "options": dict(self.options),
             "source": dataclasses.asdict(self.source),
         }
+        if self.maxima:
+            value["maxima"] = dict(self.maxima)
         if self.warnings:
             value["warnings"] = dict(self.warnings)
         if self.real_token_share is not None:
@@ -220,6 +225,7 @@ class Manifest:
                 tfds=value.get("tfds"),
                 dali_index=value.get("dali_index", False),
                 warnings=value.get("warnings", {}),
+                maxima=value.get("maxima", {}),
             )
             _check_shards(manifest)
         except DatasetError as error:
@@ -229,6 +235,13 @@ class Manifest:
                 f"{path}: not a manifest: {error}. Restore the file, or convert the dataset again."
             ) from None
         return manifest
+
+
+def joined_maxima(manifests: Iterable[Manifest]) -> dict[str, int]:
+    """Return the most entries of lists in several datasets, as far as all of them say so."""
+    parts = [manifest.maxima for manifest in manifests]
+    names = set.intersection(*map(set, parts)) if parts else set()
+    return {name: max(part[name] for part in parts) for name in sorted(names)}
 
 
 def checksum_fits(data: bytes) -> bool | None:

@@ -39,13 +39,16 @@ class Field:
         feature: the stored feature.
         name: its key in the features that a model is fed.
         shape: static shape of one record's value once decoded.
-        is_encoded: whether an image or a label map stays encoded, so that a crop can decode only its window; its shape is ().
+        is_encoded: whether an image, a label map or a list of masks stays encoded, so that a crop can decode only its window; its
+            shape is () or, of masks, (entries,).
         is_whole: whether the value is the whole record, as bytes.
         pads: whether records have any number of integers, and `PADDING` fills them up to shape; int32 once decoded.
         cuts: whether values longer than shape are truncated instead of an error.
         padding: padding of a list, which fills it up to shape; None for anything else.
         counts: key of `pad` whose entries it counts. Its feature is not stored.
         is_multi_hot: whether records have any number of classes, which become float32 [classes] of 1 and 0.
+        masks_of: the image whose objects' masks, encoded, it holds: they become uint8 [entries, height, width], 1 inside and 0
+            outside; None for other features.
         default: stored values, one after the other, for records that lack the feature; None if they may not.
     """
 
@@ -59,6 +62,7 @@ class Field:
     padding: Padding | None = None
     counts: str | None = None
     is_multi_hot: bool = False
+    masks_of: Feature | None = None
     default: tuple[Any, ...] | None = None
 
     @property
@@ -72,12 +76,19 @@ class Field:
         return self.pads or self.padding is not None or self.counts is not None or self.is_multi_hot
 
     @property
+    def needs_masks(self) -> bool:
+        """Whether the masks that it holds are decoded with the record, not by a crop."""
+        return self.masks_of is not None and not self.is_encoded
+
+    @property
     def dtype(self) -> str:
         """numpy's name of the decoded value's dtype, or "string"."""
         if self.is_encoded:
             return "string"
         if self.is_multi_hot:
             return "float32"
+        if self.masks_of is not None:
+            return "uint8"
         # A TPU takes neither.
         is_narrowed = self.feature.dtype == "int64" or (self.feature.is_label_map and self.feature.dtype == "uint16")
         return "int32" if is_narrowed or self.pads else self.feature.dtype
@@ -123,6 +134,17 @@ class Fields:
     def label_maps(self) -> tuple[Field, ...]:
         """The inputs that are label maps: they are cropped, resized and moved as the image is, and keep their values."""
         return tuple(field for field in self.inputs if field.feature.is_label_map)
+
+    @property
+    def masks(self) -> tuple[Field, ...]:
+        """The inputs that are lists of masks: they are cropped, resized and moved as the image is."""
+        return tuple(field for field in self.inputs if field.masks_of is not None)
+
+    def count_of(self, field: Field) -> Field:
+        """Return the field of the number of entries of a list that is padded."""
+        assert field.padding is not None
+        table = field.padding.table
+        return next(other for other in self.inputs if other.counts == table)
 
     def record_bytes(self, split: Split) -> int:
         """Estimate the memory of one decoded record of a split, in bytes."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from tpudata.errors import UsageError
 from tpudata.format import Feature
+from tpudata.format.manifest.annotation_features import object_tables
 from tpudata.input.dataset.fields import Field, Padding
 from tpudata.input.options.pad import Pad
 
@@ -20,12 +21,13 @@ _ANY = "*"
 _NAMED = 20
 
 
-def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad]) -> list[Field]:
+def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapping[str, int]) -> list[Field]:
     """Return a field for each feature that is padded, and after them one for the count of each name or pattern.
 
     Args:
         features: all features of the dataset.
         pad: by the name of a feature, or a pattern with `*` for several.
+        maxima: the most entries that records have of features, as far as they are known.
 
     Raises:
         UsageError: a name or pattern that is none of a list, two that have the same feature, or a value that does not fit.
@@ -34,13 +36,14 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad]) -> list[Fiel
     fields: dict[str, Field] = {}
     for key, options in pad.items():
         chosen = _choose(features, key)
+        length = _longest(chosen, key, maxima) if options.length is None else options.length
         for feature in chosen:
             before = fields.get(feature.name)
             if before is not None and before.padding is not None:
                 raise UsageError(
                     f"pad: {feature.name!r} is in two keys, {before.padding.table!r} and {key!r}. Pass keys that share no feature."
                 )
-            fields[feature.name] = _field(feature, key, options)
+            fields[feature.name] = _field(feature, key, options, length)
         if options.value is not None and not any(_has_type(feature, options.value) for feature in chosen):
             raise UsageError(
                 f"pad: the value {options.value!r} of {key!r} fits none of its features"
@@ -55,11 +58,42 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad]) -> list[Fiel
     return [*fields.values(), *counts]
 
 
-def is_paddable(feature: Feature) -> bool:
-    """Return whether a feature has any number of entries of one size."""
-    return (
-        feature.shape[:1] == (None,) and all(feature.shape[1:]) and not feature.is_image_file and not feature.is_image
-    )
+def default_pad_fields(
+    chosen: Sequence[Feature], features: Sequence[Feature], maxima: Mapping[str, int]
+) -> list[Field]:
+    """Return fields for lists that no key names, as long as the longest one, and after them one for each count.
+
+    Args:
+        chosen: lists that are read.
+        features: all features of the dataset. Lists of the same objects have one count.
+        maxima: the most entries that records have of features; lists without are left to the caller.
+    """
+    keys = {
+        column.name: f"{table.prefix}/*" if table.prefix else column.name
+        for table in object_tables(features)
+        for column in table.columns
+    }
+    tables: dict[str, list[Feature]] = {}
+    for feature in chosen:
+        if feature.name in maxima:
+            tables.setdefault(keys.get(feature.name, feature.name), []).append(feature)
+    fields = [
+        _field(feature, key, Pad(), _longest(columns, key, maxima))
+        for key, columns in tables.items()
+        for feature in columns
+    ]
+    return [*fields, *(_count(key, features) for key in tables)]
+
+
+def _longest(features: Sequence[Feature], key: str, maxima: Mapping[str, int]) -> int:
+    """Return the most entries of features, at least 1."""
+    unknown = next((feature.name for feature in features if feature.name not in maxima), None)
+    if unknown is not None:
+        raise UsageError(
+            f"pad: nothing says how many entries {unknown!r} has in the longest record, as {key!r} asks (its manifest counts"
+            f" {', '.join(maxima) or 'no lists'}). Pass a number."
+        )
+    return max(1, *(maxima[feature.name] for feature in features))
 
 
 def _choose(features: Sequence[Feature], key: str) -> list[Feature]:
@@ -75,12 +109,12 @@ def _choose(features: Sequence[Feature], key: str) -> list[Feature]:
             raise UsageError(
                 f"pad: {key!r} has the same shape in all records, {feature.shape} (expected a first size of None). Omit it."
             )
-        if not is_paddable(feature):
+        if not feature.is_list:
             raise UsageError(
                 f"pad: {key!r} has the shape {feature.shape} (expected None as the first size alone). Omit it."
             )
         return named
-    lists = [feature for feature in features if is_paddable(feature)]
+    lists = [feature for feature in features if feature.is_list]
     found = [feature for feature in lists if fnmatch.fnmatchcase(feature.name, key)] if _ANY in key else []
     if not found:
         names = [feature.name for feature in lists]
@@ -92,11 +126,11 @@ def _choose(features: Sequence[Feature], key: str) -> list[Feature]:
     return found
 
 
-def _field(feature: Feature, key: str, options: Pad) -> Field:
+def _field(feature: Feature, key: str, options: Pad, length: int) -> Field:
     entry = tuple(int(size) for size in feature.shape[1:] if size is not None)
     value = _value(feature, key, options)
     # Full names, as those of extra features.
-    return Field(feature, feature.name, (options.length, *entry), cuts=options.cut, padding=Padding(key, value))
+    return Field(feature, feature.name, (length, *entry), cuts=options.cut, padding=Padding(key, value))
 
 
 def _value(feature: Feature, key: str, options: Pad) -> int | float | bytes:

@@ -5,14 +5,16 @@ A layout names the features that a model is fed; the label is separate; everythi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Feature, Manifest
+from tpudata.format.manifest.annotation_features import is_mask
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature, short_name
 from tpudata.input.dataset.default_values import with_defaults
 from tpudata.input.dataset.fields import PARSE, Field, Fields
-from tpudata.input.dataset.padded_fields import is_paddable, pad_fields
+from tpudata.input.dataset.padded_fields import default_pad_fields, pad_fields
 from tpudata.input.options.columns import Columns
 
 # The channels that `tf.io.decode_image` decodes to.
@@ -41,7 +43,7 @@ def select_fields(
         manifest: manifest of the dataset.
         columns: options that choose them.
         image_size: (height, width) to resize encoded images and label maps to.
-        keep_encoded: do not decode images and label maps.
+        keep_encoded: do not decode images, label maps and masks.
         label_name: name of the label, unless it is one of the usual names or `columns.label`.
         sequence_length: length to which integer sequences of varying length are padded, except those of `columns.pads`; or that
             of each by name.
@@ -56,7 +58,7 @@ def select_fields(
     """
     label = _find_named(manifest, "label", columns.label) or label_feature(manifest, label_name)
     weight = _find_named(manifest, "weight", columns.weight)
-    padded = pad_fields(manifest.features, columns.pads)
+    padded = pad_fields(manifest.features, columns.pads, manifest.maxima)
     lists = {field.feature.name: field for field in padded if field.is_stored}
     chosen = _choose(manifest, columns, label, weight)
     # Lists that are padded come in the places of the others, and counts at the end.
@@ -64,6 +66,16 @@ def select_fields(
     _check_sizes(chosen, lists, image_size, sequence_length, buckets)
     sequences = {short_name(feature) for feature in chosen if is_sequence(feature) and feature.name not in lists}
     lengths = _lengths(sequences, sequence_length)
+    others = [feature for feature in chosen if feature.is_list and feature.name not in lists]
+    others = [
+        feature
+        for feature in others
+        # Sequences of tokens have other options.
+        if short_name(feature) not in lengths and (not is_sequence(feature) or feature.name in columns.extra_features)
+    ]
+    by_default = default_pad_fields(others, manifest.features, manifest.maxima)
+    padded += by_default
+    lists |= {field.feature.name: field for field in by_default if field.is_stored}
 
     def field(feature: Feature) -> Field:
         if feature.name in lists:
@@ -75,6 +87,7 @@ def select_fields(
         return _field(feature, name, image_size, keep_encoded, hint)
 
     inputs = (*(field(feature) for feature in chosen), *(field for field in padded if not field.is_stored))
+    inputs = _with_masks(inputs, keep_encoded)
     names = [field.name for field in inputs]
     if len(set(names)) != len(names):
         raise FeatureError(
@@ -164,6 +177,21 @@ def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep
     return Field(feature, name, _static_shape(feature, image_size, hint))
 
 
+def _with_masks(inputs: Sequence[Field], keep_encoded: bool) -> tuple[Field, ...]:
+    """Return the same fields; lists of encoded masks are decoded to the size of the first image."""
+    image = next((field for field in inputs if field.feature.is_image), None)
+    if image is None:
+        return tuple(inputs)
+
+    def decoded(field: Field) -> Field:
+        if field.padding is None or not is_mask(field.feature):
+            return field
+        shape = field.shape if keep_encoded else (*field.shape, *image.shape[:2])
+        return dataclasses.replace(field, shape=shape, is_encoded=keep_encoded, masks_of=image.feature)
+
+    return tuple(map(decoded, inputs))
+
+
 def _are_label_maps(features: Sequence[Feature]) -> bool:
     """Return whether there are label maps without an image, to whose size they would have to keep."""
     return any(f.is_label_map for f in features) and not any(f.is_image for f in features)
@@ -186,7 +214,7 @@ def _static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: st
             "Pass tokens=tpudata.Tokens(sequence_length=N), or --sequence-length N to a command, to pad all records to N values;"
             f" or Tokens(buckets=(64, 128, ...)) for several lengths. For a list that is no text pass pad={{{feature.name!r}: N}}."
         )
-    elif is_paddable(feature):
+    elif feature.is_list:
         hint = (
             f"Pass pad={{{feature.name!r}: N}}, or --pad {feature.name}=N to a command, to pad all lists to N entries."
         )
@@ -213,6 +241,10 @@ def _weight_field(feature: Feature, label: Feature | None) -> Field:
 def _label_field(feature: Feature, padded: Field | None, hint: str) -> Field:
     """Return the field of the label: numbers of a static shape, several classes, or a list that is padded by its name."""
     name = feature.name
+    if padded is not None and is_mask(feature):
+        raise FeatureError(
+            f"Feature {name!r}: masks are no label. Feed them, and let batch_transform return them as labels."
+        )
     if padded is not None:
         assert padded.padding is not None
         if padded.padding.table != name:
@@ -227,9 +259,9 @@ def _label_field(feature: Feature, padded: Field | None, hint: str) -> Field:
     if feature.is_static and not feature.is_image_file and field.dtype in _LABEL_DTYPES:
         return field
     fix = hint
-    if is_paddable(feature) and "int" in feature.dtype:
+    if feature.is_list and "int" in feature.dtype:
         fix = f"For several classes of a record give it num_classes in its schema; for a list pass pad={{{name!r}: N}}."
-    elif is_paddable(feature):
+    elif feature.is_list:
         fix = f"Pass pad={{{name!r}: N}}."
     elif feature.is_label_map:
         fix = "Feed label maps as features, and let batch_transform return them as labels."

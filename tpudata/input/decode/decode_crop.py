@@ -102,8 +102,10 @@ def crop_placed(
     return cropped, CropPlace(shape, window, flip)
 
 
-def crop_map(values: tf.Tensor, name: str, place: CropPlace, options: TrainCrop | CentreCrop) -> tf.Tensor:
-    """Return a label map's part that shows what its image's crop shows.
+def crop_map(
+    values: tf.Tensor, name: str, place: CropPlace, options: TrainCrop | CentreCrop, what: str = "label map"
+) -> tf.Tensor:
+    """Return the part of a label map, or of a mask, that shows what its image's crop shows.
 
     Args:
         values: integers [height, width, 1]: a map as large as the image. Another one fails at run time with
@@ -111,11 +113,12 @@ def crop_map(values: tf.Tensor, name: str, place: CropPlace, options: TrainCrop 
         name: name of its feature.
         place: place of the image's crop.
         options: the crop.
+        what: what it is, for the message.
 
     Returns:
         The same dtype, [size, size, 1]: each pixel is the nearest one of the map.
     """
-    message = f"Feature {name}: a label map does not have the size of its image. Store maps of the images' sizes, or omit the crop."
+    message = f"Feature {name}: a {what} does not have the size of its image. Store {what}s of the images' sizes, or omit the crop."
     values = checked(values, tf.reduce_all(tf.equal(tf.shape(values)[:2], place.shape[:2])), message)
     part = _cut(values, place.window)
     part = tf.cond(place.flip, lambda: tf.reverse(part, [1]), lambda: part)

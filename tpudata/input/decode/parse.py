@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from tpudata.input.dataset.fields import CONVERT_AGAIN, PADDING, Field
 from tpudata.input.dataset_ops import checked, to_int32
 from tpudata.input.decode.image import decode_images
 from tpudata.input.decode.label_map import decode_label_maps
+from tpudata.input.decode.masks import decode_masks
 from tpudata.input.lists.ragged import list_spec, multi_hot, pad_columns, ragged_rows
 
 _STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
@@ -53,7 +55,15 @@ def decode_columns(stored: dict[str, Any], fields: Sequence[Field], hint: str = 
     """Decode the stored values of a batch of records; the result is that of `parse_batch`."""
     single = [field for field in fields if field.padding is None and field.is_stored]
     decoded = {field.feature.name: _decode(stored[field.feature.name], field, hint) for field in single}
-    return decoded | pad_columns(stored, fields, hint)
+    masks = [field for field in fields if field.needs_masks]
+    for field in masks:
+        encoded = dataclasses.replace(field, shape=field.shape[:1], is_encoded=True)
+        fields = [encoded if other is field else other for other in fields]
+    padded = pad_columns(stored, fields, hint)
+    for field in masks:
+        count = next(other for other in fields if field.padding and other.counts == field.padding.table)
+        padded[field.feature.name] = decode_masks(padded[field.feature.name], padded[count.feature.name], field)
+    return decoded | padded
 
 
 def default_value(field: Field) -> Any:

@@ -17,7 +17,7 @@ class BatchImages:
     """The images of batches, and their label maps.
 
     Args:
-        fields: fields that are read of each record; the first image is meant.
+        fields: fields that are read of each record.
     """
 
     def __init__(self, fields: Fields) -> None:
@@ -71,4 +71,4 @@ class BatchImages:
 
     @property
     def _names(self) -> list[str]:
-        return [field.name for field in (self._fields.images[0], *self._fields.label_maps)]
+        return [field.name for field in (*self._fields.images, *self._fields.label_maps)]

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field, Fields
-from tpudata.input.dataset_ops import as_written, to_int32
+from tpudata.input.dataset_ops import as_written, checked, to_int32
 from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.graph.batch import (
     check_static,
@@ -22,7 +22,7 @@ from tpudata.input.graph.batch import (
     with_weights,
 )
 from tpudata.input.graph.batch_images import BatchImages
-from tpudata.input.image.image_steps import prepare_image, scale_images
+from tpudata.input.image.image_steps import Masks, Prepared, prepare_image, scale_images
 from tpudata.input.lists.moves import move_record, move_tables
 from tpudata.input.lists.tables import find_tables
 from tpudata.input.options.options import Options, check_arguments, takes_seed
@@ -186,21 +186,30 @@ class BatchSteps:
         if self._options.parse is not None:
             return parsed, {}
         moves: list[tf.Tensor] = []
+        shape = None
         inputs = {field.name: parsed[field.feature.name] for field in self._fields.inputs}
         maps = {field.name: (field.feature, inputs[field.name]) for field in self._fields.label_maps}
+        masks = {
+            field.name: Masks(field, inputs[field.name], inputs[self._fields.count_of(field).name])
+            for field in self._fields.masks
+        }
         for field in self._fields.images:
             channels = field.feature.shape[2]
             assert channels is not None
-            # Of several images none is moved, and maps stay as they are.
+            # The seed is the same for all images, and so are the draws for images of one size.
+            is_first = field is self._fields.images[0]
             prepared = prepare_image(
                 inputs[field.name],
                 channels,
                 self._options.images,
                 extras.get("seed"),
-                maps,
-                tracks_moves=bool(self._tables),
+                maps if is_first else {},
+                masks=masks if is_first else {},
+                tracks_moves=is_first and bool(self._tables),
             )
-            inputs |= {field.name: prepared.image, **prepared.maps}
+            image = prepared.image if is_first else self._same_size(field, prepared, shape)
+            shape = prepared.shape
+            inputs |= {field.name: image, **prepared.maps, **prepared.masks}
             moves += prepared.moves
         if not moves:
             return self._fed(parsed, inputs), {}
@@ -209,6 +218,16 @@ class BatchSteps:
             return self._fed(parsed, inputs), {_MOVES: tf.stack(moves)}
         least = self._options.images.least_visible
         return self._fed(parsed, move_record(self._tables, inputs, tf.stack(moves), least)), {}
+
+    def _same_size(self, field: Field, prepared: Prepared, shape: tf.Tensor | None) -> tf.Tensor:
+        """Return an image once it is known to be as large as the one before it, if both are cropped."""
+        if prepared.shape is None or shape is None:
+            return prepared.image
+        message = (
+            f"Feature {field.feature.name}: a record has images of two sizes, of which a crop takes one window. Store images of one"
+            " size, or pass size= in place of the crop."
+        )
+        return checked(prepared.image, tf.reduce_all(tf.equal(prepared.shape[:2], shape[:2])), message)
 
     def _scaled(self, field: Field, value: tf.Tensor) -> tf.Tensor:
         return scale_images(value, self._options.images) if field.feature.is_image else value

@@ -3,7 +3,7 @@
 Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space" (2019), with AutoAugment's
 sixteen operations as in tensorflow/tpu's efficientnet. It runs on single images after their crop: uint8 in, uint8 out.
 
-Label maps of the image, integers, turn, shear and move with it, by the nearest pixel; colours and holes leave them as they are.
+Label maps and masks of the image turn, shear and move with it, by the nearest pixel; colours and holes leave them as they are.
 Boxes and points of the image follow the moves that are returned.
 
 Nothing here keeps state: the same image and seed give the same result.
@@ -162,24 +162,33 @@ class Augmented(NamedTuple):
     Attributes:
         image: uint8 [height, width, 3].
         maps: its label maps.
+        masks: the masks of its objects.
         moves: the move of each layer, float32 [2, 3], see `tpudata.input.lists.moves`; none if they are not asked for.
     """
 
     image: tf.Tensor
     maps: tuple[tf.Tensor, ...]
+    masks: tuple[tf.Tensor, ...]
     moves: tuple[tf.Tensor, ...]
 
 
 def augment_with_maps(
-    image: tf.Tensor, maps: Sequence[tf.Tensor], options: RandAugment, seed: tf.Tensor, *, tracks_moves: bool = False
+    image: tf.Tensor,
+    maps: Sequence[tf.Tensor],
+    options: RandAugment,
+    seed: tf.Tensor,
+    *,
+    masks: Sequence[tf.Tensor] = (),
+    tracks_moves: bool = False,
 ) -> Augmented:
-    """Return the result of `rand_augment`, and the image's label maps, moved as its pixels are.
+    """Return the result of `rand_augment`, and the image's label maps and masks, moved as its pixels are.
 
     Args:
         image: uint8 [height, width, 3], of static shape.
         maps: integers [height, width, 1], of the image's height and width.
         options: number and strength of operations.
         seed: int32 [2].
+        masks: uint8 [entries, height, width], of the image's height and width, 0 outside.
         tracks_moves: whether to return the moves.
 
     Raises:
@@ -190,8 +199,10 @@ def augment_with_maps(
             f"RandAugment takes uint8 [height, width, 3] of static shape; this image is {image.dtype.name} {image.shape}."
             " Crop or resize colour images first, and omit RandAugment for others."
         )
-    values, moves = [image, *maps], list[tf.Tensor]()
-    branches = _branches(values, options, tracks_moves=tracks_moves)
+    # The masks of a list are moved at once, as channels.
+    values, moves = [image, *maps, *(tf.transpose(each, (1, 2, 0)) for each in masks)], list[tf.Tensor]()
+    fills = [options.map_fill] * len(maps) + [0] * len(masks)
+    branches = _branches(values, fills, options, tracks_moves=tracks_moves)
     move = [tf.TensorSpec((2, 3), tf.float32)] if tracks_moves else []
     numbers = tf.random.stateless_uniform([options.layers, 4], seed)
     for layer in range(options.layers):
@@ -207,12 +218,21 @@ def augment_with_maps(
         )
         values = list(results[: len(values)])
         moves += results[len(values) :]
-    image, *moved = values
-    return Augmented(image, tuple(moved), tuple(moves))
+    moved = [tf.transpose(each, (2, 0, 1)) for each in values[1 + len(maps) :]]
+    return Augmented(values[0], tuple(values[1 : 1 + len(maps)]), tuple(moved), tuple(moves))
 
 
-def _branches(values: Sequence[tf.Tensor], options: RandAugment, *, tracks_moves: bool) -> list[Any]:
-    """Return a function of (image, *maps, sign, centre) for each operation; it returns the image, the maps and the move."""
+def _branches(
+    values: Sequence[tf.Tensor], fills: Sequence[int], options: RandAugment, *, tracks_moves: bool
+) -> list[Any]:
+    """Return a function of (image, *maps, sign, centre) for each operation; it returns the image, the maps and the move.
+
+    Args:
+        values: the image, and its maps.
+        fills: for each map the value of pixels from outside of it.
+        options: number and strength of operations.
+        tracks_moves: whether the functions return the move.
+    """
     strength = options.magnitude / MAX_MAGNITUDE
 
     def traced(name: str, operation: Operation) -> Any:
@@ -220,7 +240,7 @@ def _branches(values: Sequence[tf.Tensor], options: RandAugment, *, tracks_moves
             *maps, sign, centre = rest
             draw = Draw(sign, centre)
             if name in MOVES:
-                maps = [operation(values, strength, draw, options.map_fill) for values in maps]
+                maps = [operation(each, strength, draw, fill) for each, fill in zip(maps, fills, strict=True)]
             move = [_matrix(name, image, strength, draw)] if tracks_moves else []
             return [operation(image, strength, draw), *maps, *move]
 

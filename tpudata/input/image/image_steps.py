@@ -8,9 +8,11 @@ from typing import NamedTuple, TypeAlias
 import tensorflow as tf
 
 from tpudata.format import Feature
+from tpudata.input.dataset.fields import Field
 from tpudata.input.decode.decode_crop import CropPlace, crop_map, crop_placed, decode_placed
 from tpudata.input.decode.image import cast_image
 from tpudata.input.decode.label_map import decode_label_map
+from tpudata.input.decode.masks import crop_masks
 from tpudata.input.image.augment import augment_with_maps
 from tpudata.input.image.normalize import normalize
 from tpudata.input.lists.moves import crop_move
@@ -21,18 +23,36 @@ from tpudata.input.order.seeds import AUGMENT_SEED, CROP_SEED
 Maps: TypeAlias = Mapping[str, tuple[Feature, tf.Tensor]]
 
 
+class Masks(NamedTuple):
+    """Masks of the objects of one record.
+
+    Attributes:
+        field: field of the list.
+        values: uint8 [entries, height, width], or string [entries] if there is a crop.
+        count: int32 scalar, entries that are no padding.
+    """
+
+    field: Field
+    values: tf.Tensor
+    count: tf.Tensor
+
+
 class Prepared(NamedTuple):
     """An image after its steps, and what moved with it.
 
     Attributes:
         image: [height, width, channels].
         maps: its label maps by name, integers [height, width, 1].
+        masks: the masks of its objects by name, uint8 [entries, height, width].
         moves: the moves of its pixels, see `tpudata.input.lists.moves`; none if they are not asked for.
+        shape: int32 [3], height, width and channels before its crop; None without a crop.
     """
 
     image: tf.Tensor
     maps: dict[str, tf.Tensor]
+    masks: dict[str, tf.Tensor]
     moves: list[tf.Tensor]
+    shape: tf.Tensor | None
 
 
 def prepare_image(
@@ -42,9 +62,10 @@ def prepare_image(
     seed: tf.Tensor | None,
     maps: Maps,
     *,
+    masks: Mapping[str, Masks],
     tracks_moves: bool = False,
 ) -> Prepared:
-    """Crop, augment and scale one image, and move its label maps with it.
+    """Crop, augment and scale one image, and move its label maps and masks with it.
 
     Args:
         image: uint8 [height, width, channels], or a string if it is encoded.
@@ -52,13 +73,16 @@ def prepare_image(
         options: options of the steps.
         seed: int32 [2], seed of the record; None if nothing is drawn.
         maps: its label maps: integers [height, width, 1], or strings if there is a crop.
+        masks: the masks of its objects.
         tracks_moves: whether to return the moves.
 
     Returns:
         The image of `options.dtype_name`.
     """
     moved = {name: value for name, (_, value) in maps.items()}
+    moved_masks = {name: each.values for name, each in masks.items()}
     moves: list[tf.Tensor] = []
+    shape = None
     if options.crop is not None:
         # Rounded only if the next step takes integers.
         is_rounded = options.augment is not None or options.dtype_name == "uint8"
@@ -73,13 +97,26 @@ def prepare_image(
             name: crop_map(decode_label_map(value, feature), feature.name, place, options.crop)
             for name, (feature, value) in maps.items()
         }
+        moved_masks = {
+            name: crop_masks(each.values, each.count, each.field.feature.name, place, options.crop)
+            for name, each in masks.items()
+        }
+        shape = place.shape
         moves += [crop_move(*place)] if tracks_moves else []
     if options.augment is not None:
         seed = _derived(seed, AUGMENT_SEED)
-        augmented = augment_with_maps(image, tuple(moved.values()), options.augment, seed, tracks_moves=tracks_moves)
+        augmented = augment_with_maps(
+            image,
+            tuple(moved.values()),
+            options.augment,
+            seed,
+            masks=tuple(moved_masks.values()),
+            tracks_moves=tracks_moves,
+        )
         image, moved = augmented.image, dict(zip(moved, augmented.maps, strict=True))
+        moved_masks = dict(zip(moved_masks, augmented.masks, strict=True))
         moves += augmented.moves
-    return Prepared(scale_images(image, options), moved, moves)
+    return Prepared(scale_images(image, options), moved, moved_masks, moves, shape)
 
 
 def scale_images(images: tf.Tensor, options: Images) -> tf.Tensor:

@@ -99,10 +99,12 @@ def _move_table(
         is_real = tf.sequence_mask(count, table.length)
     for field in table.columns:
         assert field.padding is not None
-        column, extra = found[field.name], len(field.shape) - 1
-        mask = tf.reshape(is_real, [-1, table.length] + [1] * extra)
-        column = tf.where(mask, column, tf.constant(field.padding.value, column.dtype))
-        found[field.name] = tf.ensure_shape(column, (None, *field.shape))
+        column = found[field.name]
+        each = column.shape[2:]
+        mask = tf.reshape(is_real, [-1, table.length] + [1] * each.rank)
+        value = 0 if field.masks_of is not None else field.padding.value
+        column = tf.where(mask, column, tf.constant(value, column.dtype))
+        found[field.name] = tf.ensure_shape(column, (None, table.length, *each))
     return {**found, table.count: count}
 
 

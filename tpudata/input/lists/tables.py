@@ -15,7 +15,7 @@ from tpudata.input.dataset.fields import Field, Fields
 BOX = ("ymin", "xmin", "ymax", "xmax")
 POINT = ("y", "x")
 # Last parts of the names of what is at a place in the image.
-_BOX_NAME, _POINT_NAME, _MASK_NAME = "bbox", "keypoint", "mask"
+_BOX_NAME, _POINT_NAME = "bbox", "keypoint"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,8 @@ def check_placed(fields: Fields, option: str) -> None:
         option: name of the option that moves pixels, for the message.
 
     Raises:
-        UsageError: columns of boxes or points that are missing, not padded together or no floats; several boxes in a table; masks.
+        UsageError: columns of boxes or points that are missing, not padded together or no floats; several boxes in a table; masks
+            that are not padded together with their boxes.
     """
     boxes: dict[str, str] = {}
     for (parent, parts), found in _groups(fields.all).items():
@@ -92,17 +93,19 @@ def check_placed(fields: Fields, option: str) -> None:
             )
         if what == "boxes" and table is not None:
             boxes[table] = parent
-    for field in fields.all:
-        if field.padding is not None and _last(field.name) == _MASK_NAME and field.dtype == "string":
+    for field in fields.masks:
+        parent = field.name.rpartition("/")[0]
+        own = f"{parent}/{_BOX_NAME}" if parent else _BOX_NAME
+        if own in boxes.values() and (field.padding is None or boxes.get(field.padding.table) != own):
             raise UsageError(
-                f"{option}: the masks {field.name!r} would not move with the image. Omit them, as pad={{'image/object/[!m]*': 100}}"
-                f" does, or {option}."
+                f"{option}: the masks {field.name!r} are in another table of pad than the boxes {own!r}, of which those that leave"
+                f" the image are dropped. Pass pad={{{_pattern(own, (_BOX_NAME,))!r}: N}} for both, or omit the masks."
             )
 
 
 def has_places(fields: Fields) -> bool:
-    """Return whether there are boxes or points."""
-    return bool(_groups(fields.all))
+    """Return whether there are boxes, points or masks."""
+    return bool(_groups(fields.all) or fields.masks)
 
 
 def _groups(fields: Sequence[Field]) -> Mapping[tuple[str, tuple[str, ...]], dict[str, Field]]:

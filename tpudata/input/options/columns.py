@@ -20,7 +20,7 @@ class Columns:
 
     features: str | None = None
     extra_features: Sequence[str] = ()
-    pad: Mapping[str, int | Pad] | None = None
+    pad: Mapping[str, int | Pad | None] | None = None
     label: str | None = None
     defaults: Mapping[str, Any] | None = None
     weight: str | None = None

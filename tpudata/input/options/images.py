@@ -20,6 +20,8 @@ _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 _AXES = "NHWC"
 # Channels of most images; an array whose first size alone is one of them is no [height, width, channels].
 _CHANNELS = (1, 3, 4)
+# Options that take one image alone.
+_OF_ONE_IMAGE = ("augment", "mix")
 # Pixels of a side.
 _MAX_SIZE = 16384
 
@@ -32,8 +34,12 @@ class Images:
     image, each pixel being the nearest one; flips and moves of `augment` are the image's; CutMix pastes the same rectangle, and
     `transpose` turns them, too. `normalize` and `dtype` leave them as they are, and MixUp rejects them.
 
-    Boxes and points that `pad` feeds (`PREFIX/bbox/ymin`, `PREFIX/bbox`, `PREFIX/keypoint/y`) move with crops, flips and moves of
-    `augment`: docs/feed/lists.md has the rules. `mix` rejects them.
+    Boxes, points and masks that `pad` feeds (`PREFIX/bbox/ymin`, `PREFIX/bbox`, `PREFIX/keypoint/y`, `PREFIX/mask`) move with
+    crops, flips and moves of `augment`: docs/feed/lists.md has the rules. `mix` rejects them.
+
+    Several images of a record, such as pairs, get the same steps; a crop takes the same window of each, mirrored or not, and
+    rejects records whose images differ in size. `augment` and `mix` are for one image. Label maps, boxes and masks are those of
+    the first one.
 
     Attributes:
         size: (height, width) to resize encoded images to (bilinear, antialiased, aspect ratio not kept). Needed if sizes vary,
@@ -125,7 +131,8 @@ class Images:
         """Check that the features fit the options.
 
         Raises:
-            UsageError: no image, several, or a number of channels that does not fit; or a label that cannot be mixed.
+            UsageError: no image, several for an option of one, or a number of channels that does not fit; or a label that cannot be
+                mixed.
         """
         if self.dtype_name != "uint8" and not fields.images:
             raise UsageError(
@@ -139,33 +146,19 @@ class Images:
         asked = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
         if not asked:
             return
-        images = fields.images
-        if len(images) != 1:
-            has = (
-                f"{len(images)} ({', '.join(i.name for i in images)}). Name one with features="
-                if images
-                else "none. Omit it"
-            )
+        of_one = [name for name in asked if name in _OF_ONE_IMAGE]
+        if not fields.images or (len(fields.images) > 1 and of_one):
+            names = ", ".join(image.name for image in fields.images)
+            has = f"{len(fields.images)} ({names}). Name one with features=" if names else "none. Omit it"
             raise UsageError(
-                f"{asked[0]}: it is for one image, uint8 [height, width, channels], and the features have {has}."
+                f"{(of_one if names else asked)[0]}: it is for {'one image' if names else 'images'}, uint8 [height, width,"
+                f" channels], and the features have {has}."
             )
-        shape = images[0].feature.shape
-        channels = shape[2]
-        if channels not in _CHANNELS and shape[0] in _CHANNELS:
-            raise UsageError(
-                f"{asked[0]}: it is for images [height, width, channels], and {images[0].name!r} of shape {shape} has its channels"
-                " first. Omit it, or write records with the channels last."
-            )
-        if self.augment is not None and channels != 3:
-            raise UsageError(f"augment: it is for colour images, and these have {channels} channels. Omit it.")
-        if self.normalize is not None and len(self.normalize.mean) not in (1, channels):
-            raise UsageError(
-                f"normalize has {len(self.normalize.mean)} means, and the images have {channels} channels. Pass one for"
-                " each, or one for all."
-            )
+        for image in fields.images:
+            self._check_image(image, asked[0])
         if self.mix is not None and has_places(fields):
             raise UsageError(
-                "mix: the boxes and points of two images make no sense in one of them. Omit it, or the boxes."
+                "mix: the boxes, points and masks of two images make no sense in one of them. Omit it, or the boxes."
             )
         self._check_label_maps(fields)
         if self.moves_pixels:
@@ -178,13 +171,30 @@ class Images:
                 f"mix: it mixes labels, too (got {got}, expected one class of a known number, several classes, or floats). Omit it."
             )
 
+    def _check_image(self, image: Field, option: str) -> None:
+        """Check that an image has the channels that the options need; `option` is one of these."""
+        shape = image.feature.shape
+        channels = shape[2]
+        if channels not in _CHANNELS and shape[0] in _CHANNELS:
+            raise UsageError(
+                f"{option}: it is for images [height, width, channels], and {image.name!r} of shape {shape} has its channels"
+                " first. Omit it, or write records with the channels last."
+            )
+        if self.augment is not None and channels != 3:
+            raise UsageError(f"augment: it is for colour images, and these have {channels} channels. Omit it.")
+        if self.normalize is not None and len(self.normalize.mean) not in (1, channels):
+            raise UsageError(
+                f"normalize has {len(self.normalize.mean)} means, and {image.name!r} has {channels} channels. Pass one for"
+                " each, or one for all."
+            )
+
     def _check_label_maps(self, fields: Fields) -> None:
         """Check that label maps can be moved with the image, and that nothing else should be."""
-        (image,), maps = fields.images, fields.label_maps
+        image, maps = fields.images[0], fields.label_maps
         moving = next((name for name in ("crop", "augment", "mix") if getattr(self, name)), None)
         for field in fields.inputs:
             size = field.feature.shape[:2]
-            if moving and field not in (image, *maps) and len(size) == 2 and size == image.feature.shape[:2]:
+            if moving and field not in (*fields.images, *maps) and len(size) == 2 and size == image.feature.shape[:2]:
                 raise UsageError(
                     f"{moving}: {field.name!r} has a value for each pixel of {image.name!r}, and would not move with it (got"
                     f" {field.feature.dtype} of shape {field.feature.shape}, expected encoding label_map). Declare it so, or omit"

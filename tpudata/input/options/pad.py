@@ -15,7 +15,7 @@ class Pad:
     """Padding of lists whose length varies between records: the values of `make_input_fn(pad=...)`.
 
     Attributes:
-        length: entries that are fed of each record.
+        length: entries that are fed of each record; None for as many as the longest list has, if the dataset's manifest says so.
         value: value of padding, for the features of its type: an integer for all numbers, a float for floats, str or bytes for
             strings. Other features, and all with None, have 0, 0.0 and b"".
         cut: whether a longer list loses its last entries instead of raising an error.
@@ -24,15 +24,18 @@ class Pad:
         UsageError: an attribute is out of range or of another type.
     """
 
-    length: int
+    length: int | None = None
     value: int | float | str | bytes | None = None
     cut: bool = False
 
     def __post_init__(self) -> None:
         length = self.length
-        if isinstance(length, bool) or not hasattr(length, "__index__") or not 1 <= operator.index(length) < 2**31:
-            raise UsageError(f"Pad.length: invalid value (got {length!r}, expected an integer from 1 to 2**31 - 1).")
-        object.__setattr__(self, "length", operator.index(length))
+        if length is not None:
+            if isinstance(length, bool) or not hasattr(length, "__index__") or not 1 <= operator.index(length) < 2**31:
+                raise UsageError(
+                    f"Pad.length: invalid value (got {length!r}, expected an integer from 1 to 2**31 - 1)."
+                )
+            object.__setattr__(self, "length", operator.index(length))
         if isinstance(self.value, bool) or not isinstance(self.value, int | float | str | bytes | None):
             raise UsageError(f"Pad.value: invalid value (got {self.value!r}, expected a number, str, bytes or None).")
         if not isinstance(self.cut, bool):
@@ -40,7 +43,7 @@ class Pad:
 
 
 def parse_pads(pad: Any) -> dict[str, Pad]:
-    """Return the argument `pad` of `make_input_fn` as Pads by name or pattern; a number is the length of one.
+    """Return the argument `pad` of `make_input_fn` as Pads by name or pattern; a number, or None, is the length of one.
 
     Raises:
         UsageError: it is no such mapping.
@@ -51,7 +54,10 @@ def parse_pads(pad: Any) -> dict[str, Pad]:
         raise UsageError(f'pad={pad!r}: pass a dict of names, such as {{"image/object/*": 100}}.')
     found = {}
     for name, value in pad.items():
-        if not isinstance(value, Pad) and (isinstance(value, bool) or not hasattr(value, "__index__")):
-            raise UsageError(f"pad: invalid value of {name!r} (got {value!r}, expected a number or tpudata.Pad(...)).")
+        is_length = value is None or (hasattr(value, "__index__") and not isinstance(value, bool))
+        if not isinstance(value, Pad) and not is_length:
+            raise UsageError(
+                f"pad: invalid value of {name!r} (got {value!r}, expected a number, None or tpudata.Pad(...))."
+            )
         found[name] = value if isinstance(value, Pad) else Pad(value)
     return found

@@ -1,0 +1,113 @@
+"""Columns of samples: the keys of their JSON, as of a row of a JSONL list. The first samples show what kinds they have."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from beam_jobs.sources.lists.columns import ColumnReader, features
+from beam_jobs.sources.lists.place import Place
+from beam_jobs.sources.lists.roles import Roles
+from beam_jobs.sources.tars.samples import LABEL, Content, json_object
+from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR, ColumnKind
+from tpudata.errors import BadRecordError
+from tpudata.format import Feature
+
+
+class JsonColumns(NamedTuple):
+    """Columns that the JSON of samples has.
+
+    Attributes:
+        kinds: name and kind of each.
+    """
+
+    kinds: tuple[tuple[str, ColumnKind], ...] = ()
+
+    @classmethod
+    def find(cls, contents: Iterable[Content], declared: Mapping[str, ColumnKind], path: str) -> JsonColumns:
+        """Return the columns that the JSON of some samples has, except the label and keys with nested values.
+
+        Args:
+            contents: the JSON of samples.
+            declared: kinds by column, which take precedence.
+            path: of the tar.
+
+        Raises:
+            SourceError: values of a column are missing or differ in kind, as of lists.
+            UsageError: there is no column of a declared name.
+        """
+        scalars = {name: kind for name, kind in declared.items() if kind.kind not in LIST_KINDS}
+        reader, nested = ColumnReader(scalars, Roles("", LABEL, None), typed=True), set[str]()
+        for number, content in enumerate(contents):
+            try:
+                values = json_object(content, path)
+            except BadRecordError:
+                # It is rejected when it is listed.
+                continue
+            nested |= {name for name, value in values.items() if not _is_flat(value)}
+            flat = {name: value for name, value in values.items() if name not in nested}
+            place = _SamplePlace(0, number, f"{path}/{content.member.name}")
+            reader.add(flat, place)
+        for name in nested:
+            reader.facts.columns.pop(name, None)
+        return cls(tuple(reader.facts.kinds(declared).items()))
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """Schema of the columns."""
+        return features(dict(self.kinds))
+
+    def kept(self, names: Iterable[str]) -> JsonColumns:
+        """Return the columns of these names."""
+        wanted = set(names)
+        return JsonColumns(tuple((name, kind) for name, kind in self.kinds if name in wanted))
+
+    def read(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Return the value of each column in a sample, for the features of its record, which check its kind.
+
+        Raises:
+            BadRecordError: a whole number is missing.
+        """
+        return {name: _value(name, kind, values.get(name), where) for name, kind in self.kinds}
+
+
+class _SamplePlace(Place):
+    """Place of a sample, for messages."""
+
+    def __str__(self) -> str:
+        return self.path
+
+
+NO_COLUMNS = JsonColumns()
+
+
+def _is_flat(value: Any) -> bool:
+    """Return whether a value is a scalar or a list of scalars."""
+    return (
+        all(item is not None and _is_scalar(item) for item in value) if isinstance(value, list) else _is_scalar(value)
+    )
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+def _value(name: str, kind: ColumnKind, value: Any, where: str) -> Any:
+    if kind.kind in LIST_KINDS:
+        item = ColumnKind(LIST_KINDS[kind.kind], "")
+        return [_value(name, item, one, where) for one in value] if isinstance(value, list) else value or []
+    if value is None or value == "":
+        if kind.missing is not None:
+            return kind.missing
+        if kind.kind == INT:
+            raise BadRecordError(
+                where,
+                f"column {name!r} has no value; pass --column-types {name}=int=0 to store 0 there, or another number",
+            )
+        return "" if kind.kind == STR else math.nan
+    if kind.kind == STR and not isinstance(value, str) and _is_scalar(value):
+        return json.dumps(value)
+    # A truth value is 0 or 1, as in lists.
+    return int(value) if isinstance(value, bool) else value

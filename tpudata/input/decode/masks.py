@@ -1,0 +1,72 @@
+"""Decoding of the masks of an image's objects: a list of PNGs of a record, as large as the image."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tpudata.input.dataset.fields import Field
+from tpudata.input.dataset_ops import checked
+from tpudata.input.decode.decode_crop import CropPlace, crop_map
+from tpudata.input.decode.label_map import resize_map
+from tpudata.input.image.crop import CentreCrop, TrainCrop
+
+
+def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tensor:
+    """Decode the masks of a batch of records.
+
+    Args:
+        encoded: string [n, entries]: PNGs, and padding.
+        counts: int32 [n], entries of each record that are no padding.
+        field: shape (entries, height, width). Masks are resized to it if their image is: each pixel is the nearest one.
+
+    Returns:
+        uint8 [n, entries, height, width]: 1 inside, 0 outside and in padding.
+    """
+    assert field.masks_of is not None
+    entries, *size = field.shape
+    is_resized = field.masks_of.shape[:2] != tuple(size)
+
+    def decoded(data: tf.Tensor) -> tf.Tensor:
+        mask = _decode(data)
+        if is_resized:
+            mask = resize_map(mask, tuple(size))
+        else:
+            message = f"Feature {field.feature.name}: a mask does not have the size of its image. Store masks of the images' sizes."
+            mask = checked(mask, tf.reduce_all(tf.equal(tf.shape(mask)[:2], size)), message)
+        return tf.ensure_shape(mask[..., 0], size)
+
+    real = tf.boolean_mask(encoded, tf.sequence_mask(counts, entries))
+    masks = tf.map_fn(decoded, real, fn_output_signature=tf.TensorSpec(size, tf.uint8))
+    rows = tf.RaggedTensor.from_row_lengths(masks, counts, validate=False)
+    return rows.to_tensor(0, shape=(None, *field.shape))
+
+
+def crop_masks(
+    encoded: tf.Tensor, count: tf.Tensor, name: str, place: CropPlace, options: TrainCrop | CentreCrop
+) -> tf.Tensor:
+    """Decode the masks of one record, and crop them as their image.
+
+    Args:
+        encoded: string [entries]: PNGs as large as the image, and padding. Other sizes fail at run time with
+            `tf.errors.InvalidArgumentError`.
+        count: int32 scalar, entries that are no padding.
+        name: name of their feature.
+        place: place of the image's crop.
+        options: the crop.
+
+    Returns:
+        uint8 [entries, size, size]: 1 inside, 0 outside and in padding.
+    """
+    size = (options.size, options.size)
+    masks = tf.map_fn(
+        lambda data: crop_map(_decode(data), name, place, options, "mask")[..., 0],
+        encoded[:count],
+        fn_output_signature=tf.TensorSpec(size, tf.uint8),
+    )
+    entries = encoded.shape[0]
+    return tf.ensure_shape(tf.pad(masks, [[0, entries - count], [0, 0], [0, 0]]), (entries, *size))
+
+
+def _decode(encoded: tf.Tensor) -> tf.Tensor:
+    # 16 bits, as TensorFlow would divide the values of a PNG that has them, and 1 would become 0.
+    return tf.cast(tf.io.decode_png(encoded, channels=1, dtype=tf.uint16) > 0, tf.uint8)
