@@ -38,7 +38,7 @@ from beam_jobs.image_records.annotated.converter import AnnotatedConverter
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.estimate import estimate_ratio
 from beam_jobs.image_records.options import IMAGENET, ImageOptions
-from beam_jobs.options import ConvertOptions, RunOptions
+from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
 from beam_jobs.options.option import stored_options
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.run.places import absolute_path, check_places
@@ -57,7 +57,7 @@ _FORMS = (
     " files of arrays (CIFAR, SVHN, .npz), or a pattern."
 )
 _TOPICS = ("datasets", "sources", "annotations", "image_rules", "runs", "append")
-_OPTIONS = (RunOptions, SourceOptions, ConvertOptions, ReaderOption, ImageOptions)
+_OPTIONS = (RunOptions, PrintOptions, SourceOptions, ConvertOptions, ReaderOption, ImageOptions)
 
 
 def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:

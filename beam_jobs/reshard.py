@@ -33,7 +33,7 @@ from beam_jobs.command.run_conversion import (
     run_job,
 )
 from beam_jobs.conversion import Conversion
-from beam_jobs.options import ConvertOptions, RunOptions
+from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
 from beam_jobs.options.option import stored_options
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.run.places import absolute_path, check_places
@@ -55,7 +55,7 @@ from tpudata.format import Manifest
 _FILE_NAME = "image/filename"
 _FORMS = "DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such."
 _TOPICS = ("dataset/reshard", "runs")
-_OPTIONS = (RunOptions, ReshardOptions, ConvertOptions)
+_OPTIONS = (RunOptions, PrintOptions, ReshardOptions, ConvertOptions)
 # Of the options of every conversion, those that are other ones here: stored records keep their order, compression and splits.
 _HELPS = {
     "split": "assign records to splits by a stable hash of their key, such as train=0.9,validation=0.1 (default: the splits of the"

@@ -35,7 +35,7 @@ from beam_jobs.command.run_conversion import (
     run_job,
 )
 from beam_jobs.conversion import Conversion
-from beam_jobs.options import ConvertOptions, RunOptions
+from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
 from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.options.option import stored_options
 from beam_jobs.planning.warning_lines import InputFacts
@@ -61,7 +61,15 @@ _FORMS = (
     " packed as .gz, .bz2 or .zst."
 )
 _TOPICS = ("text_datasets", "convert/text", "runs", "append")
-_OPTIONS = (RunOptions, TextSourceOptions, ConvertOptions, TokenizerOptions, TextLabelOptions, TextOptions)
+_OPTIONS = (
+    RunOptions,
+    PrintOptions,
+    TextSourceOptions,
+    ConvertOptions,
+    TokenizerOptions,
+    TextLabelOptions,
+    TextOptions,
+)
 _VOCABULARY = "vocab.json"
 
 

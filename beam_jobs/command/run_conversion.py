@@ -8,21 +8,23 @@ import dataclasses
 import functools
 import gc
 import itertools
+import json
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.inherited_options import inherit_options
 from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.quiet_stderr import without_worker_tracebacks
+from beam_jobs.command.summaries import added_summary, plan_summary, result_summary
 from beam_jobs.command.tables import added_table, plan_table, result_table
 from beam_jobs.conversion import Conversion
 from beam_jobs.conversion_run import convert, plan_conversion
-from beam_jobs.options import ConvertOptions, RunOptions
+from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
 from beam_jobs.output.removal import end_run
 from beam_jobs.run.launch import Launch
 from beam_jobs.run.lifetime import check_detachable
@@ -139,27 +141,39 @@ def run_job(parser: OptionParser, prepare: Prepare, argv: Sequence[str]) -> int:
     """
     flags, beam_options = parse_flags(parser, argv)
     with prepare(flags, beam_options) as conversion:
-        return run_conversion(conversion, beam_options, read_options(RunOptions, flags))
+        return run_conversion(
+            conversion, beam_options, read_options(RunOptions, flags), read_options(PrintOptions, flags)
+        )
 
 
-def run_conversion(conversion: Conversion, beam_options: PipelineOptions, run: RunOptions) -> int:
+def run_conversion(
+    conversion: Conversion, beam_options: PipelineOptions, run: RunOptions, printing: PrintOptions
+) -> int:
     """Run a conversion and print its result.
 
     Args:
         conversion: the conversion.
         beam_options: Beam's options, such as the runner.
         run: options of the run; a dry run prints the plan instead.
+        printing: what to print.
 
     Returns:
         The exit code 0.
     """
     if run.dry_run:
-        has_duplicates = conversion.leave_out is not None
-        print(plan_table(plan_conversion(conversion), conversion.unit, has_duplicates=has_duplicates))
+        plan, has_duplicates = plan_conversion(conversion), conversion.leave_out is not None
+        _print(
+            printing,
+            plan.warnings,
+            lambda: plan_table(plan, conversion.unit, has_duplicates=has_duplicates),
+            lambda: plan_summary(plan),
+        )
         return 0
     started = time.monotonic()
-    output, is_terminal = conversion.options.output, sys.stderr.isatty()
-    launch = Launch(_report, draws_bar=is_terminal, counts=not is_terminal, detach=run.detach)
+    output, is_terminal, is_quiet = conversion.options.output, sys.stderr.isatty(), printing.quiet
+    launch = Launch(
+        _report, draws_bar=is_terminal and not is_quiet, counts=not (is_terminal or is_quiet), detach=run.detach
+    )
     end = functools.partial(end_run, output)
     if owns_process():
         # `python -m beam_jobs.KIND` has imported Beam without `uncollected_loading`.
@@ -167,16 +181,40 @@ def run_conversion(conversion: Conversion, beam_options: PipelineOptions, run: R
     with without_worker_tracebacks(), interruptible(end_workers, end):
         added = convert(conversion, beam_options, launch)
     if run.detach:
-        print(f"{output}: complete when it has a {MANIFEST_NAME}; `tpudata inspect {output}` then shows the dataset")
+        until = f"complete when it has a {MANIFEST_NAME}; `tpudata inspect {output}` then shows the dataset"
+        _print(printing, {}, lambda: f"{output}: {until}", lambda: {"output": output})
         return 0
     seconds = time.monotonic() - started
     if added is not None:
-        print(added_table(added, output, seconds))
-    else:
-        manifest, why = open_dataset(output).manifest, conversion.why_ignored
-        ignored = why() if why is not None and manifest.source.ignored_files else ""
-        print(result_table(manifest, output, seconds, ignored), *conversion.remarks(manifest), sep="\n")
+        _print(
+            printing,
+            added.after.warnings,
+            lambda: added_table(added, output, seconds),
+            lambda: added_summary(added, output, seconds),
+        )
+        return 0
+    manifest, why = open_dataset(output).manifest, conversion.why_ignored
+    ignored = why() if why is not None and manifest.source.ignored_files else ""
+    _print(
+        printing,
+        manifest.warnings,
+        lambda: "\n".join([result_table(manifest, output, seconds, ignored), *conversion.remarks(manifest)]),
+        lambda: result_summary(manifest, output, seconds),
+    )
     return 0
+
+
+def _print(
+    printing: PrintOptions, warnings: Mapping[str, str], text: Callable[[], str], summary: Callable[[], dict[str, Any]]
+) -> None:
+    """Print a result as the options say: as text, or as JSON; of a quiet text the warnings, on stderr."""
+    if printing.json:
+        print(json.dumps(summary(), indent=1))
+    elif printing.quiet:
+        for _, line in sorted(warnings.items()):
+            _report(f"warning: {line}")
+    else:
+        print(text())
 
 
 def _report(line: str) -> None:

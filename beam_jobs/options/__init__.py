@@ -8,6 +8,7 @@ from beam_jobs.options.convert import (
     REMOTE_REQUESTS,
     SKIP,
     ConvertOptions,
+    PrintOptions,
     RunOptions,
 )
 from beam_jobs.options.values import DEFAULT_BUDGET, Budget, SplitShares, parse_size
@@ -22,6 +23,7 @@ __all__ = [
     "SKIP",
     "Budget",
     "ConvertOptions",
+    "PrintOptions",
     "RunOptions",
     "SplitShares",
     "parse_size",

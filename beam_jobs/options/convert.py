@@ -48,6 +48,14 @@ class RunOptions:
 
 
 @dataclasses.dataclass(frozen=True)
+class PrintOptions:
+    """What a command prints."""
+
+    json: bool = option(False, Group.RUN, "print one JSON object, for programs, in place of tables")
+    quiet: bool = option(False, Group.RUN, "print errors and warnings alone: no tables, no progress")
+
+
+@dataclasses.dataclass(frozen=True)
 class ConvertOptions:
     """Options of every conversion.
 

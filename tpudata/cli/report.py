@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 from tpudata.console.flags import FlagParser, flag_type
@@ -27,7 +28,10 @@ def run(argv: Sequence[str]) -> int:
     page = report_page(dataset, sample_dataset(dataset, flags.samples), _decoder(dataset)).encode()
     with storage_for(flags.output).create(flags.output) as file:
         file.write(page)
-    print(f"{flags.output}: {bytes_text(len(page))}, opens in any browser")
+    if flags.json:
+        print(json.dumps({"page": flags.output, "bytes": len(page)}, indent=1))
+    else:
+        print(f"{flags.output}: {bytes_text(len(page))}, opens in any browser")
     return 0
 
 
@@ -52,6 +56,7 @@ def new_parser() -> FlagParser:
         metavar="N",
         help="number of records to sample from each split, at most (default: %(default)s)",
     )
+    parser.add_switch("--json", default=False, help="print one JSON object, for programs")
     return parser
 
 

@@ -17,7 +17,7 @@ from tpudata.errors import UsageError
 
 OF_THE_CALL = {"pipeline", "runner", "beam_options", "progress"}
 # Arguments of the functions that are no keywords of these classes.
-SEPARATE = {"input", "output", "dry_run", "detach"}
+SEPARATE = {"input", "output", "dry_run", "detach", "json", "quiet"}
 
 
 def options_of_command(kind: str) -> dict[str, Option]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -63,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
     """
     flags = parse_flags(argv)
     limit = flags.time_limit
-    lines = _Lines()
+    lines = _Lines(is_json=flags.json)
     lines.add("versions", *_versions())
     lines.add("devices", *_answer(limit, PROBLEM, "devices"))
     state, text = _hint_at_hosts(*_answer(limit, PROBLEM, "tpu"))
@@ -77,20 +79,36 @@ def run(argv: Sequence[str]) -> int:
         if lines.states["dataset"] == OK:
             _check_dataset(flags, lines)
     if flags.model is not None and not lines.has_problem:
-        _rehearse(flags.model, flags.data, rehearsal_flags(flags))
-        lines.add("rehearsal", OK, f"{flags.model}: nothing that a TPU would reject")
+        # It prints numbers of the step.
+        shown = contextlib.redirect_stdout(io.StringIO()) if flags.json else contextlib.nullcontext()
+        try:
+            with shown:
+                _rehearse(flags.model, flags.data, rehearsal_flags(flags))
+            lines.add("rehearsal", OK, f"{flags.model}: nothing that a TPU would reject")
+        except TpudataError as error:
+            if not flags.json:
+                raise
+            lines.add("rehearsal", PROBLEM, str(error))
+    if flags.json:
+        print(json.dumps({"ok": not lines.has_problem, "checks": lines.checks}, indent=1))
     return TpudataError.exit_code if lines.has_problem else 0
 
 
 class _Lines:
-    """Findings that were printed.
+    """Findings, each printed as it is found.
+
+    Args:
+        is_json: whether they are collected for `--json` instead.
 
     Attributes:
         states: states by the names of lines.
+        checks: the lines as JSON objects.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_json: bool = False) -> None:
         self.states: dict[str, str] = {}
+        self.checks: list[dict[str, str]] = []
+        self._is_json = is_json
 
     @property
     def has_problem(self) -> bool:
@@ -98,9 +116,11 @@ class _Lines:
         return PROBLEM in self.states.values()
 
     def add(self, name: str, state: str, text: str) -> None:
-        """Print a line."""
+        """Add a line."""
         self.states[name] = state
-        print(table([(f"{name:<11}", f"{state:<7}", text)]), flush=True)
+        self.checks.append({"name": name, "state": state, "text": text})
+        if not self._is_json:
+            print(table([(f"{name:<11}", f"{state:<7}", text)]), flush=True)
 
 
 def _check_dataset(flags: argparse.Namespace, lines: _Lines) -> None:

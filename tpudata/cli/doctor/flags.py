@@ -79,6 +79,7 @@ def new_parser() -> FlagParser:
         metavar="SECONDS",
         help="time limit of each check (default: %(default)s)",
     )
+    parser.add_switch("--json", default=False, help="print one JSON object, for programs")
     return parser
 
 

@@ -1,0 +1,73 @@
+"""JSON output of a conversion, for programs: `--json`. Sizes are bytes, durations seconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_jobs.append.base import Added
+from beam_jobs.planning.plan import Plan
+from tpudata.format import Manifest, Shard
+
+
+def plan_summary(plan: Plan) -> dict[str, Any]:
+    """Return what a run would write: its inputs, and for each split the records, shards and estimated bytes."""
+    splits = {
+        name: {"records": split.records, "shards": split.count, "bytes": split.estimated_bytes}
+        for name, split in plan.splits.items()
+    }
+    return {
+        "inputs": plan.files,
+        "bytes": plan.bytes,
+        "splits": splits,
+        "warnings": _lines(plan.warnings),
+    }
+
+
+def result_summary(manifest: Manifest, output: str, seconds: float) -> dict[str, Any]:
+    """Return what a run wrote: for each split the records, shards and bytes, and what was rejected and re-encoded."""
+    return {
+        "output": output,
+        "seconds": seconds,
+        "records": manifest.records,
+        "classes": manifest.labels,
+        "splits": _splits({name: split.shards for name, split in manifest.splits.items()}),
+        "rejected": dict(manifest.rejected),
+        "ignored": manifest.source.ignored_files,
+        "converted": dict(manifest.converted),
+        "counts": dict(manifest.counts),
+        "warnings": _lines(manifest.warnings),
+    }
+
+
+def added_summary(added: Added, output: str, seconds: float) -> dict[str, Any]:
+    """Return what an append added, as `result_summary`, and the records that were there before."""
+    before, after = added.before, added.after
+    old = {name: len(split.shards) for name, split in before.splits.items()}
+    new = {name: split.shards[old.get(name, 0) :] for name, split in after.splits.items()}
+    counts = {
+        name: dict(Counter(getattr(after, name)) - Counter(getattr(before, name)))
+        for name in ("rejected", "converted", "counts")
+    }
+    return result_summary(after, output, seconds) | {
+        "records": after.records - before.records,
+        "records_before": before.records,
+        "splits": _splits({name: shards for name, shards in new.items() if shards}),
+        **counts,
+    }
+
+
+def _lines(warnings: Mapping[str, str]) -> list[str]:
+    return [line for _, line in sorted(warnings.items())]
+
+
+def _splits(splits: Mapping[str, Sequence[Shard]]) -> dict[str, dict[str, int]]:
+    return {
+        name: {
+            "records": sum(shard.records for shard in shards),
+            "shards": len(shards),
+            "bytes": sum(shard.bytes for shard in shards),
+        }
+        for name, shards in splits.items()
+    }
