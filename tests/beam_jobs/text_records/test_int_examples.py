@@ -10,7 +10,6 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.text_records import int_examples as text_examples
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples, encode_varints
 from tpudata.format import encode_example
 
@@ -62,9 +61,7 @@ def test_runs_across_blocks() -> None:
 
 @pytest.mark.parametrize("count", [1, 999])
 @pytest.mark.parametrize("length", [1, 31, 32, 512, 5000])
-def test_rows_as_bytes(monkeypatch: pytest.MonkeyPatch, count: int, length: int) -> None:
-    # Blocks that do not divide the rows.
-    monkeypatch.setattr(text_examples, "_BLOCK_BYTES", 100_000)
+def test_rows_as_bytes(count: int, length: int) -> None:
     random = np.random.default_rng(length)
     features = {name: random.integers(-(2**31), 2**31, (count, length)).astype(np.int32) for name in ("b", "a", "ccc")}
     expected = [
@@ -78,7 +75,8 @@ def test_rows_as_bytes(monkeypatch: pytest.MonkeyPatch, count: int, length: int)
         ).SerializeToString(deterministic=True)
         for row in range(count)
     ]
-    assert list(encode_row_examples(features)) == expected
+    # Blocks that do not divide the rows.
+    assert list(encode_row_examples(features, block_bytes=100_000)) == expected
 
 
 @given(
