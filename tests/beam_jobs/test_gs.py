@@ -15,6 +15,7 @@ from pathlib import Path
 import apache_beam as beam
 import numpy as np
 import pytest
+from PIL import Image
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
@@ -34,7 +35,7 @@ from tpudata.errors import BadRecordError, OutputError, StorageError, StorageUna
 from tpudata.format import decode_example, metadata, open_dataset, read_records, write_metadata
 from tpudata.format.written_files import WrittenFile, check_written
 from tpudata.storage import RequestLimits, request_limits, storage_for
-from tpudata.storage.gcs import GcsStorage, upload
+from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.retry_policy import RetryPolicy
 from tpudata.storage.select import _storage
 
@@ -130,13 +131,17 @@ def test_stored_records_there_have_the_bytes_of_those_on_disk(
     assert main(["verify", "gs://b/there"]) == 0
 
 
-def test_a_shard_takes_five_requests(store: FakeGcs, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_takes_five_requests(store: FakeGcs, tmp_path: Path) -> None:
     counts = []
-    # Shards of 4 kB stand for those of 100 MB; their indexes and keys are smaller.
-    monkeypatch.setattr(upload, "WHOLE_BYTES", 2000)
+    # Shards of 1.2 MB stand for those of 100 MB: smaller ones are one request, as are indexes and keys.
+    random = np.random.default_rng(0)
+    for number in range(24):
+        noise = Image.fromarray(random.integers(0, 256, (300, 350, 3), np.uint8))
+        noise.save(tmp_path / f"{number}.png", compress_level=0)
     for number, shards in enumerate((2, 6)):
         store.requests.clear()
-        assert run(["--input", str(pictures), "--output", f"gs://b/out{number}", f"--num-shards={shards}"]) == 0
+        flags = [f"--output=gs://b/out{number}", f"--num-shards={shards}", "--unlabelled"]
+        assert run(["--input", str(tmp_path), *flags]) == 0
         counts.append(dict(store.requests))
     fewer, more = counts
     # The claim is read; the shard is an upload of one part, its index and its keys are a request each. Lists are of whole folders.

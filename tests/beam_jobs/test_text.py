@@ -19,9 +19,10 @@ import zstandard
 from pyarrow import parquet
 
 import tpudata
-from beam_jobs.sources.text import source as text_source
+from beam_jobs import text
 from beam_jobs.tokenizers import SentencePieceTokenizer, dataset_tokenizer
 from scripts.fake_gcs import FakeGcs
+from tests.beam_jobs.pipelines import run_with_limits
 from tests.beam_jobs.texts import (
     PLAY,
     SPEECHES,
@@ -63,15 +64,11 @@ def test_every_line_is_in_exactly_one_record(play: Path, tmp_path: Path, shuffle
 
 
 @pytest.mark.parametrize(("form", "size"), [("lines", 37), ("paragraphs", 100)])
-def test_parts_of_files_and_runs_of_documents_do_not_matter(
-    play: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, size: int
-) -> None:
+def test_parts_of_files_and_runs_of_documents_do_not_matter(play: Path, tmp_path: Path, form: str, size: int) -> None:
     flags = ["--form", form, "--num-shards", "5", "--tokenizer", "bytes"]
     convert(play, tmp_path / "whole", *flags)
-    monkeypatch.setattr(text_source, "RANGE_BYTES", size * 10)
-    monkeypatch.setattr(text_source, "_RUN_DOCUMENTS", size // 20)
-    monkeypatch.setattr(text_source, "SMALL_BYTES", size)
-    convert(play, tmp_path / "parts", *flags)
+    argv = [f"--input={play}", f"--output={tmp_path}/parts", *flags]
+    run_with_limits(text, argv, range_bytes=size * 10, run_documents=size // 20, small_bytes=size)
     assert digests(tmp_path / "whole") == digests(tmp_path / "parts")
 
 
@@ -326,16 +323,15 @@ def test_the_command(play: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_google_storage(play: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = ["--form", "paragraphs", "--tokenizer", "chars", "--sequence-length", "64", "--pack", "--num-shards", "4"]
-    monkeypatch.setattr(text_source, "RANGE_BYTES", 1500)
-    monkeypatch.setattr(text_source, "SMALL_BYTES", 60)
+    limits = {"range_bytes": 1500, "small_bytes": 60}
     play.write_text("\n\n".join(SPEECHES[:60]))
-    convert(play, tmp_path / "local", *flags, "--dedup")
+    run_with_limits(text, [f"--input={play}", f"--output={tmp_path}/local", *flags, "--dedup"], **limits)
     with FakeGcs(page=50) as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         _storage.cache_clear()
         server.bucket("b")
         server.put("b", "in/play.txt", play.read_bytes())
-        convert("gs://b/in/*.txt", "gs://b/out", *flags, "--dedup")
+        run_with_limits(text, ["--input=gs://b/in/*.txt", "--output=gs://b/out", *flags, "--dedup"], **limits)
         there = {name: item.data for name, item in server.buckets["b"].items() if name.startswith("out/")}
         _storage.cache_clear()
     local = {

@@ -4,7 +4,6 @@ import gzip
 import io
 import struct
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,6 @@ from PIL import Image
 from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.idx_pairs import source as idx
 from tests.beam_jobs.sources.inputs import converted, data_of, listed, opened, units
 from tpudata.errors import CorruptionError, SourceError, UsageError
 
@@ -41,9 +39,7 @@ def write_pair(
 @pytest.mark.parametrize("shape", [(4, 3), (2, 5, 3)])
 def test_every_image_once(tmp_path: Path, gz: bool, shape: tuple[int, ...]) -> None:
     write_pair(tmp_path, 25, gz=gz, shape=shape)
-    with mock.patch.object(idx, "UNIT_IMAGES", 10):
-        source = opened(tmp_path)
-    assert len(units(source)) == (1 if gz else 3)
+    source = opened(tmp_path)
     references = listed(source)
     size = int(np.prod(shape))
     stream = np.arange(25 * size, dtype=np.uint32).astype(np.uint8).tobytes()
@@ -53,6 +49,16 @@ def test_every_image_once(tmp_path: Path, gz: bool, shape: tuple[int, ...]) -> N
     assert {reference.payload for reference in references} == {Pixels(shape)}
     assert {(reference.split, reference.size) for reference in references} == {("train", size)}
     assert (source.has_classes, source.integer_labels, source.labels) == (True, True, None)
+
+
+@GZ
+def test_units_of_ten_thousand_images_have_each_once(tmp_path: Path, gz: bool) -> None:
+    write_pair(tmp_path, 25_000, gz=gz, shape=(1, 1))
+    source = opened(tmp_path)
+    assert [unit.length for unit in units(source)] == ([25_000] if gz else [10_000, 10_000, 5_000])
+    assert [reference.key for reference in listed(source)] == [
+        f"train-images-idx3-ubyte/{n:08d}" for n in range(25_000)
+    ]
 
 
 @GZ

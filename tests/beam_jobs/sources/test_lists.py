@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 import tpudata
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.lists import scan as _list_scan
 from beam_jobs.sources.lists.lists import Lists
 from tests.beam_jobs.sources.inputs import (
     converted,
@@ -61,8 +59,7 @@ def test_every_csv_row_comes_once_whatever_the_blocks(
         writer.writerow(["./" * number + "1.jpg", "cat", "t" + one, "t" + other])
     text = buffer.getvalue() if last_end else buffer.getvalue().removesuffix(ending)
     (folder / "list.csv").write_bytes((b"\xef\xbb\xbf" if bom else b"") + text.encode())
-    with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
-        source = opened(folder / "list.csv")
+    source = opened(folder / "list.csv", block_bytes=block)
     assert isinstance(source, Lists)
     assert all(unit.end - unit.start <= block for unit in units(source)[:-1]) or block < 200
     found = [reference.features for reference in listed(source)]

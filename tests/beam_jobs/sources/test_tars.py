@@ -19,8 +19,11 @@ from hypothesis import strategies as st
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.tars.file import open_tar
+from beam_jobs.sources.tars.form import CLASSES, tar_form
+from beam_jobs.sources.tars.form import PAIRS as PAIRED
 from beam_jobs.sources.tars.members import tar_members
 from beam_jobs.sources.tars.tars import Tars
+from beam_jobs.sources.tars.unit import TarUnit, tar_files
 from tests.beam_jobs.sources.inputs import (
     converted,
     ignored,
@@ -33,7 +36,7 @@ from tests.beam_jobs.sources.inputs import (
     units,
     write_files,
 )
-from tpudata.errors import CorruptionError, SourceError, UsageError
+from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 
 FLAT = [("cat/0.jpg", jpeg(0)), ("cat/1.jpg", jpeg(1)), ("dog/2.jpg", jpeg(2))]
 PAIRS = [("0.jpg", jpeg(0)), ("0.cls", b"3"), ("1.cls", b"1"), ("1.jpg", jpeg(1))]
@@ -400,13 +403,12 @@ def test_json_labels_of_large_samples(tmp_path: Path) -> None:
 
 
 @GZ
-def test_a_member_too_large_is_rejected_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gz: bool
-) -> None:
+def test_a_member_too_large_is_rejected_before_it_is_read(tmp_path: Path, gz: bool) -> None:
     path = write_tar(tmp_path, [*FLAT, ("cat/9.jpg", bytes(90_001))], gz)
-    monkeypatch.setattr("beam_jobs.sources.tars.unit.MOST_INPUT_BYTES", 90_000)
-    references, rejections = listed_and_rejected(opened(path))
-    assert len(references) == len(FLAT)
+    rejections: list[BadRecordError] = []
+    with open_tar(str(path), "gzip" if gz else "") as (file, size):
+        members = list(tar_files(file, TarUnit(str(path), ""), size, [], rejections.append, most_bytes=90_000))
+    assert [member.name for member in members] == [name for name, _ in FLAT]
     assert [(error.source, error.reason.split(":")[0]) for error in rejections] == [(f"{path}/cat/9.jpg", "too large")]
 
 
@@ -420,26 +422,21 @@ def test_a_member_too_large_is_rejected_before_it_is_read(
     ],
     ids=["skipped", "image", "label", "many small"],
 )
-def test_a_compressed_tar_is_not_unpacked_to_learn_what_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: list[tuple[str, bytes]]
-) -> None:
+def test_a_compressed_tar_is_not_unpacked_to_learn_what_it_is(tmp_path: Path, first: list[tuple[str, bytes]]) -> None:
     path = write_tar(tmp_path, [*first, *FLAT], gz=True)
     assert opened(path).has_classes
-    monkeypatch.setattr("beam_jobs.sources.tars.form._MOST_LOOKED_AT", 1 << 20)
     with pytest.raises(SourceError, match=r"data\.tar\.gz is compressed, and its first 1 MiB do not say.*Unpack it"):
-        opened(path)
+        tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
     # Of one that is not compressed, what is skipped is not read.
-    assert opened(write_tar(tmp_path, [*first, *FLAT])).has_classes
+    plain = write_tar(tmp_path, [*first, *FLAT])
+    assert tar_form(TarUnit(str(plain), ""), labelled=True, most_looked_at=1 << 20).form in (CLASSES, PAIRED)
 
 
-def test_zeros_behind_a_compressed_tar_are_not_unpacked_to_learn_what_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zeros_behind_a_compressed_tar_are_not_unpacked_to_learn_what_it_is(tmp_path: Path) -> None:
     path = tmp_path / "data.tar.gz"
     path.write_bytes(gzip.compress(tar_bytes([(".hidden", b"")]) + bytes(2 << 20)))
-    monkeypatch.setattr("beam_jobs.sources.tars.form._MOST_LOOKED_AT", 1 << 20)
     with pytest.raises(SourceError, match="do not say what it holds"):
-        opened(path)
+        tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
 
 
 @GZ

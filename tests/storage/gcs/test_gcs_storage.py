@@ -390,10 +390,10 @@ def test_a_wrong_bit_of_what_is_read_from_start_to_end_is_noticed(store: FakeGcs
 def test_who_waits_is_told_of_it_once_in_a_while(store: FakeGcs, caplog: pytest.LogCaptureFixture, action: str) -> None:
     store.put("b", "in/a", b"a")
     store.faults.add(Fault("503", "*", count=None))
+    gcs = GcsStorage(RetryPolicy(first_wait=0.01, longest_wait=0.02, limit=0.25), silent_seconds=0.05)
     began = time.monotonic()
     with pytest.raises(StorageUnavailableError, match=r"the store answered 503 .*until the time limit of retries"):
-        policy = RetryPolicy(first_wait=0.01, longest_wait=0.02, limit=0.25)
-        getattr(GcsStorage(policy, silent_seconds=0.05), action)("gs://b/in/a")
+        getattr(gcs, action)("gs://b/in/a")
     took = time.monotonic() - began
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     # One in 0.05 s, and on a busy machine the last try comes after the limit.
