@@ -14,6 +14,7 @@ from apache_beam.runners.runner import PipelineResult
 from beam_jobs.command.run_conversion import run_job
 from beam_jobs.conversion import Conversion
 from beam_jobs.run.launch import JobRun, Launch
+from beam_jobs.run.runner import new_pipeline, pipeline_options
 
 
 def run_pipeline(pipeline: beam.Pipeline) -> PipelineResult:
@@ -39,3 +40,8 @@ def run_with_limits(job: ModuleType, argv: Sequence[str], **limits: Any) -> int:
             yield dataclasses.replace(conversion, source=dataclasses.replace(source, **limits))
 
     return run_job(job.new_parser("tpudata"), prepare, argv)
+
+
+def local_pipeline(workers: int = 1) -> beam.Pipeline:
+    """Return a pipeline of the local runner, as conversions have it."""
+    return new_pipeline(pipeline_options([], workers)[0])

@@ -23,11 +23,10 @@ from beam_jobs.output.removal import remove_dataset
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.reshard import run as run_reshard
-from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.text import run as run_text
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.beam_jobs.images import encode
-from tests.beam_jobs.pipelines import run_pipeline
+from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
 from tpudata.cli import main
@@ -468,8 +467,7 @@ def test_a_conversion_that_was_ended_in_an_upload_is_carried_on(store: FakeGcs, 
 def test_examples_of_a_pipeline(store: FakeGcs, tmp_path: Path) -> None:
     examples = [(f"key {number}", {"x": [number] * 9, "label": number % 3}) for number in range(60)]
     for output in (str(tmp_path / "local"), "gs://b/out"):
-        options, _ = pipeline_options([], 1)
-        pipeline = new_pipeline(options)
+        pipeline = local_pipeline()
         _ = pipeline | beam.Create(examples) | WriteTFRecordShards(output, shard_size="2kB", split="train=0.8,test=0.2")
         run_pipeline(pipeline)
     assert stored(store, tmp_path / "there", "out") == digests(tmp_path / "local")

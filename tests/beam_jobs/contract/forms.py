@@ -18,9 +18,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import zstandard
 
 from beam_jobs import images, reshard, text
-from beam_jobs.stored_records.frames import framed
 from tests.beam_jobs.golden import one_pixel_png
 from tests.beam_jobs.sources.inputs import tar_bytes
+from tests.helpers.frames import framed
 from tpudata.format import encode_example, open_dataset, verify
 
 # Of files and of folders of classes; lists and archives that quote or escape meet what they have to.

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.run.prism import find_prism
 from tests.beam_jobs.contract.forms import FORMS, ODD_NAMES, Form, items
 from tests.helpers.pictures import digests
-from tpudata.errors import BadRecordError, TpudataError, UsageError
+from tpudata.errors import BadRecordError, TpudataError
 from tpudata.format import open_dataset
 
 COUNT = 12
@@ -19,15 +18,6 @@ SKIP = ("--on-bad-record=skip", "--max-bad-records=1")
 SPLIT = "--split=train=0.5,test=0.5"
 # Starting another engine takes seconds.
 ON_PRISM = [form if form.name == "coco" else pytest.param(form, marks=pytest.mark.matrix) for form in FORMS]
-
-
-@pytest.fixture(scope="module")
-def prism() -> list[str]:
-    """The flags of Beam's engine Prism; building it takes minutes, once."""
-    try:
-        return ["--runner=prism", f"--prism_location={find_prism()}"]
-    except UsageError as error:
-        pytest.skip(f"no Prism: {error}")
 
 
 def of_each(fits: Callable[[Form], bool] = lambda _: True, *, variants: bool = False) -> pytest.MarkDecorator:

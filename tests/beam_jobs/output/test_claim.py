@@ -19,9 +19,8 @@ import pytest
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
-from beam_jobs.run.runner import new_pipeline, pipeline_options
 from scripts.fake_gcs import FakeGcs
-from tests.beam_jobs.pipelines import run_pipeline
+from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tests.beam_jobs.test_gs import stored
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
@@ -251,7 +250,7 @@ def test_a_claim_that_is_none_is_left_alone(source: Path, tmp_path: Path, data: 
 
 
 def write(output: Path, split: str | Callable[[object], str], *, resume: bool = False) -> None:
-    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    pipeline = local_pipeline()
     examples = pipeline | beam.Create([(f"{n}", {"n": n}) for n in range(9)])
     _ = examples | WriteTFRecordShards(output, split=split, num_shards=2, resume=resume)
     run_pipeline(pipeline)

@@ -13,7 +13,7 @@ import pytest
 from apache_beam.options.pipeline_options import DirectOptions
 
 from beam_jobs.run.runner import new_pipeline, pipeline_options
-from tests.beam_jobs.pipelines import run_pipeline
+from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tests.helpers.forked import Forked
 from tests.helpers.processes import ROOT, assert_nobody_is_left, ends_while_it_loads, wait_for
 from tpudata.console.process import most_workers
@@ -22,16 +22,13 @@ from tpudata.errors import TpudataError
 PROGRAM = """
 import pathlib, sys, time
 import apache_beam as beam
-from beam_jobs.run import local_workers
-from beam_jobs.run import local_workers
-from beam_jobs.run.runner import new_pipeline, pipeline_options
-from tests.beam_jobs.pipelines import run_pipeline
+from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 
 def work(folder):
     pathlib.Path(folder, "begun").touch()
     time.sleep(30)
 
-pipeline = new_pipeline(pipeline_options([], 2)[0])
+pipeline = local_pipeline(2)
 _ = pipeline | beam.Create([sys.argv[1]]) | beam.Map(work)
 run_pipeline(pipeline)
 """
@@ -54,7 +51,7 @@ def test_a_worker_that_still_loads_ends_with_its_lifeline(tmp_path: Path) -> Non
 
 
 def test_a_lost_worker_is_an_error_and_no_hang() -> None:
-    pipeline = new_pipeline(pipeline_options([], 2)[0])
+    pipeline = local_pipeline(2)
     _ = pipeline | beam.Create([signal.SIGKILL]) | beam.Map(lambda number: os.kill(os.getpid(), number))
     with pytest.raises(TpudataError, match=r"worker process \d+ was ended by SIGKILL\..* fewer --workers"):
         run_pipeline(pipeline)
@@ -73,7 +70,7 @@ def test_a_run_that_ends_does_not_wait_for_workers_that_load(tmp_path: Path, mon
     library.mkdir()
     (library / "__init__.py").write_text(LOADS)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
-    pipeline = new_pipeline(pipeline_options([], 2)[0])
+    pipeline = local_pipeline(2)
     _ = pipeline | beam.Create([1])
     ends: list[float] = []
     main = threading.main_thread().ident

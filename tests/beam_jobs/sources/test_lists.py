@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import tpudata
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.lists.lists import Lists
 from tests.beam_jobs.sources.inputs import (
     converted,
     extras,
@@ -60,7 +59,6 @@ def test_every_csv_row_comes_once_whatever_the_blocks(
     text = buffer.getvalue() if last_end else buffer.getvalue().removesuffix(ending)
     (folder / "list.csv").write_bytes((b"\xef\xbb\xbf" if bom else b"") + text.encode())
     source = opened(folder / "list.csv", block_bytes=block)
-    assert isinstance(source, Lists)
     assert all(unit.end - unit.start <= block for unit in units(source)[:-1]) or block < 200
     found = [reference.features for reference in listed(source)]
     assert found == [{"more": "t" + other, "note": "t" + one} for one, other in cells]

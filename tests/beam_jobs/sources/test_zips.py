@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import tpudata
-from beam_jobs.references.reading import read_reference
 from beam_jobs.sources import SourceOptions
 from tests.beam_jobs.sources.inputs import (
     converted,
@@ -171,32 +170,19 @@ def damaged(path: Path, member: str) -> Path:
     return path
 
 
-@METHODS
-def test_a_damaged_member_is_a_bad_record(tmp_path: Path, method: int) -> None:
-    path = damaged(zipped(tmp_path / "a.zip", FILES, method), "cat/deep/1.jpg")
-    # The oracle: Python finds the same member damaged.
-    with zipfile.ZipFile(path) as archive, pytest.raises(Exception, match=r"."):
-        archive.read("cat/deep/1.jpg")
-    found, rejected = listed_and_rejected(opened(path))
-    for reference in found:
-        try:
-            read_reference(reference)
-        except BadRecordError as error:
-            rejected.append(error)
-    (bad,) = rejected
-    assert bad.reason.startswith("damaged in the archive: ")
-    assert "cat/deep/1.jpg" in bad.source
-
-
 @pytest.mark.parametrize(
     "method",
     [
         zipfile.ZIP_STORED,
+        zipfile.ZIP_DEFLATED,
         *(pytest.param(method, marks=pytest.mark.matrix) for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)),
     ],
 )
 def test_a_damaged_member_is_skipped_or_ends_the_run(tmp_path: Path, method: int) -> None:
     path = damaged(zipped(tmp_path / "a.zip", FILES, method), "cat/deep/1.jpg")
+    # The oracle: Python finds the same member damaged.
+    with zipfile.ZipFile(path) as archive, pytest.raises(Exception, match=r"."):
+        archive.read("cat/deep/1.jpg")
     with pytest.raises(BadRecordError, match="damaged in the archive"):
         converted(path, tmp_path / "out")
     tpudata.convert_images(path, tmp_path / "skipped", on_bad_record="skip", max_bad_records=1)

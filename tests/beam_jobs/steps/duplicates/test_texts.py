@@ -14,10 +14,10 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.packs.pack import Pack, packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import Reference
-from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.steps.duplicates.texts import KEPT, LEFT_OUT, LeaveOutDuplicates, content_digest
 from beam_jobs.text_files.document_form import PLAIN_TEXT
 from beam_jobs.text_files.options import TextOptions
+from tests.beam_jobs.pipelines import local_pipeline
 from tpudata.storage import RequestLimits
 
 texts = st.lists(st.text(st.sampled_from("ab \n"), max_size=3), max_size=3)
@@ -45,8 +45,7 @@ def test_the_smallest_key_stays_wherever_it_is(tmp_path: Path, held: int) -> Non
         offset += len(some)
     order = Order(True, 0)
     given = [pack.to_bytes() for part in (references[:3], references[3:]) for pack, _ in packs(part, order, 0)]
-    options, _ = pipeline_options([], 1)
-    with new_pipeline(options) as pipeline:
+    with local_pipeline() as pipeline:
         found = pipeline | beam.Create(given) | LeaveOutDuplicates(TextOptions(), RequestLimits(), held_documents=held)
         keys = found[KEPT] | beam.FlatMap(
             lambda data: [key.encode("utf-8", "surrogateescape") for key in Pack.from_bytes(data).keys]

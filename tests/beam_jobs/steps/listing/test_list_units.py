@@ -17,11 +17,11 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import build_pipeline
 from beam_jobs.references.reference import Reference
 from beam_jobs.run.progress import ProgressReport
-from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.sources import Reject, Source, SourceOptions, raise_rejection
 from beam_jobs.steps.listing.growing import growing
 from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits
 from scripts.fake_gcs import FakeGcs
+from tests.beam_jobs.pipelines import local_pipeline
 from tests.beam_jobs.sources.inputs import jpeg, write_files
 from tpudata.storage import LocalStorage, folder_ranges, select
 from tpudata.storage.gcs import GcsStorage
@@ -76,7 +76,7 @@ def files(root: Path) -> Path:
 
 def graph_bytes(options: ConvertOptions) -> int:
     """The size of the job that a conversion of images submits."""
-    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    pipeline = local_pipeline()
     conversion = image_conversion(options, SourceOptions(unlabelled=True), ImageOptions())
     build_pipeline(conversion, pipeline, ProgressReport(None))
     return len(pipeline.to_runner_api().SerializeToString())

@@ -19,13 +19,12 @@ from beam_jobs.images import image_conversion, run
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import build_pipeline
 from beam_jobs.run.progress import ProgressReport
-from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.lists.columns import ColumnFacts, ColumnReader
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.lists.place import Place
 from beam_jobs.sources.lists.roles import Roles
-from tests.beam_jobs.pipelines import run_with_limits
+from tests.beam_jobs.pipelines import local_pipeline, run_with_limits
 from tests.beam_jobs.sources.inputs import jpeg, write_files
 from tpudata.errors import OutputError, SourceError, TpudataError, UsageError
 
@@ -40,7 +39,7 @@ def lists(root: Path, rows: int, count: int = 1) -> str:
 
 
 def graph_bytes(source: str, output: Path, **options: Any) -> int:
-    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    pipeline = local_pipeline()
     conversion = image_conversion(ConvertOptions(source, str(output), **options), SourceOptions(), ImageOptions())
     assert isinstance(conversion.source, Lists)
     # Each row is a block.
@@ -63,7 +62,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_blocks_and_workers_change_no_record(tmp_path: Path, shuffle: bool) -> None:
     # Of the first list more blocks than come one by one.
-    source = lists(tmp_path / "in", 300, 2)
+    source = lists(tmp_path / "in", 260, 2)
 
     def converted(name: str, workers: int = 1, **limits: int) -> dict[str, bytes]:
         flags = ["--num-shards=2", f"--workers={workers}", *["--no-shuffle"] * (not shuffle)]
