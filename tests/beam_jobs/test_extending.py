@@ -19,8 +19,6 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.sources import Payload, Reject, Source, make_reference, raise_rejection
 from beam_jobs.tokenizers import dataset_tokenizer
 from tests.beam_jobs.images import encode, picture
-from tests.beam_jobs.run.test_runner import NO_FREEZE
-from tests.helpers.pictures import digests
 from tpudata import Images, RecordSource, make_input_fn
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, TpudataError, UsageError
@@ -51,24 +49,6 @@ def test_a_source_and_a_storage_of_another_package(tmp_path: Path) -> None:
     (tmp_path / "share-disk" / "dog.7.jpg").write_bytes(encode(picture(30, 9), "JPEG"))
     assert images.run([f"--input={tmp_path}/share-disk", "--output=here", "--append"]) == 0
     assert sum(split.records for split in open_dataset("here").manifest.splits.values()) == 7
-
-
-@pytest.mark.usefixtures("installed")
-def test_engines_and_resumed_runs_write_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prism: list[str]
-) -> None:
-    make_pets(tmp_path / "in")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
-    flags = [f"--input={tmp_path}/in", "--source=pets", "--num-shards=3"]
-    assert images.run([*flags, "--output=one"]) == 0
-    assert images.run([*flags, "--output=two", "--workers=2"]) == 0
-    # As a killed run leaves it.
-    (tmp_path / "two" / "manifest.json").unlink()
-    min((tmp_path / "two").glob("*.tfrecord")).unlink()
-    assert images.run([*flags, "--output=two", "--resume"]) == 0
-    assert digests(tmp_path / "one") == digests(tmp_path / "two")
-    assert images.run([*flags, "--output=prism", *prism, NO_FREEZE]) == 0
-    assert digests(tmp_path / "one") == digests(tmp_path / "prism")
 
 
 @pytest.mark.usefixtures("installed")
