@@ -164,8 +164,9 @@ def rows_of(path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        *("jsonl.zst", "csv.bz2", "tsv.gz", "parquet"),
-        *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("jsonl", "jsonl.gz", "csv", "tsv")),
+        # The contract of inputs has each form by itself.
+        *("jsonl.zst", "parquet"),
+        *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("csv.bz2", "tsv.gz")),
     ],
 )
 def test_rows(tmp_path: Path, kind: str) -> None:
