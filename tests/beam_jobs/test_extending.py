@@ -35,7 +35,7 @@ def make_pets(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_source_and_a_storage_of_another_package(tmp_path: Path) -> None:
+def test_reads_a_source_and_a_storage_of_another_package(tmp_path: Path) -> None:
     make_pets(tmp_path / "share-disk")
     flags = ["--source=pets", "--split=train=0.5,validation=0.5"]
     assert images.run(["--input=share://disk", "--output=there", *flags]) == 0
@@ -52,7 +52,7 @@ def test_a_source_and_a_storage_of_another_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_tokenizer_of_another_package(tmp_path: Path) -> None:
+def test_tokenizes_with_a_tokenizer_of_another_package(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat saw the dog\nthe dog sat\n")
     (tmp_path / "words").write_text("cat\ndog\nsat\nsaw\nthe")
     flags = ["--input=in.txt", "--output=out", "--sequence-length=12", "--no-shuffle"]

@@ -186,7 +186,7 @@ def test_a_store_that_answers_429_changes_no_byte(store: FakeGcs, tmp_path: Path
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
-def test_resume_append_and_overwrite_there(store: FakeGcs, tmp_path: Path) -> None:
+def test_resumes_appends_and_overwrites_there(store: FakeGcs, tmp_path: Path) -> None:
     argv = ["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "20kB"]
     assert run(argv) == 0
     whole = stored(store, tmp_path / "whole", "out")
@@ -464,7 +464,7 @@ def test_a_conversion_that_was_ended_in_an_upload_is_carried_on(store: FakeGcs, 
     assert stored(store, tmp_path / "resumed", "out") == due
 
 
-def test_examples_of_a_pipeline(store: FakeGcs, tmp_path: Path) -> None:
+def test_examples_of_a_pipeline_have_the_bytes_of_those_on_disk(store: FakeGcs, tmp_path: Path) -> None:
     examples = [(f"key {number}", {"x": [number] * 9, "label": number % 3}) for number in range(60)]
     for output in (str(tmp_path / "local"), "gs://b/out"):
         pipeline = local_pipeline()

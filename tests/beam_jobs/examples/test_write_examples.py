@@ -90,7 +90,7 @@ def test_every_example_is_in_exactly_one_record(flowers: Path) -> None:
         }
 
 
-def test_schema_and_shards(flowers: Path) -> None:
+def test_infers_the_schema_and_cuts_shards(flowers: Path) -> None:
     manifest = open_dataset(str(flowers)).manifest
     assert manifest.features == (
         Feature("label", "int64", "int64", num_classes=3),
@@ -290,7 +290,7 @@ def test_wrong_arguments_are_rejected_at_once(tmp_path: Path, said: Any, message
         WriteTFRecordShards(tmp_path / "out", **said)
 
 
-def test_output_folder(tmp_path: Path) -> None:
+def test_rejects_a_folder_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
     examples = [{"n": n} for n in range(20)]

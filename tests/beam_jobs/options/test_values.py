@@ -25,12 +25,12 @@ from tpudata.errors import UsageError
         ("1gib", 1 << 30),
     ],
 )
-def test_sizes(text: str, size: int) -> None:
+def test_parses_sizes_with_units(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1TB", "1e3", "1..5MB", "0", "0.5", "0x10", "nan"])
-def test_texts_that_are_no_size(text: str) -> None:
+def test_rejects_texts_that_are_no_size(text: str) -> None:
     with pytest.raises(UsageError, match=r"not a size|expected 1 byte or more"):
         parse_size(text)
 
@@ -78,7 +78,7 @@ def test_splits_get_their_shares_and_a_record_stays_where_it_is() -> None:
         ("=1", "split name ''"),
     ],
 )
-def test_texts_that_are_no_shares(text: str, message: str) -> None:
+def test_rejects_texts_that_are_no_shares(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         SplitShares.parse(text)
 
@@ -99,6 +99,6 @@ def test_a_share_is_allowed_exactly(permille: int, rejected: int, records: int) 
 @pytest.mark.parametrize(
     "text", ["", "-1", "0.5", "101%", "-1%", "x", "%", "nan", "inf%", "1e999999999", "1e-999999999%"]
 )
-def test_texts_that_are_no_budget(text: str) -> None:
+def test_rejects_texts_that_are_no_budget(text: str) -> None:
     with pytest.raises(UsageError, match="expected a count such as 100 or a share"):
         Budget.parse(text)

@@ -135,7 +135,7 @@ def test_sizes_are_those_in_the_shards() -> None:
         assert half.splits[split].estimated_bytes == pytest.approx(due, rel=1e-3)
 
 
-def test_the_number_of_shards() -> None:
+def test_follows_the_number_or_the_size_of_shards() -> None:
     sizes = [10_000] * 300
     assert planned(sizes, num_shards=7).splits["train"].count == 7
     assert planned(sizes, shard_bytes=300_000).splits["train"].count == 10

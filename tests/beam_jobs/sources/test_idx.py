@@ -37,7 +37,7 @@ def write_pair(
 
 @GZ
 @pytest.mark.parametrize("shape", [(4, 3), (2, 5, 3)])
-def test_every_image_once(tmp_path: Path, gz: bool, shape: tuple[int, ...]) -> None:
+def test_lists_every_image_once(tmp_path: Path, gz: bool, shape: tuple[int, ...]) -> None:
     write_pair(tmp_path, 25, gz=gz, shape=shape)
     source = opened(tmp_path)
     references = listed(source)
@@ -61,7 +61,7 @@ def test_units_of_ten_thousand_images_have_each_once(tmp_path: Path, gz: bool) -
 
 
 @GZ
-def test_splits_of_mnist(tmp_path: Path, gz: bool) -> None:
+def test_gives_the_splits_of_mnist(tmp_path: Path, gz: bool) -> None:
     write_pair(tmp_path, 6, "train-", gz)
     write_pair(tmp_path, 4, "t10k-", gz)
     splits = [reference.split for reference in listed(opened(tmp_path))]
@@ -116,7 +116,7 @@ def change(folder: Path, name: str, data: bytes) -> None:
         ("train-images-idx3-ubyte", b"hello", "not an IDX file of 3 or 4 dimensions"),
     ],
 )
-def test_files_that_do_not_fit(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+def test_rejects_files_that_do_not_fit(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     write_pair(tmp_path)
     change(tmp_path, name, data)
     with pytest.raises((SourceError, CorruptionError), match=message):
@@ -125,7 +125,7 @@ def test_files_that_do_not_fit(tmp_path: Path, name: str, data: bytes, message: 
 
 @pytest.mark.parametrize("what", ["images-idx3", "labels-idx1"])
 @pytest.mark.parametrize(("cut", "message"), [(-1, "ends before the last record"), (1, "bytes after the last record")])
-def test_a_compressed_file_of_another_size(tmp_path: Path, what: str, cut: int, message: str) -> None:
+def test_rejects_a_compressed_file_of_another_size(tmp_path: Path, what: str, cut: int, message: str) -> None:
     write_pair(tmp_path, gz=True)
     path = tmp_path / f"train-{what}-ubyte.gz"
     data = gzip.decompress(path.read_bytes())
@@ -147,7 +147,7 @@ def test_pairs_are_converted(tmp_path: Path, gz: bool, shape: tuple[int, ...]) -
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(image))), pixels[number])
 
 
-def test_a_missing_partner(tmp_path: Path) -> None:
+def test_names_a_missing_partner(tmp_path: Path) -> None:
     write_pair(tmp_path)
     (tmp_path / "train-labels-idx1-ubyte").unlink()
     with pytest.raises(SourceError, match="train-images-idx3-ubyte has no labels file next to it"):

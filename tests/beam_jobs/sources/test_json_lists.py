@@ -23,7 +23,7 @@ from tpudata.errors import SourceError
 from tpudata.format import open_dataset
 
 
-def test_jsonl(tmp_path: Path) -> None:
+def test_reads_values_of_jsonl_with_their_types(tmp_path: Path) -> None:
     rows = [
         {"path": "0.jpg", "label": "cat", "split": "train", "n": 1, "s": "7", "f": 1},
         {"path": "1.jpg", "label": ["dog", "cat"], "split": "test", "n": True, "f": 0.5},

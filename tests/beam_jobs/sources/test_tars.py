@@ -90,7 +90,7 @@ def test_members_are_those_that_pythons_tarfile_finds(
 
 
 @pytest.mark.parametrize("number", [8**11 - 1, 8**11, 2**40])
-def test_large_sizes(number: int) -> None:
+def test_reads_sizes_beyond_octal_digits(number: int) -> None:
     info = tarfile.TarInfo("large")
     info.size = number
     header = info.tobuf(tarfile.GNU_FORMAT)
@@ -99,7 +99,7 @@ def test_large_sizes(number: int) -> None:
 
 
 @GZ
-def test_class_folders_in_a_tar(tmp_path: Path, gz: bool) -> None:
+def test_folders_in_a_tar_are_classes(tmp_path: Path, gz: bool) -> None:
     hidden = [("cat/.DS_Store", b"x"), ("__MACOSX/cat/._0.jpg", b"x")]
     path = write_tar(tmp_path, [("./" + name, data) for name, data in FLAT] + hidden, gz)
     source = opened(path)
@@ -110,14 +110,14 @@ def test_class_folders_in_a_tar(tmp_path: Path, gz: bool) -> None:
 
 
 @GZ
-def test_split_folders_in_a_tar(tmp_path: Path, gz: bool) -> None:
+def test_folders_above_the_classes_in_a_tar_are_splits(tmp_path: Path, gz: bool) -> None:
     path = write_tar(tmp_path, [("set/train/cat/0.jpg", jpeg(0)), ("set/test/cat/0.jpg", jpeg(1))], gz)
     assert [(ref.split, ref.labels) for ref in listed(opened(path))] == [("train", ("cat",)), ("test", ("cat",))]
     with pytest.raises(UsageError, match=r"--split: .*has split folders already \(train\)"):
         listed(opened(path, split="train=0.5,test=0.5"))
 
 
-def test_a_member_without_class(tmp_path: Path) -> None:
+def test_rejects_a_member_without_class_unless_unlabelled(tmp_path: Path) -> None:
     for name in ("0.jpg", "train/0.jpg"):
         path = write_tar(tmp_path, [(name, jpeg(0))])
         with pytest.raises(SourceError, match=f"member {name} lies in no folder of its class.*--unlabelled"):
@@ -132,7 +132,7 @@ def test_an_empty_member_of_a_compressed_tar_stays_empty(tmp_path: Path) -> None
     assert reference.offset >= 0
 
 
-def test_tar_of_tars(tmp_path: Path) -> None:
+def test_a_tar_of_tars_has_a_class_for_each(tmp_path: Path) -> None:
     inner = {f"n0000000{i}": [(f"n0000000{i}_{j}.JPEG", jpeg(10 * i + j)) for j in range(3)] for i in range(2)}
     path = write_tar(tmp_path, [(f"{name}.tar", tar_bytes(files)) for name, files in inner.items()])
     source = opened(path)
@@ -149,7 +149,7 @@ def test_tar_of_tars(tmp_path: Path) -> None:
 
 
 @GZ
-def test_pairs(tmp_path: Path, gz: bool) -> None:
+def test_pairs_are_images_with_their_classes(tmp_path: Path, gz: bool) -> None:
     source = opened(write_tar(tmp_path, PAIRS, gz))
     assert summary(source) == {
         "data.tar/0.jpg": ("train", ("3",), jpeg(0)),
@@ -180,7 +180,7 @@ def names_file(folder: Path, names: str) -> Path:
 
 
 @GZ
-def test_pairs_with_json_and_text(tmp_path: Path, gz: bool) -> None:
+def test_reads_classes_of_json_and_text(tmp_path: Path, gz: bool) -> None:
     source = opened(
         write_tar(tmp_path, [("a/0.x.png", b"i"), ("a/0.jpg", jpeg(0)), ("a/0.json", b'{"label": "cat"}')], gz)
     )
@@ -396,7 +396,7 @@ def test_list_flags_are_rejected(tmp_path: Path) -> None:
         opened(path, SourceOptions(path_column="x"))
 
 
-def test_json_labels_of_large_samples(tmp_path: Path) -> None:
+def test_reads_json_labels_of_any_size(tmp_path: Path) -> None:
     label = json.dumps({"label": "c" * 100_000})
     source = opened(write_tar(tmp_path, [("0.jpg", jpeg(0)), ("0.json", label.encode())]))
     assert [len(reference.labels[0]) for reference in listed(source)] == [100_000]
@@ -477,7 +477,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_other_compressions(tmp_path: Path, suffix: str) -> None:
+def test_reads_tars_of_other_compressions(tmp_path: Path, suffix: str) -> None:
     files = [*FLAT, ("dog/large.jpg", bytes(range(256)) * 10_000)]
     path = tmp_path / f"data.tar{suffix}"
     path.write_bytes(PACKERS[suffix](tar_bytes(files)))

@@ -44,7 +44,7 @@ METHODS = pytest.mark.parametrize(
 
 
 @METHODS
-def test_members_by_class(tmp_path: Path, method: int) -> None:
+def test_lists_members_by_class(tmp_path: Path, method: int) -> None:
     path = zipped(tmp_path / "a.zip", {**FILES, "__MACOSX/._0.jpg": b"x"}, method)
     source = opened(path)
     assert summary(source) == {f"a.zip/{name}": ("train", (name.split("/")[-2],), data) for name, data in FILES.items()}
@@ -53,7 +53,7 @@ def test_members_by_class(tmp_path: Path, method: int) -> None:
     assert all(bool(reference.data) == (method != zipfile.ZIP_STORED) for reference in listed(source))
 
 
-def test_members_with_an_extra_field(tmp_path: Path) -> None:
+def test_reads_members_with_an_extra_field(tmp_path: Path) -> None:
     # As zip writes one with the times of each file, and zipalign to align what is stored.
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for number, (name, data) in enumerate(FILES.items()):
@@ -65,14 +65,14 @@ def test_members_with_an_extra_field(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_converted(tmp_path: Path, method: int) -> None:
+def test_converts_every_method(tmp_path: Path, method: int) -> None:
     found = converted(zipped(tmp_path / "a.zip", FILES, method), tmp_path / "out")
     assert {key: image for key, (_, image) in found["train"].items()} == {
         f"a.zip/{name}".encode(): data for name, data in FILES.items()
     }
 
 
-def test_folders_and_patterns_of_archives(tmp_path: Path) -> None:
+def test_reads_folders_and_patterns_of_archives(tmp_path: Path) -> None:
     zipped(tmp_path / "in" / "a.zip", {"cat/0.jpg": jpeg(0)})
     zipped(tmp_path / "in" / "b.zip", {"train/dog/1.jpg": jpeg(1), "val/dog/2.jpg": jpeg(2)})
     wanted = {
@@ -86,7 +86,7 @@ def test_folders_and_patterns_of_archives(tmp_path: Path) -> None:
         listed(opened(tmp_path / "in", split="train=0.5,test=0.5"))
 
 
-def test_unlabelled(tmp_path: Path) -> None:
+def test_reads_archives_without_classes_if_unlabelled(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {"0.jpg": jpeg(0), "test/1.jpg": jpeg(1)})
     found = summary(opened(path, SourceOptions(unlabelled=True)))
     assert {key: split for key, (split, _, _) in found.items()} == {"a.zip/0.jpg": "train", "a.zip/test/1.jpg": "test"}
@@ -94,7 +94,7 @@ def test_unlabelled(tmp_path: Path) -> None:
         listed(opened(path))
 
 
-def test_members_that_are_rejected(tmp_path: Path) -> None:
+def test_rejects_members_that_cannot_be_read(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {"cat/0.jpg": b"", "cat/1.jpg": jpeg(1)}, zipfile.ZIP_DEFLATED)
     data = bytearray(path.read_bytes())
     place = data.index(b"cat/1.jpg") + 60
@@ -144,7 +144,7 @@ def test_encrypted_members_are_rejected(tmp_path: Path) -> None:
     assert error.reason.startswith("encrypted")
 
 
-def test_an_archive_that_is_cut(tmp_path: Path) -> None:
+def test_rejects_an_archive_that_is_cut(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", FILES)
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(CorruptionError, match=r"a\.zip at byte 0: the zip archive is cut or damaged"):

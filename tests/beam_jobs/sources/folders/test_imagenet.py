@@ -74,7 +74,7 @@ def script() -> ModuleType:
 
 
 @pytest.mark.parametrize("layout", [folders, tars, sorted_out])
-def test_every_image_with_its_synset(tmp_path: Path, layout: type) -> None:
+def test_lists_every_image_with_its_synset(tmp_path: Path, layout: type) -> None:
     source = opened(layout(tmp_path))
     assert source.labels == Labels(SYNSETS)
     assert source.features == (Feature("image/class/synset", "bytes", "string", encoding="utf8"),)
@@ -87,7 +87,7 @@ def test_every_image_with_its_synset(tmp_path: Path, layout: type) -> None:
 
 
 @pytest.mark.parametrize("part", ["train", "validation"])
-def test_one_part_alone(tmp_path: Path, part: str) -> None:
+def test_reads_one_part_alone(tmp_path: Path, part: str) -> None:
     root = folders(tmp_path)
     (root / {"train": "validation", "validation": "train"}[part]).rename(tmp_path.parent / f"{tmp_path.name}-away")
     source = opened(root)

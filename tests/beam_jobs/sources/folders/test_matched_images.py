@@ -51,14 +51,14 @@ def test_a_fixed_folder_is_no_split(tmp_path: Path) -> None:
     assert summary(opened(f"{tmp_path}/test/cat/?.jpg")) == {"2.jpg": ("train", ("cat",), jpeg(2))}
 
 
-def test_files_without_a_class(tmp_path: Path) -> None:
+def test_rejects_files_without_a_class_unless_unlabelled(tmp_path: Path) -> None:
     write_files(tmp_path, {"train/0.jpg": jpeg(0)})
     with pytest.raises(SourceError, match=r"0\.jpg lies in no folder of its class"):
         listed(opened(f"{tmp_path}/*/*.jpg"))
     assert summary(opened(f"{tmp_path}/*/*.jpg", UNLABELLED)) == {"train/0.jpg": ("train", (), jpeg(0))}
 
 
-def test_a_folder_of_unlabelled_images(tmp_path: Path) -> None:
+def test_lists_a_folder_of_unlabelled_images(tmp_path: Path) -> None:
     write_files(tmp_path, {"0.jpg": b"", "a/1.jpg": jpeg(1), "test/b/2.jpg": jpeg(2), "Thumbs.db": b"x"})
     with pytest.raises(SourceError, match=r"has 0\.jpg next to its folders.* or pass --unlabelled"):
         opened(tmp_path)
@@ -72,7 +72,7 @@ def test_a_folder_of_unlabelled_images(tmp_path: Path) -> None:
     assert ignored(source) == [f"{tmp_path}/Thumbs.db"]
 
 
-def test_a_labels_file(tmp_path: Path) -> None:
+def test_rejects_files_of_other_classes_than_in_a_labels_file(tmp_path: Path) -> None:
     write_files(tmp_path, {"in/cat/0.jpg": jpeg(0), "in/dog/1.jpg": jpeg(1), "names.txt": b"dog\n"})
     source = opened(f"{tmp_path}/in/*/*", SourceOptions(labels_file=f"{tmp_path}/names.txt"))
     assert source.labels == Labels(("dog",))
@@ -81,7 +81,7 @@ def test_a_labels_file(tmp_path: Path) -> None:
     assert [error.source for error in rejected] == [f"{tmp_path}/in/cat/0.jpg"]
 
 
-def test_patterns_that_match_nothing(tmp_path: Path) -> None:
+def test_rejects_patterns_that_match_nothing(tmp_path: Path) -> None:
     write_files(tmp_path, {"cat/0.jpg": jpeg(0)})
     with pytest.raises(SourceError, match="matches no file"):
         opened(f"{tmp_path}/*")
@@ -208,7 +208,7 @@ def test_a_pattern_of_several_forms_names_one_of_each(tmp_path: Path, names: tup
         ("a.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\xff\x03\0\0\0\0\0\0\0\0\0", "compressed with gzip, and neither"),
     ],
 )
-def test_patterns_of_forms_that_are_not_read(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+def test_rejects_patterns_of_forms_that_are_not_read(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     write_files(tmp_path, {f"all/{name}": data})
     for pattern in ("*", name.replace("a", "?", 1)):
         with pytest.raises(SourceError, match=rf"all/{name} .*{message}|all/{name} {message}"):

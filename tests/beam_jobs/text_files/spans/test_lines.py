@@ -111,7 +111,7 @@ def test_blocks_have_the_lines_that_a_plain_loop_has(data: bytes, places: list[i
     assert list(spans_of(line_blocks(chunks, 0, limit), limit)) == list(lines(line_spans(chunks, 0, limit)))
 
 
-def test_a_range_of_every_byte(tmp_path: Path) -> None:
+def test_ranges_of_one_byte_have_each_record_once(tmp_path: Path) -> None:
     data = BOM + "öne\r\n\r\n two\nthree\n\n\nfour".encode()
     path = tmp_path / "a.txt"
     path.write_bytes(data)
