@@ -12,7 +12,6 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions
 
-from beam_jobs.run.runner import new_pipeline, pipeline_options
 from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tests.helpers.forked import Forked
 from tests.helpers.processes import ROOT, assert_nobody_is_left, ends_while_it_loads, wait_for
@@ -90,6 +89,6 @@ def test_a_run_that_ends_does_not_wait_for_workers_that_load(tmp_path: Path, mon
 
 def test_workers_are_no_more_than_there_is_use_for(caplog: pytest.LogCaptureFixture) -> None:
     # tests/beam_jobs/run/test_progress.py has a run with fewer parts.
-    pipeline = new_pipeline(pipeline_options([], 1000)[0], parts=10**6)
+    pipeline = local_pipeline(1000, parts=10**6)
     assert pipeline.options.view_as(DirectOptions).direct_num_workers == most_workers()
     assert caplog.messages == [f"--workers 1000: {most_workers()} are started, 4 for each core."]

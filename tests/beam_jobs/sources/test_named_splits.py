@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
@@ -35,6 +36,7 @@ def write(path: Path, form: str) -> None:
 
 def splits(folder: Path, form: str, split: str | None = None) -> list[str]:
     """The split of each record, in the order of the files' names."""
+    found: list[Any]
     if form == "txt":
         output = folder.with_name("out")
         text.run([f"--input={folder}", f"--output={output}", *([f"--split={split}"] if split else [])])
