@@ -13,11 +13,13 @@ import pytest
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.contract.forms import IMAGE_FORMS, ODD_NAMES, TEXT_FORMS, Form, Item, items
 from tests.helpers.pictures import digests
+from tests.storage.test_fsspec_storage import s3
 from tpudata.errors import BadRecordError, TpudataError
 from tpudata.format import open_dataset
 from tpudata.storage import files_below, folder_ranges, storage_for
 from tpudata.storage.select import _storage
 
+__all__ = ["s3"]
 COUNT = 12
 BAD = (5,)
 SKIP = ("--on-bad-record=skip", "--max-bad-records=1")
@@ -99,6 +101,11 @@ def memory() -> str:
 
 
 @pytest.fixture
+def s3_folder(s3: str) -> str:
+    return f"{s3}/{uuid.uuid4().hex}/disk"
+
+
+@pytest.fixture
 def package(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The storage of docs/convert/extending.md, for other processes, too."""
     del installed
@@ -115,7 +122,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 def of_each(*always: str, shared: bool = False) -> pytest.MarkDecorator:
     """Run a test for each storage, for others than `always` in the matrix alone; if `shared`, without those of one process."""
-    names = [name for name in ("local", "file_url", "gs", "memory", "package") if not (shared and name == "memory")]
+    names = [
+        name
+        for name in ("local", "file_url", "gs", "memory", "s3_folder", "package")
+        if not (shared and name == "memory")
+    ]
     cases = [name if name in always else pytest.param(name, marks=pytest.mark.matrix) for name in names]
     return pytest.mark.parametrize("place", cases, indirect=True, ids=names)
 
