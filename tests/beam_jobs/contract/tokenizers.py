@@ -14,7 +14,7 @@ from PIL import Image
 
 from beam_jobs import images, text
 from beam_jobs.tokenizers import CharTokenizer, dataset_tokenizer
-from tests.beam_jobs.contract.forms import Form, Item, class_folders, items, lines
+from tests.beam_jobs.contract.forms import IMAGE, Form, Item, class_folders, items, lines
 from tests.beam_jobs.golden import one_pixel_png
 from tests.beam_jobs.texts import sentencepiece_model
 
@@ -70,19 +70,32 @@ def _unpacked(output: Path, example: Mapping[str, Any]) -> Iterator[bytes]:
         yield bytes(document)
 
 
+def _arrays(folder: Path, written: Sequence[Item]) -> list[str]:
+    pixels = [np.frombuffer(_pixels(item.picture), np.uint8) for item in written]
+    folder.mkdir(exist_ok=True)
+    labels = np.array([item.number % 3 for item in written], np.int64)
+    np.savez(folder / "data.npz", x=np.array(pixels, np.uint8).reshape(-1, 1, 1, 3), y=labels)
+    return ["--input", str(folder / "data.npz")]
+
+
 def _raw(folder: Path, written: Sequence[Item]) -> list[str]:
     return [*class_folders(folder, written), "--layout=raw"]
 
 
 @functools.cache
 def _pictures_by_pixels() -> dict[bytes, bytes]:
-    pictures = [one_pixel_png(number) for number in range(64)]
-    return {np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).tobytes(): data for data in pictures}
+    return {_pixels(data): data for data in map(one_pixel_png, range(64))}
+
+
+def _pixels(data: bytes) -> bytes:
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).tobytes()
 
 
 def _picture(output: Path, example: Mapping[str, Any]) -> list[bytes]:
+    """Return the picture that has the pixels of a record."""
     del output
-    return [_pictures_by_pixels()[example["image_raw"][0]]]
+    pixels = example["image_raw"][0] if "image_raw" in example else _pixels(example["image/encoded"][0])
+    return [_pictures_by_pixels()[pixels]]
 
 
 def _form(name: str, *flags: str, file: Callable[[], bytes] | None = None, **more: Any) -> Form:
@@ -98,5 +111,6 @@ STORED_FORMS = [
     _form("hf", file=_byte_pairs),
     _form("words of a package", file=_words, is_installed=True),
     _form("bytes in packed rows", "--sequence-length=64", "--pack")._replace(read=_unpacked),
+    Form("arrays", images.run, _arrays, IMAGE, rank=2, read=_picture, can_be_bad=False),
     Form("raw pixels", images.run, _raw, "image_raw", names_items=True, rank=2, read=_picture),
 ]

@@ -33,7 +33,6 @@ from tests.beam_jobs.arrays import (
     write_svhn,
 )
 from tests.beam_jobs.sources.inputs import jpeg, listed, opened, write_files
-from tests.helpers.pictures import digests
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import open_dataset
 
@@ -272,11 +271,3 @@ def test_an_array_among_images_is_no_file_of_arrays(tmp_path: Path) -> None:
     write_keras_mnist(tmp_path / "in")
     with pytest.raises(SourceError, match="no folders of classes"):
         opened(tmp_path / "in")
-
-
-def test_writes_the_same_bytes_with_two_workers(tmp_path: Path) -> None:
-    write_cifar10(tmp_path / "in")
-    for name, workers in (("one", "1"), ("two", "2")):
-        flags = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / name), "--shard-size=5kB"]
-        assert run([*flags, f"--workers={workers}"]) == 0
-    assert digests(tmp_path / "one") == digests(tmp_path / "two")

@@ -62,7 +62,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_blocks_and_workers_change_no_record(tmp_path: Path, shuffle: bool) -> None:
     # Of the first list more blocks than come one by one.
-    source = lists(tmp_path / "in", 260, 2)
+    source = lists(tmp_path / "in", 135)
+    (tmp_path / "in" / "1.csv").write_text("path,label,split,note\n./1.jpg,c7,train,x\n./2.jpg,c7,test,y\n")
 
     def converted(name: str, workers: int = 1, **limits: int) -> dict[str, bytes]:
         flags = ["--num-shards=2", f"--workers={workers}", *["--no-shuffle"] * (not shuffle)]
