@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from beam_jobs.compression.files import CHUNK_BYTES
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
-# Bytes after a range are read in small steps, since the last record of the range ends soon.
-_AFTER_BYTES = 1 << 16
+
+class ReadSizes(NamedTuple):
+    """Bytes of a read.
+
+    Attributes:
+        inside: in a range.
+        before: before a range, to find where its first record begins.
+        after: after a range, in small steps, since the last record of the range ends soon.
+    """
+
+    inside: int = CHUNK_BYTES
+    before: int = 1 << 10
+    after: int = 1 << 16
 
 
-def plain_chunks(path: str, start: int, stop: int) -> Iterator[bytes]:
-    """Yield a file from byte `start` to its end: in chunks of 4 MB up to `stop`, and in small ones after it.
+READ_SIZES = ReadSizes()
+
+
+def plain_chunks(path: str, start: int, stop: int, sizes: ReadSizes = READ_SIZES) -> Iterator[bytes]:
+    """Yield a file from byte `start` to its end: in large chunks up to `stop`, and in small ones after it.
+
+    Args:
+        path: the file.
+        start: first byte.
+        stop: end of the range.
+        sizes: bytes of a read.
 
     Raises:
         SourceError: the file ends before `stop`, so it is shorter than when it was listed.
     """
     storage = storage_for(path)
     while True:
-        length = min(CHUNK_BYTES, stop - start) if start < stop else _AFTER_BYTES
+        length = min(sizes.inside, stop - start) if start < stop else sizes.after
         chunk = storage.read_range(path, start, length)
         if chunk:
             yield chunk

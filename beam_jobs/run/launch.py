@@ -37,6 +37,7 @@ class Launch:
         counts: without a bar, whether `report` gets lines of what a job that outlives this process has done.
         detach: whether to leave the job once it is submitted.
         runner: runner of a program's pipeline; None makes the one that the options name.
+        every_seconds: seconds between two looks at the counts; None for 2 with a bar, and 60 for lines.
     """
 
     report: Callable[[str], None] = _say_nothing
@@ -44,6 +45,7 @@ class Launch:
     counts: bool = False
     detach: bool = False
     runner: PipelineRunner | None = None
+    every_seconds: float | None = None
 
 
 class JobRun:
@@ -91,17 +93,17 @@ class JobRun:
                 raise
 
     def _watch(self, result: PipelineResult, name: str, job: Mapping[str, str]) -> PipelineResult | None:
-        detach, text = self.launch.detach, job_text(job)
-        self.launch.report(f"{text} is submitted{', and goes on without this process' if detach else ''}")
+        launch, text = self.launch, job_text(job)
+        launch.report(f"{text} is submitted{', and goes on without this process' if launch.detach else ''}")
         # The job works without it.
         with contextlib.suppress(TpudataError):
             self._submitted(job)
-        if detach:
+        if launch.detach:
             return None
         try:
             with (
                 _in_our_words(name, text, lambda: is_over(result)),
-                job_progress(result, self.launch.draws_bar, self.launch.report if self.launch.counts else None),
+                job_progress(result, launch.draws_bar, launch.report if launch.counts else None, launch.every_seconds),
             ):
                 result.wait_until_finish()
         except Exception:
@@ -112,7 +114,10 @@ class JobRun:
 
     def _wait_here(self, result: PipelineResult, name: str) -> None:
         try:
-            with _in_our_words(name), job_progress(result, self.launch.draws_bar):
+            with (
+                _in_our_words(name),
+                job_progress(result, self.launch.draws_bar, every_seconds=self.launch.every_seconds),
+            ):
                 result.wait_until_finish()
         except KeyboardInterrupt:
             # Workers in other processes would go on for a while.

@@ -113,7 +113,10 @@ def _watch(folder: Path, stop: threading.Event) -> None:
 
 @contextlib.contextmanager
 def job_progress(
-    result: PipelineResult, draws_bar: bool, report: Callable[[str], None] | None = None
+    result: PipelineResult,
+    draws_bar: bool,
+    report: Callable[[str], None] | None = None,
+    every_seconds: float | None = None,
 ) -> Iterator[None]:
     """Show what a job has counted while the context lasts: in a bar on stderr, or in lines.
 
@@ -121,13 +124,15 @@ def job_progress(
         result: of submitting it.
         draws_bar: whether to draw a bar.
         report: without a bar, gets the lines; None shows none.
+        every_seconds: seconds between two looks at the counts; None for 2 with a bar, and 60 for lines.
     """
     if not (draws_bar or report):
         yield
         return
     stop = threading.Event()
     watch = _watch_job_in_a_bar if draws_bar else _watch_job_in_lines
-    thread = threading.Thread(target=watch, args=(result, stop, report), daemon=True)
+    seconds = every_seconds or (_BAR_SECONDS if draws_bar else _LINE_SECONDS)
+    thread = threading.Thread(target=watch, args=(result, stop, seconds, report), daemon=True)
     thread.start()
     try:
         yield
@@ -137,19 +142,21 @@ def job_progress(
         thread.join(1)
 
 
-def _watch_job_in_a_bar(result: PipelineResult, stop: threading.Event, report: object) -> None:
+def _watch_job_in_a_bar(result: PipelineResult, stop: threading.Event, seconds: float, report: object) -> None:
     del report
     with tqdm(total=None, unit="B", unit_scale=True, desc="converting", leave=False, mininterval=0, miniters=0) as bar:
-        while not stop.wait(_BAR_SECONDS):
+        while not stop.wait(seconds):
             with contextlib.suppress(Exception):
                 counts = job_counts(result)
                 bar.set_postfix_str(_counts_text(counts["records"], counts["shards_written"]), refresh=False)
                 bar.update(counts["bytes_read"] - bar.n)
 
 
-def _watch_job_in_lines(result: PipelineResult, stop: threading.Event, report: Callable[[str], None]) -> None:
+def _watch_job_in_lines(
+    result: PipelineResult, stop: threading.Event, seconds: float, report: Callable[[str], None]
+) -> None:
     before = ""
-    while not stop.wait(_LINE_SECONDS):
+    while not stop.wait(seconds):
         with contextlib.suppress(Exception):
             counts = job_counts(result)
             line = (

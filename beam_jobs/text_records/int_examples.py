@@ -20,7 +20,7 @@ from tpudata.format import encode_entry, encode_example
 # Values that are encoded at once: their intermediate arrays fit a CPU's cache.
 _BLOCK = 1 << 15
 # The same for rows that are copied into their places.
-_BLOCK_BYTES = 1 << 18
+BLOCK_BYTES = 1 << 18
 
 
 class IntLists(NamedTuple):
@@ -63,16 +63,19 @@ def encode_int_examples(
     return [_example(b"".join(entries)) for entries in zip(*columns, strict=True)]
 
 
-def encode_row_examples(features: Mapping[str, npt.NDArray[np.int32]]) -> Iterator[bytes]:
+def encode_row_examples(
+    features: Mapping[str, npt.NDArray[np.int32]], block_bytes: int = BLOCK_BYTES
+) -> Iterator[bytes]:
     """Serialise records whose features are the bytes of little-endian int32.
 
     Args:
         features: arrays by name, int32 [records, length], of as many records; lengths may differ.
+        block_bytes: bytes of the records that are encoded at once.
     """
     count = len(next(iter(features.values())))
     empty = {name: bytes(4 * values.shape[1]) for name, values in features.items()}
     record = np.frombuffer(encode_example(empty), np.uint8)
-    block = max(1, _BLOCK_BYTES // len(record))
+    block = max(1, block_bytes // len(record))
     rows = np.empty((min(block, count), len(record)), np.uint8)
     rows[:] = record
     for start in range(0, count, block):

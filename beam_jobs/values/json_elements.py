@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 from beam_jobs.file_kinds import UTF16_BOMS
 from tpudata.errors import SourceError
 
-_PIECE_BYTES = 1 << 18
+PIECE_BYTES = 1 << 18
 _MOST_ELEMENT = 1 << 26
 _SPACE = " \t\r\n"
 _FIX = "Fix it, or download the file again."
@@ -35,19 +35,22 @@ class Element(NamedTuple):
     offset: int
 
 
-def array_elements(file: BinaryIO, path: str, keys: Collection[str]) -> Iterator[Element]:
+def array_elements(
+    file: BinaryIO, path: str, keys: Collection[str], piece_bytes: int = PIECE_BYTES
+) -> Iterator[Element]:
     """Yield the elements of the arrays of a JSON object, in the order of the file; other values are parsed and ignored.
 
     Args:
         file: the file, read from its start to its end.
         path: names it in messages.
         keys: of the arrays.
+        piece_bytes: bytes of a read.
 
     Raises:
         SourceError: the file is no JSON object, is cut, has something after its end, or a value of `keys` is no array; names
         the byte.
     """
-    text = _Text(file, path)
+    text = _Text(file, path, piece_bytes)
     text.take("{", "a JSON object")
     if text.skips("}"):
         text.end()
@@ -85,8 +88,9 @@ def _elements(text: _Text, key: str) -> Iterator[Element]:
 class _Text:
     """The text of a file, of which a window is in memory."""
 
-    def __init__(self, file: BinaryIO, path: str) -> None:
+    def __init__(self, file: BinaryIO, path: str, piece_bytes: int) -> None:
         self._file = file
+        self._piece_bytes = piece_bytes
         self._path = path
         self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
         self._parse = json.JSONDecoder().raw_decode
@@ -165,7 +169,7 @@ class _Text:
         if self._is_whole:
             return False
         # At least doubled, so that an element that is parsed again and again takes linear time.
-        piece = self._file.read(max(_PIECE_BYTES, len(self._text) - self._place))
+        piece = self._file.read(max(self._piece_bytes, len(self._text) - self._place))
         if not self._read_bytes and piece.startswith(UTF16_BOMS):
             raise SourceError(f"{self._path}: it is UTF-16. Save it as UTF-8.")
         is_first = not self._read_bytes

@@ -8,7 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from beam_jobs.run.prism import find_prism
+from tpudata.errors import UsageError
+
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def prism() -> list[str]:
+    """The flags of Beam's engine Prism; building it takes minutes, once."""
+    try:
+        return ["--runner=prism", f"--prism_location={find_prism()}"]
+    except UsageError as error:
+        pytest.skip(f"no Prism: {error}")
 
 
 @pytest.fixture

@@ -169,7 +169,7 @@ def test_voc_without_lists_of_training_alone_takes_that_of_both(tmp_path: Path) 
         run([*flags, "--output", str(tmp_path / "twice")])
 
 
-def test_captions_and_masks(tmp_path: Path) -> None:
+def test_stores_captions_and_masks(tmp_path: Path) -> None:
     assert run([*make_captions(tmp_path / "a"), "--output", str(tmp_path / "captions")]) == 0
     record = records(tmp_path / "captions")["p03.jpg"]
     assert record["image/caption"] == [b"p03 0", b"p03 1"]
@@ -278,7 +278,7 @@ def test_boxes_follow_the_picture_that_is_turned_and_shrunk(tmp_path: Path) -> N
     np.testing.assert_allclose([record[edge][0] for edge in EDGES], [xmin, 1 - ymax, xmax, 1 - ymin], 1e-6)
 
 
-def test_the_same_bytes_with_two_workers_and_after_a_resume(tmp_path: Path) -> None:
+def test_writes_the_same_bytes_with_two_workers_and_after_a_resume(tmp_path: Path) -> None:
     flags = [*make_coco(tmp_path / "in"), "--shard-size=5kB", "--split=train=0.7,test=0.3"]
     assert run([*flags, "--output", str(tmp_path / "one")]) == 0
     assert run([*flags, "--output", str(tmp_path / "two"), "--workers=2"]) == 0

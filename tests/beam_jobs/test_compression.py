@@ -75,7 +75,7 @@ def test_the_records_are_those_of_shards_that_are_not_compressed(
     assert json.loads(capsys.readouterr().out)["compression"] == "gzip"
 
 
-def test_resume_and_overwrite(convert: Callable[..., Path]) -> None:
+def test_resumes_and_overwrites_compressed_shards(convert: Callable[..., Path]) -> None:
     whole = convert("whole", "--compression=gzip")
     due = digests(whole)
     # What a killed run leaves: one shard, and another whose index is not there yet.
@@ -153,7 +153,7 @@ def test_shards_with_the_names_of_earlier_versions(drawn: Path, tmp_path: Path) 
     assert sorted(path.name for path in output.glob("train-*")) == [f"{name}.gz" for name in names]
 
 
-def test_examples_of_a_pipeline(tmp_path: Path) -> None:
+def test_examples_of_a_pipeline_are_compressed(tmp_path: Path) -> None:
     for name, compression in (("plain", None), ("packed", "gzip")):
         write(range(100), tmp_path / name, flower, num_shards=2, compression=compression)
     assert records(tmp_path / "packed") == records(tmp_path / "plain")

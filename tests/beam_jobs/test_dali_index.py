@@ -87,6 +87,6 @@ def test_compressed_shards_have_none(convert: Callable[..., Path]) -> None:
         convert("out", "--dali-index", "--compression=gzip")
 
 
-def test_examples_of_a_pipeline(tmp_path: Path) -> None:
+def test_examples_of_a_pipeline_have_an_index(tmp_path: Path) -> None:
     write(range(20), tmp_path / "out", flower, num_shards=2, dali_index=True)
     assert_indexed(tmp_path / "out", 2)

@@ -16,14 +16,9 @@ from PIL import Image
 
 from beam_jobs import images, text
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.reference import Reference
-from beam_jobs.run.prism import find_prism
 from beam_jobs.sources import Payload, Reject, Source, make_reference, raise_rejection
-from beam_jobs.sources.own_arguments import describe_source
 from beam_jobs.tokenizers import dataset_tokenizer
 from tests.beam_jobs.images import encode, picture
-from tests.beam_jobs.run.test_runner import NO_FREEZE
-from tests.helpers.pictures import digests
 from tpudata import Images, RecordSource, make_input_fn
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, TpudataError, UsageError
@@ -40,7 +35,7 @@ def make_pets(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_source_and_a_storage_of_another_package(tmp_path: Path) -> None:
+def test_reads_a_source_and_a_storage_of_another_package(tmp_path: Path) -> None:
     make_pets(tmp_path / "share-disk")
     flags = ["--source=pets", "--split=train=0.5,validation=0.5"]
     assert images.run(["--input=share://disk", "--output=there", *flags]) == 0
@@ -57,27 +52,7 @@ def test_a_source_and_a_storage_of_another_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_engines_and_resumed_runs_write_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_pets(tmp_path / "in")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
-    flags = [f"--input={tmp_path}/in", "--source=pets", "--num-shards=3"]
-    assert images.run([*flags, "--output=one"]) == 0
-    assert images.run([*flags, "--output=two", "--workers=2"]) == 0
-    # As a killed run leaves it.
-    (tmp_path / "two" / "manifest.json").unlink()
-    min((tmp_path / "two").glob("*.tfrecord")).unlink()
-    assert images.run([*flags, "--output=two", "--resume"]) == 0
-    assert digests(tmp_path / "one") == digests(tmp_path / "two")
-    try:
-        binary = find_prism()
-    except UsageError as error:
-        pytest.skip(f"no Prism: {error}")
-    assert images.run([*flags, "--output=prism", "--runner=prism", f"--prism_location={binary}", NO_FREEZE]) == 0
-    assert digests(tmp_path / "one") == digests(tmp_path / "prism")
-
-
-@pytest.mark.usefixtures("installed")
-def test_a_tokenizer_of_another_package(tmp_path: Path) -> None:
+def test_tokenizes_with_a_tokenizer_of_another_package(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat saw the dog\nthe dog sat\n")
     (tmp_path / "words").write_text("cat\ndog\nsat\nsaw\nthe")
     flags = ["--input=in.txt", "--output=out", "--sequence-length=12", "--no-shuffle"]
@@ -174,7 +149,7 @@ class Drawn(Source):
         del ignored
         return folder_ranges(part, deep=True)
 
-    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Any]:
         del ignored, reject
         for number, (entry, below) in enumerate(files_below(unit, skip=lambda _: False)):
             features = {
@@ -231,7 +206,7 @@ class Viewed(Drawn):
             Feature("pixels", "bytes", "uint8", (2, 2, 3), encoding="raw"),
         )
 
-    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Any]:
         for number, reference in enumerate(super().references(unit, ignored, reject)):
             features = {
                 "view": encode(picture(4, 5 + number), "JPEG"),
@@ -265,7 +240,7 @@ class Stacked(Payload):
 
     is_fetched = True
 
-    def fetch(self, reference: Reference) -> bytes:
+    def fetch(self, reference: Any) -> bytes:
         pictures = np.load(reference.path)
         if reference.offset >= len(pictures):
             raise ValueError(f"there are {len(pictures)} pictures")
@@ -285,7 +260,7 @@ class Stack(Source):
         del ignored
         return [part]
 
-    def references(self, unit: str, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+    def references(self, unit: str, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Any]:
         del ignored, reject
         for number in range(4):
             yield make_reference(self.options, str(number), path=unit, offset=number, size=90, payload=Stacked())
@@ -356,14 +331,14 @@ class Plain:
     ],
 )
 def test_rejects_classes_whose_arguments_cannot_be_set(
-    kind: type, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("count=1", "sizes=3") if kind is Listed else ()
     with pytest.raises(UsageError, match=re.escape(message)):
         run_drawn(tmp_path, monkeypatch, *arguments, kind=kind)
     if kind is not Listed:
-        with pytest.raises(UsageError, match=re.escape(message)):
-            describe_source("drawn", kind)
+        assert main(["help", "drawn"]) == 2
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("installed")

@@ -15,6 +15,7 @@ from pathlib import Path
 import apache_beam as beam
 import numpy as np
 import pytest
+from PIL import Image
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
@@ -22,11 +23,10 @@ from beam_jobs.output.removal import remove_dataset
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.reshard import run as run_reshard
-from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.text import run as run_text
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.beam_jobs.images import encode
-from tests.beam_jobs.pipelines import run_pipeline
+from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
 from tpudata.cli import main
@@ -34,7 +34,7 @@ from tpudata.errors import BadRecordError, OutputError, StorageError, StorageUna
 from tpudata.format import decode_example, metadata, open_dataset, read_records, write_metadata
 from tpudata.format.written_files import WrittenFile, check_written
 from tpudata.storage import RequestLimits, request_limits, storage_for
-from tpudata.storage.gcs import GcsStorage, upload
+from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.retry_policy import RetryPolicy
 from tpudata.storage.select import _storage
 
@@ -130,13 +130,17 @@ def test_stored_records_there_have_the_bytes_of_those_on_disk(
     assert main(["verify", "gs://b/there"]) == 0
 
 
-def test_a_shard_takes_five_requests(store: FakeGcs, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_takes_five_requests(store: FakeGcs, tmp_path: Path) -> None:
     counts = []
-    # Shards of 4 kB stand for those of 100 MB; their indexes and keys are smaller.
-    monkeypatch.setattr(upload, "WHOLE_BYTES", 2000)
+    # Shards of 1.2 MB stand for those of 100 MB: smaller ones are one request, as are indexes and keys.
+    random = np.random.default_rng(0)
+    for number in range(24):
+        noise = Image.fromarray(random.integers(0, 256, (300, 350, 3), np.uint8))
+        noise.save(tmp_path / f"{number}.png", compress_level=0)
     for number, shards in enumerate((2, 6)):
         store.requests.clear()
-        assert run(["--input", str(pictures), "--output", f"gs://b/out{number}", f"--num-shards={shards}"]) == 0
+        flags = [f"--output=gs://b/out{number}", f"--num-shards={shards}", "--unlabelled"]
+        assert run(["--input", str(tmp_path), *flags]) == 0
         counts.append(dict(store.requests))
     fewer, more = counts
     # The claim is read; the shard is an upload of one part, its index and its keys are a request each. Lists are of whole folders.
@@ -182,7 +186,7 @@ def test_a_store_that_answers_429_changes_no_byte(store: FakeGcs, tmp_path: Path
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
-def test_resume_append_and_overwrite_there(store: FakeGcs, tmp_path: Path) -> None:
+def test_resumes_appends_and_overwrites_there(store: FakeGcs, tmp_path: Path) -> None:
     argv = ["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "20kB"]
     assert run(argv) == 0
     whole = stored(store, tmp_path / "whole", "out")
@@ -460,11 +464,10 @@ def test_a_conversion_that_was_ended_in_an_upload_is_carried_on(store: FakeGcs, 
     assert stored(store, tmp_path / "resumed", "out") == due
 
 
-def test_examples_of_a_pipeline(store: FakeGcs, tmp_path: Path) -> None:
+def test_examples_of_a_pipeline_have_the_bytes_of_those_on_disk(store: FakeGcs, tmp_path: Path) -> None:
     examples = [(f"key {number}", {"x": [number] * 9, "label": number % 3}) for number in range(60)]
     for output in (str(tmp_path / "local"), "gs://b/out"):
-        options, _ = pipeline_options([], 1)
-        pipeline = new_pipeline(options)
+        pipeline = local_pipeline()
         _ = pipeline | beam.Create(examples) | WriteTFRecordShards(output, shard_size="2kB", split="train=0.8,test=0.2")
         run_pipeline(pipeline)
     assert stored(store, tmp_path / "there", "out") == digests(tmp_path / "local")

@@ -101,7 +101,7 @@ def test_shards_are_near_their_target_and_never_empty(tmp_path: Path) -> None:
     assert all(abs(shard.bytes - mean) < 13_000 for shard in shards)
 
 
-def test_same_bytes_whatever_the_workers_and_the_order_of_the_disk(pictures: Path, tmp_path: Path) -> None:
+def test_writes_the_same_bytes_whatever_the_workers_and_the_order_of_the_disk(pictures: Path, tmp_path: Path) -> None:
     # The second copy is written in another order, so that listing it raw would differ.
     source, other = Path(shutil.copytree(pictures, tmp_path / "in")), tmp_path / os.fsdecode(b"copy\xff")
     # A name that is not UTF-8 gets to workers and back.
@@ -143,7 +143,7 @@ def test_split_folders_are_splits_and_share_their_labels(tmp_path: Path) -> None
         convert(tmp_path / "in", tmp_path / "other", "--split", "train=0.5,test=0.5")
 
 
-def test_split_folders_by_other_names(tmp_path: Path) -> None:
+def test_knows_split_folders_by_other_names(tmp_path: Path) -> None:
     for name in ("Train", "val"):
         make_pictures(tmp_path / "in" / name, 6)
     convert(tmp_path / "in", tmp_path / "out")
@@ -201,7 +201,7 @@ def test_bad_file_is_named_and_nothing_is_half_written(pictures: Path, tmp_path:
     assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
 
 
-def test_reasons_of_rejections(tmp_path: Path) -> None:
+def test_names_the_reason_of_a_rejection(tmp_path: Path) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
     reasons = {
         "empty.png": (b"", "the file is empty"),
@@ -329,7 +329,7 @@ def test_a_split_without_records_is_an_error(tmp_path: Path) -> None:
         convert(tmp_path / "in", tmp_path / "out", "--split", "train=0.999999,test=0.000001")
 
 
-def test_shards_multiple_of(pictures: Path, tmp_path: Path) -> None:
+def test_cuts_a_multiple_of_shards(pictures: Path, tmp_path: Path) -> None:
     convert(pictures, tmp_path / "out", "--shard-size=30kB", "--shards-multiple-of=4")
     assert len(open_dataset(str(tmp_path / "out")).manifest.split("train").shards) in (4, 8)
     with pytest.raises(UsageError, match="not a multiple of 4"):
@@ -409,7 +409,7 @@ def test_as_a_module_errors_are_one_line_and_exit_codes_are_right(pictures: Path
     assert forked.run(*command, "--no-such-flag").returncode == 2
 
 
-def test_same_manifest_for_the_same_run(pictures: Path, splits: Path, tmp_path: Path) -> None:
+def test_writes_the_same_manifest_for_the_same_run(pictures: Path, splits: Path, tmp_path: Path) -> None:
     convert(pictures, tmp_path / "out", "--split", "train=0.7,validation=0.3", "--shard-size", "20kB")
     assert digests(tmp_path / "out") == digests(splits)
     assert json.loads((splits / "manifest.json").read_bytes())["format_version"] == 1

@@ -19,11 +19,10 @@ import pytest
 
 from beam_jobs import WriteTFRecordShards, images, reshard, text
 from beam_jobs.options import ConvertOptions
-from beam_jobs.references.reference import Reference
 from beam_jobs.sources import Reject, Source, make_reference, raise_rejection
-from beam_jobs.stored_records.frames import framed
 from tests.beam_jobs.golden import dataset_digest, one_pixel_png
 from tests.beam_jobs.sources.inputs import write_files
+from tests.helpers.frames import framed
 from tpudata.format import Feature, encode_example
 from tpudata.storage import files_below, folder_ranges
 
@@ -69,7 +68,7 @@ class Noted(Source):
         del ignored
         return folder_ranges(part, deep=True)
 
-    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Any]:
         del ignored, reject
         for number, (entry, below) in enumerate(files_below(unit, skip=lambda _: False)):
             features = {

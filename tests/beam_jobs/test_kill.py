@@ -75,7 +75,7 @@ def undisturbed(jobs: Jobs, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return whole
 
 
-def test_killed_at_many_moments_and_resumed(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:
+def test_keeps_bytes_after_kills_at_many_moments(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:
     chance = random.Random(0)
     kills = 0
     output = tmp_path / "out"
@@ -96,7 +96,7 @@ def test_killed_at_many_moments_and_resumed(jobs: Jobs, undisturbed: dict[str, s
     assert kills == MOMENTS
 
 
-def test_two_workers_killed_and_resumed(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:
+def test_keeps_bytes_after_a_kill_of_two_workers(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:
     output = tmp_path / "out"
     # The process that started the workers is killed, which then have to notice.
     pid, killed = jobs.run(output, "--resume", "--workers=2", kill_after=0, shards=6, group=False)

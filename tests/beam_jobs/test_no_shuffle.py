@@ -63,7 +63,7 @@ def test_a_tar_comes_in_the_order_of_its_members(pictures: Path, tmp_path: Path)
         assert [found.split("/", 1)[-1] for found in names(output)] == [f"{p.parent.name}/{p.name}" for p in members]
 
 
-def test_the_same_bytes_for_any_number_of_workers_and_when_resumed(pictures: Path, tmp_path: Path) -> None:
+def test_writes_the_same_bytes_for_any_number_of_workers_and_when_resumed(pictures: Path, tmp_path: Path) -> None:
     flags = ["--shard-size", "20kB", "--compression=gzip"]
     one = convert(pictures, tmp_path / "one", *flags)
     two = convert(pictures, tmp_path / "two", *flags, "--workers", "2")

@@ -32,7 +32,7 @@ def test_other_warnings_of_the_root_logger_stay() -> None:
     assert loaded(program) == ["WARNING:root:mine"]
 
 
-def test_names() -> None:
+def test_the_package_has_its_public_names_alone() -> None:
     assert "WriteTFRecordShards" in dir(beam_jobs)
     with pytest.raises(AttributeError, match="module 'beam_jobs' has no attribute 'Other'"):
         _ = beam_jobs.Other

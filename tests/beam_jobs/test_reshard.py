@@ -307,7 +307,7 @@ def test_files_of_other_programs_become_a_dataset(compression: str, images: Path
 
 
 @pytest.mark.parametrize("kind", ["dataset", pytest.param("files", marks=pytest.mark.matrix)])
-def test_the_same_bytes_whatever_the_workers(kind: str, images: Path, tmp_path: Path) -> None:
+def test_writes_the_same_bytes_whatever_the_workers(kind: str, images: Path, tmp_path: Path) -> None:
     flags = ["--num-shards=6", "--shuffle", "--seed=1", "--split=train=0.5,test=0.5"]
     source = images
     if kind == "files":
@@ -318,7 +318,7 @@ def test_the_same_bytes_whatever_the_workers(kind: str, images: Path, tmp_path: 
     assert digests(tmp_path / "1") == digests(tmp_path / "2")
 
 
-def test_dry_run_overwrite_and_resume(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plans_overwrites_and_resumes(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert reshard(images, "--output", out, "--num-shards=4", "--dry-run") == 0
     assert "90 records" in capsys.readouterr().out
@@ -387,7 +387,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     return Jobs("beam_jobs.reshard", *map(str, inputs), "--num-shards=30", "--compression=none")
 
 
-def test_killed_and_resumed(jobs: Jobs, tmp_path: Path) -> None:
+def test_keeps_bytes_after_a_kill(jobs: Jobs, tmp_path: Path) -> None:
     jobs.run(tmp_path / "whole")
     whole = digests(tmp_path / "whole")
     kills = 0

@@ -97,7 +97,7 @@ def test_the_package_reads_what_it_wrote(folder: Path, tmp_path: Path) -> None:
         assert one["nested/words"] == wanted["nested"]["words"]
 
 
-def test_it_is_fed(folder: Path, tmp_path: Path) -> None:
+def test_make_input_fn_feeds_it(folder: Path, tmp_path: Path) -> None:
     run([str(folder), "--output", str(tmp_path / "out")])
     input_fn = make_input_fn(
         str(tmp_path / "out"), "test", training=False, pad={"objects/label": 3, "objects/bbox": 12}, label="label"

@@ -21,7 +21,7 @@ from tpudata.errors import BadRecordError, OutputError, SourceError
 from tpudata.format import open_dataset, verify
 
 
-def test_append(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_appends_documents_with_the_same_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "in"
     source.mkdir()
     (source / "a.txt").write_text(PLAY)
@@ -106,7 +106,7 @@ def test_append_takes_the_values_of_missing_fields_from_the_dataset(tmp_path: Pa
     assert sorted(record["id"] for record in records(out)) == [[-7], [-7], [1]]
 
 
-def test_append_with_fields_in_another_order(tmp_path: Path) -> None:
+def test_appends_with_fields_in_another_order(tmp_path: Path) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out"
     rows = ['{"a": "some text", "n": 1}', '{"a": "more text", "n": 2}']
     source.write_text(rows[0])

@@ -118,7 +118,7 @@ def test_chats_are_packed_whole(source: Path, template: Path, tmp_path: Path) ->
         assert [row["positions"][at] for at in places] == list(range(len(places)))
 
 
-def test_the_same_chats_in_every_form(source: Path, template: Path, tmp_path: Path) -> None:
+def test_every_form_gives_the_same_chats(source: Path, template: Path, tmp_path: Path) -> None:
     flags = [f"--chat-template={template}", "--tokenizer=bytes", "--no-shuffle"]
     assert convert(source, tmp_path / "out", "--chat=messages", *flags) == 0
     expected = [list(record["input_ids"]) for record in records(tmp_path / "out")]
@@ -147,7 +147,7 @@ def test_alpaca_is_a_question_and_an_answer(template: Path, tmp_path: Path) -> N
     ]
 
 
-def test_squad_as_a_question_and_an_answer(tmp_path: Path) -> None:
+def test_chats_of_squad_are_a_question_and_an_answer(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "a.jsonl", [{"context": "It rains.", "question": "What?", "answer": "Rain"}])
     assert convert(source, tmp_path / "out", "--chat=context,question,answer") == 0
     (record,) = records(tmp_path / "out")

@@ -17,7 +17,7 @@ from tpudata.errors import BadRecordError
 from tpudata.format import open_dataset, verify
 
 
-def test_source_and_target(tmp_path: Path) -> None:
+def test_stores_source_and_target_as_ids(tmp_path: Path) -> None:
     pairs = [(f"one {number}", f"eins {number}é" * (number % 3)) for number in range(40)]
     lines = "".join(json.dumps({"source": one, "target": two, "id": f"x{one}"}) + "\n" for one, two in pairs)
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))

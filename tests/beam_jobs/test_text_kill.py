@@ -41,7 +41,7 @@ def undisturbed(jobs: Jobs, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return whole
 
 
-def test_killed_at_random_moments_and_resumed(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:
+def test_keeps_bytes_after_kills_at_random_moments(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:
     chance = random.Random(1)
     kills = runs = 0
     output = tmp_path / "0"
@@ -71,7 +71,7 @@ def test_more_workers_write_the_same_bytes(
 
 # tests/beam_jobs/test_kill.py kills two workers, of images.
 @pytest.mark.matrix
-def test_two_workers_killed_and_resumed_with_one(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:
+def test_keeps_bytes_after_a_kill_of_two_workers(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:
     output = tmp_path / "out"
     pid, killed = jobs.run(output, "--resume", "--workers", "2", kill_after=0, shards=SHARDS // 2)
     assert killed

@@ -180,16 +180,6 @@ def test_rejects_a_file_in_no_folder_of_its_class(tmp_path: Path) -> None:
         convert(f"{imdb}/*/**/*.txt", tmp_path / "out", "--form=files", "--label-from=folder")
 
 
-@pytest.mark.pipeline
-def test_writes_the_same_bytes_on_two_workers(tmp_path: Path) -> None:
-    source = write_reviews(tmp_path)
-    for workers in (1, 2):
-        out = tmp_path / str(workers)
-        flags = ["--label-field=label", "--keep-key", "--num-shards=2", f"--workers={workers}"]
-        assert convert(source, out, *flags) == 0
-    assert files_of(tmp_path / "1") == files_of(tmp_path / "2")
-
-
 def test_an_append_inherits_the_labels_and_numbers_new_ones_last(tmp_path: Path) -> None:
     source, out = write_reviews(tmp_path), tmp_path / "out"
     assert convert(source, out, "--label-field=label", "--keep-key") == 0

@@ -52,7 +52,7 @@ def from_tfrecord(folder: Path, kind: str, names: tuple[str, ...]) -> list[dict[
     return [{name: bytes(row[name]) if kind == "byte" else row[name] for name in names} for row in rows]
 
 
-def test_packed_rows_as_bytes(tmp_path: Path) -> None:
+def test_tensorflow_reads_packed_rows_of_bytes(tmp_path: Path) -> None:
     out, records = converted(tmp_path, *PACKED)
     rows = [{name: np.frombuffer(record[name][0], "<i4") for name in NAMES} for record in records]
     description = {name: tf.io.FixedLenFeature([], tf.string) for name in NAMES}
@@ -70,7 +70,7 @@ def test_packed_rows_as_bytes(tmp_path: Path) -> None:
     ]
 
 
-def test_packed_rows_as_lists(tmp_path: Path) -> None:
+def test_tensorflow_reads_packed_rows_of_lists(tmp_path: Path) -> None:
     out, records = converted(tmp_path, *PACKED, "--int64-lists")
     description = {name: tf.io.FixedLenFeature([64], tf.int64) for name in NAMES}
     batch = next(iter(tf.data.TFRecordDataset(shards(out)).batch(len(records))))
@@ -81,7 +81,7 @@ def test_packed_rows_as_lists(tmp_path: Path) -> None:
     assert from_tfrecord(out, "int", NAMES) == records
 
 
-def test_tokens_and_text(tmp_path: Path) -> None:
+def test_tfds_reads_tokens_and_text(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     out, records = converted(tmp_path / "one", "--tokenizer", "bytes")
     read = tfds.as_numpy(tfds.builder_from_directory(str(out)).as_dataset(split="train"))

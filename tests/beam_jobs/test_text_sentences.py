@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from beam_jobs.text_files.document import TextFile
-from beam_jobs.text_files.documents import document_blocks, text_parts
-from beam_jobs.text_files.fields import TextField
-from beam_jobs.text_files.options import TextOptions
+from beam_jobs import text
+from tests.beam_jobs.pipelines import run_with_limits
 from tests.beam_jobs.texts import convert, records
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import open_dataset
@@ -75,23 +72,13 @@ def test_words_as_text_are_tokenized(tmp_path: Path) -> None:
     assert found == ["EU rejects German call", "# 1", "Peter Blackburn"]
 
 
-@pytest.mark.parametrize("size", [1, 7, 40])
-def test_parts_of_a_file_together_have_each_sentence_once(tmp_path: Path, size: int) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text(CONLL * 3)
-    options = TextOptions(fields=(TextField("0", "strings"),))
-
-    def reject(error: BadRecordError) -> None:
-        raise error
-
-    def found(range_bytes: int) -> list[Any]:
-        file = TextFile(str(path), path.name, path.stat().st_size)
-        parts = text_parts([file], options, range_bytes)
-        blocks = [block for part in parts for block in document_blocks(part, options, reject)]
-        return [key for block in blocks for key in block.keys]
-
-    assert len(found(1 << 20)) == 9
-    assert found(size) == found(1 << 20)
+def test_parts_of_a_file_together_have_each_sentence_once(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text(CONLL * 3)
+    argv = [f"--input={tmp_path}/a.conll", "--field=0:strings", "--keep-key", "--no-shuffle", "--num-shards=1"]
+    for size in (1 << 20, 7):
+        run_with_limits(text, [*argv, f"--output={tmp_path}/{size}"], range_bytes=size)
+        assert len(stored(tmp_path / f"{size}", "0")) == 9
+        assert [*records(tmp_path / f"{size}")] == [*records(tmp_path / f"{1 << 20}")]
 
 
 def test_a_word_with_other_columns_makes_a_bad_document(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_bytes_come_back(texts: list[str]) -> None:
     assert [tokenizer.decode([*one, 256, 257]) for one in ids] == texts
 
 
-def test_bytes_of_half_a_character() -> None:
+def test_half_a_character_becomes_a_replacement() -> None:
     assert ByteTokenizer().decode([0xC3]) == "\ufffd"
     with pytest.raises(ValueError, match="surrogates"):
         ByteTokenizer().encode_batch(["\ud800"])
@@ -101,7 +101,7 @@ def test_characters_come_back(texts: list[str]) -> None:
     assert json.loads(tokenizer.file_bytes)["characters"] == list(seen.characters)
 
 
-def test_unknown_characters() -> None:
+def test_rejects_or_replaces_unknown_characters() -> None:
     tokenizer = CharTokenizer("abc")
     with pytest.raises(ValueError, match=r"not in the vocabulary of 3: 'é', U\+00E9"):
         tokenizer.encode_batch(["a", "cé"])
@@ -162,7 +162,9 @@ def test_hugging_face_is_the_package_itself(files: Path) -> None:
         ("chars:{}/vocab.json", "</s>", UsageError, "has <eos>"),
     ],
 )
-def test_rejections(files: Path, text: str, eos: str | None, error: type[TpudataError], message: str) -> None:
+def test_rejects_specs_and_files_that_do_not_fit(
+    files: Path, text: str, eos: str | None, error: type[TpudataError], message: str
+) -> None:
     with pytest.raises(error, match=message.replace("|", r"\|")):
         open_tokenizer(TokenizerSpec.parse(text.format(files), eos))
 
@@ -226,7 +228,7 @@ def test_replacing_is_for_a_vocabulary_that_is_given(files: Path) -> None:
     assert tokenizer.encode_batch(["😀"])[0].tolist() == [tokenizer.identity.vocab_size - 1]
 
 
-def test_collected_characters() -> None:
+def test_collects_characters_of_the_data() -> None:
     spec = TokenizerSpec.parse("chars")
     assert spec.collects_characters
     assert open_tokenizer(spec, "ab").encode_batch(["ba"])[0].tolist() == [1, 0]

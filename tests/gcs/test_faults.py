@@ -8,29 +8,25 @@ from typing import Any
 
 import pytest
 
-import tpudata.storage.gcs.upload as upload
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import noise
 from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.retry_policy import RetryPolicy
+from tpudata.storage.gcs.upload import PART_BYTES
 
-SMALL, LARGE = noise(1000, 1), noise(3 * upload.PART_BYTES // 32 + 12345, 2)
+# LARGE has three parts and a rest, of the smallest size that the store takes.
+PART = PART_BYTES // 32
+SMALL, LARGE = noise(1000, 1), noise(3 * PART + 12345, 2)
 RETRY_POLICY = RetryPolicy(first_wait=0.002, longest_wait=0.05, limit=20, answer_within=10)
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut LARGE into three parts and a rest, of the smallest size that the store takes."""
-    monkeypatch.setattr(upload, "PART_BYTES", upload.PART_BYTES // 32)
-
-
-@pytest.fixture
-def gcs(as_google: FakeGcs, small_parts: None) -> GcsStorage:
+def gcs(as_google: FakeGcs) -> GcsStorage:
     for name in ("a", "in/x", "in/y", "in/z/1"):
         as_google.put("data", name, SMALL)
     as_google.put("data", "large", LARGE)
-    return GcsStorage(RETRY_POLICY)
+    return GcsStorage(RETRY_POLICY, part_bytes=PART)
 
 
 def listed(gcs: GcsStorage) -> Any:
@@ -209,9 +205,9 @@ def test_without_any_checksum_of_an_answer_a_stat_gives_it(as_google: FakeGcs, g
 @pytest.mark.parametrize("write", [write_small, write_large, replace], ids=lambda write: write.__name__)
 @pytest.mark.parametrize("kind", ["empty", "html"])
 def test_an_upload_that_never_ends_is_an_error_and_not_an_object(
-    as_google: FakeGcs, small_parts: None, kind: str, write: Callable[[GcsStorage], Any]
+    as_google: FakeGcs, kind: str, write: Callable[[GcsStorage], Any]
 ) -> None:
-    gcs = GcsStorage(RetryPolicy(first_wait=0.005, longest_wait=0.02, limit=0.1))
+    gcs = GcsStorage(RetryPolicy(first_wait=0.005, longest_wait=0.02, limit=0.1), part_bytes=PART)
     as_google.put("data", "a", SMALL)
     sent = ("part", "status") if write is write_large else ("upload",)
     as_google.faults.add(*(Fault(kind, operation, count=None) for operation in sent))

@@ -17,12 +17,12 @@ import pytest
 from google.api_core import exceptions as api
 from google.cloud import storage
 
-import tpudata.storage.gcs.upload as upload
 from scripts.fake_gcs import FakeGcs
 from tests.gcs import test_faults as operations
 from tests.gcs.child import Child, digest, noise
 from tests.gcs.test_clients import CONVERSIONS, done, pictures
 from tpudata.storage.gcs import GcsStorage
+from tpudata.storage.gcs.upload import PART_BYTES
 
 __all__ = ["pictures"]
 STORES = ["ours", pytest.param("fake-gcs-server", marks=pytest.mark.matrix)]
@@ -73,10 +73,7 @@ def bucket(request: pytest.FixtureRequest, as_google: FakeGcs) -> Iterator[stora
 
 @pytest.mark.parametrize("bucket", STORES, indirect=True)
 @pytest.mark.parametrize("operation", operations.OPERATIONS)
-def test_our_storage(
-    bucket: storage.Bucket, operation: Callable[[GcsStorage], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upload, "PART_BYTES", upload.PART_BYTES // 8)
+def test_our_storage(bucket: storage.Bucket, operation: Callable[[GcsStorage], Any]) -> None:
     small, large = operations.SMALL, operations.LARGE
     for name, data in {"a": small, "in/x": small, "in/y": small, "in/z/1": small, "large": large}.items():
         bucket.blob(name).upload_from_string(data)
@@ -90,7 +87,7 @@ def test_our_storage(
         operations.replace: b"another",
         operations.delete: None,
     }
-    gcs = GcsStorage(operations.RETRY_POLICY)
+    gcs = GcsStorage(operations.RETRY_POLICY, part_bytes=PART_BYTES // 8)
     found = operation(gcs)
     if operation is operations.looked_up:
         found = [entry and (entry.name, entry.size, entry.is_folder) for entry in found]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scripts.fake_gcs import FakeGcs
 from tpudata.errors import StorageError
 from tpudata.storage import Range, files_below, folder_ranges, storage_for
-from tpudata.storage.gcs import listing
-from tpudata.storage.local import listing as local_listing
+from tpudata.storage.gcs import GcsStorage
+from tpudata.storage.local.listing import cut_names
 from tpudata.storage.select import _storage
 
 
@@ -30,12 +30,18 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
         _storage.cache_clear()
 
 
-def below(folder: str, skip: str = ".hidden") -> list[list[str]]:
+def below(ranges: Iterable[Range], skip: str = ".hidden") -> list[list[str]]:
     """The paths of the files of each range."""
     return [
         [f"{name}{'/' * entry.is_folder}" for entry, name in files_below(files, lambda name: name == skip)]
-        for files in folder_ranges(folder, deep=True)
+        for files in ranges
     ]
+
+
+def ranges_of(folder: str, range_names: int) -> list[Range]:
+    """The ranges of a folder of a bucket, as `folder_ranges` has them, for a smaller number of names in each."""
+    cuts = GcsStorage(range_names=range_names).cuts(folder, deep=True)
+    return [Range(folder, start or "", stop) for start, stop in itertools.pairwise(["", *cuts, None])]
 
 
 # Characters around `/`, and outside of the plane in which UTF-16 and UTF-8 order names alike.
@@ -50,14 +56,13 @@ def test_ranges_of_a_bucket_are_all_its_names(store: FakeGcs, names: set[str], d
     for name in names:
         store.put("all", f"in/{name}", b"")
     store.put("all", "in/", b"")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listing, "_SMALL", 3)
-        cuts = storage_for("gs://all").cuts("gs://all/in", deep=deep)
-        found = [
-            list(storage_for("gs://all").scan("gs://all/in", start=start or "", stop=stop, deep=deep))
-            for start, stop in itertools.pairwise(["", *cuts, None])
-        ]
-        assert cuts == storage_for("gs://all").cuts("gs://all/in", deep=deep)
+    storage = GcsStorage(range_names=3)
+    cuts = storage.cuts("gs://all/in", deep=deep)
+    found = [
+        list(storage.scan("gs://all/in", start=start or "", stop=stop, deep=deep))
+        for start, stop in itertools.pairwise(["", *cuts, None])
+    ]
+    assert cuts == storage.cuts("gs://all/in", deep=deep)
     paths = [entry.path.removeprefix("gs://all/in/") + "/" * entry.is_folder for part in found for entry in part]
     tops = {f"{name.split('/')[0]}/" if "/" in name else name for name in names}
     assert paths == sorted(names if deep else tops)
@@ -65,31 +70,27 @@ def test_ranges_of_a_bucket_are_all_its_names(store: FakeGcs, names: set[str], d
     assert max(map(len, found), default=0) <= 16 or len(tops) < 16
 
 
-def test_a_large_bucket_is_cut_into_even_ranges_with_few_requests(
-    store: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_bucket_is_cut_into_even_ranges_with_few_requests(store: FakeGcs) -> None:
     store.page = 50
     for number in range(1500):
         store.put("b", f"flat/img_{number:08d}.jpg", b"")
-    monkeypatch.setattr(listing, "_SMALL", 32)
-    found = below("gs://b/flat")
+    found = below(ranges_of("gs://b/flat", 32))
     assert list(itertools.chain(*found)) == [f"img_{number:08d}.jpg" for number in range(1500)]
     assert len(found) >= 30
     assert max(map(len, found)) <= 50
 
 
-def test_names_of_a_large_alphabet_are_cut_with_few_requests(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_a_large_alphabet_are_cut_with_few_requests(store: FakeGcs) -> None:
     store.page = 1000
     names = [f"{chr(0x4E00 + 7 * (number // 4))}{number}" for number in range(4000)]
     for name in names:
         store.put("b", f"in/{name}", b"")
-    monkeypatch.setattr(listing, "_SMALL", 200)
     store.requests.clear()
-    found = below("gs://b/in")
+    found = below(ranges_of("gs://b/in", 200))
     requests = store.requests["list"] - len(found)
     assert list(itertools.chain(*found)) == sorted(names)
     # The names have 1,000 first characters.
-    assert 20 <= len(found) <= listing._RANGES
+    assert 20 <= len(found) <= 256
     assert max(map(len, found)) <= 400
     assert requests < 500
 
@@ -126,10 +127,10 @@ def test_skipped_folders_come_once(store: FakeGcs, tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
     for folder in ("gs://b/in", str(tmp_path)):
-        assert below(folder) == [[".hidden/", "a.5", "a/.hidden/", "a/1", "a/b/4", "c"]]
+        assert below(folder_ranges(folder, deep=True)) == [[".hidden/", "a.5", "a/.hidden/", "a/1", "a/b/4", "c"]]
 
 
-def test_a_skipped_folder_that_is_cut_comes_once(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skipped_folder_that_is_cut_comes_once(store: FakeGcs) -> None:
     names = [
         "0",
         *(f".hidden/{number:03d}" for number in range(60)),
@@ -137,8 +138,7 @@ def test_a_skipped_folder_that_is_cut_comes_once(store: FakeGcs, monkeypatch: py
     ]
     for name in [*names, "a/.hidden/"]:
         store.put("b", f"in/{name}", b"")
-    monkeypatch.setattr(listing, "_SMALL", 8)
-    found = below("gs://b/in")
+    found = below(ranges_of("gs://b/in", 8))
     assert len(found) > 10
     assert list(itertools.chain(*found)) == [".hidden/", "0", "a/.hidden/"]
     # A range may begin in a skipped folder, and be the first that has a file of it.
@@ -152,24 +152,22 @@ def test_a_large_folder_of_a_disk_is_cut_whatever_its_order(tmp_path: Path, monk
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "0500").mkdir()
     (tmp_path / "0500" / "x").write_bytes(b"")
-    monkeypatch.setattr(local_listing, "_RANGE_NAMES", 100)
-    monkeypatch.setattr(local_listing, "_SAMPLED", 300)
-    found = below(str(tmp_path))
+    folder = str(tmp_path)
+    cuts = cut_names(folder, range_names=100, sampled_names=300)
+    found = below(Range(folder, start or "", stop) for start, stop in itertools.pairwise(["", *cuts, None]))
     assert list(itertools.chain(*found)) == sorted([*names, "0500/x"])
     assert len(found) == 11
     assert max(map(len, found)) < 150
-    listed = list(local_listing._names(str(tmp_path)))
-    cuts = storage_for(str(tmp_path)).cuts(str(tmp_path))
-    monkeypatch.setattr(local_listing, "_names", lambda _: sorted(listed))
-    assert storage_for(str(tmp_path)).cuts(str(tmp_path)) == cuts
+    for order in (sorted(names), sorted(names, reverse=True)):
+        monkeypatch.setattr("tpudata.storage.local.listing._names", lambda _, order=order: iter([*order, "0500/"]))
+        assert cut_names(folder, range_names=100, sampled_names=300) == cuts
 
 
 def test_cutting_a_folder_holds_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_listing, "_names", lambda _: (f"{number:012d}.jpg" for number in range(75_000)))
-    monkeypatch.setattr(local_listing, "_RANGE_NAMES", 1 << 14)
-    monkeypatch.setattr(local_listing, "_SAMPLED", 1 << 10)
+    # A folder of 75,000 files takes seconds to write.
+    monkeypatch.setattr("tpudata.storage.local.listing._names", lambda _: (f"{n:012d}.jpg" for n in range(75_000)))
     tracemalloc.start()
-    cuts = local_listing.cut_names("anywhere")
+    cuts = cut_names("anywhere", range_names=1 << 14, sampled_names=1 << 10)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(cuts) == 4

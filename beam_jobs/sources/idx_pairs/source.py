@@ -30,7 +30,7 @@ from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
 
 # Images per unit; a million images are a hundred units.
-UNIT_IMAGES = 10_000
+_UNIT_IMAGES = 10_000
 _NAME = re.compile(r"(?P<prefix>.*[-_.]|)(?P<what>images|labels)[-.]idx\d-ubyte(?:\.gz)?")
 _T10K = "t10k"
 
@@ -188,6 +188,6 @@ def _runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
             f"{images} has {counted(sizes[0], 'image')}, and {labels} has {counted(counts[0], 'label')}. Download them again."
         )
     check_shape(images, sizes[1:])
-    step = sizes[0] if read_compression(images) or read_compression(labels) else UNIT_IMAGES
+    step = sizes[0] if read_compression(images) or read_compression(labels) else _UNIT_IMAGES
     for first in range(0, sizes[0], step or 1):
         yield IdxUnit(images, labels, name, split, sizes[1:], first, min(step, sizes[0] - first), header)

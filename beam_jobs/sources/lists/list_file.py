@@ -20,7 +20,7 @@ from tpudata.storage import storage_for
 _ARRAY = re.compile(rb"\[\s*(\{|\]\s*\Z|\Z)")
 # Pieces of CSV and of a JSON array, which is often one line of any length. Rows of 64 KB at once would take a third longer: the
 # garbage collector counts them.
-_PIECE_BYTES = 1 << 14
+PIECE_BYTES = 1 << 14
 _FIX = "Add a row, or remove the file from --input."
 
 
@@ -49,8 +49,11 @@ class ListFile(NamedTuple):
         return CsvForm(self.path, self.delimiter, self.is_raw)
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[tuple[Row, Iterator[Row]]]:
+    def open(self, piece_bytes: int = PIECE_BYTES) -> Iterator[tuple[Row, Iterator[Row]]]:
         """Open the list.
+
+        Args:
+            piece_bytes: bytes of the pieces in which it is read.
 
         Yields:
             The end of the row that names the columns, or of nothing; and the rows after it.
@@ -61,7 +64,7 @@ class ListFile(NamedTuple):
             if self.columns or self.is_array:
                 # Rows of CSV, too, are found in pieces of any size; the header took whole lines.
                 read = file.read if self.columns else file.readline
-                lines = _pieces(read)
+                lines = _pieces(read, piece_bytes)
             yield head, self.rows(lines, head.end, head.line)
 
     def rows(self, lines: Iterable[bytes], offset: int, line: int) -> Iterator[Row]:
@@ -80,8 +83,8 @@ class ListFile(NamedTuple):
         return self.rows(_pieces(file.read) if self.columns else file, offset, line)
 
 
-def _pieces(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    return iter(functools.partial(read, _PIECE_BYTES), b"")
+def _pieces(read: Callable[[int], bytes], size: int = PIECE_BYTES) -> Iterator[bytes]:
+    return iter(functools.partial(read, size), b"")
 
 
 class RawListFile(ListFile):

@@ -29,7 +29,7 @@ from beam_jobs.sources.lists.facts import ListFacts
 from beam_jobs.sources.lists.list_file import Block, first_columns, list_file
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import Row
-from beam_jobs.sources.lists.scan import ListScan, listed_labels, row_path
+from beam_jobs.sources.lists.scan import BLOCK_BYTES, ListScan, listed_labels, row_path
 from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
 from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits, file_split, listed_split, split_in_file_name
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
@@ -72,6 +72,7 @@ class Lists(ScannedSource):
         schema: of all lists, once they are scanned.
         blocks: of all lists, if they are scanned in this process.
         note: gets labels that lost their blanks.
+        block_bytes: bytes after which a block ends with its row.
     """
 
     options: ConvertOptions
@@ -85,6 +86,7 @@ class Lists(ScannedSource):
     schema: ListSchema
     blocks: tuple[Block, ...] | None = None
     note: Note = ignore_note
+    block_bytes: int = BLOCK_BYTES
 
     def noting(self, note: Note) -> Lists:
         """Return the source that notes."""
@@ -181,7 +183,8 @@ class Lists(ScannedSource):
         if bool(file.columns) == self.typed:
             raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")
         reader = ColumnReader(self.source_options.column_kinds, self.roles, self.typed)
-        return ListScan(file, number, self.roles, reader, self.source_options.label_separator)
+        separator = self.source_options.label_separator
+        return ListScan(file, number, self.roles, reader, separator, self.block_bytes)
 
     def scanned(self, facts: ListFacts, blocks: Iterable[Block] | None = None) -> Lists:
         """Return the source with what the scans of all lists found.

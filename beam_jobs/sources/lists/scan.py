@@ -37,18 +37,28 @@ class ListScan:
         roles: columns of path, label and split.
         reader: of the further columns.
         separator: between several labels in a CSV cell, or None.
+        block_bytes: bytes after which a block ends with its row.
 
     Attributes:
         facts: about the rows so far.
     """
 
-    def __init__(self, file: ListFile, number: int, roles: Roles, reader: ColumnReader, separator: str | None) -> None:
+    def __init__(
+        self,
+        file: ListFile,
+        number: int,
+        roles: Roles,
+        reader: ColumnReader,
+        separator: str | None,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
         self.facts = ListFacts(columns=reader.facts, several=separator is not None)
         self._file = file
         self._number = number
         self._roles = roles
         self._reader = reader
         self._separator = separator
+        self._block_bytes = block_bytes
         self._paths: list[str] = []
         self._lines: list[int] = []
 
@@ -76,7 +86,7 @@ class ListScan:
             for row in rows:
                 self._add(row)
                 end = row
-                if row.end - start >= BLOCK_BYTES:
+                if row.end - start >= self._block_bytes:
                     yield Block(self._file, start, row.end, line)
                     start, line, blocks = row.end, row.line, blocks + 1
             if end.end > start:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import BinaryIO, NamedTuple, cast
 
 from beam_jobs.compression.files import read_compression
@@ -33,7 +34,7 @@ CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
 # In words.
 FORMS = {CLASSES: "a tar of images in folders", TARS: "a tar of tars", PAIRS: "a tar of samples"}
 # Of a compressed tar, whose members can only be skipped by unpacking them. That takes a second or two.
-_MOST_LOOKED_AT = 1 << 29
+MOST_LOOKED_AT = 1 << 29
 # Samples in which a label is looked for, and names among which the rest of a sample is.
 _MOST_SAMPLES, _MOST_NAMES = 1000, 100_000
 # Samples whose JSON shows the columns.
@@ -60,13 +61,20 @@ class TarForm(NamedTuple):
     columns: JsonColumns = NO_COLUMNS
 
 
-def tar_form(unit: TarUnit, *, labelled: bool, column_kinds: Mapping[str, ColumnKind]) -> TarForm:
+def tar_form(
+    unit: TarUnit,
+    *,
+    labelled: bool,
+    column_kinds: Mapping[str, ColumnKind] = MappingProxyType({}),
+    most_looked_at: int = MOST_LOOKED_AT,
+) -> TarForm:
     """Return the form of a tar.
 
     Args:
         unit: the tar.
         labelled: whether the labels of samples are read.
         column_kinds: declared kinds of columns.
+        most_looked_at: number of first bytes of a compressed tar that are unpacked to learn its form.
 
     Raises:
         SourceError: it is a compressed tar of tars, or its first members are too large to say; or values of a column do not fit
@@ -74,7 +82,7 @@ def tar_form(unit: TarUnit, *, labelled: bool, column_kinds: Mapping[str, Column
         UsageError: there is no column of a declared name.
     """
     compression = read_compression(unit.path)
-    with _open_start(unit.path, compression) as (file, size):
+    with _open_start(unit.path, compression, most_looked_at) as (file, size):
         first = next((member for member in tar_members(file, unit.path, 0, size) if is_record(member)), None)
         if first is None:
             return TarForm(CLASSES)
@@ -83,7 +91,7 @@ def tar_form(unit: TarUnit, *, labelled: bool, column_kinds: Mapping[str, Column
                 raise SourceError(f"{unit.path} is a compressed tar of tars, in which nothing can be found. Unpack it.")
             return TarForm(TARS)
     # Again from the start, since a compressed file does not seek back.
-    with _open_start(unit.path, compression) as (file, size):
+    with _open_start(unit.path, compression, most_looked_at) as (file, size):
         _, fields = next(_samples(file, unit, size), ("", {}))
         if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
             return TarForm(CLASSES)
@@ -92,7 +100,7 @@ def tar_form(unit: TarUnit, *, labelled: bool, column_kinds: Mapping[str, Column
     form = TarForm(PAIRS, (), False, has_captions, dtype, _columns(unit, fields, column_kinds))
     if not labelled:
         return form
-    with _open_start(unit.path, compression) as (file, size):
+    with _open_start(unit.path, compression, most_looked_at) as (file, size):
         for _, sample in itertools.islice(_samples(file, unit, size), _MOST_SAMPLES):
             field = label_field(sample)
             # A sample without a label is a bad record, and says nothing about the others.
@@ -136,7 +144,7 @@ def first_paths(units: Iterable[TarUnit]) -> Iterator[str]:
             for member in tar_members(file, unit.path, 0, size):
                 if is_record(member):
                     yield member.name
-                if compression and member.offset + member.size > _MOST_LOOKED_AT:
+                if compression and member.offset + member.size > MOST_LOOKED_AT:
                     break
 
 
@@ -192,9 +200,10 @@ def inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
 class _FirstBytes:
     """The first bytes of a compressed tar; what reads or seeks beyond them raises a SourceError before anything is unpacked."""
 
-    def __init__(self, file: BinaryIO, path: str) -> None:
+    def __init__(self, file: BinaryIO, path: str, most: int) -> None:
         self._file = file
         self._path = path
+        self._most = most
 
     def seek(self, offset: int) -> int:
         self._check(offset)
@@ -205,17 +214,17 @@ class _FirstBytes:
         return self._file.read(length)
 
     def _check(self, end: int) -> None:
-        if end > _MOST_LOOKED_AT:
+        if end > self._most:
             raise SourceError(
-                f"{self._path} is compressed, and its first {_MOST_LOOKED_AT >> 20} MiB do not say what it holds. Unpack"
+                f"{self._path} is compressed, and its first {self._most >> 20} MiB do not say what it holds. Unpack"
                 " it, or leave the large file at its beginning out."
             )
 
 
 @contextlib.contextmanager
-def _open_start(path: str, compression: str) -> Iterator[tuple[BinaryIO, int | None]]:
+def _open_start(path: str, compression: str, most: int) -> Iterator[tuple[BinaryIO, int | None]]:
     with open_tar(path, compression) as (file, size):
-        yield (cast(BinaryIO, _FirstBytes(file, path)) if compression else file), size
+        yield (cast(BinaryIO, _FirstBytes(file, path, most)) if compression else file), size
 
 
 def _head(file: BinaryIO, member: Member) -> bytes:

@@ -40,8 +40,25 @@ def is_record(member: Member) -> bool:
     return member.is_file and not is_path_left_behind(member.name)
 
 
-def tar_files(file: BinaryIO, unit: TarUnit, size: int | None, ignored: list[str], reject: Reject) -> Iterator[Member]:
-    """Yield the files of a tar that may be records."""
+def tar_files(
+    file: BinaryIO,
+    unit: TarUnit,
+    size: int | None,
+    ignored: list[str],
+    reject: Reject,
+    *,
+    most_bytes: int = MOST_INPUT_BYTES,
+) -> Iterator[Member]:
+    """Yield the files of a tar that may be records.
+
+    Args:
+        file: the opened tar.
+        unit: the tar.
+        size: bytes of the file, or None if it is compressed.
+        ignored: gets the names of members that are no records.
+        reject: called with the error of a member that cannot be a record.
+        most_bytes: bytes of the largest member that is one.
+    """
     for member in tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end):
         where, key = f"{unit.path}/{member.name}", unit.key(member.name)
         if member.link:
@@ -51,7 +68,7 @@ def tar_files(file: BinaryIO, unit: TarUnit, size: int | None, ignored: list[str
             reject(BadRecordError(where, member.problem, key=key))
         elif not is_record(member):
             ignored.append(where)
-        elif member.size > MOST_INPUT_BYTES:
+        elif member.size > most_bytes:
             # Of a compressed tar, it would be read here.
             reject(with_key(too_large(where, member.size), key))
         else:

@@ -37,7 +37,7 @@ from tpudata.errors import UsageError
 
 # Smaller documents are written aside: a separate read costs more than reading so much twice.
 SMALL_BYTES = 1 << 16
-_RUN_DOCUMENTS = 1 << 16
+RUN_DOCUMENTS = 1 << 16
 # Files that are listed together where they are small.
 _UNIT_FILES = 1000
 # Documents of a file, after the split that its place gives; an empty one if the options deal out splits, for all of an input.
@@ -64,6 +64,9 @@ class TextSource(PackSource):
         splits: those that the names of the files stand for.
         columns: the way to classes and keys of documents.
         note: gets columns that are not stored, and folders that look like classes.
+        range_bytes: target size of a part of a file, and of files that are listed together.
+        run_documents: number of documents that are sorted and written aside together.
+        small_bytes: bytes of the smallest document that is not written aside.
     """
 
     options: ConvertOptions
@@ -71,6 +74,9 @@ class TextSource(PackSource):
     splits: NamedSplits
     columns: DocumentColumns
     note: Note = ignore_note
+    range_bytes: int = RANGE_BYTES
+    run_documents: int = RUN_DOCUMENTS
+    small_bytes: int = SMALL_BYTES
 
     def noting(self, note: Note) -> TextSource:
         """Return the source that notes."""
@@ -145,12 +151,12 @@ class TextSource(PackSource):
         """
         held: list[tuple[TextPart, str]] = []
         size = 0
-        for text in text_parts(text_files(part, ignored), self.text, RANGE_BYTES):
+        for text in text_parts(text_files(part, ignored), self.text, self.range_bytes):
             split = self.splits.of(text.file.name)
             self._note_folder(text.file.name, split)
             held.append((text, split))
-            size += text.stop - text.start if text.form is None else RANGE_BYTES
-            if size >= RANGE_BYTES or len(held) >= _UNIT_FILES:
+            size += text.stop - text.start if text.form is None else self.range_bytes
+            if size >= self.range_bytes or len(held) >= _UNIT_FILES:
                 yield TextUnit(tuple(held))
                 held, size = [], 0
         if held:
@@ -167,7 +173,7 @@ class TextSource(PackSource):
     def packs(self, unit: TextUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position."""
         del ignored
-        for run in gather_runs(self._blocks(unit, reject), _measure, _RUN_DOCUMENTS):
+        for run in gather_runs(self._blocks(unit, reject), _measure, self.run_documents):
             yield from cut_run(self._list_run(run), self.options)
 
     def _blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
@@ -175,8 +181,8 @@ class TextSource(PackSource):
             skips = self.options.on_bad_record == SKIP
             self.columns.check_file(part.file)
             for block in document_blocks(part, self.text, reject, self.note, skips=skips):
-                for start in range(0, len(block.spans.sizes), _RUN_DOCUMENTS):
-                    spans = block.spans.take(slice(start, start + _RUN_DOCUMENTS))
+                for start in range(0, len(block.spans.sizes), self.run_documents):
+                    spans = block.spans.take(slice(start, start + self.run_documents))
                     kept = self.columns.add_to(block._replace(spans=spans), reject, self.note)
                     if kept is not None:
                         yield split, kept
@@ -190,7 +196,7 @@ class TextSource(PackSource):
         )
         is_addressed = np.repeat([block.is_addressed for block in blocks], counts)
         if self.options.shuffle:
-            is_addressed &= (sizes >= SMALL_BYTES) | (offsets == WHOLE_FILE)
+            is_addressed &= (sizes >= self.small_bytes) | (offsets == WHOLE_FILE)
         starts[is_addressed] = NOT_HELD
         keys = [block.keys for block in blocks]
         digests = np.concatenate([some.digests() for some in keys])

@@ -30,7 +30,7 @@ DIGEST_BYTES = 16
 KEPT, LEFT_OUT = "kept", "left_out"
 _GROUPS = 256
 # Documents that a worker holds back, so that what it passes on of a group is worth an element.
-_HELD_DOCUMENTS = 1 << 16
+HELD_DOCUMENTS = 1 << 16
 
 
 class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
@@ -42,19 +42,21 @@ class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
     Args:
         options: of the conversion.
         limits: of the requests of each worker.
+        held_documents: documents that a worker holds back.
     """
 
-    def __init__(self, options: TextOptions, limits: RequestLimits) -> None:
+    def __init__(self, options: TextOptions, limits: RequestLimits, *, held_documents: int = HELD_DOCUMENTS) -> None:
         super().__init__()
         self._options = options
         self._limits = limits
+        self._held_documents = held_documents
 
     def expand(self, packs: beam.PCollection) -> Any:
         """Apply the transform."""
         named = packs | "Name" >> beam.Map(_named)
         doubles = (
             named
-            | "Digests" >> beam.ParDo(_Digests(self._options, self._limits))
+            | "Digests" >> beam.ParDo(_Digests(self._options, self._limits, self._held_documents))
             | "ByDigest" >> beam.GroupByKey()
             | "Compare" >> beam.FlatMap(_doubles)
         )
@@ -94,9 +96,10 @@ def _named(data: bytes) -> tuple[bytes, bytes]:
 class _Digests(LimitedStep):
     """Yields (group, entries of documents)."""
 
-    def __init__(self, options: TextOptions, limits: RequestLimits) -> None:
+    def __init__(self, options: TextOptions, limits: RequestLimits, held_documents: int) -> None:
         super().__init__(limits)
         self._options = options
+        self._held_documents = held_documents
 
     def start_bundle(self) -> None:
         self._documents: dict[int, list[_Entry]] = {}
@@ -112,7 +115,7 @@ class _Digests(LimitedStep):
                 digest = content_digest(found)
                 self._documents.setdefault(digest[0] % _GROUPS, []).append((digest, key_bytes(key), name, row))
         self._count += len(pack.keys)
-        if self._count >= _HELD_DOCUMENTS:
+        if self._count >= self._held_documents:
             yield from self._release()
 
     def finish_bundle(self) -> Iterator[Any]:

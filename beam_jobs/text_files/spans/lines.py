@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from beam_jobs.compression.streams import plain_chunks
+from beam_jobs.compression.streams import READ_SIZES, ReadSizes, plain_chunks
 from tpudata.storage import storage_for
 
 BOM = b"\xef\xbb\xbf"
-_BACK_BYTES = 1 << 10
 
 
 class Span(NamedTuple):
@@ -114,27 +113,27 @@ def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, in
         yield _paragraph(begin, size, held)
 
 
-def paragraphs_in_range(path: str, start: int, stop: int, limit: int) -> Iterator[Span]:
-    """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`."""
+def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES) -> Iterator[Span]:
+    """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`, read in pieces of `sizes`."""
     if start <= len(BOM):
         # Not inside a byte order mark: start a few bytes earlier.
-        for span in paragraphs(line_spans(plain_chunks(path, 0, stop), 0, limit), limit, stop):
+        for span in paragraphs(line_spans(plain_chunks(path, 0, stop, sizes), 0, limit), limit, stop):
             begin = 0 if span.offset == len(BOM) and has_mark(path) else span.offset
             if begin >= start:
                 yield span
         return
-    spans = line_spans(plain_chunks(path, start - 1, stop), start - 1, limit)
+    spans = line_spans(plain_chunks(path, start - 1, stop, sizes), start - 1, limit)
     rest = next(spans, None)
     if rest is not None:
-        inside = not (rest.is_blank and _is_blank_before(path, start - 1))
+        inside = not (rest.is_blank and _is_blank_before(path, start - 1, sizes.before))
         yield from paragraphs(spans, limit, stop, inside=inside)
 
 
-def _is_blank_before(path: str, position: int) -> bool:
-    """Return whether there is only whitespace between a position and the begin of its line."""
+def _is_blank_before(path: str, position: int, length: int) -> bool:
+    """Return whether there is only whitespace between a position and the begin of its line, read `length` bytes at a time."""
     storage = storage_for(path)
     while position > 0:
-        start = position - _BACK_BYTES
+        start = position - length
         # A byte order mark is not to be cut.
         start = start if start > len(BOM) else 0
         data = storage.read_range(path, start, position - start)

@@ -148,7 +148,7 @@ def test_a_cut_gzip_is_an_error(tmp_path: Path) -> None:
         read(tmp_path / "a.json.gz")
 
 
-def test_keypoints(tmp_path: Path) -> None:
+def test_reads_keypoints_with_their_visibility(tmp_path: Path) -> None:
     content = instances()
     content["categories"][1] |= {"keypoints": ["nose", "tail"], "skeleton": [[1, 2]]}
     content["annotations"][1]["keypoints"] = [11, 6, 2, 0, 0, 0]
@@ -159,7 +159,7 @@ def test_keypoints(tmp_path: Path) -> None:
     assert found.contents.keypoints == 2
 
 
-def test_captions(tmp_path: Path) -> None:
+def test_reads_captions_of_a_picture(tmp_path: Path) -> None:
     content = {key: value for key, value in instances().items() if key != "categories"}
     content["annotations"] = [
         {"id": 5, "image_id": 7, "caption": "a dog"},
@@ -180,7 +180,7 @@ def panoptic() -> dict[str, Any]:
     return instances() | {"annotations": [{"image_id": 7, "file_name": "7.png", "segments_info": segments}]}
 
 
-def test_panoptic_segments(tmp_path: Path) -> None:
+def test_reads_panoptic_segments_from_their_pngs(tmp_path: Path) -> None:
     (tmp_path / "panoptic_val").mkdir()
     picture = read(write_json(tmp_path / "panoptic_val.json", panoptic())).pictures["000000000007.jpg"]
     assert picture.map_file == MapFile(str(tmp_path / "panoptic_val" / "7.png"), holds_segments=True)

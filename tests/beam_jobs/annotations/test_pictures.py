@@ -28,7 +28,7 @@ NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_character
         ("größe.jpg", unicodedata.normalize("NFD", "größe.jpg")),
     ],
 )
-def test_is_same_picture(name: str, path: str) -> None:
+def test_finds_the_same_picture_by_another_name(name: str, path: str) -> None:
     assert is_same_picture(name, path)
     assert match_key(name) == match_key(path)
 
@@ -44,7 +44,7 @@ def test_is_same_picture(name: str, path: str) -> None:
         ("", "a.jpg"),
     ],
 )
-def test_is_another_picture(name: str, path: str) -> None:
+def test_tells_other_pictures_apart(name: str, path: str) -> None:
     assert not is_same_picture(name, path)
 
 

@@ -35,7 +35,7 @@ def test_text_of_run_lengths_is_that_of_pycocotools(mask: np.ndarray) -> None:
     np.testing.assert_array_equal(RunLengths(height, width, counts).mask(height, width), mask)
 
 
-def test_long_runs() -> None:
+def test_keeps_long_runs() -> None:
     rows, columns = 3_000, 5_000
     mask = np.zeros((rows, columns), np.uint8, order="F")
     mask[100:2_900, 7:4_999] = 1

@@ -57,7 +57,7 @@ def test_a_folder_is_read_as_by_a_plain_loop(tmp_path: Path) -> None:
     assert found.contents.object_names == ("person", "tv monitor")
 
 
-def test_a_file_alone_and_a_folder_of_files(tmp_path: Path) -> None:
+def test_reads_a_file_alone_and_a_folder_of_files(tmp_path: Path) -> None:
     path = write_text(tmp_path / "a.xml", '<?xml version="1.0"?>\n<!-- made by hand -->\n' + XML.format(name="a.jpg"))
     assert list(read(path).pictures) == list(read(tmp_path).pictures) == ["a.jpg"]
 
@@ -69,7 +69,7 @@ def test_a_picture_without_name_has_that_of_its_file(tmp_path: Path) -> None:
 
 
 @given(name=st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff"), min_size=1))
-def test_names_of_any_letters(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_keeps_names_of_any_letters(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = write_text(tmp_path_factory.mktemp("voc") / "a.xml", XML.format(name=escape(name)))
     expected = name.strip() or "a"
     assert list(read(path).pictures) == [expected]

@@ -82,7 +82,7 @@ def test_manifest_adds_up_to_that_of_a_conversion_of_everything(sample: Sample) 
 
 # tests/beam_jobs/run/test_runner.py and test_prism.py append on other engines.
 @pytest.mark.matrix
-def test_same_bytes_for_any_number_of_workers(grown: Sample, sample: Sample) -> None:
+def test_writes_the_same_bytes_for_any_number_of_workers(grown: Sample, sample: Sample) -> None:
     sample.grow()
     sample.convert("--append", "--workers=2")
     one, two = digests(grown.output), digests(sample.output)

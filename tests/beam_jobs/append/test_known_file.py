@@ -90,7 +90,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 5_000])
-def test_files_of_many_buckets(count: int, tmp_path: Path, store: FakeGcs) -> None:
+def test_finds_entries_in_files_of_many_buckets(count: int, tmp_path: Path, store: FakeGcs) -> None:
     references = [reference(f"{number}") for number in range(count)]
     entries = list(map(entry, references))
     parts = [np.array(entries[start : start + 70], ENTRY) for start in range(0, count, 70)]

@@ -20,7 +20,6 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 import tpudata
 from beam_jobs import images, reshard, text
 from beam_jobs.calls import ConversionPlan, PlannedSplit
-from beam_jobs.run.prism import find_prism
 from tests.beam_jobs.resharding import numbered
 from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.helpers.pictures import digests, make_pictures
@@ -89,13 +88,14 @@ def test_the_bytes_are_those_of_the_command(
 
 @pytest.mark.parametrize("kind", FUNCTIONS)
 def test_prism_writes_the_same_bytes(
-    kind: str, sources: dict[str, Path], of_commands: dict[str, dict[str, str]], tmp_path: Path
+    kind: str,
+    sources: dict[str, Path],
+    of_commands: dict[str, dict[str, str]],
+    tmp_path: Path,
+    prism: list[str],
 ) -> None:
-    try:
-        binary = find_prism()
-    except UsageError as error:
-        pytest.skip(f"no Prism: {error}")
-    beam_options = {"prism_location": str(binary), "experiments": [NO_FREEZE.partition("=")[2]]}
+    location, freeze = (flag.partition("=")[2] for flag in (prism[1], NO_FREEZE))
+    beam_options = {"prism_location": location, "experiments": [freeze]}
     FUNCTIONS[kind](sources[kind], tmp_path / "out", runner="prism", beam_options=beam_options, **KEYWORDS[kind])
     assert digests(tmp_path / "out") == of_commands[kind]
 

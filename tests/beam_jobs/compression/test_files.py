@@ -30,7 +30,7 @@ def text(size: int = 100_000) -> bytes:
 
 
 @pytest.mark.parametrize("packed", PACKERS)
-def test_several_streams_in_a_file(packed: str, tmp_path: Path) -> None:
+def test_unpacks_several_streams_in_a_file(packed: str, tmp_path: Path) -> None:
     path = tmp_path / "a"
     pack = PACKERS[packed]
     path.write_bytes(pack(text()) + pack(b"") + pack(b"more\n"))

@@ -11,7 +11,7 @@ from tests.beam_jobs.compression.test_files import text
 from tpudata.errors import SourceError
 
 
-def test_plain_chunks_from_the_middle(tmp_path: Path) -> None:
+def test_reads_chunks_from_the_middle_of_a_file_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(text())
     assert b"".join(plain_chunks(str(path), 17, 20_000)) == text()[17:]

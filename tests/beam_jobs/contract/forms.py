@@ -9,7 +9,7 @@ import io
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +18,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import zstandard
 
 from beam_jobs import images, reshard, text
-from beam_jobs.stored_records.frames import framed
 from tests.beam_jobs.golden import one_pixel_png
 from tests.beam_jobs.sources.inputs import tar_bytes
+from tests.helpers.frames import framed
 from tpudata.format import encode_example, open_dataset, verify
 
 # Of files and of folders of classes; lists and archives that quote or escape meet what they have to.
@@ -82,7 +82,10 @@ class Form(NamedTuple):
         can_be_empty: whether it can be written without items.
         grows: whether the input can have further items later.
         takes_split: whether its items go to splits by their names; otherwise it has splits, or its items have no names.
-        is_variant: whether it differs from another form in little, so that most cases are for the matrix.
+        rank: 0 for a form by itself, 1 for one that differs from another in little, 2 for one that is two others at once: of higher
+            ranks most cases are for the matrix.
+        read: function that returns the items in a record of a dataset; None for the value of `field`.
+        is_installed: whether it is of the package of docs/convert/extending.md.
     """
 
     name: str
@@ -94,7 +97,9 @@ class Form(NamedTuple):
     can_be_empty: bool = True
     grows: bool = True
     takes_split: bool = True
-    is_variant: bool = False
+    rank: int = 0
+    read: Callable[[Path, Mapping[str, Any]], Iterable[bytes]] | None = None
+    is_installed: bool = False
 
     def convert(self, folder: Path, written: Sequence[Item], output: Path, *flags: str) -> int:
         """Write items and convert them."""
@@ -106,19 +111,19 @@ class Form(NamedTuple):
 
     def contents(self, written: Sequence[Item]) -> Counter[bytes]:
         """Return what a dataset of the items holds, as `stored` does."""
-        is_picture = self.field.endswith("encoded")
+        is_picture = self.field.startswith("image")
         return Counter(item.picture if is_picture else item.text.encode() for item in written if not item.is_bad)
 
-    def stored(self, output: Path, *splits: str) -> Counter[bytes]:
+    def stored(self, output: Path | str, *splits: str) -> Counter[bytes]:
         """Return the contents of the records of some splits or all, once nothing in the dataset is found to be wrong."""
         assert not list(verify(str(output)))
         dataset = open_dataset(str(output))
         found: Counter[bytes] = Counter()
         for split in splits or dataset.manifest.splits:
             for example in dataset.examples(split):
-                (value,) = example[self.field]
-                assert isinstance(value, bytes)
-                found[value] += 1
+                values = example[self.field] if self.read is None else self.read(Path(output), example)
+                assert self.read is not None or len(example[self.field]) == 1
+                found.update(values)  # type: ignore[arg-type]
         return found
 
 
@@ -128,7 +133,7 @@ def _write(path: Path, data: bytes) -> list[str]:
     return ["--input", str(path)]
 
 
-def _class_folders(folder: Path, written: Sequence[Item]) -> list[str]:
+def class_folders(folder: Path, written: Sequence[Item]) -> list[str]:
     folder.mkdir(exist_ok=True)
     for item in written:
         _write(folder / item.group / f"{item.name}.png", item.picture)
@@ -136,11 +141,11 @@ def _class_folders(folder: Path, written: Sequence[Item]) -> list[str]:
 
 
 def _unlabelled(folder: Path, written: Sequence[Item]) -> list[str]:
-    return [*_class_folders(folder, written), "--unlabelled"]
+    return [*class_folders(folder, written), "--unlabelled"]
 
 
 def _pattern(folder: Path, written: Sequence[Item]) -> list[str]:
-    _class_folders(folder, written)
+    class_folders(folder, written)
     return ["--input", f"{folder}/**/*.png"]
 
 
@@ -243,14 +248,14 @@ def _tfrecords_gz(folder: Path, written: Sequence[Item]) -> list[str]:
 
 IMAGE = "image/encoded"
 IMAGE_FORMS = [
-    Form("class folders", images.run, _class_folders, IMAGE, names_items=True),
-    Form("unlabelled files", images.run, _unlabelled, IMAGE, names_items=True, is_variant=True),
-    Form("pattern", images.run, _pattern, IMAGE, names_items=True, is_variant=True),
+    Form("class folders", images.run, class_folders, IMAGE, names_items=True),
+    Form("unlabelled files", images.run, _unlabelled, IMAGE, names_items=True, rank=1),
+    Form("pattern", images.run, _pattern, IMAGE, names_items=True, rank=1),
     Form("imagenet", images.run, _imagenet, IMAGE, takes_split=False),
     Form("csv list", images.run, _csv_list, IMAGE, names_items=True),
-    Form("jsonl list", images.run, _json_list, IMAGE, names_items=True, is_variant=True),
+    Form("jsonl list", images.run, _json_list, IMAGE, names_items=True, rank=1),
     Form("tar", images.run, _tar, IMAGE, names_items=True),
-    Form("tar.gz", images.run, _tar_gz, IMAGE, names_items=True, is_variant=True),
+    Form("tar.gz", images.run, _tar_gz, IMAGE, names_items=True, rank=1),
     Form("webdataset", images.run, _webdataset, IMAGE),
     Form("zip", images.run, _zip, IMAGE, names_items=True),
     Form("parquet of images", images.run, _parquet_images, IMAGE),
@@ -264,12 +269,12 @@ IMAGE_FORMS = [
         can_be_bad=False,
         grows=False,
         takes_split=False,
-        is_variant=True,
+        rank=1,
     ),
 ]
 
 
-def _lines(folder: Path, written: Sequence[Item]) -> list[str]:
+def lines(folder: Path, written: Sequence[Item]) -> list[str]:
     return _write(folder / "data.txt", b"".join(item.line + b"\n" for item in written))
 
 
@@ -375,25 +380,24 @@ def _pairs(folder: Path, written: Sequence[Item]) -> list[str]:
 
 
 TEXT_FORMS = [
-    Form("lines", text.run, _lines, "text"),
+    Form("lines", text.run, lines, "text"),
     Form("lines.gz", text.run, _packed_lines("gz", lambda data: gzip.compress(data, mtime=0)), "text"),
-    Form("lines.bz2", text.run, _packed_lines("bz2", bz2.compress), "text", is_variant=True),
-    Form("lines.zst", text.run, _packed_lines("zst", zstandard.ZstdCompressor().compress), "text", is_variant=True),
+    Form("lines.bz2", text.run, _packed_lines("bz2", bz2.compress), "text", rank=1),
+    Form("lines.zst", text.run, _packed_lines("zst", zstandard.ZstdCompressor().compress), "text", rank=1),
     Form("paragraphs", text.run, _paragraphs, "text"),
     Form("separated", text.run, _separated, "text"),
     Form("text files", text.run, _files, "text", names_items=True),
-    Form("text folders", text.run, _text_folders, "text", names_items=True, is_variant=True),
+    Form("text folders", text.run, _text_folders, "text", names_items=True, rank=1),
     Form("jsonl", text.run, _jsonl, "text"),
     Form("json array", text.run, _json_array, "text"),
     Form("labelled rows", text.run, _labelled_rows, "text"),
-    Form("keyed rows", text.run, _keyed_rows, "text", is_variant=True),
+    Form("keyed rows", text.run, _keyed_rows, "text", rank=1),
     Form("csv", text.run, _cells("csv", ","), "text"),
-    Form("tsv", text.run, _cells("tsv", "\t"), "text", is_variant=True),
-    Form("raw tsv", text.run, _raw_tsv, "text", is_variant=True),
+    Form("tsv", text.run, _cells("tsv", "\t"), "text", rank=1),
+    Form("raw tsv", text.run, _raw_tsv, "text", rank=1),
     Form("headerless csv", text.run, _headerless, "1"),
     Form("sentences", text.run, _sentences, "0"),
     Form("squad", text.run, _squad, "question"),
     Form("parquet of text", text.run, _parquet_text, "text"),
     Form("parallel files", text.run, _pairs, "inputs"),
 ]
-FORMS = [*IMAGE_FORMS, *TEXT_FORMS]

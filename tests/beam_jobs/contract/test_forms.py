@@ -1,4 +1,4 @@
-"""Every kind of input keeps the same promises, whatever it is made of."""
+"""Every kind of input keeps the same promises, whatever it is made of and however it is stored; those of a package, too."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.run.prism import find_prism
-from tests.beam_jobs.contract.forms import FORMS, ODD_NAMES, Form, items
+from tests.beam_jobs.contract.forms import IMAGE_FORMS, ODD_NAMES, TEXT_FORMS, Form, items
+from tests.beam_jobs.contract.packages import INSTALLED_FORMS
+from tests.beam_jobs.contract.tokenizers import STORED_FORMS
 from tests.helpers.pictures import digests
-from tpudata.errors import BadRecordError, TpudataError, UsageError
+from tpudata.errors import BadRecordError, TpudataError
 from tpudata.format import open_dataset
 
+FORMS = [*IMAGE_FORMS, *TEXT_FORMS, *STORED_FORMS, *INSTALLED_FORMS]
 COUNT = 12
 BAD = (5,)
 SKIP = ("--on-bad-record=skip", "--max-bad-records=1")
@@ -21,26 +23,25 @@ SPLIT = "--split=train=0.5,test=0.5"
 ON_PRISM = [form if form.name == "coco" else pytest.param(form, marks=pytest.mark.matrix) for form in FORMS]
 
 
-@pytest.fixture(scope="module")
-def prism() -> list[str]:
-    """The flags of Beam's engine Prism; building it takes minutes, once."""
-    try:
-        return ["--runner=prism", f"--prism_location={find_prism()}"]
-    except UsageError as error:
-        pytest.skip(f"no Prism: {error}")
-
-
-def of_each(fits: Callable[[Form], bool] = lambda _: True, *, variants: bool = False) -> pytest.MarkDecorator:
-    """Run a test for each form that fits; unless `variants`, for those that differ from others in little in the matrix alone."""
+def of_each(fits: Callable[[Form], bool] = lambda _: True, *, rank: int = 0) -> pytest.MarkDecorator:
+    """Run a test for each form that fits, for those of a higher rank in the matrix alone."""
     found = [form for form in FORMS if fits(form)]
     return pytest.mark.parametrize(
         "form",
-        [pytest.param(form, marks=pytest.mark.matrix) if form.is_variant and not variants else form for form in found],
+        [pytest.param(form, marks=pytest.mark.matrix) if form.rank > rank else form for form in found],
         ids=[form.name for form in found],
     )
 
 
-@of_each(variants=True)
+@pytest.fixture(autouse=True)
+def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the package of a form that is of one, for other processes, too."""
+    if request.getfixturevalue("form").is_installed:
+        request.getfixturevalue("installed")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+
+
+@of_each(rank=2)
 def test_stores_each_item_once(form: Form, tmp_path: Path) -> None:
     form.convert(tmp_path / "in", items(COUNT), tmp_path / "out")
     assert form.stored(tmp_path / "out") == form.contents(items(COUNT))
@@ -70,7 +71,7 @@ def test_ends_at_a_damaged_item_and_names_its_place(form: Form, tmp_path: Path) 
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-@of_each(lambda form: form.can_be_bad, variants=True)
+@of_each(lambda form: form.can_be_bad, rank=1)
 def test_skips_a_damaged_item_and_counts_it(form: Form, tmp_path: Path) -> None:
     form.convert(tmp_path / "in", items(COUNT, bad=BAD), tmp_path / "out", *SKIP)
     assert form.stored(tmp_path / "out") == form.contents(items(COUNT, bad=BAD))

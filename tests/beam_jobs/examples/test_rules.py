@@ -58,7 +58,7 @@ def test_a_given_schema_is_complete() -> None:
         ({"x": 1e300}, {}, FeatureError, "Feature 'x': 1e+300 does not fit float32"),
     ],
 )
-def test_reasons_of_rejections(example: Any, said: Any, kind: type[TpudataError], message: str) -> None:
+def test_names_the_reason_of_a_rejection(example: Any, said: Any, kind: type[TpudataError], message: str) -> None:
     with pytest.raises(kind, match=re.escape(message)):
         rules(**said).encode(example, "here")
 

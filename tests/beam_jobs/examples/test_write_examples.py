@@ -20,9 +20,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from PIL import Image
 
 from beam_jobs import WriteTFRecordShards
-from beam_jobs.run.runner import new_pipeline, pipeline_options
-from beam_jobs.steps.shards.write_shards import WriteShards
-from tests.beam_jobs.pipelines import run_pipeline
+from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tests.helpers import forked
 from tests.helpers.label_maps import PALETTE, png_of
 from tests.helpers.pictures import digests
@@ -30,7 +28,7 @@ from tpudata import CentreCrop, Images, RecordSource, as_numpy, make_input_fn
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceError, TpudataError, UsageError
 from tpudata.format import Feature, Manifest, open_dataset
-from tpudata.storage import RequestLimits, held_request_limits, request_limits
+from tpudata.storage import LocalStorage, RequestLimits, held_request_limits, request_limits
 
 ROOT = Path(__file__).parents[3]
 COUNT = 300
@@ -53,8 +51,7 @@ def flower(number: int) -> tuple[str | bytes, dict[str, Any]]:
 def write(
     elements: Iterable[Any], output: Path, change: Callable[[Any], Any] | None = None, workers: int = 1, **said: Any
 ) -> None:
-    options, _ = pipeline_options([], workers)
-    pipeline = new_pipeline(options)
+    pipeline = local_pipeline(workers)
     # Workers only get separate bundles if Create deals its elements out.
     examples = pipeline | beam.Create(list(elements), reshuffle=workers > 1)
     if change is not None:
@@ -93,7 +90,7 @@ def test_every_example_is_in_exactly_one_record(flowers: Path) -> None:
         }
 
 
-def test_schema_and_shards(flowers: Path) -> None:
+def test_infers_the_schema_and_cuts_shards(flowers: Path) -> None:
     manifest = open_dataset(str(flowers)).manifest
     assert manifest.features == (
         Feature("label", "int64", "int64", num_classes=3),
@@ -243,7 +240,7 @@ def test_an_unknown_label_is_a_bad_record_in_any_pipeline(tmp_path: Path) -> Non
 
 
 def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) -> None:
-    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    pipeline = local_pipeline()
     parts = [pipeline | str(value) >> beam.Create([(str(value), {"x": value})]) for value in (1, 1.5)]
     _ = parts | beam.Flatten() | WriteTFRecordShards(tmp_path / "out")
     with pytest.raises(FeatureError, match="Feature 'x': record '1"):
@@ -293,7 +290,7 @@ def test_wrong_arguments_are_rejected_at_once(tmp_path: Path, said: Any, message
         WriteTFRecordShards(tmp_path / "out", **said)
 
 
-def test_output_folder(tmp_path: Path) -> None:
+def test_rejects_a_folder_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
     examples = [{"n": n} for n in range(20)]
@@ -334,7 +331,7 @@ def test_resume_keeps_whole_shards_and_notices_changed_examples(tmp_path: Path) 
 
 
 def test_the_result_is_the_manifest(tmp_path: Path) -> None:
-    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    pipeline = local_pipeline()
     timed = pipeline | beam.Create(range(30)) | beam.Map(lambda n: TimestampedValue({"n": n}, n))
     # Windows of the user's own do not cut the dataset up.
     manifests = timed | beam.WindowInto(FixedWindows(5)) | WriteTFRecordShards(tmp_path / "out")
@@ -364,13 +361,12 @@ from pathlib import Path
 import apache_beam as beam
 import numpy as np
 from beam_jobs import WriteTFRecordShards
-from beam_jobs.run.runner import new_pipeline, pipeline_options
-from tests.beam_jobs.pipelines import run_pipeline
+from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 
 def example(number):
     return number, {"data": np.random.default_rng(number).bytes(100_000)}
 
-pipeline = new_pipeline(pipeline_options([], 1)[0])
+pipeline = local_pipeline()
 _ = pipeline | beam.Create(range(1200)) | beam.Map(example) | WriteTFRecordShards(sys.argv[1], shard_size="20MB")
 run_pipeline(pipeline)
 # The peak of this program; ru_maxrss would count the process that started it, too.
@@ -396,20 +392,21 @@ def test_memory_does_not_grow_with_the_records(tmp_path: Path) -> None:
 def test_the_limits_of_requests_are_those_of_the_process_and_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
-    write = WriteShards._written
+    seen = set()
+    create = LocalStorage.create
 
-    def written(self: WriteShards, *args: Any) -> Any:
-        seen.append(request_limits())
-        return write(self, *args)
+    def look(self: LocalStorage, path: str, **options: bool) -> Any:
+        seen.add((Path(path).suffix, request_limits()))
+        return create(self, path, **options)
 
-    monkeypatch.setattr(WriteShards, "_written", written)
+    monkeypatch.setattr(LocalStorage, "create", look)
     before = request_limits()
     with held_request_limits(RequestLimits(read_threads=5, retry_seconds=9)):
-        pipeline = new_pipeline(pipeline_options([], 1)[0])
+        pipeline = local_pipeline()
         _ = pipeline | beam.Create([{"n": 1}]) | WriteTFRecordShards(tmp_path / "out")
         run_pipeline(pipeline)
-    assert set(seen) == {RequestLimits(read_threads=5, retry_seconds=9)}
+    assert (".tfrecord", RequestLimits(read_threads=5, retry_seconds=9)) in seen
+    assert {limits for _, limits in seen} == {RequestLimits(read_threads=5, retry_seconds=9)}
     assert request_limits() is before
 
 

@@ -114,7 +114,7 @@ def test_bytes_of_any_type_fit_raw_features() -> None:
         (np.ma.array([1, 2], mask=[False, False]), Feature("x", "int64", "int64", (2,)), [1, 2]),
     ],
 )
-def test_scalars_and_sequences(value: Any, feature: Feature, stored: list[Any]) -> None:
+def test_infers_the_feature_of_scalars_and_sequences(value: Any, feature: Feature, stored: list[Any]) -> None:
     found, kept = infer("x", value)
     assert found == feature
     assert decode_example(encode_example({"x": kept}))["x"] == stored
@@ -126,7 +126,7 @@ JPEG, PNG, GIF = (encode(picture(), name) for name in ("JPEG", "PNG", "GIF"))
 
 
 @pytest.mark.parametrize("value", [float(ID), [0.5, float(ID)], np.array([[float(ID)]]), np.float64(ID), 1700000000.75])
-def test_floats_that_float32_changes(value: Any) -> None:
+def test_rejects_floats_that_float32_changes(value: Any) -> None:
     with pytest.raises(FeatureError, match=r"Feature 'x': \d+\.\d+ would become \d+\.0 in float32.*numpy\.float32"):
         infer("x", value)
     # Asked for, they are rounded.

@@ -51,7 +51,7 @@ def found(
         ({"image/encoded": b""}, "feature 'image/encoded': the file is empty"),
     ],
 )
-def test_contradictions(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+def test_names_what_record_and_image_contradict(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
     ((offset, said),) = found(tmp_path, {**RECORD, **changes}, features())
     assert offset == 0
     assert said.startswith(reason)
@@ -66,7 +66,7 @@ def test_contradictions(tmp_path: Path, changes: dict[str, Any], reason: str) ->
         {"image/encoded": ALPHA, "image/format": "PNG", "image/channels": 2},
     ],
 )
-def test_agreement(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_finds_nothing_where_record_and_image_agree(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert found(tmp_path, {**RECORD, **changes}, features(24)) == []
 
 
@@ -139,11 +139,11 @@ def test_other_formats_that_tensorflow_decodes(tmp_path: Path, name: str) -> Non
     assert said.startswith(f"feature 'image/encoded' does not decode: {name} that cannot")
 
 
-def test_the_manifest_s_own_size(tmp_path: Path) -> None:
+def test_compares_the_size_in_the_manifest(tmp_path: Path) -> None:
     assert found(tmp_path, RECORD, features(25)) == [(0, "feature 'image/encoded' has height 24; the manifest says 25")]
 
 
-def test_an_image_without_anything_next_to_it(tmp_path: Path) -> None:
+def test_checks_an_image_without_anything_next_to_it(tmp_path: Path) -> None:
     schema = [Feature("picture", "bytes", "uint8", (None, None, 3), "image")]
     assert found(tmp_path, {"picture": encode(picture(), "WEBP")}, schema) == []
     ((_, said),) = found(tmp_path, {"picture": PNG[:-5]}, schema)

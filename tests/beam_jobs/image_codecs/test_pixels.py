@@ -50,7 +50,7 @@ def test_the_shorter_side_is_shrunk_and_the_aspect_kept(height: int, width: int,
 
 
 @pytest.mark.parametrize("check", ["header", "decode"])
-def test_pixels_of_a_shrunk_jpeg(check: str) -> None:
+def test_shrinks_a_jpeg_as_a_mean_of_its_pixels(check: str) -> None:
     large = picture(600, 900)
     image = stored(encode(large, "JPEG", quality=95), resize_shorter=40, check=check)
     expected = Image.fromarray(large).resize((60, 40), Image.Resampling.BOX)
@@ -90,7 +90,7 @@ def test_quality_decides_the_bytes() -> None:
     assert stored(turned).data == stored(turned, quality=95).data
 
 
-def test_jpeg_only() -> None:
+def test_stores_jpegs_alone_if_asked_for() -> None:
     image = stored(encode(picture(), "PNG"), jpeg_only=True)
     assert (image.format, image.reason, image_format(image.data)) == ("JPEG", "PNG to JPEG", "JPEG")
     assert difference(opened(image), picture()) < 4
@@ -108,7 +108,7 @@ def test_what_is_too_long_for_a_jpeg_is_rejected() -> None:
         stored(data, jpeg_only=True)
 
 
-def test_idx_pixels() -> None:
+def test_stores_bare_pixels_as_png() -> None:
     grey, rgb = picture()[..., 0], picture()
     image = stored(grey.tobytes(), Pixels((24, 40)))
     assert image[1:] == ("PNG", 24, 40, 1, "bare pixels")

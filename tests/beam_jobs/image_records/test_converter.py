@@ -56,7 +56,7 @@ def convert(
     return parsed
 
 
-def test_the_imagenet_layout() -> None:
+def test_stores_the_features_of_the_imagenet_layout() -> None:
     assert convert(ImageConverter(label_offset=1), reference("dog")) == {
         "image/encoded": JPEG,
         "image/format": b"JPEG",
@@ -70,7 +70,7 @@ def test_the_imagenet_layout() -> None:
     }
 
 
-def test_the_raw_layout() -> None:
+def test_stores_turned_pixels_in_the_raw_layout() -> None:
     parsed = convert(ImageConverter(options=RAW), reference("owl"), encode(picture(), "PNG", exif=exif(6)))
     pixels = tf.io.decode_raw(parsed.pop("image_raw"), tf.uint8).numpy().reshape(40, 24, 3)
     np.testing.assert_array_equal(pixels, np.rot90(picture(), -1))
@@ -151,7 +151,7 @@ EXTRA = (
 
 
 @pytest.mark.parametrize("options", [ImageOptions(), RAW])
-def test_extra_features(options: ImageOptions) -> None:
+def test_stores_extra_features(options: ImageOptions) -> None:
     converter = ImageConverter(options=options, extra=EXTRA)
     values = {"age": -3, "weight": 2, "note": "für Äpfel"}
     parsed = convert(converter, reference("cat", features=values))
@@ -232,7 +232,7 @@ def test_extra_names_may_not_collide() -> None:
     assert ImageConverter(extra=(Feature("label", "int64", "int64"),)).extra
 
 
-def test_the_schema_of_many_images() -> None:
+def test_a_schema_has_the_sides_that_all_images_share() -> None:
     converter, summary = ImageConverter(), ImageSummary()
     for number, data in enumerate([JPEG, encode(GREY, "JPEG"), encode(picture(24, 60), "GIF"), encode(GREY, "BMP")]):
         converter.convert(reference("cat", key=f"{number}"), CLASSES, data, summary)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -8,37 +7,30 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from beam_jobs.command.option_parser import OptionParser, read_options
-from beam_jobs.image_records.options import ImageOptions
-from beam_jobs.options.option import options_of, stored_options
+import tpudata
+from beam_jobs.images import run
+from tests.beam_jobs.sources.inputs import jpeg, write_files
 from tpudata import RecordSource, open_dataset
 from tpudata.cli import main
 from tpudata.errors import UsageError
 
 
-def parse(*argv: str) -> ImageOptions:
-    return read_options(
-        ImageOptions, OptionParser("tpudata convert images", "Convert.", "", [ImageOptions]).parse(argv)
-    )
-
-
-def test_without_flags_the_defaults() -> None:
-    assert parse() == ImageOptions()
-    assert stored_options(ImageOptions()) == {
-        "layout": "imagenet",
-        "check": "header",
-        "resize_shorter": None,
-        "quality": None,
-        "jpeg_only": False,
-    }
-
-
-def test_every_flag_reaches_its_option() -> None:
-    options = parse("--check=decode", "--resize_shorter", "256", "--quality", "80", "--jpeg-only")
-    assert options == ImageOptions(check="decode", resize_shorter=256, quality=80, jpeg_only=True)
-    assert parse("--layout", "raw").layout == "raw"
-    # So that an option that is added has its flag, too.
-    assert {field.name for field in dataclasses.fields(ImageOptions)} == set(options_of(ImageOptions))
+@pytest.mark.parametrize(
+    ("flags", "stored"),
+    [
+        ([], ["imagenet", "header", None, None, False]),
+        (
+            ["--check=decode", "--resize_shorter", "6", "--quality", "80", "--jpeg-only"],
+            ["imagenet", "decode", 6, 80, True],
+        ),
+        (["--layout", "raw"], ["raw", "header", None, None, False]),
+    ],
+)
+def test_the_manifest_has_the_options_of_images(flags: list[str], stored: list[Any], tmp_path: Path) -> None:
+    write_files(tmp_path / "in", {"cat/0.jpg": jpeg(0)})
+    assert main(["convert", "images", f"--input={tmp_path}/in", f"--output={tmp_path}/out", *flags]) == 0
+    options = open_dataset(str(tmp_path / "out")).manifest.options
+    assert [options[name] for name in ("layout", "check", "resize_shorter", "quality", "jpeg_only")] == stored
 
 
 @pytest.mark.parametrize(
@@ -53,15 +45,15 @@ def test_every_flag_reaches_its_option() -> None:
         (("--layout", "raw", "--jpeg-only"), "--jpeg-only is for JPEGs"),
     ],
 )
-def test_rejects_values_and_flags_that_do_not_fit(flags: tuple[str, ...], message: str) -> None:
+def test_rejects_values_and_flags_that_do_not_fit(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
-        parse(*flags)
+        run([f"--input={tmp_path}", f"--output={tmp_path}-out", *flags])
 
 
 @pytest.mark.parametrize("wrong", [{"resize_shorter": 0}, {"quality": 0}])
-def test_values_are_checked_without_flags_too(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="got 0, "):
-        ImageOptions(**wrong)
+def test_rejects_values_that_do_not_fit_from_a_program_too(wrong: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="0"):
+        tpudata.convert_images(tmp_path / "in", tmp_path / "out", **wrong)
 
 
 @pytest.fixture(scope="module")

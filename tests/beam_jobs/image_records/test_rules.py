@@ -370,7 +370,7 @@ def convert(data: bytes, summary: ImageSummary | None = None, **options: Any) ->
 
 @pytest.mark.parametrize("check", ["header", "decode"])
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.case)
-def test_rule(row: Row, check: str) -> None:
+def test_keeps_reencodes_or_rejects_by_rule(row: Row, check: str) -> None:
     summary = ImageSummary()
     if row.outcome not in (KEPT, "JPEG", "PNG"):
         with pytest.raises(BadRecordError, match=re.escape(row.outcome)) as caught:
@@ -408,7 +408,7 @@ def test_every_rule_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("block", [exif, big_endian_exif], ids=["little-endian", "big-endian"])
-def test_every_orientation(orientation: int, block: Callable[[int], Any]) -> None:
+def test_turns_images_of_every_orientation(orientation: int, block: Callable[[int], Any]) -> None:
     data = encode(RGB, "JPEG", quality=95, exif=block(orientation))
     record = convert(data)
     expected = turned(tf_pixels(data), orientation)

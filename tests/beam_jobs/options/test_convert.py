@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from beam_jobs.options import Budget, ConvertOptions, SplitShares
-from beam_jobs.references.record_order import Order
 from tpudata.errors import UsageError
 
 
@@ -90,8 +89,3 @@ def test_what_decides_the_shards_is_told_apart_from_how_they_are_made() -> None:
     ]
     found = [ConvertOptions("in", "out", **said).deciding() for said in others]
     assert len({json.dumps(deciding, sort_keys=True) for deciding in [same[0].deciding(), *found]}) == 1 + len(others)
-
-
-def test_the_order() -> None:
-    assert ConvertOptions("in", "out", seed=5).order == Order(True, 5)
-    assert ConvertOptions("in", "out", shuffle=False).order == Order(False, 0)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.options import Budget, SplitShares, parse_size
-from beam_jobs.references.reference import key_digest
 from tpudata.errors import UsageError
 
 
@@ -25,12 +25,12 @@ from tpudata.errors import UsageError
         ("1gib", 1 << 30),
     ],
 )
-def test_sizes(text: str, size: int) -> None:
+def test_parses_sizes_with_units(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1TB", "1e3", "1..5MB", "0", "0.5", "0x10", "nan"])
-def test_texts_that_are_no_size(text: str) -> None:
+def test_rejects_texts_that_are_no_size(text: str) -> None:
     with pytest.raises(UsageError, match=r"not a size|expected 1 byte or more"):
         parse_size(text)
 
@@ -52,13 +52,14 @@ def test_every_record_has_a_split(shares: dict[str, Fraction], digest: int) -> N
 
 
 def test_splits_get_their_shares_and_a_record_stays_where_it_is() -> None:
-    keys = [key_digest(f"class/{number}.jpg") for number in range(20_000)]
+    random = Random(0)
+    digests = [random.getrandbits(128) for _ in range(20_000)]
     one, two = SplitShares.parse("train=0.8,test=0.2"), SplitShares.parse("train=0.9,test=0.1")
     for shares in (one, two):
-        count = sum(shares.split_of(key) == "test" for key in keys)
-        assert count == pytest.approx(shares.shares["test"] * len(keys), rel=0.1)
+        count = sum(shares.split_of(digest) == "test" for digest in digests)
+        assert count == pytest.approx(shares.shares["test"] * len(digests), rel=0.1)
     # What is in the smaller part was in the larger.
-    assert all(one.split_of(key) == "test" for key in keys if two.split_of(key) == "test")
+    assert all(one.split_of(digest) == "test" for digest in digests if two.split_of(digest) == "test")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_splits_get_their_shares_and_a_record_stays_where_it_is() -> None:
         ("=1", "split name ''"),
     ],
 )
-def test_texts_that_are_no_shares(text: str, message: str) -> None:
+def test_rejects_texts_that_are_no_shares(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         SplitShares.parse(text)
 
@@ -98,6 +99,6 @@ def test_a_share_is_allowed_exactly(permille: int, rejected: int, records: int) 
 @pytest.mark.parametrize(
     "text", ["", "-1", "0.5", "101%", "-1%", "x", "%", "nan", "inf%", "1e999999999", "1e-999999999%"]
 )
-def test_texts_that_are_no_budget(text: str) -> None:
+def test_rejects_texts_that_are_no_budget(text: str) -> None:
     with pytest.raises(UsageError, match="expected a count such as 100 or a share"):
         Budget.parse(text)

@@ -19,16 +19,15 @@ import pytest
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
-from beam_jobs.run.runner import new_pipeline, pipeline_options
 from scripts.fake_gcs import FakeGcs
-from tests.beam_jobs.pipelines import run_pipeline
+from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tests.beam_jobs.test_gs import stored
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
 from tpudata.cli import main
 from tpudata.errors import OutputError
 from tpudata.storage import storage_for
-from tpudata.storage.claims import hold, liveness
+from tpudata.storage.claims import hold
 from tpudata.storage.claims.claim import CLAIM_NAME, JOB, PIPELINE, PROCESS, Claim, claim_path, has_claim
 from tpudata.storage.claims.hold import take_claim
 from tpudata.storage.select import _storage
@@ -218,18 +217,17 @@ def elsewhere(ends_with: str) -> Claim:
 
 
 @pytest.mark.parametrize("folder", ["local", "gs://b/out"])
-def test_a_run_elsewhere_is_dead_when_its_claim_stands_still(
-    store: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
-) -> None:
+def test_a_run_elsewhere_is_dead_when_its_claim_stands_still(store: FakeGcs, tmp_path: Path, folder: str) -> None:
     output = str(tmp_path) if folder == "local" else folder
-    monkeypatch.setattr(liveness, "DEAD_AFTER_SECONDS", 0.3)
-    monkeypatch.setattr(hold, "BEAT_SECONDS", 0.02)
     there, here = elsewhere(PROCESS), Claim.new(PROCESS)
-    with hold.claimed(output, there), pytest.raises(OutputError, match=r"at work there \(host elsewhere, process \d+"):
-        take_claim(output, here)
+    with (
+        hold.claimed(output, there, beat=0.02),
+        pytest.raises(OutputError, match=r"at work there \(host elsewhere, process \d+"),
+    ):
+        take_claim(output, here, dead_after=0.3)
     # It was removed, as that run ended; this one is killed.
     take_claim(output, there)
-    take_claim(output, here)
+    take_claim(output, here, dead_after=0.3)
     assert has_claim(output, here)
 
 
@@ -252,7 +250,7 @@ def test_a_claim_that_is_none_is_left_alone(source: Path, tmp_path: Path, data: 
 
 
 def write(output: Path, split: str | Callable[[object], str], *, resume: bool = False) -> None:
-    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    pipeline = local_pipeline()
     examples = pipeline | beam.Create([(f"{n}", {"n": n}) for n in range(9)])
     _ = examples | WriteTFRecordShards(output, split=split, num_shards=2, resume=resume)
     run_pipeline(pipeline)

@@ -70,7 +70,7 @@ def test_a_split_of_rejected_files_alone_has_no_shards(splits: Path) -> None:
     assert not listed(output)
 
 
-def test_resumed_it_is_the_same(splits: Path) -> None:
+def test_a_resumed_run_lists_the_same_rejects(splits: Path) -> None:
     output = convert(splits, *SKIP)
     due = digests(output)
     (output / "manifest.json").unlink()

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import beam_jobs.planning.plan as plan_module
-import beam_jobs.planning.tally as tally_module
 from beam_jobs.options import ConvertOptions, SplitShares
 from beam_jobs.planning.plan import Plan, SplitPlan, SumTallies, cut, make_plan
-from beam_jobs.planning.tally import Buckets, Tally, TallyPart
+from beam_jobs.planning.tally import BUCKET_BITS, Buckets, Tally, TallyPart
 from beam_jobs.references.packs.pack import packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference
@@ -137,7 +135,7 @@ def test_sizes_are_those_in_the_shards() -> None:
         assert half.splits[split].estimated_bytes == pytest.approx(due, rel=1e-3)
 
 
-def test_the_number_of_shards() -> None:
+def test_follows_the_number_or_the_size_of_shards() -> None:
     sizes = [10_000] * 300
     assert planned(sizes, num_shards=7).splits["train"].count == 7
     assert planned(sizes, shard_bytes=300_000).splits["train"].count == 10
@@ -153,22 +151,25 @@ def test_the_number_of_shards() -> None:
         planned(sizes, shard_bytes=1)
 
 
-def test_more_shards_than_buckets_have_their_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    # With 256 buckets in place of 262,144: 120 shards in place of 122,880.
-    monkeypatch.setattr(plan_module, "BUCKET_BITS", 8)
-    monkeypatch.setattr(plan_module, "_BUCKETS", 256)
-    monkeypatch.setattr(tally_module, "_BUCKET_SHIFT", np.uint64(64 - 8))
+def test_more_shards_than_buckets_have_their_sizes() -> None:
     rng = np.random.default_rng(0)
-    positions = rng.integers(0, 2**64, 120_000, np.uint64)
-    sizes = rng.integers(50_000, 150_000, len(positions))
+    count = 1 << BUCKET_BITS
+    records = rng.integers(450, 550, count)
+    starts = np.arange(count, dtype=np.uint64) << np.uint64(64 - BUCKET_BITS)
+    content = records * (100_000 - OVERHEAD - FRAME_BYTES)
+    buckets = Buckets(starts, content, records, np.zeros(count, np.int64))
     tally = Tally()
-    buckets = tally_module._equal_parts(positions, sizes, np.zeros(len(sizes), np.int64))
-    tally.add(TallyPart({"train": Buckets.added([buckets])}, int(sizes.sum()), (0, 0)))
-    target = int(sizes.sum()) // 120
+    tally.add(TallyPart({"train": buckets}, int(content.sum()), (0, 0)))
+    shards = 120_000
+    target = 100_000 * int(records.sum()) // shards
     plan = make_plan(tally, {}, ConvertOptions("in", "out", shard_bytes=target), OVERHEAD)
     split = plan.splits["train"]
-    assert split.count == 120
-    filled = np.bincount(split.shards_of(positions), sizes, minlength=120)
+    assert split.count == shards
+    # Of records at even distances, as shuffled positions are.
+    inside = np.arange(64, dtype=np.uint64) << np.uint64(64 - BUCKET_BITS - 6)
+    filled = np.bincount(
+        split.shards_of((starts[:, None] + inside).ravel()), np.repeat(100_000 * records / 64, 64), minlength=shards
+    )
     assert np.abs(filled / target - 1).max() < 0.15
     with pytest.raises(UsageError, match="or 256 records in each"):
         make_plan(tally, {}, ConvertOptions("in", "out", shard_bytes=target // 10), OVERHEAD)

@@ -53,6 +53,6 @@ def test_names_that_a_line_of_text_cannot_hold(name: str) -> None:
         Labels(("fine", name))
 
 
-def test_utf8() -> None:
+def test_tells_utf8_from_other_names() -> None:
     assert is_utf8("Ä 漢 🙂")
     assert not is_utf8("\udce9")

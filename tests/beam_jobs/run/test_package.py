@@ -50,7 +50,7 @@ def test_workers_elsewhere_get_the_package(flags: list[str]) -> None:
         ["--runner=PortableRunner", "--environment_type=DOCKER", "--environment_config=image"],
     ],
 )
-def test_others_have_it_already(flags: list[str]) -> None:
+def test_sends_no_package_to_workers_that_have_it(flags: list[str]) -> None:
     assert extra_packages(flags)[0] is None
 
 

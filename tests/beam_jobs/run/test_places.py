@@ -37,7 +37,7 @@ CONTAINERS = ["--runner=PortableRunner", "--job_endpoint=localhost:1"]
         (["--runner=SparkRunner", "--spark_master_url=spark://host:7077"], False),
     ],
 )
-def test_whose_workers_see_local_files(flags: list[str], sees: bool) -> None:
+def test_knows_whose_workers_see_local_files(flags: list[str], sees: bool) -> None:
     assert sees_local_files(pipeline_options(flags, 1)[0]) is sees
 
 

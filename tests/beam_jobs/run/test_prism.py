@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from beam_jobs import images, reshard, text
-from beam_jobs.run import progress
+from beam_jobs.command.run_conversion import parse_flags
+from beam_jobs.conversion_run import convert
+from beam_jobs.run.launch import Launch
 from beam_jobs.run.prism import find_prism
 from beam_jobs.run.runner import pipeline_options
 from tests.beam_jobs.run.test_progress import on_a_terminal
@@ -37,11 +39,18 @@ MANY = 5 * PICTURES
 SOON = 10
 REPORTS_OFTEN = """
 import sys
-from beam_jobs.run import progress
-from tpudata.cli import main
-progress._LINE_SECONDS = 0.01
-sys.exit(main(sys.argv[1:]))
+from beam_jobs.run.launch import Launch
+from tests.beam_jobs.run.test_prism import launch_images
+report = lambda line: print("tpudata:", line, file=sys.stderr, flush=True)
+launch_images(sys.argv[1:], Launch(report, counts=True, every_seconds=0.01))
 """
+
+
+def launch_images(argv: list[str], launch: Launch) -> None:
+    """Convert images as the command does, with another launch."""
+    flags, beam_options = parse_flags(images.new_parser("tpudata"), argv)
+    with images.prepare(flags, beam_options) as conversion:
+        convert(conversion, beam_options, launch)
 
 
 @pytest.fixture(scope="session")
@@ -318,7 +327,7 @@ def test_a_job_elsewhere_reports_what_it_counts_and_goes_on_if_its_launcher_is_k
     output = tmp_path / "out"
     flags = argv(many, output, *elsewhere(server, pool))
     claim = output / ".tpudata-claim"
-    with Forked("-c", REPORTS_OFTEN, "convert", "images", *flags, leads_group=True) as job:
+    with Forked("-c", REPORTS_OFTEN, *flags, leads_group=True) as job:
         # As of a job that was left, on which a run with --resume is rejected.
         wait_for(lambda: claim.exists() and b'"endpoint"' in claim.read_bytes())
         wait_for(lambda: any(0 < records < MANY for records, _ in counts()))
@@ -419,8 +428,8 @@ def test_jobs_that_end_with_the_process_are_not_left(flags: list[str], pictures:
 def test_a_bar_counts_what_the_engine_counts(
     prism: list[str], many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "_BAR_SECONDS", 0.05)
-    shown = on_a_terminal(argv(many, tmp_path / "out", *prism), monkeypatch)
+    flags, launch = argv(many, tmp_path / "out", *prism), Launch(draws_bar=True, every_seconds=0.05)
+    shown = on_a_terminal(lambda: launch_images(flags, launch), monkeypatch)
     counts = [int(records.replace(",", "")) for records in re.findall(r"([\d,]+) records?, \d+ shards?", shown)]
     # They may fall for a moment: Prism counts a bundle that is at work anew when it is divided.
     assert max(counts) <= MANY

@@ -11,6 +11,7 @@ import struct
 import sys
 import termios
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def on_a_terminal(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a run writes to stderr where that is a terminal."""
+def on_a_terminal(convert: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a call writes to stderr where that is a terminal."""
     master, slave = pty.openpty()
     # tqdm draws nothing on one of no size.
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
@@ -48,7 +49,7 @@ def on_a_terminal(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
         with os.fdopen(slave, "w") as stderr, monkeypatch.context() as patch:
             patch.setattr(sys, "stderr", stderr)
             assert sys.stderr.isatty()
-            run(argv)
+            convert()
     finally:
         reader.join()
         os.close(master)
@@ -61,7 +62,7 @@ def test_the_bar_counts_what_all_workers_have_done(
 ) -> None:
     flags = ["--split=train=1", "--num-shards=2", f"--workers={workers}"]
     argv = ["--input", str(source), "--output", str(tmp_path / "out"), *flags]
-    shown = on_a_terminal(argv, monkeypatch)
+    shown = on_a_terminal(lambda: run(argv), monkeypatch)
     assert "planning" in shown
     assert "converting: 100%" in shown
     counts = [int(count) for count in re.findall(r"(\d+) records", shown)]

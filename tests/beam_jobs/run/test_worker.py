@@ -12,9 +12,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions
 
-from beam_jobs.run import local_workers
-from beam_jobs.run.runner import new_pipeline, pipeline_options
-from tests.beam_jobs.pipelines import run_pipeline
+from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tests.helpers.forked import Forked
 from tests.helpers.processes import ROOT, assert_nobody_is_left, ends_while_it_loads, wait_for
 from tpudata.console.process import most_workers
@@ -23,16 +21,13 @@ from tpudata.errors import TpudataError
 PROGRAM = """
 import pathlib, sys, time
 import apache_beam as beam
-from beam_jobs.run import local_workers
-from beam_jobs.run import local_workers
-from beam_jobs.run.runner import new_pipeline, pipeline_options
-from tests.beam_jobs.pipelines import run_pipeline
+from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 
 def work(folder):
     pathlib.Path(folder, "begun").touch()
     time.sleep(30)
 
-pipeline = new_pipeline(pipeline_options([], 2)[0])
+pipeline = local_pipeline(2)
 _ = pipeline | beam.Create([sys.argv[1]]) | beam.Map(work)
 run_pipeline(pipeline)
 """
@@ -55,7 +50,7 @@ def test_a_worker_that_still_loads_ends_with_its_lifeline(tmp_path: Path) -> Non
 
 
 def test_a_lost_worker_is_an_error_and_no_hang() -> None:
-    pipeline = new_pipeline(pipeline_options([], 2)[0])
+    pipeline = local_pipeline(2)
     _ = pipeline | beam.Create([signal.SIGKILL]) | beam.Map(lambda number: os.kill(os.getpid(), number))
     with pytest.raises(TpudataError, match=r"worker process \d+ was ended by SIGKILL\..* fewer --workers"):
         run_pipeline(pipeline)
@@ -74,8 +69,7 @@ def test_a_run_that_ends_does_not_wait_for_workers_that_load(tmp_path: Path, mon
     library.mkdir()
     (library / "__init__.py").write_text(LOADS)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
-    monkeypatch.setattr(local_workers, "_STOP_SECONDS", 20.0)
-    pipeline = new_pipeline(pipeline_options([], 2)[0])
+    pipeline = local_pipeline(2)
     _ = pipeline | beam.Create([1])
     ends: list[float] = []
     main = threading.main_thread().ident
@@ -89,11 +83,12 @@ def test_a_run_that_ends_does_not_wait_for_workers_that_load(tmp_path: Path, mon
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         run_pipeline(pipeline)
-    assert time.monotonic() - ends[0] < 20
+    # It would otherwise wait 5 s for each of them.
+    assert time.monotonic() - ends[0] < 8
 
 
 def test_workers_are_no_more_than_there_is_use_for(caplog: pytest.LogCaptureFixture) -> None:
     # tests/beam_jobs/run/test_progress.py has a run with fewer parts.
-    pipeline = new_pipeline(pipeline_options([], 1000)[0], parts=10**6)
+    pipeline = local_pipeline(1000, parts=10**6)
     assert pipeline.options.view_as(DirectOptions).direct_num_workers == most_workers()
     assert caplog.messages == [f"--workers 1000: {most_workers()} are started, 4 for each core."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import tarfile
 from collections.abc import Iterable, Mapping
@@ -50,8 +51,11 @@ def options(input: Path | str, output: Path | str = "unused", split: str | None 
     return ConvertOptions(str(input), str(output), SplitShares.parse(split) if split else None)
 
 
-def opened(input: Path | str, said: SourceOptions | None = None, split: str | None = None) -> Source:
-    source = open_source(options(input, split=split), said)
+def opened(input: Path | str, said: SourceOptions | None = None, split: str | None = None, **limits: Any) -> Source:
+    """The source of an input, once it is scanned; `limits` are fields of it."""
+    source: Any = open_source(options(input, split=split), said)
+    if limits:
+        source = dataclasses.replace(source, **limits)
     return scan_here(source) if isinstance(source, ScannedSource) else source
 
 
@@ -119,5 +123,5 @@ def write_list(folder: Path, text: str | bytes, images: int = 3, name: str = "li
     return path
 
 
-def extras(path: Path, said: SourceOptions | None = None) -> list[dict[str, object]]:
-    return [dict(reference.features) for reference in listed(opened(path, said))]
+def extras(path: Path, said: SourceOptions | None = None, **limits: Any) -> list[dict[str, object]]:
+    return [dict(reference.features) for reference in listed(opened(path, said, **limits))]

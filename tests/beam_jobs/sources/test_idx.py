@@ -2,19 +2,17 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import struct
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.idx_pairs import source as idx
 from tests.beam_jobs.sources.inputs import converted, data_of, listed, opened, units
 from tpudata.errors import CorruptionError, SourceError, UsageError
 
@@ -39,24 +37,31 @@ def write_pair(
 
 @GZ
 @pytest.mark.parametrize("shape", [(4, 3), (2, 5, 3)])
-def test_every_image_once(tmp_path: Path, gz: bool, shape: tuple[int, ...]) -> None:
+def test_lists_every_image_once(tmp_path: Path, gz: bool, shape: tuple[int, ...]) -> None:
     write_pair(tmp_path, 25, gz=gz, shape=shape)
-    with mock.patch.object(idx, "UNIT_IMAGES", 10):
-        source = opened(tmp_path)
-    assert len(units(source)) == (1 if gz else 3)
+    source = opened(tmp_path)
     references = listed(source)
     size = int(np.prod(shape))
     stream = np.arange(25 * size, dtype=np.uint32).astype(np.uint8).tobytes()
     assert [data_of(reference) for reference in references] == [stream[i * size : (i + 1) * size] for i in range(25)]
     assert [reference.labels for reference in references] == [(str(i % 10),) for i in range(25)]
     assert references[7].key == f"train-images-idx{len(shape) + 1}-ubyte/00000007"
-    assert {reference.payload for reference in references} == {Pixels(shape)}
     assert {(reference.split, reference.size) for reference in references} == {("train", size)}
     assert (source.has_classes, source.integer_labels, source.labels) == (True, True, None)
 
 
 @GZ
-def test_splits_of_mnist(tmp_path: Path, gz: bool) -> None:
+def test_units_of_ten_thousand_images_have_each_once(tmp_path: Path, gz: bool) -> None:
+    write_pair(tmp_path, 25_000, gz=gz, shape=(1, 1))
+    source = opened(tmp_path)
+    assert [unit.length for unit in units(source)] == ([25_000] if gz else [10_000, 10_000, 5_000])
+    assert [reference.key for reference in listed(source)] == [
+        f"train-images-idx3-ubyte/{n:08d}" for n in range(25_000)
+    ]
+
+
+@GZ
+def test_gives_the_splits_of_mnist(tmp_path: Path, gz: bool) -> None:
     write_pair(tmp_path, 6, "train-", gz)
     write_pair(tmp_path, 4, "t10k-", gz)
     splits = [reference.split for reference in listed(opened(tmp_path))]
@@ -111,7 +116,7 @@ def change(folder: Path, name: str, data: bytes) -> None:
         ("train-images-idx3-ubyte", b"hello", "not an IDX file of 3 or 4 dimensions"),
     ],
 )
-def test_files_that_do_not_fit(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+def test_rejects_files_that_do_not_fit(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     write_pair(tmp_path)
     change(tmp_path, name, data)
     with pytest.raises((SourceError, CorruptionError), match=message):
@@ -120,7 +125,7 @@ def test_files_that_do_not_fit(tmp_path: Path, name: str, data: bytes, message: 
 
 @pytest.mark.parametrize("what", ["images-idx3", "labels-idx1"])
 @pytest.mark.parametrize(("cut", "message"), [(-1, "ends before the last record"), (1, "bytes after the last record")])
-def test_a_compressed_file_of_another_size(tmp_path: Path, what: str, cut: int, message: str) -> None:
+def test_rejects_a_compressed_file_of_another_size(tmp_path: Path, what: str, cut: int, message: str) -> None:
     write_pair(tmp_path, gz=True)
     path = tmp_path / f"train-{what}-ubyte.gz"
     data = gzip.decompress(path.read_bytes())
@@ -129,11 +134,11 @@ def test_a_compressed_file_of_another_size(tmp_path: Path, what: str, cut: int, 
         listed(opened(tmp_path))
 
 
-@GZ
-def test_pairs_are_converted(tmp_path: Path, gz: bool) -> None:
-    write_pair(tmp_path / "in", 12, "t10k-", gz)
+@pytest.mark.parametrize(("gz", "shape"), [(False, (4, 3)), (True, (2, 5, 3))])
+def test_pairs_are_converted(tmp_path: Path, gz: bool, shape: tuple[int, ...]) -> None:
+    write_pair(tmp_path / "in", 12, "t10k-", gz, shape)
     found = converted(tmp_path / "in", tmp_path / "out")
-    pixels = np.arange(12 * 12, dtype=np.uint8).reshape(12, 4, 3)
+    pixels = np.arange(12 * math.prod(shape), dtype=np.uint32).astype(np.uint8).reshape(12, *shape)
     assert set(found) == {"test"}
     assert len(found["test"]) == 12
     for key, (label, image) in found["test"].items():
@@ -142,7 +147,7 @@ def test_pairs_are_converted(tmp_path: Path, gz: bool) -> None:
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(image))), pixels[number])
 
 
-def test_a_missing_partner(tmp_path: Path) -> None:
+def test_names_a_missing_partner(tmp_path: Path) -> None:
     write_pair(tmp_path)
     (tmp_path / "train-labels-idx1-ubyte").unlink()
     with pytest.raises(SourceError, match="train-images-idx3-ubyte has no labels file next to it"):

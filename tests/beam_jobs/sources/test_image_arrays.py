@@ -33,7 +33,6 @@ from tests.beam_jobs.arrays import (
     write_svhn,
 )
 from tests.beam_jobs.sources.inputs import jpeg, listed, opened, write_files
-from tests.helpers.pictures import digests
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import open_dataset
 
@@ -206,7 +205,7 @@ def test_other_matlab_files_say_what_to_do(tmp_path: Path, head: bytes, message:
         opened(tmp_path / "a.mat")
 
 
-def test_several_classes_of_an_archive(tmp_path: Path) -> None:
+def test_reads_several_classes_of_an_archive(tmp_path: Path) -> None:
     write_medmnist(tmp_path / "in", "chestmnist.npz", classes=3)
     source = opened(tmp_path / "in" / "chestmnist.npz")
     assert source.several_labels
@@ -233,7 +232,7 @@ def test_archives_of_other_arrays_are_errors(tmp_path: Path, arrays: dict[str, A
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1", ">i4", "<i8", "?", ">u2"])
-def test_labels_of_every_kind_of_whole_numbers(tmp_path: Path, dtype: str) -> None:
+def test_reads_labels_of_every_kind_of_whole_numbers(tmp_path: Path, dtype: str) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 4, 4), np.uint8), y=np.array([1, 0]).astype(dtype))
     assert [reference.labels for reference in listed(opened(tmp_path / "a.npz"))] == [("1",), ("0",)]
 
@@ -272,11 +271,3 @@ def test_an_array_among_images_is_no_file_of_arrays(tmp_path: Path) -> None:
     write_keras_mnist(tmp_path / "in")
     with pytest.raises(SourceError, match="no folders of classes"):
         opened(tmp_path / "in")
-
-
-def test_the_same_bytes_with_two_workers(tmp_path: Path) -> None:
-    write_cifar10(tmp_path / "in")
-    for name, workers in (("one", "1"), ("two", "2")):
-        flags = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / name), "--shard-size=5kB"]
-        assert run([*flags, f"--workers={workers}"]) == 0
-    assert digests(tmp_path / "one") == digests(tmp_path / "two")

@@ -3,7 +3,6 @@
 import json
 import tracemalloc
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +10,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.images import run
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.lists import list_file as _list_file
-from beam_jobs.sources.lists import scan as _list_scan
+from beam_jobs.sources.lists.list_file import first_columns, list_file
 from tests.beam_jobs.sources.inputs import (
     extras,
     jpeg,
@@ -25,7 +23,7 @@ from tpudata.errors import SourceError
 from tpudata.format import open_dataset
 
 
-def test_jsonl(tmp_path: Path) -> None:
+def test_reads_values_of_jsonl_with_their_types(tmp_path: Path) -> None:
     rows = [
         {"path": "0.jpg", "label": "cat", "split": "train", "n": 1, "s": "7", "f": 1},
         {"path": "1.jpg", "label": ["dog", "cat"], "split": "test", "n": True, "f": 0.5},
@@ -59,8 +57,7 @@ def test_every_jsonl_row_comes_once_whatever_the_blocks(
         for number, text in enumerate(texts)
     ]
     (folder / "list").write_text("\n".join(rows), encoding="utf-8", newline="")
-    with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
-        assert [row["t"] for row in extras(folder / "list")] == texts
+    assert [row["t"] for row in extras(folder / "list", block_bytes=block)] == texts
 
 
 @settings(max_examples=50)
@@ -76,16 +73,14 @@ def test_every_element_of_an_array_comes_once_whatever_the_blocks(
     (folder / "1.jpg").write_bytes(b"x")
     rows = [{"path": "./" * number + "1.jpg", "class": "c", "t": text} for number, text in enumerate(texts)]
     (folder / "list").write_text(json.dumps(rows, indent=indent), encoding="utf-8", newline="")
-    with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
-        assert [row["t"] for row in extras(folder / "list")] == texts
+    assert [row["t"] for row in extras(folder / "list", block_bytes=block)] == texts
 
 
 def test_a_row_of_an_array_is_named_by_its_line(tmp_path: Path) -> None:
     rows = [{"path": f"{number}.jpg", "label": "c"} for number in range(3)]
     path = write_list(tmp_path, json.dumps([*rows, {"path": "9.jpg", "label": "c"}], indent=1), name="list.json")
     for block in (1, 1 << 20):
-        with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
-            _, (error,) = listed_and_rejected(opened(path))
+        _, (error,) = listed_and_rejected(opened(path, block_bytes=block))
         assert error.source == f"{path} line 17"
 
 
@@ -95,10 +90,12 @@ def test_a_comma_on_a_line_after_its_element_moves_no_line(tmp_path: Path, piece
     text = '[\n{"path": "7.jpg"},\n{"path":\n"8.jpg"}\n\n,\n{"path": "9.jpg"}\n\n]\n'
     path = write_list(tmp_path, text, name="list.json")
     said = SourceOptions(unlabelled=True)
-    with mock.patch.object(_list_file, "_PIECE_BYTES", piece), mock.patch.object(_list_scan, "BLOCK_BYTES", block):
-        with _list_file.list_file(str(path), said).open() as (_, rows):
-            assert [row.line for row in rows] == [2, 4, 7]
-        _, errors = listed_and_rejected(opened(path, said))
+    # Blocks are cut from these rows.
+    with list_file(str(path), said).open(piece) as (_, rows), list_file(str(path), said).open() as (_, others):
+        found = list(rows)
+        assert found == list(others)
+    assert [row.line for row in found] == [2, 4, 7]
+    _, errors = listed_and_rejected(opened(path, said, block_bytes=block))
     assert [error.source for error in errors] == [f"{path} line {line}" for line in (2, 4, 7)]
 
 
@@ -107,7 +104,7 @@ def test_the_columns_of_an_array_in_one_line_are_found_in_its_first_element(tmp_
     path = write_list(tmp_path, json.dumps(rows), images=0, name="list.json")
     tracemalloc.start()
     try:
-        assert _list_file.first_columns(_list_file.list_file(str(path), SourceOptions())) == ("path", "note")
+        assert first_columns(list_file(str(path), SourceOptions())) == ("path", "note")
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -75,7 +75,7 @@ def test_whole_numbers_are_labels_themselves(tmp_path: Path) -> None:
         listed(opened(path))
 
 
-def test_several_labels(tmp_path: Path) -> None:
+def test_splits_cells_at_the_separator_of_labels(tmp_path: Path) -> None:
     path = write_list(tmp_path, "path,labels\n0.jpg,cat|dog\n1.jpg,\n2.jpg, dog \n")
     source = opened(path, SourceOptions(label_separator="|"))
     assert source.several_labels

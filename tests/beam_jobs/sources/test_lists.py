@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +14,6 @@ from hypothesis import strategies as st
 import tpudata
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.lists import scan as _list_scan
-from beam_jobs.sources.lists.lists import Lists
 from tests.beam_jobs.sources.inputs import (
     converted,
     extras,
@@ -61,9 +58,7 @@ def test_every_csv_row_comes_once_whatever_the_blocks(
         writer.writerow(["./" * number + "1.jpg", "cat", "t" + one, "t" + other])
     text = buffer.getvalue() if last_end else buffer.getvalue().removesuffix(ending)
     (folder / "list.csv").write_bytes((b"\xef\xbb\xbf" if bom else b"") + text.encode())
-    with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
-        source = opened(folder / "list.csv")
-    assert isinstance(source, Lists)
+    source = opened(folder / "list.csv", block_bytes=block)
     assert all(unit.end - unit.start <= block for unit in units(source)[:-1]) or block < 200
     found = [reference.features for reference in listed(source)]
     assert found == [{"more": "t" + other, "note": "t" + one} for one, other in cells]
@@ -73,7 +68,7 @@ def test_every_csv_row_comes_once_whatever_the_blocks(
     assert blocks[-1].end == (folder / "list.csv").stat().st_size
 
 
-def test_csv_with_splits_and_further_columns(tmp_path: Path) -> None:
+def test_reads_splits_and_further_columns_of_csv(tmp_path: Path) -> None:
     path = write_list(
         tmp_path,
         "path,label,split,age,score,code\n"
@@ -152,7 +147,7 @@ def test_the_kind_of_a_column_is_the_narrowest_that_all_values_fit(
             assert math.isnan(got)
 
 
-def test_declared_types(tmp_path: Path) -> None:
+def test_reads_columns_as_declared(tmp_path: Path) -> None:
     path = write_list(tmp_path, "path,label,x,y\n0.jpg,cat,007,5\n")
     assert extras(path, SourceOptions(column_types={"x": "int", "y": "str"})) == [{"x": 7, "y": "5"}]
     assert extras(path, SourceOptions(column_types={"x": "float"})) == [{"x": 7.0, "y": 5}]
@@ -283,7 +278,7 @@ def test_declared_missing_values_are_of_their_kind(types: dict[str, str], messag
         ("", "is empty"),
     ],
 )
-def test_lists_that_are_rejected(tmp_path: Path, text: str | bytes, message: str) -> None:
+def test_rejects_lists_that_do_not_fit(tmp_path: Path, text: str | bytes, message: str) -> None:
     path = write_list(tmp_path, text)
     with pytest.raises(SourceError, match=message):
         opened(path)
@@ -348,7 +343,7 @@ def test_split_flag_and_split_column_are_rejected_together(tmp_path: Path) -> No
         opened(path, split="train=0.5,test=0.5")
 
 
-def test_several_lists(tmp_path: Path) -> None:
+def test_several_lists_share_classes_and_types(tmp_path: Path) -> None:
     write_list(tmp_path / "a", "path,label,x\n0.jpg,cat,1\n", images=1)
     write_list(tmp_path / "b", "path,label,x\n../b/0.jpg,dog,2.5\n", images=1)
     source = opened(f"{tmp_path}/*/list.csv")

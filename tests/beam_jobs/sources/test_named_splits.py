@@ -5,22 +5,23 @@ from __future__ import annotations
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from pyarrow import parquet
 
-from beam_jobs.sources.text import TextSource
-from beam_jobs.text_files.options import TextOptions
-from tests.beam_jobs.sources.inputs import jpeg, listed, opened, options, tar_bytes
+from beam_jobs import text
+from tests.beam_jobs.sources.inputs import jpeg, listed, opened, tar_bytes
 from tpudata.errors import SourceError, UsageError
+from tpudata.format import open_dataset
 
 
 def write(path: Path, form: str) -> None:
     """A file with one record."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if form == "txt":
-        path.write_text("a\n")
+        path.write_text(f"{path.stem}\n")
     elif form == "csv":
         (path.parent / f"{path.stem}.jpg").write_bytes(jpeg(0))
         path.write_text(f"path,label\n{path.stem}.jpg,cat\n")
@@ -35,10 +36,12 @@ def write(path: Path, form: str) -> None:
 
 def splits(folder: Path, form: str, split: str | None = None) -> list[str]:
     """The split of each record, in the order of the files' names."""
+    found: list[Any]
     if form == "txt":
-        source = TextSource.find(options(folder, split=split), TextOptions())
-        units = [unit for part in source.parts() for unit in source.units(part, [])]
-        found = [(reference.path, reference.split) for unit in units for reference in source.references(unit, [])]
+        output = folder.with_name("out")
+        text.run([f"--input={folder}", f"--output={output}", *([f"--split={split}"] if split else [])])
+        dataset = open_dataset(str(output))
+        found = [(example["text"][0], name) for name in dataset.manifest.splits for example in dataset.examples(name)]
     else:
         source_path = f"{folder}/*.csv" if form == "csv" else folder
         found = [(reference.path, reference.split) for reference in listed(opened(source_path, split=split))]

@@ -1,29 +1,28 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from beam_jobs.command.option_parser import OptionParser, read_options
+from beam_jobs.images import run
 from beam_jobs.sources import SourceOptions
+from tests.beam_jobs.sources.inputs import write_list
 from tpudata.errors import UsageError
+from tpudata.format import open_dataset
 
 
-def parsed(*argv: str) -> SourceOptions:
-    return read_options(SourceOptions, OptionParser("test", "", "", [SourceOptions]).parse(argv))
-
-
-def test_flags() -> None:
-    assert parsed() == SourceOptions()
-    assert parsed(
-        "--labels=f", "--path-column=p", "--label_column=l", "--split-column=s", "--label-separator=|"
-    ) == SourceOptions(labels_file="f", path_column="p", label_column="l", split_column="s", label_separator="|")
-    assert parsed("--unlabelled", "--column-types=a=int,b=c=str") == SourceOptions(
-        unlabelled=True, column_types={"a": "int", "b=c": "str"}
-    )
-    assert parsed("--label-type=int", "--column-types=a=int=-1,b=c=str=,d=float=nan") == SourceOptions(
-        label_type="int", column_types={"a": "int=-1", "b=c": "str=", "d": "float=nan"}
-    )
+def test_flags_name_the_columns_and_their_types(tmp_path: Path) -> None:
+    rows = "p,l,s,a,b=c,d\n0.jpg,x|y,train,,7,\n1.jpg,y,test,3,8,0.5\n"
+    flags = ["--path-column=p", "--label_column=l", "--split-column=s", "--label-separator=|"]
+    flags += ["--column-types=a=int=-1,b=c=str,d=float=nan", f"--labels={tmp_path}/names.txt"]
+    (tmp_path / "names.txt").write_text("y\nx\n")
+    assert run([f"--input={write_list(tmp_path, rows)}", f"--output={tmp_path}/out", *flags]) == 0
+    dataset = open_dataset(str(tmp_path / "out"))
+    names = ("image/class/label", "a", "b=c", "d")
+    ((first,), (second,)) = ([*dataset.examples(split)] for split in ("train", "test"))
+    assert repr([first[name] for name in names]) == "[[1, 0], [-1], [b'7'], [nan]]"
+    assert [second[name] for name in names] == [[0], [3], [b"8"], [0.5]]
 
 
 @pytest.mark.parametrize(
@@ -37,12 +36,12 @@ def test_flags() -> None:
         (["--label-separator="], "--label-separator is empty"),
     ],
 )
-def test_flags_that_are_rejected(argv: list[str], message: str) -> None:
+def test_rejects_flags_that_do_not_fit(argv: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
-        parsed(*argv)
+        run([f"--input={tmp_path}", f"--output={tmp_path}-out", *argv])
 
 
 @pytest.mark.parametrize("values", [{"unlabelled": True, "label_column": "x"}, {"path_column": ""}])
-def test_options_that_are_rejected(values: dict[str, Any]) -> None:
+def test_rejects_options_that_do_not_fit(values: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         SourceOptions(**values)

@@ -56,7 +56,7 @@ def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE) -> tuple
 
 @GZ
 @pytest.mark.parametrize("form", ["v7", "oldgnu", "gnu", "ustar", "posix"])
-def test_every_format_of_gnu_tar(tmp_path: Path, form: str, gz: bool) -> None:
+def test_reads_every_format_of_gnu_tar(tmp_path: Path, form: str, gz: bool) -> None:
     files = IMAGES if form == "v7" else {**IMAGES, LONG: jpeg(9)}
     folder = write_tree(tmp_path / "in", files)
     (folder / "empty").mkdir()
@@ -70,7 +70,7 @@ def test_every_format_of_gnu_tar(tmp_path: Path, form: str, gz: bool) -> None:
 
 @GZ
 @pytest.mark.parametrize("kind", [b"0", b"\0", b"7"], ids=["regular", "NUL", "contiguous"])
-def test_every_type_of_a_file(tmp_path: Path, kind: bytes, gz: bool) -> None:
+def test_reads_every_type_of_a_file(tmp_path: Path, kind: bytes, gz: bool) -> None:
     path = write_members(
         tmp_path / ("data.tar.gz" if gz else "data.tar"), [member(name, data, kind) for name, data in IMAGES.items()]
     )
@@ -113,7 +113,7 @@ def test_sparse_files_are_rejected_by_name(tmp_path: Path, form: str) -> None:
 
 
 @GZ
-def test_folders_of_any_age_and_their_sizes(tmp_path: Path, gz: bool) -> None:
+def test_skips_folders_of_any_age_and_their_sizes(tmp_path: Path, gz: bool) -> None:
     # Before there was a type for folders, a slash at the end said so. A size of a folder is a hint, and no data follow it.
     hint = tarfile.TarInfo("cat")
     hint.type, hint.size = tarfile.DIRTYPE, 2048
@@ -124,7 +124,7 @@ def test_folders_of_any_age_and_their_sizes(tmp_path: Path, gz: bool) -> None:
     assert ignored(opened(path)) == []
 
 
-def test_an_incremental_tar(tmp_path: Path) -> None:
+def test_reads_an_incremental_tar(tmp_path: Path) -> None:
     folder = write_tree(tmp_path / "in", IMAGES)
     path = packed(folder, f"--listed-incremental={tmp_path / 'state'}")
     assert sorted(summary(opened(path))) == [f"data.tar/{name}" for name in sorted(IMAGES)]
@@ -206,7 +206,7 @@ def test_a_checksum_of_signed_bytes_fits(tmp_path: Path) -> None:
 
 
 @GZ
-def test_a_size_in_base_256(tmp_path: Path, gz: bool) -> None:
+def test_reads_a_size_in_base_256(tmp_path: Path, gz: bool) -> None:
     header = bytearray(member("cat/0.jpg", jpeg(0))[0].tobuf(tarfile.GNU_FORMAT))
     header[124:136] = b"\x80" + len(jpeg(0)).to_bytes(11, "big")
     header[148:156] = b" " * 8

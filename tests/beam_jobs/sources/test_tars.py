@@ -19,8 +19,11 @@ from hypothesis import strategies as st
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.tars.file import open_tar
+from beam_jobs.sources.tars.form import CLASSES, tar_form
+from beam_jobs.sources.tars.form import PAIRS as PAIRED
 from beam_jobs.sources.tars.members import tar_members
 from beam_jobs.sources.tars.tars import Tars
+from beam_jobs.sources.tars.unit import TarUnit, tar_files
 from tests.beam_jobs.sources.inputs import (
     converted,
     ignored,
@@ -33,7 +36,7 @@ from tests.beam_jobs.sources.inputs import (
     units,
     write_files,
 )
-from tpudata.errors import CorruptionError, SourceError, UsageError
+from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 
 FLAT = [("cat/0.jpg", jpeg(0)), ("cat/1.jpg", jpeg(1)), ("dog/2.jpg", jpeg(2))]
 PAIRS = [("0.jpg", jpeg(0)), ("0.cls", b"3"), ("1.cls", b"1"), ("1.jpg", jpeg(1))]
@@ -87,7 +90,7 @@ def test_members_are_those_that_pythons_tarfile_finds(
 
 
 @pytest.mark.parametrize("number", [8**11 - 1, 8**11, 2**40])
-def test_large_sizes(number: int) -> None:
+def test_reads_sizes_beyond_octal_digits(number: int) -> None:
     info = tarfile.TarInfo("large")
     info.size = number
     header = info.tobuf(tarfile.GNU_FORMAT)
@@ -96,7 +99,7 @@ def test_large_sizes(number: int) -> None:
 
 
 @GZ
-def test_class_folders_in_a_tar(tmp_path: Path, gz: bool) -> None:
+def test_folders_in_a_tar_are_classes(tmp_path: Path, gz: bool) -> None:
     hidden = [("cat/.DS_Store", b"x"), ("__MACOSX/cat/._0.jpg", b"x")]
     path = write_tar(tmp_path, [("./" + name, data) for name, data in FLAT] + hidden, gz)
     source = opened(path)
@@ -107,14 +110,14 @@ def test_class_folders_in_a_tar(tmp_path: Path, gz: bool) -> None:
 
 
 @GZ
-def test_split_folders_in_a_tar(tmp_path: Path, gz: bool) -> None:
+def test_folders_above_the_classes_in_a_tar_are_splits(tmp_path: Path, gz: bool) -> None:
     path = write_tar(tmp_path, [("set/train/cat/0.jpg", jpeg(0)), ("set/test/cat/0.jpg", jpeg(1))], gz)
     assert [(ref.split, ref.labels) for ref in listed(opened(path))] == [("train", ("cat",)), ("test", ("cat",))]
     with pytest.raises(UsageError, match=r"--split: .*has split folders already \(train\)"):
         listed(opened(path, split="train=0.5,test=0.5"))
 
 
-def test_a_member_without_class(tmp_path: Path) -> None:
+def test_rejects_a_member_without_class_unless_unlabelled(tmp_path: Path) -> None:
     for name in ("0.jpg", "train/0.jpg"):
         path = write_tar(tmp_path, [(name, jpeg(0))])
         with pytest.raises(SourceError, match=f"member {name} lies in no folder of its class.*--unlabelled"):
@@ -129,7 +132,7 @@ def test_an_empty_member_of_a_compressed_tar_stays_empty(tmp_path: Path) -> None
     assert reference.offset >= 0
 
 
-def test_tar_of_tars(tmp_path: Path) -> None:
+def test_a_tar_of_tars_has_a_class_for_each(tmp_path: Path) -> None:
     inner = {f"n0000000{i}": [(f"n0000000{i}_{j}.JPEG", jpeg(10 * i + j)) for j in range(3)] for i in range(2)}
     path = write_tar(tmp_path, [(f"{name}.tar", tar_bytes(files)) for name, files in inner.items()])
     source = opened(path)
@@ -146,7 +149,7 @@ def test_tar_of_tars(tmp_path: Path) -> None:
 
 
 @GZ
-def test_pairs(tmp_path: Path, gz: bool) -> None:
+def test_pairs_are_images_with_their_classes(tmp_path: Path, gz: bool) -> None:
     source = opened(write_tar(tmp_path, PAIRS, gz))
     assert summary(source) == {
         "data.tar/0.jpg": ("train", ("3",), jpeg(0)),
@@ -177,7 +180,7 @@ def names_file(folder: Path, names: str) -> Path:
 
 
 @GZ
-def test_pairs_with_json_and_text(tmp_path: Path, gz: bool) -> None:
+def test_reads_classes_of_json_and_text(tmp_path: Path, gz: bool) -> None:
     source = opened(
         write_tar(tmp_path, [("a/0.x.png", b"i"), ("a/0.jpg", jpeg(0)), ("a/0.json", b'{"label": "cat"}')], gz)
     )
@@ -393,20 +396,19 @@ def test_list_flags_are_rejected(tmp_path: Path) -> None:
         opened(path, SourceOptions(path_column="x"))
 
 
-def test_json_labels_of_large_samples(tmp_path: Path) -> None:
+def test_reads_json_labels_of_any_size(tmp_path: Path) -> None:
     label = json.dumps({"label": "c" * 100_000})
     source = opened(write_tar(tmp_path, [("0.jpg", jpeg(0)), ("0.json", label.encode())]))
     assert [len(reference.labels[0]) for reference in listed(source)] == [100_000]
 
 
 @GZ
-def test_a_member_too_large_is_rejected_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gz: bool
-) -> None:
+def test_a_member_too_large_is_rejected_before_it_is_read(tmp_path: Path, gz: bool) -> None:
     path = write_tar(tmp_path, [*FLAT, ("cat/9.jpg", bytes(90_001))], gz)
-    monkeypatch.setattr("beam_jobs.sources.tars.unit.MOST_INPUT_BYTES", 90_000)
-    references, rejections = listed_and_rejected(opened(path))
-    assert len(references) == len(FLAT)
+    rejections: list[BadRecordError] = []
+    with open_tar(str(path), "gzip" if gz else "") as (file, size):
+        members = list(tar_files(file, TarUnit(str(path), ""), size, [], rejections.append, most_bytes=90_000))
+    assert [member.name for member in members] == [name for name, _ in FLAT]
     assert [(error.source, error.reason.split(":")[0]) for error in rejections] == [(f"{path}/cat/9.jpg", "too large")]
 
 
@@ -420,26 +422,21 @@ def test_a_member_too_large_is_rejected_before_it_is_read(
     ],
     ids=["skipped", "image", "label", "many small"],
 )
-def test_a_compressed_tar_is_not_unpacked_to_learn_what_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: list[tuple[str, bytes]]
-) -> None:
+def test_a_compressed_tar_is_not_unpacked_to_learn_what_it_is(tmp_path: Path, first: list[tuple[str, bytes]]) -> None:
     path = write_tar(tmp_path, [*first, *FLAT], gz=True)
     assert opened(path).has_classes
-    monkeypatch.setattr("beam_jobs.sources.tars.form._MOST_LOOKED_AT", 1 << 20)
     with pytest.raises(SourceError, match=r"data\.tar\.gz is compressed, and its first 1 MiB do not say.*Unpack it"):
-        opened(path)
+        tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
     # Of one that is not compressed, what is skipped is not read.
-    assert opened(write_tar(tmp_path, [*first, *FLAT])).has_classes
+    plain = write_tar(tmp_path, [*first, *FLAT])
+    assert tar_form(TarUnit(str(plain), ""), labelled=True, most_looked_at=1 << 20).form in (CLASSES, PAIRED)
 
 
-def test_zeros_behind_a_compressed_tar_are_not_unpacked_to_learn_what_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zeros_behind_a_compressed_tar_are_not_unpacked_to_learn_what_it_is(tmp_path: Path) -> None:
     path = tmp_path / "data.tar.gz"
     path.write_bytes(gzip.compress(tar_bytes([(".hidden", b"")]) + bytes(2 << 20)))
-    monkeypatch.setattr("beam_jobs.sources.tars.form._MOST_LOOKED_AT", 1 << 20)
     with pytest.raises(SourceError, match="do not say what it holds"):
-        opened(path)
+        tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
 
 
 @GZ
@@ -480,7 +477,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_other_compressions(tmp_path: Path, suffix: str) -> None:
+def test_reads_tars_of_other_compressions(tmp_path: Path, suffix: str) -> None:
     files = [*FLAT, ("dog/large.jpg", bytes(range(256)) * 10_000)]
     path = tmp_path / f"data.tar{suffix}"
     path.write_bytes(PACKERS[suffix](tar_bytes(files)))

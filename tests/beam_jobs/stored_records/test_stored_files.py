@@ -10,11 +10,11 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import build_pipeline
 from beam_jobs.reshard import reshard_conversion
 from beam_jobs.run.progress import ProgressReport
-from beam_jobs.run.runner import new_pipeline, pipeline_options
-from beam_jobs.stored_records.frames import framed
 from beam_jobs.stored_records.options import ReshardOptions
 from beam_jobs.stored_records.stored_files import StoredDataset
+from tests.beam_jobs.pipelines import local_pipeline
 from tests.helpers.datasets import write_dataset
+from tests.helpers.frames import framed
 from tpudata.errors import DatasetError
 from tpudata.format import Feature, encode_example, open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -39,7 +39,7 @@ def test_the_job_does_not_grow_with_files(tmp_path: Path, write: object) -> None
     sizes = []
     for count in (2, 300):
         source = write(tmp_path / f"in{count:03d}", count)  # type: ignore[operator]
-        pipeline = new_pipeline(pipeline_options([], 1)[0])
+        pipeline = local_pipeline()
         conversion = reshard_conversion(ConvertOptions(source, str(tmp_path / "out")), [source], ReshardOptions())
         build_pipeline(conversion, pipeline, ProgressReport(None))
         sizes.append(len(pipeline.to_runner_api().SerializeToString()))

@@ -140,7 +140,7 @@ def test_compression_changes_neither_keys_nor_values(packing: str, suffix: str, 
     range_bytes=st.integers(12, 60),
 )
 @settings(deadline=None)
-def test_raw_tab_separated_rows_in_ranges(
+def test_finds_raw_tab_separated_rows_in_ranges(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], end: str, last: bool, mark: bool, range_bytes: int
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "ranges.tsv"
@@ -195,7 +195,7 @@ def test_lists_and_text_read_csv_by_the_same_rules(
 
 
 @pytest.mark.parametrize("packing", ["", *PACKERS])
-def test_lines_paragraphs_and_files(packing: str, tmp_path: Path) -> None:
+def test_finds_lines_paragraphs_and_files(packing: str, tmp_path: Path) -> None:
     text = "\ufeffone\r\ntwo\r\n\r\n \r\nthree\r\n"
     path = tmp_path / f"a.txt{packing}"
     path.write_bytes(PACKERS.get(packing, bytes)(text.encode()))
@@ -276,7 +276,7 @@ def test_a_whole_file_is_not_read_to_be_listed(tmp_path: Path) -> None:
     assert (document.offset, document.size, document.data, document.is_addressed) == (WHOLE_FILE, 4, b"", True)
 
 
-def test_parquet_that_is_not_read(tmp_path: Path) -> None:
+def test_rejects_parquet_that_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"body": ["a"]}), path)
     with pytest.raises(UsageError, match="no column 'text'; it has 'body'"):
@@ -322,7 +322,7 @@ def test_what_is_said_of_damaged_parquet_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_parquet_of_dictionaries_and_bytes(tmp_path: Path) -> None:
+def test_reads_parquet_of_dictionaries_and_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     words = pa.array(["a", "b", "a"]).dictionary_encode()
     pq.write_table(pa.table({"text": words, "label": pa.array([1, 2, 3], pa.int8())}), path)

@@ -25,7 +25,7 @@ def form(folder: Path, name: str, data: bytes, options: TextOptions | None = Non
     return look_at(str(path), options or TextOptions())
 
 
-def test_by_name_and_content(tmp_path: Path) -> None:
+def test_finds_the_form_by_name_and_content(tmp_path: Path) -> None:
     assert form(tmp_path, "a.txt", b'{"text": "a"}\n') == TextForm("lines")
     assert form(tmp_path, "a", b"") == TextForm("lines")
     assert form(tmp_path, "a.JSONL", b"{}") == TextForm("jsonl")
@@ -87,7 +87,7 @@ def test_forms_of_a_record_a_line_are_read_in_ranges(form: TextForm, ranges: boo
         ("a.gz", b"\x1f\x8brubbish", TextOptions(), CorruptionError, "gzip stream is cut or damaged"),
     ],
 )
-def test_rejections(
+def test_rejects_forms_that_are_not_read(
     tmp_path: Path, name: str, data: bytes, options: TextOptions, error: type[TpudataError], message: str
 ) -> None:
     with pytest.raises(error, match=message):

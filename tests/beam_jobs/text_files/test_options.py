@@ -44,12 +44,12 @@ TWO = (TextField("text"), TextField("label", "int"))
         ({"sequence_length": 8, "tokenizer": BYTES, "fields": TWO}, "exactly one text field"),
     ],
 )
-def test_rejections(said: dict[str, Any], message: str) -> None:
+def test_rejects_options_that_do_not_fit(said: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         TextOptions(**said)
 
 
-def test_fields() -> None:
+def test_parses_fields_with_types_and_defaults() -> None:
     assert TextField.parse("label:int") == TextField("label", "int")
     assert TextField.parse("a:b") == TextField("a:b")
     assert TextField.parse("a:b:str") == TextField("a:b", "str")

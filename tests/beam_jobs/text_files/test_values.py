@@ -28,13 +28,13 @@ ID = 1234567890123
     st.integers(-(2**63), 2**63 - 1),
     st.floats(allow_nan=False, width=32),
 )
-def test_json_rows(text: str, number: int, x: float) -> None:
+def test_reads_fields_of_json_rows(text: str, number: int, x: float) -> None:
     for ascii_only in (True, False):
         data = json.dumps({"name": text, "more": [1], "x": x, "n": number, "text": text}, ensure_ascii=ascii_only)
         assert document_values(data.encode(), JSON, FIELDS) == [text, number, x, text]
 
 
-def test_cells() -> None:
+def test_reads_cells_by_the_names_of_columns() -> None:
     columns = ("x", "text", "name", "n")
     data = b'1.5,"a ""b""\nc",,-7'
     assert document_values(data, RowForm("csv", ",", columns), FIELDS) == ['a "b"\nc', -7, 1.5, ""]
@@ -62,7 +62,7 @@ def test_float32_rounds_if_asked_for() -> None:
         document_values(b'{"text": "", "x": 1e39}', JSON, options)
 
 
-def test_text_as_it_stands() -> None:
+def test_keeps_text_as_it_stands() -> None:
     data = b"\xef\xbb\xbfa\r\n"
     assert document_values(data, RowForm("file"), ONE) == ["a\r\n"]
     # In the middle of a file it is a character.
@@ -73,7 +73,7 @@ def test_text_as_it_stands() -> None:
     ("kind", "data", "at"),
     [("plain", b"ab\xff", 2), ("file", b"\xef\xbb\xbfab\xc3", 5), ("json", b'{"text": "\x80"}', 10)],
 )
-def test_bytes_that_are_not_utf8(kind: str, data: bytes, at: int) -> None:
+def test_rejects_or_replaces_bytes_that_are_not_utf8(kind: str, data: bytes, at: int) -> None:
     with pytest.raises(DocumentError, match=rf"not UTF-8: byte {data[at]:#04x}\. .*--invalid-utf8=replace") as caught:
         document_values(data, RowForm(kind), ONE)
     assert caught.value.at == at
@@ -110,7 +110,7 @@ def test_bytes_that_are_not_utf8(kind: str, data: bytes, at: int) -> None:
         ({"text": "", "n": 1, "x": "-3.5e38", "name": ""}, "'x' is not a number that fits float32"),
     ],
 )
-def test_json_rejections(values: Any, message: str) -> None:
+def test_rejects_json_values_of_another_type(values: Any, message: str) -> None:
     with pytest.raises(DocumentError, match=message):
         document_values(json.dumps(values).encode(), JSON, FIELDS)
 
@@ -135,7 +135,7 @@ def test_json_rejections(values: Any, message: str) -> None:
         ),
     ],
 )
-def test_rows_that_are_none(form: RowForm, data: bytes, message: str) -> None:
+def test_rejects_rows_that_are_none(form: RowForm, data: bytes, message: str) -> None:
     with pytest.raises(DocumentError, match=re.escape(message)):
         document_values(data, form, ONE)
 

@@ -34,7 +34,7 @@ def loop_bins(sizes: list[int], capacity: int) -> int:
 
 
 @pytest.mark.parametrize("capacity", [1, 63, 64, 65, 512, 9000])
-def test_any_capacity(capacity: int) -> None:
+def test_fills_bins_of_any_capacity(capacity: int) -> None:
     sizes = np.random.default_rng(0).integers(1, capacity + 1, 3000)
     filled = np.bincount(best_fit_decreasing(sizes, capacity), weights=sizes)
     assert filled.max() <= capacity

@@ -10,7 +10,6 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.text_records import int_examples as text_examples
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples, encode_varints
 from tpudata.format import encode_example
 
@@ -18,7 +17,7 @@ INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 300), st.inte
 
 
 @given(st.lists(st.tuples(st.lists(INT64, max_size=6), st.lists(INT64, max_size=3)), min_size=1, max_size=6))
-def test_equal_to_tensorflow(records: list[tuple[list[int], list[int]]]) -> None:
+def test_encodes_lists_as_tensorflow_does(records: list[tuple[list[int], list[int]]]) -> None:
     features = {
         name: IntLists.of_sizes(
             np.array([value for record in records for value in record[place]], np.int64),
@@ -34,7 +33,7 @@ def test_equal_to_tensorflow(records: list[tuple[list[int], list[int]]]) -> None
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.uint32, np.int64])
-def test_bytes_of_rows(dtype: type[np.integer]) -> None:
+def test_encodes_rows_as_tensorflow_does(dtype: type[np.integer]) -> None:
     # The largest values of each number of bytes, and the next ones.
     edges = [0, *(edge for bits in range(7, 63, 7) for edge in (2**bits - 1, 2**bits))]
     values = np.array([edge for edge in edges if edge <= np.iinfo(dtype).max], dtype)
@@ -50,7 +49,7 @@ def test_bytes_of_rows(dtype: type[np.integer]) -> None:
     assert encode_int_examples({"x": IntLists.of_rows(rows)}) == expected
 
 
-def test_runs_across_blocks() -> None:
+def test_encodes_runs_across_blocks() -> None:
     values = np.random.default_rng(0).integers(0, 1 << 20, 100_000).astype(np.int32)
     ends = [0, 0, 1, 32_767, 32_769, 99_999, 100_000, 100_000]
     whole = encode_varints(values, [0, len(values)])[0]
@@ -62,9 +61,7 @@ def test_runs_across_blocks() -> None:
 
 @pytest.mark.parametrize("count", [1, 999])
 @pytest.mark.parametrize("length", [1, 31, 32, 512, 5000])
-def test_rows_as_bytes(monkeypatch: pytest.MonkeyPatch, count: int, length: int) -> None:
-    # Blocks that do not divide the rows.
-    monkeypatch.setattr(text_examples, "_BLOCK_BYTES", 100_000)
+def test_encodes_rows_of_bytes_as_tensorflow_does(count: int, length: int) -> None:
     random = np.random.default_rng(length)
     features = {name: random.integers(-(2**31), 2**31, (count, length)).astype(np.int32) for name in ("b", "a", "ccc")}
     expected = [
@@ -78,7 +75,8 @@ def test_rows_as_bytes(monkeypatch: pytest.MonkeyPatch, count: int, length: int)
         ).SerializeToString(deterministic=True)
         for row in range(count)
     ]
-    assert list(encode_row_examples(features)) == expected
+    # Blocks that do not divide the rows.
+    assert list(encode_row_examples(features, block_bytes=100_000)) == expected
 
 
 @given(

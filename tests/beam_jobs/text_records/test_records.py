@@ -83,7 +83,7 @@ def test_text_is_stored_as_it_is() -> None:
     assert text_features(TextOptions()) == (Feature("text", "bytes", "string", encoding="utf8"),)
 
 
-def test_fields_of_every_kind() -> None:
+def test_stores_fields_of_every_kind() -> None:
     fields = (TextField("text"), TextField("name", "str"), TextField("n", "int"), TextField("x", "float"))
     rows = [b'{"text": "a", "name": "b", "n": -1, "x": 0.5}', b'{"text": "c", "name": "", "n": 7, "x": 2}']
     for tokenizer in (None, ByteTokenizer()):
@@ -97,7 +97,7 @@ def test_fields_of_every_kind() -> None:
             assert (ints(records[0], "input_ids"), ints(records[1], "input_ids")) == ([97], [99])
 
 
-def test_tokens_of_several_fields() -> None:
+def test_stores_tokens_of_several_fields() -> None:
     rows = [b'{"source": "ab", "target": "", "n": 1}', b'{"source": "", "target": "cde", "n": 2}']
     options = TextOptions(fields=ROW_FIELDS, tokenizer=BYTES)
     records, summary, _ = convert(blocks_of(rows, RowForm("json")), options, ByteTokenizer())
@@ -140,7 +140,7 @@ def test_packed_documents_come_back_whole(long_documents: str) -> None:
     assert summary.tokens + summary.padding == 48 * len(records)
 
 
-def test_a_whole_text_as_characters() -> None:
+def test_a_whole_text_comes_back_from_its_characters() -> None:
     text = "\n\n".join(f"Citizen {n}:\nSpeak, {'speak ' * (n % 7)}é!" for n in range(500))
     seen = CharacterSet()
     seen.add(text)
@@ -204,7 +204,7 @@ class Broken(ByteTokenizer):
         return np.full(len(data), 300, np.int32)
 
 
-def test_tokenizers_that_do_not_fit() -> None:
+def test_rejects_tokenizers_that_do_not_fit() -> None:
     with pytest.raises(FeatureError, match="id 300 is not in the vocabulary of bytes, which has 258 ids"):
         convert(blocks_of([b"a"]), TextOptions(tokenizer=BYTES), Broken())
     converter = TextRecords(TextOptions(tokenizer=TokenizerSpec("chars")), CharTokenizer("ab").identity)
@@ -224,7 +224,7 @@ def test_sequences_need_an_end_of_document() -> None:
     TextRecords(TextOptions(**said, end_documents=False), identity)
 
 
-def test_layouts_and_schemas() -> None:
+def test_options_decide_layout_and_schema() -> None:
     said: list[dict[str, Any]] = [{}, {"sequence_length": 8}, {"sequence_length": 8, "pack": True}]
     options = [TextOptions(tokenizer=BYTES, **some) for some in said]
     assert list(map(text_layout, options)) == ["tokens", "sequences", "packed"]

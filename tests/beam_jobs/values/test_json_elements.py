@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.values import json_elements
 from beam_jobs.values.json_elements import array_elements
 from tpudata.errors import SourceError
 
@@ -40,11 +39,7 @@ def test_elements_are_those_of_the_json_module(
     except UnicodeEncodeError:
         return
     expected = [(key, value) for key, values in content.items() for value in values]
-    before, json_elements._PIECE_BYTES = json_elements._PIECE_BYTES, piece
-    try:
-        found = list(array_elements(io.BytesIO(text), "a.json", content))
-    finally:
-        json_elements._PIECE_BYTES = before
+    found = list(array_elements(io.BytesIO(text), "a.json", content, piece))
     assert [(item.key, item.value) for item in found] == expected
     for item in found:
         value, _ = json.JSONDecoder().raw_decode(text[item.offset :].decode())

@@ -15,6 +15,7 @@ from tests.estimator.programs import finite_input_fn, make_estimator, train_inpu
 from tests.helpers.forked import Forked
 from tpudata.errors import OutputError
 from tpudata.estimator import EvalSpec, TrainSpec, train_and_evaluate
+from tpudata.estimator.state.claim import claimed_model_dir
 from tpudata.storage.claims.claim import PROCESS, Claim, claim_path
 
 PROGRAM = """
@@ -105,13 +106,13 @@ def test_two_threads_of_one_process(tmp_path: Path) -> None:
 
 
 def test_a_claim_of_another_machine_that_stands_still_is_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = dataclasses.replace(Claim.new(PROCESS), host="elsewhere", machine="other")
     tmp_path.mkdir(exist_ok=True)
     Path(claim_path(str(tmp_path))).write_bytes(other.to_bytes())
-    monkeypatch.setattr("tpudata.storage.claims.liveness.DEAD_AFTER_SECONDS", 0.3)
-    make_estimator(tmp_path).train(train_input_fn, max_steps=1)
+    with claimed_model_dir(str(tmp_path), for_trainings=True, dead_after=0.3):
+        make_estimator(tmp_path).train(train_input_fn, max_steps=1)
     assert "host elsewhere" in caplog.text
     assert programs.newest_step(tmp_path) == 1
 

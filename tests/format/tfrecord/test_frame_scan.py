@@ -41,18 +41,15 @@ def write(path: str, records: list[bytes]) -> str:
 )
 def test_records_begin_where_the_reader_finds_them(runs: list[tuple[int, int]], read_bytes: int, large: int) -> None:
     records = [os.urandom(size) for size, count in runs for _ in range(count)]
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "_READ_BYTES", read_bytes)
-        patch.setattr(scan, "_LARGE_BYTES", large)
+    with tempfile.TemporaryDirectory() as folder:
         path = write(f"{folder}/a", records)
-        found = scan.frame_offsets(entry(path))
+        found = scan.frame_offsets(entry(path), read_bytes=read_bytes, large_bytes=large)
         assert found.dtype == np.int64
         assert found.tolist() == [*(offset for offset, _ in read_records(path)), Path(path).stat().st_size]
 
 
 def test_large_records_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(str(tmp_path / "a"), [bytes(100_000)] * 20)
-    monkeypatch.setattr(scan, "_READ_BYTES", 1 << 17)
     storage, read = storage_for(path), []
     real = storage.read_range
 
@@ -61,7 +58,7 @@ def test_large_records_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return real(path, offset, length, **given)
 
     monkeypatch.setattr(storage, "read_range", counted)
-    assert len(scan.frame_offsets(entry(path))) == 21
+    assert len(scan.frame_offsets(entry(path), read_bytes=1 << 17)) == 21
     assert sum(read) < 150_000
 
 

@@ -51,6 +51,7 @@ from tpudata.format import (
     write_shard,
 )
 from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
+from tpudata.format.verification.shard_check import ShardCheck
 
 ROOT = Path(__file__).parents[3]
 
@@ -369,9 +370,7 @@ def test_a_record_that_is_no_example(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_a_record_of_more_bytes_than_an_example_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str | None
-) -> None:
+def test_a_record_of_more_bytes_than_an_example_has(tmp_path: Path, compression: str | None) -> None:
     assert MAX_EXAMPLE_BYTES == 2**31 - 1
     records = [encode_example({"label": number}) for number in range(3)]
     # An unknown field of 2 bytes makes the second one longer, and no less an Example.
@@ -385,11 +384,10 @@ def test_a_record_of_more_bytes_than_an_example_has(
     assert places(tmp_path) == []
     # 2 GiB are not written for a test: the limit comes down to the record.
     size = len(records[0])
-    monkeypatch.setattr("tpudata.format.verification.shard_check.MAX_EXAMPLE_BYTES", size)
-    assert places(tmp_path) == [("train-00000-of-00001.tfrecord", size + 16)]
-    assert f"the record is too large (got {size + 2} bytes, expected at most {size} in a" in reasons(tmp_path)[0]
-    monkeypatch.setattr("tpudata.format.verification.shard_check.MAX_EXAMPLE_BYTES", size + 2)
-    assert places(tmp_path) == []
+    (defect,) = ShardCheck(str(tmp_path), manifest, None, most_bytes=size).defects(shard)
+    assert (defect.path, defect.offset) == (str(tmp_path / "train-00000-of-00001.tfrecord"), size + 16)
+    assert f"the record is too large (got {size + 2} bytes, expected at most {size} in a" in defect.reason
+    assert not list(ShardCheck(str(tmp_path), manifest, None, most_bytes=size + 2).defects(shard))
 
 
 def test_labels_that_the_manifest_does_not_have(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from google.api_core import exceptions as api
 from scripts.fake_gcs import FakeGcs, Fault
 from tpudata.errors import StorageError, StorageUnavailableError, UsageError
 from tpudata.storage import Entry, Storage, expand, storage_for
-from tpudata.storage.gcs import GcsStorage, session
+from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.errors import _failure
 from tpudata.storage.gcs.retry_policy import RetryPolicy
 from tpudata.storage.select import _storage
@@ -387,15 +387,13 @@ def test_a_wrong_bit_of_what_is_read_from_start_to_end_is_noticed(store: FakeGcs
 
 
 @pytest.mark.parametrize("action", ["list", "read", "stat", "delete"])
-def test_who_waits_is_told_of_it_once_in_a_while(
-    store: FakeGcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, action: str
-) -> None:
-    monkeypatch.setattr(session, "_SILENT_SECONDS", 0.05)
+def test_who_waits_is_told_of_it_once_in_a_while(store: FakeGcs, caplog: pytest.LogCaptureFixture, action: str) -> None:
     store.put("b", "in/a", b"a")
     store.faults.add(Fault("503", "*", count=None))
+    gcs = GcsStorage(RetryPolicy(first_wait=0.01, longest_wait=0.02, limit=0.25), silent_seconds=0.05)
     began = time.monotonic()
     with pytest.raises(StorageUnavailableError, match=r"the store answered 503 .*until the time limit of retries"):
-        getattr(GcsStorage(RetryPolicy(first_wait=0.01, longest_wait=0.02, limit=0.25)), action)("gs://b/in/a")
+        getattr(gcs, action)("gs://b/in/a")
     took = time.monotonic() - began
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     # One in 0.05 s, and on a busy machine the last try comes after the limit.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tpudata.errors import StorageError
 from tpudata.storage.claims.claim import PROCESS, Claim, claim_path
 from tpudata.storage.claims.hold import check_own, claimed
+from tpudata.storage.claims.liveness import DEAD_AFTER_SECONDS
 
 _log = logging.getLogger("tpudata")
 # Folders that a caller in this thread holds for the trainings that it starts. Another thread has its own context.
@@ -21,7 +22,9 @@ def check_model_dir(model_dir: str) -> None:
 
 
 @contextlib.contextmanager
-def claimed_model_dir(model_dir: str, *, for_trainings: bool = False) -> Iterator[None]:
+def claimed_model_dir(
+    model_dir: str, *, for_trainings: bool = False, dead_after: float = DEAD_AFTER_SECONDS
+) -> Iterator[None]:
     """Hold a claim on model_dir while the context lasts, unless a caller in this thread holds it for its trainings.
 
     The claim of a dead process is taken over, at once if it ran on this machine, or after a minute without activity if it ran on
@@ -30,6 +33,7 @@ def claimed_model_dir(model_dir: str, *, for_trainings: bool = False) -> Iterato
     Args:
         model_dir: the folder.
         for_trainings: whether trainings that this thread starts in the context use this claim.
+        dead_after: seconds after which a claim of another machine that stands still is that of a dead training.
 
     Raises:
         OutputError: another training is running in model_dir.
@@ -44,7 +48,7 @@ def claimed_model_dir(model_dir: str, *, for_trainings: bool = False) -> Iterato
                 "Two trainings in one model_dir overwrite each other's checkpoints. Wait until it has ended, or end it; or use "
                 f"another model_dir. If that machine is gone for good, remove {claim_path(model_dir)}."
             )
-            stack.enter_context(claimed(model_dir, Claim.new(PROCESS), fix=fix))
+            stack.enter_context(claimed(model_dir, Claim.new(PROCESS), fix=fix, dead_after=dead_after))
         except StorageError as error:
             reason = " ".join(str(error).split())
             _log.warning(

@@ -22,7 +22,7 @@ Offsets: TypeAlias = "npt.NDArray[np.int64]"
 GZIP_MAGIC = b"\x1f\x8b\x08"
 _HEADER = struct.Struct("<QI")
 # Bytes of a read.
-_READ_BYTES = 4 << 20
+READ_BYTES = 4 << 20
 # A file of larger records is read header by header: in the time of a request, a local disk reads 16 kB, and an object store some
 # MB.
 _LARGE_BYTES = 16 << 10
@@ -48,29 +48,43 @@ def is_header(data: bytes) -> bool:
     return len(data) == HEADER_BYTES and masked_crc32c(data[:8]) == _HEADER.unpack(data)[1]
 
 
-def frame_offsets(file: Entry) -> Offsets:
+def frame_offsets(file: Entry, *, read_bytes: int = READ_BYTES, large_bytes: int | None = None) -> Offsets:
     """Return the offset of each record of a TFRecord file, and the end of the last one: int64 [records + 1].
+
+    Args:
+        file: the file.
+        read_bytes: as for `scan_frames`.
+        large_bytes: as for `scan_frames`.
 
     Raises:
         CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or it is compressed.
     """
     starts = array("q")
-    starts.append(scan_frames(file, starts))
+    starts.append(scan_frames(file, starts, read_bytes=read_bytes, large_bytes=large_bytes))
     return np.frombuffer(starts, np.int64)
 
 
-def scan_frames(file: Entry, starts: array[int]) -> int:
+def scan_frames(
+    file: Entry, starts: array[int], *, read_bytes: int = READ_BYTES, large_bytes: int | None = None
+) -> int:
     """Append the offset of each record of a TFRecord file to `starts`, of type "q", and return the end of the last one.
+
+    Args:
+        file: the file.
+        starts: gets the offsets.
+        read_bytes: bytes of a read.
+        large_bytes: mean bytes of records from which on only headers are read; None for what suits the storage.
 
     Raises:
         CorruptionError: as for `frame_offsets`; `starts` then has the records before the damage, which begins at `offset`.
     """
     offset = 0
     storage = storage_for(file.path)
-    large = _LARGE_BYTES if isinstance(storage, LocalStorage) else _LARGE_REMOTE_BYTES
+    if large_bytes is None:
+        large_bytes = _LARGE_BYTES if isinstance(storage, LocalStorage) else _LARGE_REMOTE_BYTES
     while offset < file.size:
-        is_large = bool(starts) and offset // len(starts) >= large
-        length = HEADER_BYTES if is_large else _READ_BYTES
+        is_large = bool(starts) and offset // len(starts) >= large_bytes
+        length = HEADER_BYTES if is_large else read_bytes
         data = storage.read_range(file.path, offset, min(length, file.size - offset))
         if len(data) < HEADER_BYTES:
             raise CorruptionError(

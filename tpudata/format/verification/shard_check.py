@@ -33,12 +33,21 @@ class ShardCheck:
         folder: the dataset's folder.
         manifest: its manifest.
         example_check: further checks of each decoded record, or None.
+        most_bytes: bytes of the largest record that readers can parse.
     """
 
-    def __init__(self, folder: str, manifest: Manifest, example_check: ExampleCheck | None) -> None:
+    def __init__(
+        self,
+        folder: str,
+        manifest: Manifest,
+        example_check: ExampleCheck | None,
+        *,
+        most_bytes: int = MAX_EXAMPLE_BYTES,
+    ) -> None:
         self._folder = folder
         self._manifest = manifest
         self._example_check = example_check
+        self._most_bytes = most_bytes
         self._record_check = RecordCheck(manifest)
 
     def defects(self, shard: Shard, progress: Callable[[int], None] | None = None) -> Iterator[Defect]:
@@ -121,8 +130,8 @@ class ShardCheck:
 
     def problems(self, path: str, offset: int, data: bytes) -> list[Problem]:
         """Return the problems of a record's content."""
-        if len(data) > MAX_EXAMPLE_BYTES:
-            size = f"got {len(data)} bytes, expected at most {MAX_EXAMPLE_BYTES} in a tf.train.Example"
+        if len(data) > self._most_bytes:
+            size = f"got {len(data)} bytes, expected at most {self._most_bytes} in a tf.train.Example"
             return [Problem(f"the record is too large ({size})")]
         try:
             example = decode_example(data, path=path, offset=offset)

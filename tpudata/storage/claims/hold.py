@@ -18,7 +18,7 @@ from pathlib import Path
 from tpudata.errors import OutputError, StorageError
 from tpudata.storage import is_remote, storage_for
 from tpudata.storage.claims.claim import PIPELINE, PROCESS, Claim, claim_path, parse_claim, read_claim
-from tpudata.storage.claims.liveness import CONVERSION_FIX, HasEnded, check_dead
+from tpudata.storage.claims.liveness import CONVERSION_FIX, DEAD_AFTER_SECONDS, HasEnded, check_dead
 from tpudata.storage.local.errors import named
 from tpudata.storage.local.file_urls import local_path
 
@@ -26,7 +26,14 @@ BEAT_SECONDS = 10.0
 _TRIES = 100
 
 
-def take_claim(output: str, claim: Claim, has_ended: HasEnded | None = None, *, fix: str = CONVERSION_FIX) -> None:
+def take_claim(
+    output: str,
+    claim: Claim,
+    has_ended: HasEnded | None = None,
+    *,
+    fix: str = CONVERSION_FIX,
+    dead_after: float = DEAD_AFTER_SECONDS,
+) -> None:
     """Claim an output folder for a run, unless the run holds it already.
 
     Args:
@@ -34,6 +41,7 @@ def take_claim(output: str, claim: Claim, has_ended: HasEnded | None = None, *, 
         claim: claim of the run.
         has_ended: as for `check_unclaimed`.
         fix: advice in the error if another run is at work there.
+        dead_after: seconds after which a claim of another machine that stands still is that of a dead run.
 
     Raises:
         OutputError: another run is at work there, or may be.
@@ -45,7 +53,7 @@ def take_claim(output: str, claim: Claim, has_ended: HasEnded | None = None, *, 
         found = parse_claim(standing)
         if found is not None and found.run == claim.run:
             return
-        check_dead(output, path, standing, has_ended, fix)
+        check_dead(output, path, standing, has_ended, fix, dead_after)
         if storage.swap(path, standing, claim.to_bytes()):
             return
         # Another run was faster, or has just ended.
@@ -113,6 +121,8 @@ def claimed(
     goes_on: Callable[[], bool] = lambda: False,
     *,
     fix: str = CONVERSION_FIX,
+    dead_after: float = DEAD_AFTER_SECONDS,
+    beat: float = BEAT_SECONDS,
 ) -> Iterator[None]:
     """Hold a claim on an output folder while the context lasts.
 
@@ -122,13 +132,15 @@ def claimed(
         has_ended: as for `check_unclaimed`.
         goes_on: called at the end; returns whether the run has a job that may continue, whose claim then stays.
         fix: as for `take_claim`.
+        dead_after: as for `take_claim`.
+        beat: seconds between two renewals of the claim.
     """
     made = _missing_folders(output)
     stop = threading.Event()
     try:
-        take_claim(output, claim, has_ended, fix=fix)
+        take_claim(output, claim, has_ended, fix=fix, dead_after=dead_after)
         if claim.ends_with == PROCESS:
-            threading.Thread(target=_beat, args=(output, claim, stop), name="tpudata-claim", daemon=True).start()
+            threading.Thread(target=_beat, args=(output, claim, stop, beat), name="tpudata-claim", daemon=True).start()
         yield
     finally:
         stop.set()
@@ -141,10 +153,10 @@ def claimed(
                     folder.rmdir()
 
 
-def _beat(output: str, claim: Claim, stop: threading.Event) -> None:
-    """Rewrite a claim every few seconds, until `stop` is set or the run no longer holds it."""
+def _beat(output: str, claim: Claim, stop: threading.Event, seconds: float) -> None:
+    """Rewrite a claim every `seconds`, until `stop` is set or the run no longer holds it."""
     path, storage = claim_path(output), storage_for(output)
-    while not stop.wait(BEAT_SECONDS):
+    while not stop.wait(seconds):
         # A failed write is repeated at the next beat.
         with contextlib.suppress(StorageError):
             standing = read_claim(path)

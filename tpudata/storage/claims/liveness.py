@@ -51,7 +51,12 @@ def remove_dead_claim(output: str, has_ended: HasEnded | None = None) -> None:
 
 
 def check_dead(
-    output: str, path: str, standing: bytes | None, has_ended: HasEnded | None, fix: str = CONVERSION_FIX
+    output: str,
+    path: str,
+    standing: bytes | None,
+    has_ended: HasEnded | None,
+    fix: str = CONVERSION_FIX,
+    dead_after: float = DEAD_AFTER_SECONDS,
 ) -> None:
     """Raise OutputError unless the run of a claim is known to be dead."""
     if standing is None:
@@ -70,9 +75,9 @@ def check_dead(
             "%s: another run (%s) may be at work there; watching its claim for up to %g s.",
             output,
             claim,
-            DEAD_AFTER_SECONDS,
+            dead_after,
         )
-        is_dead = _stands_still(path, standing)
+        is_dead = _stands_still(path, standing, dead_after)
     elif claim.job is not None and has_ended is not None and (ended := has_ended(claim.job)) is not None:
         is_dead = ended
     else:
@@ -85,11 +90,11 @@ def check_dead(
         raise OutputError(f"{output}: another run is at work there ({claim}). {fix}")
 
 
-def _stands_still(path: str, standing: bytes) -> bool:
-    """Watch a claim, and return whether it stood still for so long that its run must be dead."""
-    deadline = time.monotonic() + DEAD_AFTER_SECONDS
+def _stands_still(path: str, standing: bytes, seconds: float) -> bool:
+    """Watch a claim, and return whether it stood still for so many seconds that its run must be dead."""
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        time.sleep(min(_LOOK_EVERY_SECONDS, DEAD_AFTER_SECONDS))
+        time.sleep(min(_LOOK_EVERY_SECONDS, seconds))
         found = read_claim(path)
         if found != standing:
             # Gone, or taken over by another run, which may be dead, too: the caller checks again.

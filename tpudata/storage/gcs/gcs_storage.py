@@ -17,11 +17,11 @@ from google.api_core import exceptions as api
 from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage.gcs.answers import checksum_number, list_page, object_url, stat_object
 from tpudata.storage.gcs.errors import ERRORS, named, split_object, split_path
-from tpudata.storage.gcs.listing import cut_names, scan_names
+from tpudata.storage.gcs.listing import RANGE_NAMES, cut_names, scan_names
 from tpudata.storage.gcs.read import open_object, read_part, read_whole
 from tpudata.storage.gcs.retry_policy import RetryPolicy, UnprovenError
-from tpudata.storage.gcs.session import Session
-from tpudata.storage.gcs.upload import ObjectWriter
+from tpudata.storage.gcs.session import SILENT_SECONDS, Session
+from tpudata.storage.gcs.upload import PART_BYTES, ObjectWriter
 from tpudata.storage.interface import Entry
 
 _NO_CONTENT = 204
@@ -34,10 +34,22 @@ class GcsStorage:
 
     Args:
         policy: retries of failing requests; None takes the policy of the environment and of `RequestLimits`.
+        silent_seconds: time after which failing requests are logged as warnings.
+        part_bytes: bytes of a request of an upload, a multiple of 256 KiB.
+        range_names: number of names in a range that `cuts` does not cut again.
     """
 
-    def __init__(self, policy: RetryPolicy | None = None) -> None:
-        self._session = Session(policy)
+    def __init__(
+        self,
+        policy: RetryPolicy | None = None,
+        *,
+        silent_seconds: float = SILENT_SECONDS,
+        part_bytes: int = PART_BYTES,
+        range_names: int = RANGE_NAMES,
+    ) -> None:
+        self._session = Session(policy, silent_seconds=silent_seconds)
+        self._part_bytes = part_bytes
+        self._range_names = range_names
 
     def join(self, base: str, *parts: str) -> str:
         """Return the path of something below `base`."""
@@ -73,7 +85,7 @@ class GcsStorage:
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
         """Return names at which a folder of more than 16,384 names is cut."""
-        return cut_names(self._session, folder, deep=deep)
+        return cut_names(self._session, folder, deep=deep, range_names=self._range_names)
 
     def stat(self, path: str) -> Entry | None:
         """Return the object or folder at a path, or None."""
@@ -110,7 +122,7 @@ class GcsStorage:
         bucket, name = split_object(path)
         with named("written", path):
             before = stat_object(self._session, bucket, name) if replace else None
-            writer = ObjectWriter(self._session, bucket, name, before.generation if before else 0)
+            writer = self._writer(bucket, name, before.generation if before else 0)
         try:
             with named("written", path):
                 yield writer  # type: ignore[misc]  # A raw file that takes all it is given.
@@ -124,7 +136,7 @@ class GcsStorage:
         """Raise StorageError if no object can be written at or below a path; begins an upload, and abandons it."""
         bucket, name = split_path(path)
         with named("written", path):
-            writer = ObjectWriter(self._session, bucket, f"{name.rstrip('/')}/{uuid.uuid4().hex}".lstrip("/"), 0)
+            writer = self._writer(bucket, f"{name.rstrip('/')}/{uuid.uuid4().hex}".lstrip("/"), 0)
             writer.begin()
         with contextlib.suppress(*ERRORS):
             writer.abandon()
@@ -161,10 +173,13 @@ class GcsStorage:
                 if new is None:
                     self._delete_generation(bucket, name, generation)
                 else:
-                    self._put(ObjectWriter(self._session, bucket, name, generation), new)
+                    self._put(self._writer(bucket, name, generation), new)
             except api.PreconditionFailed:
                 return False
         return True
+
+    def _writer(self, bucket: str, name: str, generation: int) -> ObjectWriter:
+        return ObjectWriter(self._session, bucket, name, generation, self._part_bytes)
 
     def _delete_generation(self, bucket: str, name: str, generation: int) -> None:
         def delete() -> None:

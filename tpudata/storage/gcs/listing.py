@@ -20,8 +20,8 @@ from tpudata.storage.gcs.answers import list_page
 from tpudata.storage.gcs.errors import named, split_path
 from tpudata.storage.gcs.session import Session
 
-# Smaller ranges are not cut: they take 16 requests.
-_SMALL = 1 << 14
+# Ranges of fewer names are not cut: they take 16 requests.
+RANGE_NAMES = 1 << 14
 # Limits of the number of ranges, and of rounds of cutting.
 _RANGES, _ROUNDS = 256, 8
 # This many characters begin a range each; later ranges take two of them, then four, and so on: scripts have thousands.
@@ -96,13 +96,14 @@ def scan_names(
         query["pageToken"] = page.next_page
 
 
-def cut_names(session: Session, folder: str, *, deep: bool) -> Sequence[str]:
+def cut_names(session: Session, folder: str, *, deep: bool, range_names: int = RANGE_NAMES) -> Sequence[str]:
     """Return names below a folder at which it is cut into ranges, ascending; none if it is small.
 
     Args:
         session: sends the requests.
         folder: the folder.
         deep: count all objects below it, and no folders.
+        range_names: number of names in a range that is not cut again.
     """
 
     def first(start: str, stop: str | None) -> str | None:
@@ -112,7 +113,7 @@ def cut_names(session: Session, folder: str, *, deep: bool) -> Sequence[str]:
     def parts(start: str, stop: str | None, count: int) -> list[str] | None:
         """Return the names at which a range is cut, its start first; None if it is small. There are `count` ranges."""
         names = scan_names(session, folder, start, stop, deep=deep)
-        if next(itertools.islice(names, _SMALL, None), None) is None:
+        if next(itertools.islice(names, range_names, None), None) is None:
             return None
         return [start, *_branches(first, start, stop, max(1, _ALPHABET // count))]
 

@@ -34,7 +34,7 @@ _CONNECTIONS = 128
 _ERROR, _TOO_MANY, _UNAVAILABLE = 400, 429, 503
 _PORTS = {"http": 80, "https": 443}
 # Failures are logged as warnings after this time.
-_SILENT_SECONDS = 10.0
+SILENT_SECONDS = 10.0
 _UPLOAD = re.compile(r"(upload_id=)[^&\s]+")
 _log = logging.getLogger("tpudata")
 
@@ -44,10 +44,12 @@ class Session:
 
     Args:
         policy: retries of failing requests; None takes the policy of the environment, and the limit of `RequestLimits`.
+        silent_seconds: time after which failures are logged as warnings, and least time between two of these.
     """
 
-    def __init__(self, policy: RetryPolicy | None = None) -> None:
+    def __init__(self, policy: RetryPolicy | None = None, *, silent_seconds: float = SILENT_SECONDS) -> None:
         self._policy = policy
+        self._silent_seconds = silent_seconds
         self._environment = RetryPolicy.from_environment()
         self._made: _Client | None = None
         self._warned = -math.inf
@@ -79,7 +81,7 @@ class Session:
 
         def note(error: Exception) -> None:
             now = time.monotonic()
-            is_long = now - began > _SILENT_SECONDS and now - self._warned > _SILENT_SECONDS
+            is_long = min(now - began, now - self._warned) > self._silent_seconds
             if is_long:
                 self._warned = now
             # The type alone: the text may hold an address.

@@ -27,7 +27,7 @@ from tpudata.storage.gcs.session import Session
 # Bytes of a request; the store requires a multiple of 256 KiB. At tens of milliseconds a request, one writer exceeds 100 MB/s.
 PART_BYTES = 8 << 20
 # An object of no more bytes is sent in one request: sending it again takes less time than asking how much was received.
-WHOLE_BYTES = 1 << 20
+_WHOLE_BYTES = 1 << 20
 _INCOMPLETE, _BAD_REQUEST, _GONE = 308, 400, 410
 _FORGOTTEN = (404, _GONE)
 _CAME = re.compile(r"bytes=0-(\d+)")
@@ -45,11 +45,13 @@ class ObjectWriter(io.RawIOBase):
         bucket: bucket of the object.
         name: name of the object.
         generation: generation of the existing object, 0 for none.
+        part_bytes: bytes of a request, a multiple of 256 KiB.
     """
 
-    def __init__(self, session: Session, bucket: str, name: str, generation: int) -> None:
+    def __init__(self, session: Session, bucket: str, name: str, generation: int, part_bytes: int = PART_BYTES) -> None:
         super().__init__()
         self._session = session
+        self._part_bytes = part_bytes
         self._bucket, self._name, self._before = bucket, name, generation
         self._url: str | None = None
         # Bytes whose delivery is not confirmed, and the number of those before them.
@@ -75,8 +77,8 @@ class ObjectWriter(io.RawIOBase):
         self._crc32c = google_crc32c.extend(self._crc32c, data)
         self._buffer += data
         # Some bytes are kept for the last part, which must be marked as the last.
-        while len(self._buffer) > PART_BYTES:
-            self._deliver(PART_BYTES)
+        while len(self._buffer) > self._part_bytes:
+            self._deliver(self._part_bytes)
         return len(data)
 
     def begin(self) -> None:
@@ -118,7 +120,7 @@ class ObjectWriter(io.RawIOBase):
 
     def _end(self) -> None:
         try:
-            if self._url is None and not self._delivered and len(self._buffer) <= WHOLE_BYTES:
+            if self._url is None and not self._delivered and len(self._buffer) <= _WHOLE_BYTES:
                 self._send_whole()
             else:
                 self._deliver(len(self._buffer), is_last=True)

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from tpudata.storage.local.errors import named
 
 # Least number of names in a range. Each range is a pass over the whole folder, so there are few.
-_RANGE_NAMES, _MOST_RANGES = 1 << 16, 32
+RANGE_NAMES, _MOST_RANGES = 1 << 16, 32
 # Number of names that the cuts are chosen from: those with the smallest checksums, so they do not depend on the disk's order.
-_SAMPLED = 1 << 12
+SAMPLED_NAMES = 1 << 12
 
 
 def names_in(folder: str, start: str, stop: str | None, limit: int | None) -> list[str]:
@@ -32,8 +32,13 @@ def names_in(folder: str, start: str, stop: str | None, limit: int | None) -> li
     return sorted(found) if limit is None else heapq.nsmallest(limit, found)
 
 
-def cut_names(folder: str) -> Sequence[str]:
+def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int = SAMPLED_NAMES) -> Sequence[str]:
     """Return the names at which a folder is cut into ranges of about equal size; none if it has few names.
+
+    Args:
+        folder: folder to cut.
+        range_names: least number of names in a range.
+        sampled_names: number of names that the cuts are chosen from, more than there are ranges.
 
     Raises:
         StorageError: there is no such folder.
@@ -42,25 +47,25 @@ def cut_names(folder: str) -> Sequence[str]:
     sample: list[tuple[int, str]] = []
     # Negative, so that the heap drops the largest first.
     for count, name in enumerate(_names(folder), 1):
-        if count <= _RANGE_NAMES:
+        if count <= range_names:
             sample.append((0, name))
             continue
-        if count == _RANGE_NAMES + 1:
-            sample = _smallest(name for _, name in sample)
+        if count == range_names + 1:
+            sample = _smallest((name for _, name in sample), sampled_names)
             heapq.heapify(sample)
         item = (-zlib.crc32(os.fsencode(name)), name)
         if item > sample[0]:
             heapq.heapreplace(sample, item)
-    ranges = min(_MOST_RANGES, -(-count // _RANGE_NAMES))
+    ranges = min(_MOST_RANGES, -(-count // range_names))
     if ranges < 2:
         return ()
     names = sorted({name.rstrip("/") for _, name in sample})
     return tuple(names[len(names) * number // ranges] for number in range(1, ranges))
 
 
-def _smallest(names: Iterable[str]) -> list[tuple[int, str]]:
+def _smallest(names: Iterable[str], count: int) -> list[tuple[int, str]]:
     items = ((-zlib.crc32(os.fsencode(name)), name) for name in names)
-    return heapq.nlargest(_SAMPLED, items, key=operator.itemgetter(0, 1))
+    return heapq.nlargest(count, items, key=operator.itemgetter(0, 1))
 
 
 def _names(folder: str) -> Iterator[str]:

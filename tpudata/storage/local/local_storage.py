@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from tpudata.errors import StorageError
 from tpudata.storage.interface import Entry, not_a_file
 from tpudata.storage.local.errors import WRITTEN, named, storage_error
-from tpudata.storage.local.listing import cut_names, names_in
+from tpudata.storage.local.listing import RANGE_NAMES, cut_names, names_in
 from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
 
 if TYPE_CHECKING:
@@ -32,9 +32,14 @@ _BUFFER_BYTES = 1 << 20
 
 
 class LocalStorage:
-    """Local files; `Storage` describes the methods."""
+    """Local files; `Storage` describes the methods.
 
-    def __init__(self) -> None:
+    Args:
+        range_names: least number of names in the ranges between the names that `cuts` returns.
+    """
+
+    def __init__(self, *, range_names: int = RANGE_NAMES) -> None:
+        self._range_names = range_names
         # Buffers of written files are reused: allocating a new one costs as much as some ten images.
         self._buffers: list[mmap.mmap] = []
 
@@ -65,7 +70,7 @@ class LocalStorage:
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
         """Return names at which a folder of more than 65,536 names is cut; memory holds some thousand of them."""
         assert not deep, "a disk lists folder by folder"
-        return cut_names(folder)
+        return cut_names(folder, range_names=self._range_names)
 
     def stat(self, path: str) -> Entry | None:
         """Return the file or folder at a path, or None."""

@@ -167,7 +167,7 @@ def test_areas_and_boxes_follow_a_resize() -> None:
     assert edges == pytest.approx([0.1, 0.5, 0.6, 0.9])
 
 
-def test_keypoints() -> None:
+def test_stores_keypoints_by_their_names() -> None:
     item = DOG._replace(keypoints=pack_keypoints([10, 6, 2, 0, 0, 0, 100, 60, 1]))
     values = record(picture(item, CAT), Frame(100, 60, 2, 100, 60))
     assert values["image/object/keypoint/x"] == pytest.approx([0.9, 0, 0, 0, 0, 0])
@@ -175,7 +175,7 @@ def test_keypoints() -> None:
     assert values["image/object/keypoint/visibility"] == [2, 0, 1, 0, 0, 0]
 
 
-def test_captions_classes_and_values() -> None:
+def test_stores_captions_classes_and_values() -> None:
     annotation = picture(captions=("ein Hündchen", "two"), classes=("dog",), values=(("n", 3), ("x", 1), ("t", ["ä"])))
     other = picture(classes=("cat",), values=(("n", 4), ("x", 0.5), ("t", [])))
     schema = AnnotationSchema.of(contents_of(annotation, other))

@@ -49,7 +49,7 @@ def shard(folder: str, seed: int, files: int, runs: int) -> tuple[list[Reference
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 4), st.sampled_from([1, 50, 1 << 14]))
-def test_each_with_its_bytes(tmp_path: Path, seed: int, files: int, runs: int, least: int) -> None:
+def test_reads_each_reference_with_its_bytes(tmp_path: Path, seed: int, files: int, runs: int, least: int) -> None:
     references, wanted = shard(str(tmp_path), seed, files, runs)
     found = list(read_packs(packed(references), piece_sizes=PieceSizes(held=1000, least=least)))
     assert [reference for reference, _ in found] == references
@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_rejected(tmp_path: Path) -> None:
     assert len(reasons) == 4
 
 
-def test_from_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_packs_of_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeGcs() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         _storage.cache_clear()

@@ -10,7 +10,7 @@ from tests.beam_jobs.sources.inputs import converted, ignored, jpeg, opened, sum
 from tpudata.errors import SourceError, UsageError
 
 
-def test_classes_and_what_is_passed_over(tmp_path: Path) -> None:
+def test_lists_files_by_class_and_ignores_hidden_ones(tmp_path: Path) -> None:
     write_files(tmp_path, {"cat/0.jpg": jpeg(0), "dog/a/1.jpg": jpeg(1), "cat/.x": b"", "cat/Thumbs.db": b""})
     (tmp_path / "ape").mkdir()
     source = opened(tmp_path)
@@ -19,7 +19,7 @@ def test_classes_and_what_is_passed_over(tmp_path: Path) -> None:
     assert ignored(source) == [f"{tmp_path}/cat/.x", f"{tmp_path}/cat/Thumbs.db"]
 
 
-def test_split_folders(tmp_path: Path) -> None:
+def test_folders_above_the_classes_are_splits(tmp_path: Path) -> None:
     write_files(tmp_path, {"train/cat/0.jpg": jpeg(0), "test/cat/0.jpg": jpeg(1)})
     assert summary(opened(tmp_path)) == {
         "train/cat/0.jpg": ("train", ("cat",), jpeg(0)),
@@ -46,7 +46,7 @@ def test_a_labels_file_fixes_the_order_and_names_strangers(tmp_path: Path) -> No
         (b"\xff\n", "byte 0 is not UTF-8"),
     ],
 )
-def test_labels_files_that_are_rejected(tmp_path: Path, data: bytes, message: str) -> None:
+def test_rejects_damaged_labels_files(tmp_path: Path, data: bytes, message: str) -> None:
     write_files(tmp_path, {"in/a/0.jpg": jpeg(0), "names.txt": data})
     with pytest.raises(SourceError, match=message):
         opened(tmp_path / "in", SourceOptions(labels_file=f"{tmp_path}/names.txt"))

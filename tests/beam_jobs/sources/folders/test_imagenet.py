@@ -12,7 +12,6 @@ from PIL import Image
 
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.folders.imagenet import ImageNet
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.tars.tars import Tars
 from scripts.fake_gcs import FakeGcs
@@ -75,9 +74,8 @@ def script() -> ModuleType:
 
 
 @pytest.mark.parametrize("layout", [folders, tars, sorted_out])
-def test_every_image_with_its_synset(tmp_path: Path, layout: type) -> None:
+def test_lists_every_image_with_its_synset(tmp_path: Path, layout: type) -> None:
     source = opened(layout(tmp_path))
-    assert isinstance(source, ImageNet)
     assert source.labels == Labels(SYNSETS)
     assert source.features == (Feature("image/class/synset", "bytes", "string", encoding="utf8"),)
     found = {reference.key: (reference.split, reference.labels, reference.features) for reference in listed(source)}
@@ -89,11 +87,10 @@ def test_every_image_with_its_synset(tmp_path: Path, layout: type) -> None:
 
 
 @pytest.mark.parametrize("part", ["train", "validation"])
-def test_one_part_alone(tmp_path: Path, part: str) -> None:
+def test_reads_one_part_alone(tmp_path: Path, part: str) -> None:
     root = folders(tmp_path)
     (root / {"train": "validation", "validation": "train"}[part]).rename(tmp_path.parent / f"{tmp_path.name}-away")
     source = opened(root)
-    assert isinstance(source, ImageNet)
     assert {reference.split for reference in listed(source)} == {part}
     assert source.labels == Labels(SYNSETS)
 

@@ -41,7 +41,7 @@ ROWS = [(jpeg(number), number % 3) for number in range(10)]
 
 @pytest.mark.parametrize("rows", [3, 100])
 @pytest.mark.parametrize("compression", ["snappy", "zstd", "none"])
-def test_hugging_face_rows(tmp_path: Path, rows: int, compression: str) -> None:
+def test_reads_images_and_class_names_of_hugging_face(tmp_path: Path, rows: int, compression: str) -> None:
     path = hugging_face(tmp_path / "a.parquet", ROWS, row_group_size=rows, compression=compression)
     source = opened(path)
     assert len(units(source)) == (4 if rows == 3 else 1)
@@ -64,7 +64,7 @@ def test_converted_with_the_names_of_the_metadata(tmp_path: Path) -> None:
     }
 
 
-def test_folders_of_splits_by_a_pattern(tmp_path: Path) -> None:
+def test_folders_of_a_pattern_are_splits(tmp_path: Path) -> None:
     for split in ("train", "validation"):
         hugging_face(tmp_path / split / "0000.parquet", ROWS[:2])
     found = summary(opened(f"{tmp_path}/**/*.parquet"))
@@ -79,7 +79,7 @@ def test_folders_of_splits_by_a_pattern(tmp_path: Path) -> None:
     assert {split for split, _, _ in summary(opened(f"{tmp_path}/train/*", split="a=0.5,b=0.5")).values()} <= {"a", "b"}
 
 
-def test_plain_columns_of_bytes(tmp_path: Path) -> None:
+def test_reads_plain_columns_of_bytes(tmp_path: Path) -> None:
     table = pa.table({"jpg": [jpeg(0), jpeg(1)], "class": ["dog", "cat"], "id": [7, 8]})
     parquet.write_table(table, tmp_path / "a.parquet")
     assert {key: labels for key, (_, labels, _) in summary(opened(tmp_path / "a.parquet")).items()} == {
@@ -92,7 +92,7 @@ def test_plain_columns_of_bytes(tmp_path: Path) -> None:
     assert not opened(tmp_path / "a.parquet", SourceOptions(unlabelled=True)).has_classes
 
 
-def test_rows_that_are_rejected(tmp_path: Path) -> None:
+def test_rejects_rows_without_image_or_class(tmp_path: Path) -> None:
     only_path = {"bytes": None, "path": "elsewhere/1.jpg"}
     path = hugging_face(
         tmp_path / "a.parquet", [(jpeg(0), 0), (only_path, 0), (None, 0), (jpeg(1), -1), (jpeg(2), None)]
@@ -107,7 +107,7 @@ def test_rows_that_are_rejected(tmp_path: Path) -> None:
     ]
 
 
-def test_files_that_do_not_fit(tmp_path: Path) -> None:
+def test_rejects_files_without_images(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"text": ["a"], "label": [0]}), tmp_path / "text.parquet")
     with pytest.raises(
         SourceError, match=r"no column of images; it has text \(string\), label \(int64\).*--path-column"

@@ -14,11 +14,10 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.packs.pack import Pack, packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import Reference
-from beam_jobs.run.runner import new_pipeline, pipeline_options
-from beam_jobs.steps.duplicates import texts as text_dedup
 from beam_jobs.steps.duplicates.texts import KEPT, LEFT_OUT, LeaveOutDuplicates, content_digest
 from beam_jobs.text_files.document_form import PLAIN_TEXT
 from beam_jobs.text_files.options import TextOptions
+from tests.beam_jobs.pipelines import local_pipeline
 from tpudata.storage import RequestLimits
 
 texts = st.lists(st.text(st.sampled_from("ab \n"), max_size=3), max_size=3)
@@ -35,8 +34,7 @@ def test_nothing_is_normalised() -> None:
 
 
 @pytest.mark.parametrize("held", [1, 1 << 16])
-def test_the_smallest_key_stays_wherever_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int) -> None:
-    monkeypatch.setattr(text_dedup, "_HELD_DOCUMENTS", held)
+def test_the_smallest_key_stays_wherever_it_is(tmp_path: Path, held: int) -> None:
     # Keys by their bytes, one of them no UTF-8; a document that cannot be read is no double of another.
     data = {"b": b"x", "a": b"x", "\udcff": b"x", "c": b"yy", "B": b"yy", "d": b"z", "e": b"\xff", "f": b"\xff"}
     (tmp_path / "all").write_bytes(b"".join(data.values()))
@@ -47,9 +45,8 @@ def test_the_smallest_key_stays_wherever_it_is(tmp_path: Path, monkeypatch: pyte
         offset += len(some)
     order = Order(True, 0)
     given = [pack.to_bytes() for part in (references[:3], references[3:]) for pack, _ in packs(part, order, 0)]
-    options, _ = pipeline_options([], 1)
-    with new_pipeline(options) as pipeline:
-        found = pipeline | beam.Create(given) | LeaveOutDuplicates(TextOptions(), RequestLimits())
+    with local_pipeline() as pipeline:
+        found = pipeline | beam.Create(given) | LeaveOutDuplicates(TextOptions(), RequestLimits(), held_documents=held)
         keys = found[KEPT] | beam.FlatMap(
             lambda data: [key.encode("utf-8", "surrogateescape") for key in Pack.from_bytes(data).keys]
         )

@@ -17,14 +17,14 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import build_pipeline
 from beam_jobs.references.reference import Reference
 from beam_jobs.run.progress import ProgressReport
-from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.sources import Reject, Source, SourceOptions, raise_rejection
-from beam_jobs.steps.listing import growing
+from beam_jobs.steps.listing.growing import growing
 from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits
 from scripts.fake_gcs import FakeGcs
+from tests.beam_jobs.pipelines import local_pipeline
 from tests.beam_jobs.sources.inputs import jpeg, write_files
-from tpudata.storage.gcs import listing
-from tpudata.storage.local import listing as local_listing
+from tpudata.storage import LocalStorage, folder_ranges, select
+from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.select import _storage
 
 
@@ -62,7 +62,7 @@ def test_every_unit_comes_once_and_is_numbered_in_order(shuffle: bool) -> None:
 
 
 def test_few_units_are_spread_and_many_come_together() -> None:
-    lists = list(growing.growing(range(20_000), 1))
+    lists = list(growing(range(20_000), 1))
     assert [item for part in lists for item in part] == list(range(20_000))
     assert {len(part) for part in lists[:100]} == {1}
     assert len(lists) < 1100
@@ -70,13 +70,13 @@ def test_few_units_are_spread_and_many_come_together() -> None:
 
 def files(root: Path) -> Path:
     return write_files(
-        root, {f"{name}/{n // 8 % 3}/{n}.jpg": jpeg(n) for n in range(30) for name in ("cat", "dog")} | {"cat/.x": b""}
+        root, {f"{name}/{n % 3}/{n}.jpg": jpeg(n) for n in range(75) for name in ("cat", "dog")} | {"cat/.x": b""}
     )
 
 
 def graph_bytes(options: ConvertOptions) -> int:
     """The size of the job that a conversion of images submits."""
-    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    pipeline = local_pipeline()
     conversion = image_conversion(options, SourceOptions(unlabelled=True), ImageOptions())
     build_pipeline(conversion, pipeline, ProgressReport(None))
     return len(pipeline.to_runner_api().SerializeToString())
@@ -104,8 +104,9 @@ def test_ranges_and_workers_change_no_byte(
         return contents(tmp_path / name)
 
     whole = converted("whole")
-    monkeypatch.setattr(local_listing, "_RANGE_NAMES", 2)
-    monkeypatch.setattr(growing, "_EQUAL_ELEMENTS", 2)
+    # More ranges than come one by one.
+    monkeypatch.setattr(select, "_LOCAL", LocalStorage(range_names=1))
+    assert sum(1 for _ in folder_ranges(f"{source}/cat/0", deep=True)) == 25
     cut = converted("cut")
     if shuffle:
         assert cut == whole
@@ -140,7 +141,9 @@ def test_a_bucket_in_ranges_gives_the_bytes_of_a_disk(
     write_files(tmp_path, given)
     for name, data in given.items():
         store.put("b", name, data)
-    monkeypatch.setattr(listing, "_SMALL", 6)
+    storage = GcsStorage(range_names=6)
+    monkeypatch.setattr(select, "_storage", {"gs": storage}.get)
+    assert sum(1 for _ in folder_ranges("gs://b/in", deep=True)) > 3
     results: list[Any] = []
     for source, output in ((f"{tmp_path}/in", f"{tmp_path}/a"), ("gs://b/in", f"{tmp_path}/b")):
         if kind == "text":

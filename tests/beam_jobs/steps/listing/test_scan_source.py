@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import random
@@ -12,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tpudata
+from beam_jobs import images
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.images import image_conversion, run
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import build_pipeline
 from beam_jobs.run.progress import ProgressReport
-from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.lists import scan
 from beam_jobs.sources.lists.columns import ColumnFacts, ColumnReader
+from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.lists.place import Place
 from beam_jobs.sources.lists.roles import Roles
+from tests.beam_jobs.pipelines import local_pipeline, run_with_limits
 from tests.beam_jobs.sources.inputs import jpeg, write_files
 from tpudata.errors import OutputError, SourceError, TpudataError, UsageError
 
@@ -38,17 +39,17 @@ def lists(root: Path, rows: int, count: int = 1) -> str:
 
 
 def graph_bytes(source: str, output: Path, **options: Any) -> int:
-    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    pipeline = local_pipeline()
     conversion = image_conversion(ConvertOptions(source, str(output), **options), SourceOptions(), ImageOptions())
+    assert isinstance(conversion.source, Lists)
+    # Each row is a block.
+    conversion = dataclasses.replace(conversion, source=dataclasses.replace(conversion.source, block_bytes=1))
     build_pipeline(conversion, pipeline, ProgressReport(None))
     return len(pipeline.to_runner_api().SerializeToString())
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_the_job_does_not_grow_with_rows_or_lists(
-    tmp_path: Path, shuffle: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scan, "BLOCK_BYTES", 1)
+def test_the_job_does_not_grow_with_rows_or_lists(tmp_path: Path, shuffle: bool) -> None:
     few = graph_bytes(lists(tmp_path / "few0", 1), tmp_path / "out", shuffle=shuffle)
     many = graph_bytes(lists(tmp_path / "many", 400, 40), tmp_path / "out", shuffle=shuffle)
     assert abs(many - few) < 500
@@ -59,26 +60,32 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_blocks_and_workers_change_no_record(tmp_path: Path, shuffle: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = lists(tmp_path / "in", 60, 7)
+def test_blocks_and_workers_change_no_record(tmp_path: Path, shuffle: bool) -> None:
+    # Of the first list more blocks than come one by one.
+    source = lists(tmp_path / "in", 135)
+    (tmp_path / "in" / "1.csv").write_text("path,label,split,note\n./1.jpg,c7,train,x\n./2.jpg,c7,test,y\n")
 
-    def converted(name: str, workers: int) -> dict[str, bytes]:
-        tpudata.convert_images(source, tmp_path / name, shuffle=shuffle, num_shards=2, workers=workers)
+    def converted(name: str, workers: int = 1, **limits: int) -> dict[str, bytes]:
+        flags = ["--num-shards=2", f"--workers={workers}", *["--no-shuffle"] * (not shuffle)]
+        run_with_limits(images, [f"--input={source}", f"--output={tmp_path / name}", *flags], **limits)
         return contents(tmp_path / name)
 
-    whole = converted("whole", 1)
-    # Rows are counted by bytes of blocks, and held back until there are many: both are cut here.
-    monkeypatch.setattr(scan, "BLOCK_BYTES", 30)
-    monkeypatch.setattr("beam_jobs.steps.listing.scan_source._HELD_ROWS", 3)
-    monkeypatch.setattr("beam_jobs.steps.listing.growing._EQUAL_ELEMENTS", 2)
-    cut = converted("cut", 1)
+    whole = converted("whole")
+    cut = converted("cut", block_bytes=30)
     if shuffle:
         assert cut == whole
-        # Workers are other processes, in which nothing is cut.
-        assert converted("workers", 2) == whole
+        assert converted("workers", 2, block_bytes=30) == whole
     for split in ("train", "test"):
         shards = [[data for name, data in sorted(found.items()) if name.startswith(split)] for found in (cut, whole)]
         assert b"".join(shards[0]) == b"".join(shards[1])
+
+
+def test_a_path_that_comes_twice_is_found_however_far_apart(tmp_path: Path) -> None:
+    # More rows than a worker holds back.
+    write_files(tmp_path, {"0.jpg": jpeg(0)})
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *(f"{n}.jpg,c" for n in range(70_000)), "0.jpg,c"]))
+    with pytest.raises(SourceError, match=r"list\.csv line 70002 and .*list\.csv line 2 have the same path '0\.jpg'"):
+        run(["--input", f"{tmp_path}/list.csv", "--output", str(tmp_path / "out")])
 
 
 def test_a_path_that_comes_twice_ends_the_run_before_a_shard_is_written(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_row_of_many_lines_takes_linear_time() -> None:
     assert [len(row) for row in rows_of(data)] == [1_000_004, 5]
 
 
-def test_sizes_over_the_limit() -> None:
+def test_reads_past_rows_over_the_limit() -> None:
     spans = row_spans(line_spans([b'"aa\nbb\ncc",1\nd,2\n'], 0, 9), ",", 9, "a.csv")
     assert [(span.offset, span.size, span.data) for span in spans] == [(0, 12, b""), (13, 3, b"d,2")]
     with pytest.raises(SourceError, match=r"a\.csv at byte 4: a line is too long \(got 20 bytes, expected at most 9"):

@@ -6,16 +6,15 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.compression import streams as text_streams
-from beam_jobs.text_files.spans import lines as text_lines
+from beam_jobs.compression.streams import READ_SIZES, ReadSizes
 from beam_jobs.text_files.spans.blocks import SpanBlock, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.spans.lines import BOM, Span, line_spans, lines, paragraphs, paragraphs_in_range
+from tpudata.storage import storage_for
 
 LIMIT = 1 << 20
 # What goes wrong at a boundary: line ends of both kinds, blank lines, characters of several bytes, byte order marks.
@@ -60,8 +59,8 @@ def spans_of(blocks: Iterable[SpanBlock], limit: int) -> Iterator[Span]:
             yield Span(offset, size, block.data[start : start + size] if size <= limit else b"")
 
 
-def lines_in_range(path: str, start: int, stop: int, limit: int) -> Iterator[Span]:
-    return spans_of(line_blocks_in_range(path, start, stop, limit), limit)
+def lines_in_range(path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES) -> Iterator[Span]:
+    return spans_of(line_blocks_in_range(path, start, stop, limit, sizes), limit)
 
 
 def cut(data: bytes, places: list[int]) -> list[int]:
@@ -95,16 +94,11 @@ def test_ranges_do_not_matter(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "ranges.txt"
     path.write_bytes(data)
-    with (
-        mock.patch.object(text_streams, "CHUNK_BYTES", step),
-        mock.patch.object(text_streams, "_AFTER_BYTES", step),
-        mock.patch.object(text_lines, "_BACK_BYTES", step),
-    ):
-        found = [
-            span
-            for start, stop in itertools.pairwise(cut(data, places))
-            for span in in_range(str(path), start, stop, LIMIT)
-        ]
+    found = [
+        span
+        for start, stop in itertools.pairwise(cut(data, places))
+        for span in in_range(str(path), start, stop, LIMIT, ReadSizes(step, step, step))
+    ]
     assert [(span.offset, span.data) for span in found] == plain(data)
     assert all(data[span.offset :].startswith(span.data) and span.size == len(span.data) for span in found)
 
@@ -117,7 +111,7 @@ def test_blocks_have_the_lines_that_a_plain_loop_has(data: bytes, places: list[i
     assert list(spans_of(line_blocks(chunks, 0, limit), limit)) == list(lines(line_spans(chunks, 0, limit)))
 
 
-def test_a_range_of_every_byte(tmp_path: Path) -> None:
+def test_ranges_of_one_byte_have_each_record_once(tmp_path: Path) -> None:
     data = BOM + "öne\r\n\r\n two\nthree\n\n\nfour".encode()
     path = tmp_path / "a.txt"
     path.write_bytes(data)
@@ -159,17 +153,18 @@ def test_a_paragraph_over_the_limit_has_no_data() -> None:
     assert [(span.offset, span.size, span.data) for span in spans] == [(0, 8, b""), (10, 1, b"d")]
 
 
-def test_a_range_is_read_no_further_than_its_last_record(tmp_path: Path) -> None:
+def test_a_range_is_read_no_further_than_its_last_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"line of text\n" * 100_000)
     read = []
-    plain = text_streams.plain_chunks
+    storage = storage_for(str(path))
+    plain = storage.read_range
 
-    def counted(*args: Any) -> Iterator[bytes]:
-        for chunk in plain(*args):
-            read.append(len(chunk))
-            yield chunk
+    def counted(*args: Any) -> bytes:
+        data = plain(*args)
+        read.append(len(data))
+        return data
 
-    with mock.patch("beam_jobs.text_files.spans.blocks.plain_chunks", counted):
-        assert len(list(lines_in_range(str(path), 13_000, 26_000, LIMIT))) == 1000
-    assert sum(read) <= 13_001 + text_streams._AFTER_BYTES
+    monkeypatch.setattr(storage, "read_range", counted)
+    assert len(list(lines_in_range(str(path), 13_000, 26_000, LIMIT))) == 1000
+    assert 13_001 <= sum(read) <= 13_001 + READ_SIZES.after
