@@ -27,8 +27,8 @@ GOLDEN = {
     "splits": "b6d6976ba1f00cae",
     "rejects": "e88b788f70840d74",
     "tars": "e5a514ed46312186",
-    "pairs": "0eff377534874eb0",
-    "captions": "1f7f5d4fb44682db",
+    "pairs": "bd8b38e402b4906b",
+    "captions": "247d8f77219b7042",
     "zips": "9a4ae90f8f808846",
     "idx": "3924db8bd537e769",
 }
