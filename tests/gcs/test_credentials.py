@@ -18,7 +18,7 @@ from tpudata.cli.doctor.probe import credentials
 from tpudata.errors import StorageError
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.credentials import ANONYMOUS, IMPERSONATED
-from tpudata.storage.gcs.retry_policy import RetryPolicy
+from tpudata.storage.objects.retries import RetryPolicy
 
 
 def key(as_google: FakeGcs) -> dict[str, str]:

@@ -13,7 +13,7 @@ from scripts.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import noise
 from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage.gcs import GcsStorage
-from tpudata.storage.gcs.retry_policy import RetryPolicy
+from tpudata.storage.objects.retries import RetryPolicy
 
 SMALL, LARGE = noise(1000, 1), noise(3 * upload.PART_BYTES // 32 + 12345, 2)
 RETRY_POLICY = RetryPolicy(first_wait=0.002, longest_wait=0.05, limit=20, answer_within=10)

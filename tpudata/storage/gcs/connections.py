@@ -1,0 +1,68 @@
+"""Kept connections to Google Cloud Storage, by the proxy and with the certificates that the environment names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import requests
+import urllib3
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
+from urllib3.connection import HTTPConnection
+from urllib3.util import make_headers, parse_url
+
+from tpudata.storage.limits import MOST_READ_THREADS
+
+# Header that holds the query of a request until it is sent.
+HIDDEN_QUERY = "X-Tpudata-Query"
+
+
+def new_pools(server: str) -> urllib3.PoolManager:
+    """Return connections to a server, by the proxy and with the certificates that the environment names, looked up once."""
+    with requests.Session() as session:
+        settings = session.merge_environment_settings(server, {}, None, None, None)
+    proxy = settings["proxies"].get(urlsplit(server).scheme) or settings["proxies"].get("all")
+    authority = DEFAULT_CA_BUNDLE_PATH if settings["verify"] is True else settings["verify"]
+    options: dict[str, Any] = {
+        "num_pools": 1,
+        "maxsize": 2 * MOST_READ_THREADS,
+        "cert_reqs": "CERT_REQUIRED",
+        "ca_cert_dir" if Path(authority).is_dir() else "ca_certs": authority,
+        # TCP_NODELAY by way of a proxy, too: otherwise a part waits 40 ms for an acknowledgement of its header.
+        "socket_options": HTTPConnection.default_socket_options,
+    }
+    if not proxy:
+        pools = urllib3.PoolManager(**options)
+    elif proxy.startswith("socks"):
+        from urllib3.contrib.socks import SOCKSProxyManager
+
+        pools = SOCKSProxyManager(proxy, **options)
+    else:
+        proxy = proxy if "://" in proxy else f"http://{proxy}"
+        user = parse_url(proxy).auth
+        pools = urllib3.ProxyManager(
+            proxy, proxy_headers=make_headers(proxy_basic_auth=unquote(user)) if user else None, **options
+        )
+    pools.pool_classes_by_scheme = {
+        scheme: _with_connection(pool) for scheme, pool in pools.pool_classes_by_scheme.items()
+    }
+    return pools
+
+
+class _Connection:
+    """Connection that takes the query of an address from a header: urllib3 logs addresses, and the id of an upload is as good as
+    a password for it."""
+
+    def request(
+        self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
+        sent = dict(headers or {})
+        super().request(method, url + sent.pop(HIDDEN_QUERY, ""), body, sent, **options)  # type: ignore[misc]
+
+
+def _with_connection(pool: Any) -> Any:
+    """Return a class of pools whose connections are also a `_Connection`."""
+    connection = type("Connection", (_Connection, pool.ConnectionCls), {})
+    return type(pool.__name__, (pool,), {"ConnectionCls": connection})
