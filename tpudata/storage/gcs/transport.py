@@ -14,6 +14,7 @@ They are sent by urllib3, with tokens of google-auth, not by google-cloud-storag
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import math
@@ -78,20 +79,17 @@ class Transport:
     """
 
     def __init__(self, policy: RetryPolicy | None = None) -> None:
-        self._policy = policy
-        self._environment = RetryPolicy.parse(os.environ.get(RETRY, ""), RETRY)
+        # A method of this object would make a circle of references, which keeps connections open until the garbage collector runs.
+        environment = RetryPolicy.parse(os.environ.get(RETRY, ""), RETRY)
+        self._policy = functools.partial(_current_policy, policy, environment)
         self._made: _Client | None = None
         self._lock = threading.Lock()
-        self.retries = Retries("Google Cloud Storage", lambda: self.policy, is_transient)
+        self.retries = Retries("Google Cloud Storage", self._policy, is_transient)
 
     @property
     def policy(self) -> RetryPolicy:
         """The current policy."""
-        if self._policy is not None:
-            return self._policy
-        if "limit" in os.environ.get(RETRY, ""):
-            return self._environment
-        return self._environment.with_limit(request_limits().retry_seconds)
+        return self._policy()
 
     @property
     def pace(self) -> Pace:
@@ -228,6 +226,14 @@ def _new_client() -> _Client:
     server = (server if "://" in server else f"http://{server}").rstrip("/")
     pace = Pace(_most_in_flight)
     return _Client(new_pools(server), server, pace, billing_project(), credentials, Request(), threading.Lock())
+
+
+def _current_policy(policy: RetryPolicy | None, environment: RetryPolicy) -> RetryPolicy:
+    if policy is not None:
+        return policy
+    if "limit" in os.environ.get(RETRY, ""):
+        return environment
+    return environment.with_limit(request_limits().retry_seconds)
 
 
 def _most_in_flight() -> int:
