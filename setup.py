@@ -27,7 +27,6 @@ def version() -> str:
 
 BASE = [
     "apache-beam>=2.76,<3",  # 2.67 to 2.75 leak memory on workers (apache/beam#39406)
-    "google-api-core>=2.15,<3",
     "google-auth>=2.26,<3",
     "google-crc32c>=1.5,<2",
     "numpy>=1.26,<3",
@@ -36,6 +35,7 @@ BASE = [
     "PyYAML>=6,<7",  # Beam's; data.yaml of YOLO
     "requests>=2.31,<3",
     "tqdm>=4.66,<5",
+    "urllib3>=2.0.2,<3",  # gs://; 1.x takes a body that was cut for a whole one
     "zstandard>=0.22,<1",
 ]
 
