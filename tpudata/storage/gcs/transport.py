@@ -23,10 +23,8 @@ import threading
 import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode
 
-import urllib3
-from google.auth.credentials import Credentials
 from google.auth.transport.requests import Request
 from urllib3.util import Timeout, parse_url
 
@@ -100,7 +98,7 @@ class Transport:
     def _client(self) -> _Client:
         with self._lock:
             if self._made is None:
-                self._made = _new_client()
+                self._made = _Client()
             return self._made
 
     def request(
@@ -131,26 +129,20 @@ class Transport:
         self._client.url(address)
 
 
-class _Client(NamedTuple):
-    """Transport settings of requests.
+class _Client:
+    """The store's server, the connections to it, and the credentials, as the environment sets them."""
 
-    Attributes:
-        pools: kept connections.
-        server: scheme and host.
-        pace: the limit of requests in flight.
-        project: project that pays for the requests; None for the owner of the bucket.
-        credentials: they add the token.
-        tokens: requests tokens; by a separate session, as their server may be behind another proxy.
-        renewing: held while the token is checked or renewed.
-    """
-
-    pools: urllib3.PoolManager
-    server: str
-    pace: Pace
-    project: str | None
-    credentials: Credentials
-    tokens: Request
-    renewing: threading.Lock
+    def __init__(self) -> None:
+        self._credentials = find_credentials()
+        domain = getattr(self._credentials, "universe_domain", "googleapis.com")
+        server = os.environ.get(EMULATOR) or f"https://storage.{domain}"
+        self._server = (server if "://" in server else f"http://{server}").rstrip("/")
+        self._pools = new_pools(self._server)
+        self._project = billing_project()
+        # Their server may be behind another proxy, so tokens are requested by a separate session.
+        self._tokens = Request()
+        self._renewing = threading.Lock()
+        self.pace = Pace(_most_in_flight)
 
     def url(self, address: str) -> str:
         """Return the URL of a request, with the project that pays; `address` may be a path on the server.
@@ -158,34 +150,36 @@ class _Client(NamedTuple):
         Raises:
             UnprovenError: it is on another server.
         """
-        url = f"{self.server}{address}" if address.startswith("/") else address
-        if url is address:
-            self._check_origin(address)
+        is_path = address.startswith("/")
+        if not is_path and _origin(address) != _origin(self._server):
+            scheme, host, _ = _origin(address)
+            raise UnprovenError(f"an answer that leads to another server, {scheme}://{host}")
+        url = f"{self._server}{address}" if is_path else address
         query = url.partition("?")[2]
-        if self.project is None or "userProject" in parse_qs(query):
+        if self._project is None or "userProject" in parse_qs(query):
             return url
-        return f"{url}{'&' if query else '?'}{urlencode({'userProject': self.project})}"
+        return f"{url}{'&' if query else '?'}{urlencode({'userProject': self._project})}"
 
     def send(self, method: str, url: str, headers: Mapping[str, str], data: bytes | None, seconds: float) -> Answer:
         """Send a request with a token, anew if the store rejects it."""
         for number in range(1, _TOKENS + 1):
             sent = {"User-Agent": "tpudata", **headers}
-            with self.renewing:
-                self.credentials.before_request(self.tokens, method, url, sent)  # type: ignore[no-untyped-call]
-                token = self.credentials.token
+            with self._renewing:
+                self._credentials.before_request(self._tokens, method, url, sent)  # type: ignore[no-untyped-call]
+                token = self._credentials.token
             answer = self._send_once(method, url, sent, data, seconds)
             if answer.status != _DENIED or number == _TOKENS:
                 break
-            with self.renewing:
+            with self._renewing:
                 # Another thread may have renewed it.
-                if self.credentials.token == token:
-                    self.credentials.refresh(self.tokens)  # type: ignore[no-untyped-call]
+                if self._credentials.token == token:
+                    self._credentials.refresh(self._tokens)  # type: ignore[no-untyped-call]
         return answer
 
     def _send_once(self, method: str, url: str, headers: dict[str, str], data: bytes | None, seconds: float) -> Answer:
         if "upload_id=" in url:
             url, headers[HIDDEN_QUERY] = url.partition("?")[0], f"?{parse_url(url).query}"
-        response = self.pools.urlopen(
+        response = self._pools.urlopen(
             method,
             url,
             redirect=False,
@@ -202,30 +196,11 @@ class _Client(NamedTuple):
             response.close()
             raise
 
-    def _check_origin(self, address: str) -> None:
-        try:
-            parts = urlsplit(address)
-        except ValueError:
-            raise UnprovenError("an answer with an address that is none") from None
-        if _origin(parts) != _origin(urlsplit(self.server)):
-            raise UnprovenError(f"an answer that leads to another server, {parts.scheme}://{parts.hostname}")
 
-
-def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
-    """Return scheme, host and port of an address; port 0 if it is none."""
-    try:
-        return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
-    except ValueError:
-        return parts.scheme, parts.hostname, 0
-
-
-def _new_client() -> _Client:
-    credentials = find_credentials()
-    domain = getattr(credentials, "universe_domain", "googleapis.com")
-    server = os.environ.get(EMULATOR) or f"https://storage.{domain}"
-    server = (server if "://" in server else f"http://{server}").rstrip("/")
-    pace = Pace(_most_in_flight)
-    return _Client(new_pools(server), server, pace, billing_project(), credentials, Request(), threading.Lock())
+def _origin(address: str) -> tuple[str | None, str | None, int | None]:
+    """Return scheme, host and port of an address."""
+    parts = parse_url(address)
+    return parts.scheme, parts.host, parts.port or _PORTS.get(parts.scheme or "")
 
 
 def _current_policy(policy: RetryPolicy | None, environment: RetryPolicy) -> RetryPolicy:
