@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+import ssl
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -281,6 +282,34 @@ def test_many_threads_renew_a_token_once(described: FakeGcs) -> None:
             assert set(pool.map(gcs.read, ["gs://data/a"] * 64)) == {b"data"}
             assert described.requests["token"] == count
             described.expire_tokens()
+
+
+def test_rejects_a_server_without_a_certificate_of_a_known_authority(
+    described: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name)
+    # It stays wrong, so that nothing is tried again for the default 180 s.
+    with pytest.raises(StorageUnavailableError, match=r"gs://data/a could not be read: SSLError: .*CERTIFICATE_VERIFY"):
+        GcsStorage().read("gs://data/a")
+    assert described.requests["read"] == 0
+    # Nobody has seen the token.
+    assert described.seen_authorization == set()
+
+
+def test_certificates_are_loaded_once_for_all_connections(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    load, loaded = ssl.SSLContext.load_verify_locations, []
+
+    def count(context: ssl.SSLContext, *places: str, **named: str) -> None:
+        loaded.append(named)
+        load(context, *places, **named)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", count)
+    described.latency = 0.02
+    gcs = GcsStorage()
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(gcs.read, ["gs://data/a"] * 32)) == {b"data"}
+    assert loaded == [{"cafile": os.environ["REQUESTS_CA_BUNDLE"]}]
 
 
 def test_a_proxy_gets_its_password_and_the_store_s_name(monkeypatch: pytest.MonkeyPatch) -> None:
