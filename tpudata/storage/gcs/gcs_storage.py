@@ -98,21 +98,21 @@ class _GcsObjects:
         if version is not None:
             url += f"&generation={version}"
         # Without this header the store would decompress objects with Content-Encoding.
-        headers = {"Accept-Encoding": "gzip"}
+        sent = {"Accept-Encoding": "gzip"}
         if span is not None:
-            headers["Range"] = f"bytes={span[0]}-{span[0] + span[1] - 1}"
-        status, said, data = self._transport.request("GET", url, headers)
-        if said.get("Content-Encoding") not in _PLAIN:
+            sent["Range"] = f"bytes={span[0]}-{span[0] + span[1] - 1}"
+        status, headers, data = self._transport.request("GET", url, sent)
+        if headers.get("Content-Encoding") not in _PLAIN:
             self._reject_encoded(path)
-        crc32c = _checksum(said)
+        crc32c = _checksum(headers)
         if status == _OK:
             return Content(data, True, crc32c=crc32c)
-        found = _CONTENT_RANGE.fullmatch(said.get("Content-Range", ""))
-        if status != _PARTIAL or span is None or found is None:
+        content_range = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
+        if status != _PARTIAL or span is None or content_range is None:
             raise UnprovenError(f"an answer {status} to a read, without its range")
-        first, last, size = map(int, found.groups())
+        first, last, size = map(int, content_range.groups())
         if len(data) != last - first + 1:
-            raise UnprovenError(f"received {len(data)} bytes as {found[0]}")
+            raise UnprovenError(f"received {len(data)} bytes as {content_range[0]}")
         return Content(data, False, first, size, crc32c)
 
     def remove(self, path: str, version: int | None) -> None:
