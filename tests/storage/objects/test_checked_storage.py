@@ -120,8 +120,9 @@ READS: dict[str, Callable[[CheckedStorage], bytes]] = {
     "first": lambda storage: storage.read_range("x", 0, 50),
     "middle": lambda storage: storage.read_range("x", 50, 50),
     "end": lambda storage: storage.read_range("x", 150, 100),
+    "checked": lambda storage: storage.read_range("x", 50, 50, is_checked=True),
 }
-DUE = {"whole": DATA, "first": DATA[:50], "middle": DATA[50:100], "end": DATA[150:]}
+DUE = {"whole": DATA, "first": DATA[:50], "middle": DATA[50:100], "end": DATA[150:], "checked": DATA[50:100]}
 
 
 @pytest.fixture(params=["checksums", "checksum of descriptions", "no checksums"])
@@ -129,17 +130,20 @@ def store(request: pytest.FixtureRequest) -> MemoryStore:
     return MemoryStore(has_checksums=request.param != "no checksums", states_checksum=request.param == "checksums")
 
 
-# A whole object has no place, and without a checksum nothing shows that it was changed.
-CELLS = [(read, kind) for read in READS for kind in FAULTS]
-CELLS = [cell for cell in CELLS if cell not in (("whole", "moved"), ("whole", "after the end"), ("whole", "changed"))]
+# A whole object has no place, and without a checksum nothing shows that it was changed; whoever checks a part notices that.
+_UNNOTICED = (("whole", "moved"), ("whole", "after the end"), ("whole", "changed"), ("checked", "changed"))
+CELLS = [(read, kind) for read in READS for kind in FAULTS if (read, kind) not in _UNNOTICED]
 
 
 @pytest.mark.parametrize(("read", "kind"), CELLS)
 def test_a_wrong_answer_is_asked_for_again(store: MemoryStore, read: str, kind: str) -> None:
+    storage = CheckedStorage(store)
+    assert READS[read](storage) == DUE[read]
+    reads = store.reads
     store.faults = [FAULTS[kind]]
-    assert READS[read](CheckedStorage(store)) == DUE[read]
+    assert READS[read](storage) == DUE[read]
     assert not store.faults
-    assert store.reads >= 2
+    assert store.reads > 2 * reads
 
 
 @pytest.mark.parametrize("states_checksum", [True, False])
@@ -164,16 +168,24 @@ def test_a_part_is_read_twice_unless_the_caller_has_a_checksum(store: MemoryStor
         store.reads = 0
         assert storage.read_range("x", 50, 50, is_checked=is_checked) == DATA[50:100]
         assert store.reads == reads
+    store.reads = 0
+    assert storage.read_range("x", 0, 500) == DATA
+    # All of it has a checksum.
+    assert store.reads == (1 if store.states_checksum else 2)
     assert storage.read_range("x", 200, 10) == storage.read_range("x", 999, 10) == b""
 
 
 def test_an_open_object_is_one_version(store: MemoryStore) -> None:
     storage = CheckedStorage(store)
+    large = DATA * 50_000
+    store.put("x", large, None)
     with storage.open("x") as file:
-        assert file.read() == DATA
+        assert file.read() == large
+    # A part of 8 MiB, and the rest.
+    assert store.reads == 2
     with storage.open("x") as file:
-        store.put("x", DATA[::-1], None)
-        with pytest.raises(StorageError, match="x could not be read: "):
+        store.put("x", large[::-1], None)
+        with pytest.raises(StorageError, match="x could not be read: 404 "):
             file.read()
 
 
