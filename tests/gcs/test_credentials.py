@@ -284,6 +284,22 @@ def test_many_threads_renew_a_token_once(described: FakeGcs) -> None:
             described.expire_tokens()
 
 
+@pytest.mark.parametrize("content", [None, b"no certificate"])
+def test_names_a_file_of_certificates_that_cannot_be_used(
+    described: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
+    path = tmp_path / "authorities.pem"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(path))
+    with pytest.raises(
+        StorageUnavailableError,
+        match=rf"^{path}: no certificates .* Correct or unset REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE",
+    ):
+        GcsStorage().read("gs://data/a")
+    assert described.requests["read"] == 0
+
+
 def test_rejects_a_server_without_a_certificate_of_a_known_authority(
     described: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +342,16 @@ def test_a_proxy_gets_its_password_and_the_store_s_name(monkeypatch: pytest.Monk
                 reading.result()
     assert head.startswith(b"CONNECT storage.test:443 HTTP/1.")
     assert b"Basic " + base64.b64encode(b"us@er:pa ss") in head
+
+
+@pytest.mark.filterwarnings("ignore:SOCKS support in urllib3")
+def test_a_socks_proxy_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "https://storage.test")
+    monkeypatch.setenv("https_proxy", "socks5h://user:secret@127.0.0.1:9")
+    monkeypatch.delitem(sys.modules, "urllib3.contrib.socks", raising=False)
+    monkeypatch.setitem(sys.modules, "socks", None)
+    with pytest.raises(StorageUnavailableError, match=r"^a SOCKS proxy, .* Run: pip install pysocks"):
+        GcsStorage().read("gs://data/a")
 
 
 def test_a_store_of_tokens_that_fails_for_a_while(described: FakeGcs) -> None:

@@ -13,6 +13,7 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 from urllib3.connection import HTTPConnection
 from urllib3.util import create_urllib3_context, make_headers, parse_url
 
+from tpudata.errors import StorageUnavailableError
 from tpudata.storage.limits import MOST_READ_THREADS
 
 # Header that holds the query of a request until it is sent.
@@ -20,13 +21,22 @@ HIDDEN_QUERY = "X-Tpudata-Query"
 
 
 def new_pools(server: str) -> urllib3.PoolManager:
-    """Return connections to a server, by the proxy and with the certificates that the environment names, looked up once."""
+    """Return connections to a server, by the proxy and with the certificates that the environment names, looked up once.
+
+    Raises:
+        StorageUnavailableError: the certificates cannot be read, or a package is missing that the proxy needs.
+    """
     with requests.Session() as session:
         settings = session.merge_environment_settings(server, {}, None, None, None)
     proxy = settings["proxies"].get(urlsplit(server).scheme) or settings["proxies"].get("all")
     authority = DEFAULT_CA_BUNDLE_PATH if settings["verify"] is True else settings["verify"]
     context = create_urllib3_context()
-    context.load_verify_locations(**{"capath" if Path(authority).is_dir() else "cafile": authority})
+    try:
+        context.load_verify_locations(**{"capath" if Path(authority).is_dir() else "cafile": authority})
+    except OSError as error:
+        raise StorageUnavailableError(
+            f"{authority}: no certificates of authorities ({error}). Correct or unset REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE."
+        ) from error
     options: dict[str, Any] = {
         "num_pools": 1,
         "maxsize": 2 * MOST_READ_THREADS,
@@ -38,9 +48,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
     if not proxy:
         pools = urllib3.PoolManager(**options)
     elif proxy.startswith("socks"):
-        from urllib3.contrib.socks import SOCKSProxyManager
-
-        pools = SOCKSProxyManager(proxy, **options)
+        pools = _new_socks_pools(proxy, options)
     else:
         proxy = proxy if "://" in proxy else f"http://{proxy}"
         user = parse_url(proxy).auth
@@ -50,6 +58,16 @@ def new_pools(server: str) -> urllib3.PoolManager:
         scheme: _with_connection(pool) for scheme, pool in pools.pool_classes_by_scheme.items()
     }
     return pools
+
+
+def _new_socks_pools(proxy: str, options: dict[str, Any]) -> urllib3.PoolManager:
+    try:
+        from urllib3.contrib.socks import SOCKSProxyManager
+    except ImportError:
+        raise StorageUnavailableError(
+            "a SOCKS proxy, which the environment names, needs PySocks. Run: pip install pysocks, or name another proxy."
+        ) from None
+    return SOCKSProxyManager(proxy, **options)
 
 
 class _Connection:
