@@ -83,5 +83,5 @@ class _Connection:
 
 def _with_connection(pool: Any) -> Any:
     """Return a class of pools whose connections are also a `_Connection`."""
-    connection = type("Connection", (_Connection, pool.ConnectionCls), {})
+    connection = type(pool.ConnectionCls.__name__, (_Connection, pool.ConnectionCls), {})
     return type(pool.__name__, (pool,), {"ConnectionCls": connection})

@@ -134,7 +134,7 @@ def _reason(error: BaseException, path: str) -> str:
     if isinstance(error, DamagedError):
         return f"the store received damaged data and made no object of them. {_AGAIN}"
     if isinstance(error, UploadLostError) or code == 410:
-        return f"the store lost the upload ({error}). {_AGAIN}"
+        return f"the store lost the upload ({_brief(str(error))}). {_AGAIN}"
     return f"{_failure(error)}."
 
 
