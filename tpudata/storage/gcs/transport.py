@@ -6,9 +6,9 @@ They are sent by urllib3, with tokens of google-auth, not by google-cloud-storag
   connections, looks up proxies and certificates in the environment at each request, and follows redirects.
 - Its calls return neither the status nor Content-Range of an answer, nor whether JSON came with gzip's checksum: a deletion, a part
   and a listing would have no proof.
-- Its read of 10 kB (`raw_download`, `single_shot_download`, `retry=None`) takes 2.3 times the CPU of ours with all checks, in turn in
-  one process by HTTP, least of 20 rounds; 2.1 times with a session as `_http` that keeps its connections. Such a session of requests
-  alone, without any check, takes 1.7 times.
+- Its read of 10 kB (`raw_download`, `single_shot_download`, `retry=None`) takes 2.3 times the CPU of ours with all checks, in turn
+  in one process by HTTP, least of 20 rounds; 2.1 times with a session as `_http` that keeps its connections. Such a session of
+  requests alone, without any check, takes 1.7 times.
 
 `credentials` says whose credentials are used and which project pays. TPUDATA_GCS_RETRY sets how failing requests are retried, see
 `RetryPolicy`. Requests go to the store's server alone: an address in an answer that leads elsewhere would get the token.
