@@ -48,7 +48,6 @@ class BuildWithPages(build_py):  # type: ignore[misc]
 
 BASE = [
     "apache-beam>=2.76,<3",  # 2.67 to 2.75 leak memory on workers (apache/beam#39406)
-    "google-api-core>=2.15,<3",
     "google-auth>=2.26,<3",
     "google-crc32c>=1.6,<2",  # the first with wheels for Python 3.12
     "numpy>=1.26,<3",  # the first for Python 3.12
@@ -58,6 +57,7 @@ BASE = [
     "requests>=2.32.4,<3",  # Beam's
     "shtab>=1.9,<2",  # the first with fish
     "tqdm>=4.66,<5",
+    "urllib3>=2.0.2,<3",  # gs://; 1.x takes a body that was cut for a whole one
     "zstandard>=0.22,<1",
 ]
 

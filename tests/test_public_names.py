@@ -87,6 +87,23 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"tensorflow", "tf_k
     assert python(program) == "[]"
 
 
+def test_no_client_of_a_store_is_loaded_before_a_path_of_one() -> None:
+    program = """
+import sys
+import tpudata, tpudata.format, tpudata.storage
+from tpudata.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    pass
+tpudata.storage.storage_for(".").list("docs")
+clients = {"fsspec", "google.auth", "google.cloud.storage", "requests", "urllib3", "tpudata.storage.gcs"}
+print()
+print(sorted(clients & sys.modules.keys()))
+"""
+    assert python(program).splitlines()[-1] == "[]"
+
+
 def test_without_tensorflow_the_reader_says_which_extra_to_install() -> None:
     program = """
 import sys

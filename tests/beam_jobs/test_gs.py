@@ -35,7 +35,7 @@ from tpudata.format import decode_example, metadata, open_dataset, read_records,
 from tpudata.format.written_files import WrittenFile, check_written
 from tpudata.storage import RequestLimits, request_limits, storage_for
 from tpudata.storage.gcs import GcsStorage
-from tpudata.storage.gcs.retry_policy import RetryPolicy
+from tpudata.storage.objects.retries import RetryPolicy
 from tpudata.storage.select import _storage
 
 PICTURES = 42

@@ -265,7 +265,7 @@ def serve(calls: Connection, environment: Mapping[str, str]) -> None:
 
     import tpudata.storage.select as select
     from tpudata.storage.gcs import GcsStorage
-    from tpudata.storage.gcs.retry_policy import RetryPolicy
+    from tpudata.storage.objects.retries import RetryPolicy
 
     # Shorter waits than for a real store.
     storage = GcsStorage(RetryPolicy(first_wait=0.02, longest_wait=0.2, limit=30))

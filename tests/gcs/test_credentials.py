@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
+import socket
+import ssl
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,10 +19,10 @@ from google.auth.exceptions import GoogleAuthError
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.helpers.forked import run
 from tpudata.cli.doctor.probe import credentials
-from tpudata.errors import StorageError
+from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.credentials import ANONYMOUS, IMPERSONATED
-from tpudata.storage.gcs.retry_policy import RetryPolicy
+from tpudata.storage.objects.retries import RetryPolicy
 
 
 def key(as_google: FakeGcs) -> dict[str, str]:
@@ -270,6 +274,86 @@ def test_a_token_that_expires_is_replaced(described: FakeGcs) -> None:
     assert described.requests["token"] == 3
 
 
+def test_many_threads_renew_a_token_once(described: FakeGcs) -> None:
+    gcs = GcsStorage()
+    described.latency = 0.02
+    with ThreadPoolExecutor(16) as pool:
+        for count in (1, 2):
+            assert set(pool.map(gcs.read, ["gs://data/a"] * 64)) == {b"data"}
+            assert described.requests["token"] == count
+            described.expire_tokens()
+
+
+@pytest.mark.parametrize("content", [None, b"no certificate"])
+def test_names_a_file_of_certificates_that_cannot_be_used(
+    described: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
+    path = tmp_path / "authorities.pem"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(path))
+    with pytest.raises(
+        StorageUnavailableError,
+        match=rf"^{path}: no certificates .* Correct or unset REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE",
+    ):
+        GcsStorage().read("gs://data/a")
+    assert described.requests["read"] == 0
+
+
+def test_rejects_a_server_without_a_certificate_of_a_known_authority(
+    described: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name)
+    # It stays wrong, so that nothing is tried again for the default 180 s.
+    with pytest.raises(StorageUnavailableError, match=r"gs://data/a could not be read: SSLError: .*CERTIFICATE_VERIFY"):
+        GcsStorage().read("gs://data/a")
+    assert described.requests["read"] == 0
+    # Nobody has seen the token.
+    assert described.seen_authorization == set()
+
+
+def test_certificates_are_loaded_once_for_all_connections(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    load, loaded = ssl.SSLContext.load_verify_locations, []
+
+    def count(context: ssl.SSLContext, *places: str, **named: str) -> None:
+        loaded.append(named)
+        load(context, *places, **named)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", count)
+    described.latency = 0.02
+    gcs = GcsStorage()
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(gcs.read, ["gs://data/a"] * 32)) == {b"data"}
+    assert loaded == [{"cafile": os.environ["REQUESTS_CA_BUNDLE"]}]
+
+
+def test_a_proxy_gets_its_password_and_the_store_s_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "https://storage.test")
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        # Without a scheme, as curl takes it too.
+        monkeypatch.setenv("https_proxy", f"us%40er:pa%20ss@127.0.0.1:{proxy.getsockname()[1]}")
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(GcsStorage(RetryPolicy(limit=0.001)).read, "gs://data/a")
+            connection, _ = proxy.accept()
+            with connection:
+                head = connection.recv(1 << 16)
+            with pytest.raises(StorageUnavailableError, match=r"gs://data/a could not be read: \w+: "):
+                reading.result()
+    assert head.startswith(b"CONNECT storage.test:443 HTTP/1.")
+    assert b"Basic " + base64.b64encode(b"us@er:pa ss") in head
+
+
+@pytest.mark.filterwarnings("ignore:SOCKS support in urllib3")
+def test_a_socks_proxy_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "https://storage.test")
+    monkeypatch.setenv("https_proxy", "socks5h://user:secret@127.0.0.1:9")
+    monkeypatch.delitem(sys.modules, "urllib3.contrib.socks", raising=False)
+    monkeypatch.setitem(sys.modules, "socks", None)
+    with pytest.raises(StorageUnavailableError, match=r"^a SOCKS proxy, .* Run: pip install pysocks"):
+        GcsStorage().read("gs://data/a")
+
+
 def test_a_store_of_tokens_that_fails_for_a_while(described: FakeGcs) -> None:
     described.faults.add(Fault("503", "token"))
     assert GcsStorage().read("gs://data/a") == b"data"
@@ -302,6 +386,15 @@ def test_nothing_secret_is_logged_or_said(
         GcsStorage().read("gs://data/a")
     said.append(str(found.value))
     check_quiet(described, caplog.text + "".join(said))
+
+
+def test_adds_no_filter_to_the_loggers_of_libraries(described: FakeGcs) -> None:
+    before = {name: list(logging.getLogger(name).filters) for name in list(logging.root.manager.loggerDict)}
+    gcs = GcsStorage()
+    with gcs.create("gs://data/new") as file:
+        file.write(b"x" * (2 << 20))
+    assert {name: logging.getLogger(name).filters for name in before} == before
+    assert not logging.getLogger("urllib3.connectionpool").filters
 
 
 def test_no_secret_is_printed_by_a_command_or_kept_in_a_dataset(described: FakeGcs, tmp_path: Path) -> None:

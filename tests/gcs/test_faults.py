@@ -12,8 +12,8 @@ from scripts.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import noise
 from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage.gcs import GcsStorage
-from tpudata.storage.gcs.retry_policy import RetryPolicy
 from tpudata.storage.gcs.upload import PART_BYTES
+from tpudata.storage.objects.retries import RetryPolicy
 
 # LARGE has three parts and a rest, of the smallest size that the store takes.
 PART = PART_BYTES // 32

@@ -18,7 +18,7 @@ from tests.helpers.pictures import digests, make_pictures
 from tpudata import RecordSource
 from tpudata.cli import main
 from tpudata.errors import StorageError, StorageUnavailableError
-from tpudata.storage import Entry, expand, storage_for
+from tpudata.storage import Entry, RequestLimits, expand, held_request_limits, storage_for
 from tpudata.storage.fsspec_storage import FsspecStorage
 
 
@@ -142,6 +142,31 @@ def test_an_outage_is_no_missing_file(s3: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(files, "cat_file", _fails)
     with pytest.raises(StorageUnavailableError, match=r"there could not be read: OSError: reset"):
         FsspecStorage("s3").read(f"{s3}/there")
+
+
+def test_a_read_that_is_cut_is_tried_again(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(f"{s3}/cut", b"0123456789")
+    files, _ = fsspec.url_to_fs(s3, use_listings_cache=False)
+    read, calls = files.cat_file, []
+
+    def cut(path: str, **span: int) -> bytes:
+        calls.append(span)
+        return bytes(read(path, **span)[: 3 if len(calls) == 1 else None])
+
+    monkeypatch.setattr(files, "cat_file", cut)
+    assert FsspecStorage("s3").read(f"{s3}/cut") == b"0123456789"
+    calls.clear()
+    assert FsspecStorage("s3").read_range(f"{s3}/cut", 2, 6, is_checked=True) == b"234567"
+    assert len(calls) == 2
+    calls.clear()
+    with FsspecStorage("s3").open(f"{s3}/cut") as file:
+        assert file.read() == b"0123456789"
+    monkeypatch.setattr(files, "cat_file", lambda _: b"012")
+    with (
+        held_request_limits(RequestLimits(retry_seconds=0.05)),
+        pytest.raises(StorageUnavailableError, match="cut could not be read: received 3 bytes of an object of 10"),
+    ):
+        FsspecStorage("s3").read(f"{s3}/cut")
 
 
 def _fails(*_arguments: object, **_named: object) -> bytes:

@@ -2,29 +2,35 @@
 
 fsspec's interface has no checksums, and conditional writes only for some stores. So data are compared with the size that the store
 states, and parts are read twice. If two runs begin in one folder at the same moment, both may take it, unless the store's package
-can create a file exclusively (s3fs can).
+can create a file exclusively (s3fs can). Failing requests are retried by the store's package.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
-import operator
 import posixpath
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, BinaryIO
 
 from tpudata.errors import MissingExtraError, StorageError, StorageUnavailableError, TpudataError
 from tpudata.storage.interface import Entry
+from tpudata.storage.limits import request_limits
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
+from tpudata.storage.objects.checked_storage import CheckedStorage
+from tpudata.storage.objects.errors import AbsentError, ConflictError, RangeError, TimeLimitError, UnprovenError
+from tpudata.storage.objects.object_store import Content, Description
+from tpudata.storage.objects.retries import Retries, RetryPolicy
 
 _BLOCK_BYTES = 8 << 20
 # Schemes whose uploads can be abandoned.
 _WHOLE = ("s3", "s3a")
 # Errors about one path; any other error is one of the store or the connection.
-_OF_THE_PATH = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+_OF_THE_PATH = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, AbsentError)
 
 
 def is_known(scheme: str) -> bool:
@@ -40,7 +46,7 @@ def is_known(scheme: str) -> bool:
     return scheme in known_implementations
 
 
-class FsspecStorage:
+class FsspecStorage(CheckedStorage):
     """A store through fsspec; `Storage` describes the methods.
 
     Credentials and endpoints come from fsspec's configuration (FSSPEC_S3_ENDPOINT_URL, ~/.config/fsspec/conf.json) and from
@@ -54,6 +60,17 @@ class FsspecStorage:
     """
 
     def __init__(self, scheme: str) -> None:
+        super().__init__(_FsspecObjects(scheme))
+
+
+class _FsspecObjects:
+    """The calls of fsspec's file systems; `ObjectStore` describes them."""
+
+    has_checksums = False
+    # Not every store lists trees.
+    lists_deep = False
+
+    def __init__(self, scheme: str) -> None:
         import fsspec
 
         try:
@@ -62,87 +79,82 @@ class FsspecStorage:
             raise StorageError(f"{scheme}://: {error}") from None
         self._fsspec = fsspec
         self._scheme = scheme
+        self.retries = Retries(scheme, _policy, lambda error: isinstance(error, UnprovenError))
 
-    def join(self, base: str, *parts: str) -> str:
-        """Return the path of something below `base`."""
-        return "/".join((base.rstrip("/"), *parts))
+    def named(self, done: str, path: str) -> AbstractContextManager[None]:
+        return _named(done, path)
 
-    def list(self, folder: str) -> list[Entry]:
-        """Return what is directly inside a folder, sorted by name."""
+    def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
+        """fsspec lists a folder all at once."""
+        assert not deep, "fsspec lists folder by folder"
         with _named("listed", folder):
             files, own = self._at(folder)
             found = files.ls(own, detail=True)
-        # Some stores list an empty object that marks the folder itself.
-        inside = [item for item in found if item["name"].strip("/") != own.strip("/")]
-        # Stores without folders list a missing one as empty.
-        if not found and self.stat(folder) is None:
-            raise StorageError(f"{folder} could not be listed: there is nothing below it. Check the path.")
-        entries = [_entry(self.join(folder, item["name"].rstrip("/").rpartition("/")[2]), item) for item in inside]
-        return sorted(entries, key=operator.attrgetter("name"))
+            # Stores without folders list a missing one as empty.
+            if not found and self.find(folder) is None:
+                raise StorageError(f"{folder} could not be listed: there is nothing below it. Check the path.")
+        named = []
+        for item in found:
+            name = item["name"].rstrip("/").rpartition("/")[2]
+            entry = _entry(f"{folder.rstrip('/')}/{name}", item)
+            # Some stores list an empty object that marks the folder itself.
+            if item["name"].strip("/") != own.strip("/"):
+                named.append((f"{name}/" if entry.is_folder else name, entry))
+        inside = (entry for name, entry in sorted(named) if start <= name and (stop is None or name < stop))
+        yield from itertools.islice(inside, limit)
 
-    @property
-    def lists_deep(self) -> bool:
-        """Return False: not every store lists trees."""
-        return False
-
-    def scan(
-        self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
-    ) -> Iterator[Entry]:
-        """Yield what is directly inside a folder, in order; fsspec lists it all at once."""
-        assert not deep, "fsspec lists folder by folder"
-        named = sorted((f"{entry.name}/" if entry.is_folder else entry.name, entry) for entry in self.list(folder))
-        found = (entry for name, entry in named if start <= name and (stop is None or name < stop))
-        yield from itertools.islice(found, limit)
-
-    def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
+    def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:
         """Return nothing: a part of a folder takes as long to list as all of it."""
         del folder, deep
         return ()
 
-    def stat(self, path: str) -> Entry | None:
-        """Return the file or folder at a path, or None."""
-        with _named("looked up", path):
-            files, own = self._at(path)
-            try:
-                return _entry(path, files.info(own))
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+    def find(self, path: str) -> Entry | None:
+        item = self._info(path)
+        return None if item is None else _entry(path, item)
 
-    def read(self, path: str, size: int | None = None) -> bytes:
-        """Return a whole file."""
-        with _named("read", path):
-            files, own = self._at(path)
-            data = bytes(files.cat_file(own))
-            stated = size if size == len(data) else files.info(own)["size"]
-        if len(data) != stated:
-            raise StorageUnavailableError(f"{path} could not be read: got {len(data)} bytes of {stated}. Try again.")
-        return data
-
-    def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
-        """Return `length` bytes from `offset`; fewer only at the end of the file."""
-        if length <= 0:
-            return b""
-        with _named("read", path):
-            data = self._part(path, offset, length)
-            again = data if is_checked else self._part(path, offset, length)
-        if data != again:
-            raise StorageUnavailableError(
-                f"{path} could not be read: {length} bytes from {offset} differed between two reads. Try again."
+    def describe(self, path: str) -> Description | None:
+        item = self._info(path)
+        if item is None or item["type"] == "directory":
+            return None
+        if item["size"] is None:
+            raise StorageError(
+                f"{path} could not be read: the store does not state its size. Copy it to another store."
             )
-        return data
+        return Description(int(item["size"]))
 
-    def expect(self, path: str, offset: int, length: int) -> None:
-        """Do nothing: many threads request read-ahead themselves."""
+    def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
+        del version
+        files, own = self._at(path)
+        try:
+            if span is None:
+                return Content(bytes(files.cat_file(own)), True)
+            offset, length = span
+            return Content(bytes(files.cat_file(own, start=offset, end=offset + length)), False, offset)
+        except FileNotFoundError as error:
+            raise AbsentError(404, _reason(error)) from error
+        except Exception as error:
+            # Some stores reject a range that begins after the end.
+            if span is None or span[0] < files.info(own)["size"]:
+                raise
+            raise RangeError(416, _reason(error)) from error
 
-    def open(self, path: str) -> BinaryIO:
-        """Open a file for reading from start to end, 8 MiB a request."""
-        with _named("opened", path):
-            files, own = self._at(path)
-            return files.open(own, "rb", block_size=_BLOCK_BYTES, cache_type="readahead")  # type: ignore[no-any-return]
+    def remove(self, path: str, version: int | None) -> None:
+        del version
+        files, own = self._at(path)
+        try:
+            files.rm_file(own)
+        except FileNotFoundError as error:
+            raise AbsentError(404, _reason(error)) from error
+
+    def put(self, path: str, data: bytes, version: int | None) -> None:
+        files, own = self._at(path)
+        try:
+            files.pipe_file(own, data, **({"mode": "create"} if version is None else {}))
+        except FileExistsError as error:
+            raise ConflictError(412, _reason(error)) from error
 
     @contextlib.contextmanager
-    def create(self, path: str, *, replace: bool = True) -> Iterator[BinaryIO]:
-        """Write a file that appears under its name when the context ends without an error."""
+    def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
         with _named("written", path):
             files, own = self._at(path)
             is_taken = not replace and files.exists(own)
@@ -150,7 +162,13 @@ class FsspecStorage:
             # Another attempt at the same work may have written it.
             with tempfile.TemporaryFile() as copy:
                 yield copy
-                self._check_equal(copy, path)
+                copy.seek(0)
+                with _named("written", path), files.open(own, "rb", block_size=_BLOCK_BYTES) as standing:
+                    is_equal = _digest(copy) == _digest(standing)
+            if not is_equal:
+                raise StorageError(
+                    f"{path} could not be written: it is there already, with other bytes. Remove it, or write elsewhere."
+                )
             return
         with _named("written", path):
             folder = posixpath.dirname(own)
@@ -179,69 +197,20 @@ class FsspecStorage:
                     files.rm_file(name)
             raise
 
-    def _check_equal(self, copy: BinaryIO, path: str) -> None:
-        """Raise StorageError unless a file has the bytes of a copy."""
-        copy.seek(0)
-        with self.open(path) as standing:
-            while True:
-                part = copy.read(_BLOCK_BYTES)
-                if part != _read_fully(standing, max(1, len(part))):
-                    raise StorageError(
-                        f"{path} could not be written: it is there already, with other bytes. Remove it, or write elsewhere."
-                    )
-                if not part:
-                    return
-
     def check_writable(self, path: str) -> None:
-        """Raise StorageError if a path could not be written; writes an empty file there, and removes it."""
-        probe = self.join(path, f".tpudata-{uuid.uuid4().hex}")
+        """Write an empty file, and remove it."""
+        probe = f"{path.rstrip('/')}/.tpudata-{uuid.uuid4().hex}"
         with _named("written", path):
             files, own = self._at(probe)
             files.pipe_file(own, b"")
             files.rm_file(own)
 
-    def delete(self, path: str) -> None:
-        """Remove a file; no error if there is none."""
-        with _named("deleted", path), contextlib.suppress(FileNotFoundError):
-            files, own = self._at(path)
-            files.rm_file(own)
-
-    def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small file, if it is `old`, by `new`; return whether that was done."""
-        with _named("written", path):
-            files, own = self._at(path)
-            try:
-                found = bytes(files.cat_file(own))
-            except FileNotFoundError:
-                found = None
-            if found != old or (found is None and new is None):
-                return found == old
-            if new is None:
-                files.rm_file(own)
-                return True
-            try:
-                files.pipe_file(own, new, **({"mode": "create"} if old is None else {}))
-            except FileExistsError:
-                return False
-        return True
-
-    def _part(self, path: str, offset: int, length: int) -> bytes:
+    def _info(self, path: str) -> dict[str, Any] | None:
         files, own = self._at(path)
         try:
-            data = bytes(files.cat_file(own, start=offset, end=offset + length))
-        except Exception:
-            # Some stores reject a range that begins after the end.
-            if offset < files.info(own)["size"]:
-                raise
-            return b""
-        if len(data) < length:
-            # Only now the size is needed: the missing bytes may be after the end.
-            wanted = max(0, min(length, files.info(own)["size"] - offset))
-            if len(data) != wanted:
-                raise StorageUnavailableError(
-                    f"{path} could not be read: cut (got {len(data)} bytes from {offset}, expected {wanted}). Try again."
-                )
-        return data
+            return dict(files.info(own))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def _at(self, path: str) -> tuple[Any, str]:
         """Return fsspec's file system for a path, which fsspec caches for each process, and the path in it."""
@@ -249,13 +218,15 @@ class FsspecStorage:
         return files, str(own)
 
 
-def _read_fully(file: BinaryIO, size: int) -> bytes:
-    """Return `size` bytes, or fewer at the end of a file."""
-    parts = []
-    while size and (part := file.read(size)):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+def _policy() -> RetryPolicy:
+    return RetryPolicy(limit=request_limits().retry_seconds)
+
+
+def _digest(file: BinaryIO) -> bytes:
+    digest = hashlib.sha256()
+    for part in iter(lambda: file.read(_BLOCK_BYTES), b""):
+        digest.update(part)
+    return digest.digest()
 
 
 def _entry(path: str, item: dict[str, Any]) -> Entry:
@@ -269,7 +240,7 @@ def _named(done: str, path: str, kind: type[Exception] = Exception) -> Iterator[
     """Turn any exception of a store's package into an error that names the path."""
     try:
         yield
-    except TpudataError:
+    except (TpudataError, ConflictError):
         raise
     except _OF_THE_PATH as error:
         raise StorageError(f"{path} could not be {done}: {_reason(error)}. Check the path and your access.") from error
@@ -279,6 +250,10 @@ def _named(done: str, path: str, kind: type[Exception] = Exception) -> Iterator[
         ) from error
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
+    if isinstance(error, AbsentError):
+        return error.message
+    if isinstance(error, TimeLimitError):
+        return f"{error.__cause__}, until the time limit of retries"
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(f"{type(error).__name__}: {text}".split()).rstrip(".")

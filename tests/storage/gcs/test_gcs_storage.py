@@ -15,14 +15,13 @@ from typing import Any
 import google_crc32c
 import pytest
 import urllib3
-from google.api_core import exceptions as api
 
 from scripts.fake_gcs import FakeGcs, Fault
+from scripts.fake_gcs.objects import RejectedError
 from tpudata.errors import StorageError, StorageUnavailableError, UsageError
 from tpudata.storage import Entry, Storage, expand, storage_for
 from tpudata.storage.gcs import GcsStorage
-from tpudata.storage.gcs.errors import _failure
-from tpudata.storage.gcs.retry_policy import RetryPolicy
+from tpudata.storage.objects.retries import RetryPolicy
 from tpudata.storage.select import _storage
 
 
@@ -390,15 +389,15 @@ def test_a_wrong_bit_of_what_is_read_from_start_to_end_is_noticed(store: FakeGcs
 def test_who_waits_is_told_of_it_once_in_a_while(store: FakeGcs, caplog: pytest.LogCaptureFixture, action: str) -> None:
     store.put("b", "in/a", b"a")
     store.faults.add(Fault("503", "*", count=None))
-    gcs = GcsStorage(RetryPolicy(first_wait=0.01, longest_wait=0.02, limit=0.25), silent_seconds=0.05)
     began = time.monotonic()
+    gcs = GcsStorage(RetryPolicy(first_wait=0.01, longest_wait=0.02, limit=0.25, warn_after=0.05))
     with pytest.raises(StorageUnavailableError, match=r"the store answered 503 .*until the time limit of retries"):
         getattr(gcs, action)("gs://b/in/a")
     took = time.monotonic() - began
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     # One in 0.05 s, and on a busy machine the last try comes after the limit.
     assert 1 <= len(said) <= took / 0.05
-    assert "ServiceUnavailable" in said[0]
+    assert "Google Cloud Storage: an answer 503, for " in said[0]
     assert said[0].endswith("trying again, for 0.25 s in all.")
 
 
@@ -409,10 +408,28 @@ def test_the_store_s_own_words_are_passed_on_in_one_line(store: FakeGcs) -> None
         match=r"objectViewer to read only\. The store says: the account does not have .* to b\.$",
     ):
         GcsStorage().read("gs://b/a")
-    text = "GET https://x/y?upload_id=1: <html>\n\n<b>busy</b> " + "la " * 999
-    words = _failure(api.ServiceUnavailable(text))  # type: ignore[no-untyped-call]
-    assert words.startswith("the store answered 503 (<html> <b>busy</b> la la")
-    assert len(words) < 450
+
+
+def test_a_long_message_of_the_store_is_shortened_and_has_no_address(
+    store: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "GET https://x/y?upload_id=1 <html>\n\n<b>busy</b> " + "la " * 999
+    monkeypatch.setattr("scripts.fake_gcs.api._media", _reject(text))
+    store.put("b", "a", b"a")
+    with pytest.raises(StorageUnavailableError) as found:
+        GcsStorage(RetryPolicy(limit=0.01)).read("gs://b/a")
+    words = str(found.value)
+    assert words.startswith(
+        "gs://b/a could not be read: the store answered 503 (GET https://x/y <html> <b>busy</b> la la"
+    )
+    assert len(words) < 550
+
+
+def _reject(message: str) -> Any:
+    def reject(*_: Any) -> Any:
+        raise RejectedError(503, message)
+
+    return reject
 
 
 def test_an_upload_sends_at_once_by_way_of_a_proxy_too(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from tpudata.errors import UsageError
 from tpudata.storage import RequestLimits, held_request_limits, request_limits
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.pace import Pace
-from tpudata.storage.gcs.retry_policy import RetryPolicy
-from tpudata.storage.gcs.session import Session
+from tpudata.storage.gcs.transport import Transport
+from tpudata.storage.objects.retries import RetryPolicy
 from tpudata.storage.select import _storage
 
 
@@ -102,31 +102,31 @@ def test_retry_after_is_kept_to(store: FakeGcs, code: str) -> None:
 
 
 def test_an_outage_without_retry_after_does_not_change_the_pace(store: FakeGcs) -> None:
-    session = Session()
+    transport = Transport()
     store.faults.add(Fault("503", "read", count=1))
     with pytest.raises(Exception, match="503"):
-        session.fetch("/download/storage/v1/b/b/o/1?alt=media")
-    assert session.pace.limit == 128
+        transport.request("GET", "/download/storage/v1/b/b/o/1?alt=media")
+    assert transport.pace.limit == 128
     store.faults.add(Fault("429", "read", count=1))
     with pytest.raises(Exception, match="429"):
-        session.fetch("/download/storage/v1/b/b/o/1?alt=media")
-    assert session.pace.limit == 1
+        transport.request("GET", "/download/storage/v1/b/b/o/1?alt=media")
+    assert transport.pace.limit == 1
 
 
 def test_held_limits_hold(store: FakeGcs) -> None:
     store.latency = 0.005
     with held_request_limits(RequestLimits(read_threads=3, retry_seconds=7)):
         read_all(store)
-        assert Session().policy.limit == 7
+        assert Transport().policy.limit == 7
     assert store.most_in_flight <= 3
 
 
 def test_limits_that_are_held_later_hold(store: FakeGcs) -> None:
-    session = Session()
-    assert session.pace.limit == 128
+    transport = Transport()
+    assert transport.pace.limit == 128
     with held_request_limits(RequestLimits(read_threads=200)):
-        assert session.pace.limit == 400
-    assert session.pace.limit == 128
+        assert transport.pace.limit == 400
+    assert transport.pace.limit == 128
 
 
 def test_contexts_of_limits_end_in_any_order() -> None:
@@ -145,9 +145,9 @@ def test_contexts_of_limits_end_in_any_order() -> None:
 def test_the_environment_s_retry_limit_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     with held_request_limits(RequestLimits(retry_seconds=7)):
         monkeypatch.setenv("TPUDATA_GCS_RETRY", "limit=9,first_wait=0.1")
-        assert (Session().policy.limit, Session().policy.first_wait) == (9, 0.1)
+        assert (Transport().policy.limit, Transport().policy.first_wait) == (9, 0.1)
         monkeypatch.setenv("TPUDATA_GCS_RETRY", "first_wait=0.1")
-        assert (Session().policy.limit, Session().policy.first_wait) == (7, 0.1)
+        assert (Transport().policy.limit, Transport().policy.first_wait) == (7, 0.1)
 
 
 @pytest.mark.parametrize("said", [{"read_threads": 0}, {"read_threads": 1025}, {"retry_seconds": 0}])

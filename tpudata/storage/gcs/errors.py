@@ -1,4 +1,4 @@
-"""Errors of Google's client, with the object, the reason and the fix."""
+"""Errors of requests to Google Cloud Storage, with the object, the reason and the fix."""
 
 from __future__ import annotations
 
@@ -10,23 +10,38 @@ from collections.abc import Iterator
 import google.auth.exceptions
 import requests
 import urllib3
-from google.api_core import exceptions as api
 
 from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage.gcs.credentials import ANONYMOUS, BILLED, billing_project, file_fault, is_switched_on
 from tpudata.storage.gcs.key_file import VARIABLE, find_key_file
-from tpudata.storage.gcs.retry_policy import DamagedError, UnprovenError
-from tpudata.storage.gcs.upload import UploadLostError
-
-ERRORS = (
-    api.GoogleAPICallError,
-    api.RetryError,
-    google.auth.exceptions.GoogleAuthError,
-    requests.RequestException,
-    urllib3.exceptions.HTTPError,
+from tpudata.storage.objects.errors import (
+    AnswerError,
     DamagedError,
+    ReplacedError,
+    StoreError,
+    TimeLimitError,
     UnprovenError,
     UploadLostError,
+)
+
+ERRORS = (
+    StoreError,
+    google.auth.exceptions.GoogleAuthError,
+    # Of requests, by which google-auth gets tokens.
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+)
+_TRANSIENT_CODES = frozenset((408, 429, 500, 502, 503, 504))
+_TRANSIENT = (
+    DamagedError,
+    UnprovenError,
+    ConnectionError,
+    requests.ConnectionError,
+    requests.Timeout,
+    urllib3.exceptions.NewConnectionError,
+    urllib3.exceptions.ProtocolError,
+    urllib3.exceptions.ProxyError,
+    urllib3.exceptions.TimeoutError,
 )
 _LOGIN = "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a service account's key file."
 _AGAIN = "Run again, a conversion with --resume."
@@ -50,8 +65,18 @@ _FORBIDDEN = (
 _ADDRESS = re.compile(r"(https?://[^\s?]+|url: [^\s?]+)\?\S*")
 
 
-class ReplacedError(api.NotFound):
-    """The generation of an object that is being read no longer exists."""
+def is_transient(error: BaseException | None) -> bool:
+    """Return whether the same request may succeed later."""
+    if isinstance(error, AnswerError):
+        return error.code in _TRANSIENT_CODES
+    if isinstance(error, google.auth.exceptions.GoogleAuthError):
+        # A request for a token that got no answer is none of those that google-auth calls retryable.
+        is_lost = isinstance(error, google.auth.exceptions.TransportError) and is_transient(error.__cause__)
+        return is_lost or bool(error.retryable)
+    if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
+        # A wrong certificate stays wrong; a broken connection may work again.
+        return "CERTIFICATE" not in str(error).upper()
+    return isinstance(error, _TRANSIENT)
 
 
 def split_path(path: str) -> tuple[str, str]:
@@ -72,7 +97,7 @@ def split_object(path: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def named(done: str, path: str) -> Iterator[None]:
-    """Turn an exception of the client into an error with the object that could not be `done`, the reason and the fix."""
+    """Turn an exception of a request into an error with the object that could not be `done`, the reason and the fix."""
     try:
         yield
     except ERRORS as error:
@@ -82,13 +107,13 @@ def named(done: str, path: str) -> Iterator[None]:
 
 def _is_of_the_object(error: BaseException) -> bool:
     """Return whether the error is about this one object, so that a retry would not help."""
-    return not isinstance(error, api.RetryError) and getattr(error, "code", None) in (_ABSENT, _CHANGED)
+    return getattr(error, "code", None) in (_ABSENT, _CHANGED)
 
 
 def _reason(error: BaseException, path: str) -> str:
     bucket, _ = split_path(path)
-    if isinstance(error, api.RetryError):
-        return f"{_failure(error.cause)}, until the time limit of retries. {_AGAIN}"
+    if isinstance(error, TimeLimitError):
+        return f"{_failure(error.__cause__)}, until the time limit of retries. {_AGAIN}"
     if isinstance(error, google.auth.exceptions.InvalidOperation):
         return _denied("the store requires credentials (401)")
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
@@ -109,7 +134,7 @@ def _reason(error: BaseException, path: str) -> str:
     if isinstance(error, DamagedError):
         return f"the store received damaged data and made no object of them. {_AGAIN}"
     if isinstance(error, UploadLostError) or code == 410:
-        return f"the store lost the upload ({error}). {_AGAIN}"
+        return f"the store lost the upload ({_brief(str(error))}). {_AGAIN}"
     return f"{_failure(error)}."
 
 
@@ -177,7 +202,7 @@ def _denied(reason: str) -> str:
 
 def _failure(error: BaseException | None) -> str:
     """Return the failure of the last request, in few words."""
-    if isinstance(error, api.GoogleAPICallError):
+    if isinstance(error, AnswerError):
         return f"the store answered {error.code} ({_said(error)})"
     if isinstance(error, DamagedError):
         return "the store received damaged data"
@@ -187,9 +212,8 @@ def _failure(error: BaseException | None) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """Return the store's message, without the request that the client puts before it."""
-    message = str(getattr(error, "message", error))
-    return _brief(message.partition(": ")[2] or message).rstrip(".")
+    """Return the store's message."""
+    return _brief(str(getattr(error, "message", error))).rstrip(".")
 
 
 def _brief(text: str) -> str:

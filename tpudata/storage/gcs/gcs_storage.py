@@ -5,73 +5,72 @@ A folder is a common prefix of object names up to a `/`: it exists as long as an
 
 from __future__ import annotations
 
+import base64
+import binascii
 import contextlib
-import operator
+import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import BinaryIO
 from urllib.parse import urlencode
 
-from google.api_core import exceptions as api
-
-from tpudata.errors import StorageError, StorageUnavailableError
-from tpudata.storage.gcs.answers import checksum_number, list_page, object_url, stat_object
+from tpudata.errors import StorageError
+from tpudata.storage.gcs.answers import describe_object, list_page, object_url
 from tpudata.storage.gcs.errors import ERRORS, named, split_object, split_path
 from tpudata.storage.gcs.listing import RANGE_NAMES, cut_names, scan_names
-from tpudata.storage.gcs.read import open_object, read_part, read_whole
-from tpudata.storage.gcs.retry_policy import RetryPolicy, UnprovenError
-from tpudata.storage.gcs.session import SILENT_SECONDS, Session
+from tpudata.storage.gcs.transport import Transport
 from tpudata.storage.gcs.upload import PART_BYTES, ObjectWriter
 from tpudata.storage.interface import Entry
+from tpudata.storage.objects.checked_storage import CheckedStorage
+from tpudata.storage.objects.errors import UnprovenError
+from tpudata.storage.objects.object_store import Content, Description
+from tpudata.storage.objects.retries import RetryPolicy
 
-_NO_CONTENT = 204
+_OK, _NO_CONTENT, _PARTIAL = 200, 204, 206
+_CRC32C = re.compile(r"crc32c=([A-Za-z0-9+/]+=*)")
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_PLAIN = (None, "", "identity")
 
 
-class GcsStorage:
+class GcsStorage(CheckedStorage):
     """Google Cloud Storage; `Storage` describes the methods, and `credentials` the credentials.
 
-    Transient failures are retried, and so is every answer without proof, see `answers`.
+    Transient failures are retried, and so is every answer without proof, see `CheckedStorage`, `answers` and `upload`.
 
     Args:
         policy: retries of failing requests; None takes the policy of the environment and of `RequestLimits`.
-        silent_seconds: time after which failing requests are logged as warnings.
         part_bytes: bytes of a request of an upload, a multiple of 256 KiB.
         range_names: number of names in a range that `cuts` does not cut again.
     """
 
     def __init__(
-        self,
-        policy: RetryPolicy | None = None,
-        *,
-        silent_seconds: float = SILENT_SECONDS,
-        part_bytes: int = PART_BYTES,
-        range_names: int = RANGE_NAMES,
+        self, policy: RetryPolicy | None = None, *, part_bytes: int = PART_BYTES, range_names: int = RANGE_NAMES
     ) -> None:
-        self._session = Session(policy, silent_seconds=silent_seconds)
+        super().__init__(_GcsObjects(Transport(policy), part_bytes, range_names))
+
+
+class _GcsObjects:
+    """The calls of the JSON API; `ObjectStore` describes them."""
+
+    has_checksums = True
+    lists_deep = True
+
+    def __init__(self, transport: Transport, part_bytes: int, range_names: int) -> None:
+        self._transport = transport
         self._part_bytes = part_bytes
         self._range_names = range_names
+        self.retries = transport.retries
 
-    def join(self, base: str, *parts: str) -> str:
-        """Return the path of something below `base`."""
-        return "/".join((base.rstrip("/"), *parts))
+    def named(self, done: str, path: str) -> AbstractContextManager[None]:
+        return named(done, path)
 
-    def list(self, folder: str) -> list[Entry]:
-        """Return what is directly inside a folder, sorted by name."""
-        return sorted(self.scan(folder), key=operator.attrgetter("name"))
-
-    @property
-    def lists_deep(self) -> bool:
-        """Return True: folders exist only in the names."""
-        return True
-
-    def scan(
-        self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
-    ) -> Iterator[Entry]:
-        """Yield what is inside a folder, in the order of names; memory holds a page of a thousand."""
+    def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
+        """Yield what is inside a folder; memory holds a page of a thousand."""
         bucket, prefix = split_path(folder)
         is_there = not prefix or bool(start) or stop is not None
         count = 0
-        for name, size, crc32c in scan_names(self._session, folder, start, stop, limit, deep=deep):
+        for name, size, crc32c in scan_names(self._transport, folder, start, stop, limit, deep=deep):
             is_there = True
             # Some programs mark a folder by an empty object of the same name.
             if size is not None and name.endswith("/"):
@@ -83,127 +82,113 @@ class GcsStorage:
         if not is_there:
             raise StorageError(f"{folder} could not be listed: there is no object below it. Check the path.")
 
-    def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
+    def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:
         """Return names at which a folder of more than 16,384 names is cut."""
-        return cut_names(self._session, folder, deep=deep, range_names=self._range_names)
+        return cut_names(self._transport, folder, deep=deep, range_names=self._range_names)
 
-    def stat(self, path: str) -> Entry | None:
-        """Return the object or folder at a path, or None."""
+    def find(self, path: str) -> Entry | None:
         bucket, name = split_path(path)
-        with named("looked up", path):
-            # An object whose name ends with `/` marks a folder.
-            is_object = name and not name.endswith("/")
-            found = stat_object(self._session, bucket, name) if is_object else None
-            if found is not None:
-                return _entry(bucket, name, found.size, found.crc32c)
-            prefix = f"{name.rstrip('/')}/" if name else ""
-            inside = list_page(self._session, bucket, urlencode({"prefix": prefix, "maxResults": 1}))
+        # An object whose name ends with `/` marks a folder.
+        found = describe_object(self._transport, bucket, name) if name and not name.endswith("/") else None
+        if found is not None:
+            return _entry(bucket, name, found.size, found.crc32c)
+        prefix = f"{name.rstrip('/')}/" if name else ""
+        inside = list_page(self._transport, bucket, urlencode({"prefix": prefix, "maxResults": 1}))
         return _folder(path) if inside.objects or not prefix else None
 
-    def read(self, path: str, size: int | None = None) -> bytes:
-        """Return a whole object."""
-        del size  # One request in any case.
-        return read_whole(self._session, path)
+    def describe(self, path: str) -> Description | None:
+        return describe_object(self._transport, *split_object(path))
 
-    def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
-        """Return `length` bytes from `offset`; fewer only at the end of the object."""
-        return read_part(self._session, path, offset, length, is_checked=is_checked)
+    def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
+        url = f"/download{object_url(*split_object(path))}?alt=media"
+        if version is not None:
+            url += f"&generation={version}"
+        # Without this header the store would decompress objects with Content-Encoding.
+        sent = {"Accept-Encoding": "gzip"}
+        if span is not None:
+            sent["Range"] = f"bytes={span[0]}-{span[0] + span[1] - 1}"
+        status, headers, data = self._transport.request("GET", url, sent)
+        if headers.get("Content-Encoding") not in _PLAIN:
+            self._reject_encoded(path)
+        crc32c = _checksum(headers)
+        if status == _OK:
+            return Content(data, True, crc32c=crc32c)
+        content_range = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
+        if status != _PARTIAL or span is None or content_range is None:
+            raise UnprovenError(f"an answer {status} to a read, without its range")
+        first, last, size = map(int, content_range.groups())
+        if len(data) != last - first + 1:
+            raise UnprovenError(f"received {len(data)} bytes as {content_range[0]}")
+        return Content(data, False, first, size, crc32c)
 
-    def expect(self, path: str, offset: int, length: int) -> None:
-        """Ignore the hint: many threads request read-ahead themselves."""
+    def remove(self, path: str, version: int | None) -> None:
+        bucket, name = split_object(path)
+        query = "" if version is None else f"?ifGenerationMatch={version}"
+        answer = self._transport.request("DELETE", f"{object_url(bucket, name)}{query}")
+        if answer.status != _NO_CONTENT:
+            found = describe_object(self._transport, bucket, name)
+            if found is not None and version in (None, found.version):
+                raise UnprovenError(f"an answer {answer.status} to a deletion, but the object exists")
 
-    def open(self, path: str) -> BinaryIO:
-        """Open an object for reading, 8 MiB a request; it is read from one generation, even if it is replaced meanwhile."""
-        return open_object(self._session, path)
+    def put(self, path: str, data: bytes, version: int | None) -> None:
+        with self._upload(path, version or 0) as writer:
+            writer.write(data)
 
     @contextlib.contextmanager
-    def create(self, path: str, *, replace: bool = True) -> Iterator[BinaryIO]:
-        """Write an object in one resumable upload, which is invisible until the context ends without an error."""
-        bucket, name = split_object(path)
+    def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
+        """One resumable upload; a small object is one request."""
         with named("written", path):
-            before = stat_object(self._session, bucket, name) if replace else None
-            writer = self._writer(bucket, name, before.generation if before else 0)
-        try:
-            with named("written", path):
-                yield writer  # type: ignore[misc]  # A raw file that takes all it is given.
-                writer.finish()
-        except BaseException:
-            with contextlib.suppress(*ERRORS):
-                writer.abandon()
-            raise
+            before = self.retries(lambda: self.describe(path)) if replace else None
+        with named("written", path), self._upload(path, before.version if before else 0) as writer:
+            yield writer  # type: ignore[misc]  # A raw file that takes all it is given.
 
     def check_writable(self, path: str) -> None:
-        """Raise StorageError if no object can be written at or below a path; begins an upload, and abandons it."""
+        """Begin an upload, and abandon it."""
         bucket, name = split_path(path)
         with named("written", path):
-            writer = self._writer(bucket, f"{name.rstrip('/')}/{uuid.uuid4().hex}".lstrip("/"), 0)
+            writer = ObjectWriter(
+                self._transport, bucket, f"{name.rstrip('/')}/{uuid.uuid4().hex}".lstrip("/"), 0, self._part_bytes
+            )
             writer.begin()
         with contextlib.suppress(*ERRORS):
             writer.abandon()
 
-    def delete(self, path: str) -> None:
-        """Remove an object; no error if there is none."""
-        bucket, name = split_object(path)
-
-        def delete() -> None:
-            answer = self._session.request("DELETE", object_url(bucket, name))
-            if answer.status_code != _NO_CONTENT and stat_object(self._session, bucket, name) is not None:
-                raise UnprovenError(f"an answer {answer.status_code} to a deletion, but the object exists")
-
-        with named("deleted", path), contextlib.suppress(api.NotFound):
-            self._session.with_retries(delete)
-
-    def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small object, if it is `old`, by `new`; return whether that was done."""
-        bucket, name = split_object(path)
-        with named("written", path):
-            found = stat_object(self._session, bucket, name)
-        generation = 0 if found is None else found.generation
+    @contextlib.contextmanager
+    def _upload(self, path: str, version: int) -> Iterator[ObjectWriter]:
+        writer = ObjectWriter(self._transport, *split_object(path), version, self._part_bytes)
         try:
-            standing = None if found is None else read_whole(self._session, path, generation)
-        except StorageUnavailableError:
-            raise
-        except StorageError:
-            # It was replaced after the stat.
-            return False
-        if standing != old or (found is None and new is None):
-            return standing == old
-        with named("written", path):
-            try:
-                if new is None:
-                    self._delete_generation(bucket, name, generation)
-                else:
-                    self._put(self._writer(bucket, name, generation), new)
-            except api.PreconditionFailed:
-                return False
-        return True
-
-    def _writer(self, bucket: str, name: str, generation: int) -> ObjectWriter:
-        return ObjectWriter(self._session, bucket, name, generation, self._part_bytes)
-
-    def _delete_generation(self, bucket: str, name: str, generation: int) -> None:
-        def delete() -> None:
-            answer = self._session.request("DELETE", f"{object_url(bucket, name)}?ifGenerationMatch={generation}")
-            if answer.status_code != _NO_CONTENT:
-                found = stat_object(self._session, bucket, name)
-                if found is not None and found.generation == generation:
-                    raise UnprovenError(f"an answer {answer.status_code} to a deletion, but the object exists")
-
-        with contextlib.suppress(api.NotFound):
-            self._session.with_retries(delete)
-
-    def _put(self, writer: ObjectWriter, data: bytes) -> None:
-        try:
-            writer.write(data)
+            yield writer
             writer.finish()
         except BaseException:
             with contextlib.suppress(*ERRORS):
                 writer.abandon()
             raise
 
+    def _reject_encoded(self, path: str) -> None:
+        """Reject an object with Content-Encoding: its listed size is not that of its content, which cannot be read in parts."""
+        found = self.describe(path)
+        if found is None or not found.encoding:
+            raise UnprovenError("an answer with an encoding that the object does not have")
+        raise StorageError(
+            f"{path} could not be read: it is stored with Content-Encoding: {found.encoding}, so that its size is not that"
+            " of what it holds. Store it anew without, as `gcloud storage cp` does without --gzip-local; if it is a tar or"
+            " text that is to stay compressed, `gcloud storage objects update --clear-content-encoding` does it."
+        )
 
-def _entry(bucket: str, name: str, size: int, crc32c: str | None) -> Entry:
-    return Entry(f"gs://{bucket}/{name}", name.rpartition("/")[2], size, False, checksum_number(crc32c))
+
+def _checksum(headers: Mapping[str, str]) -> int | None:
+    """Return the CRC-32C in X-Goog-Hash, or None if there is none."""
+    found = _CRC32C.search(headers.get("X-Goog-Hash", ""))
+    if found is None:
+        return None
+    try:
+        return int.from_bytes(base64.b64decode(found[1]), "big")
+    except binascii.Error:
+        raise UnprovenError("an answer with a damaged checksum") from None
+
+
+def _entry(bucket: str, name: str, size: int, crc32c: int | None) -> Entry:
+    return Entry(f"gs://{bucket}/{name}", name.rpartition("/")[2], size, False, crc32c)
 
 
 def _folder(path: str) -> Entry:

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from tpudata.errors import StorageError
 from tpudata.storage.gcs.answers import list_page
 from tpudata.storage.gcs.errors import named, split_path
-from tpudata.storage.gcs.session import Session
+from tpudata.storage.gcs.transport import Transport
 
 # Ranges of fewer names are not cut: they take 16 requests.
 RANGE_NAMES = 1 << 14
@@ -41,21 +41,21 @@ class Name(NamedTuple):
     Attributes:
         name: name of an object in the bucket, or common prefix of names up to a `/`.
         size: bytes, or None for a folder.
-        crc32c: checksum as the API writes it, or None.
+        crc32c: CRC-32C, or None.
     """
 
     name: str
     size: int | None
-    crc32c: str | None
+    crc32c: int | None
 
 
 def scan_names(
-    session: Session, folder: str, start: str = "", stop: str | None = None, limit: int | None = None, *, deep: bool
+    transport: Transport, folder: str, start: str = "", stop: str | None = None, limit: int | None = None, *, deep: bool
 ) -> Iterator[Name]:
     """Yield the names below a folder, in order, and the object that marks the folder itself, if there is one.
 
     Args:
-        session: sends the requests.
+        transport: sends the requests.
         folder: folder to list.
         start: first name of the range, below the folder.
         stop: name after the end of the range.
@@ -80,7 +80,7 @@ def scan_names(
     last = ""
     while True:
         with named("listed", folder):
-            page = list_page(session, bucket, urlencode(query))
+            page = transport.retries(functools.partial(list_page, transport, bucket, urlencode(query)))
         found = [Name(*item) for item in page.objects]
         found += [Name(below, None, None) for below in page.prefixes if below != last]
         for item in sorted(found, key=lambda item: item.name):
@@ -96,23 +96,23 @@ def scan_names(
         query["pageToken"] = page.next_page
 
 
-def cut_names(session: Session, folder: str, *, deep: bool, range_names: int = RANGE_NAMES) -> Sequence[str]:
+def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int = RANGE_NAMES) -> Sequence[str]:
     """Return names below a folder at which it is cut into ranges, ascending; none if it is small.
 
     Args:
-        session: sends the requests.
+        transport: sends the requests.
         folder: the folder.
         deep: count all objects below it, and no folders.
         range_names: number of names in a range that is not cut again.
     """
 
     def first(start: str, stop: str | None) -> str | None:
-        found = next(scan_names(session, folder, start, stop, 1, deep=deep), None)
+        found = next(scan_names(transport, folder, start, stop, 1, deep=deep), None)
         return None if found is None else found.name[length:]
 
     def parts(start: str, stop: str | None, count: int) -> list[str] | None:
         """Return the names at which a range is cut, its start first; None if it is small. There are `count` ranges."""
-        names = scan_names(session, folder, start, stop, deep=deep)
+        names = scan_names(transport, folder, start, stop, deep=deep)
         if next(itertools.islice(names, range_names, None), None) is None:
             return None
         return [start, *_branches(first, start, stop, max(1, _ALPHABET // count))]

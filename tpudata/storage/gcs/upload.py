@@ -4,11 +4,15 @@ A part is kept until the store has it. If a request fails, the store is asked ho
 object is sent again. The only or the last part carries the checksum of all data, so the store rejects damage. It makes the object
 only if the generation that existed at first is still there, so two writers never mix. The object counts as made when
 the answer has its generation, size and checksum, or a stat has them.
+
+The BlobWriter of google-cloud-storage (3.17) does less: if it is garbage after an abort that failed, it makes an object of the data
+so far; it fails if the store has received less than it sent; and it drops the answer, which proves the object.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import re
@@ -17,12 +21,17 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import google_crc32c
-import requests
-from google.api_core import exceptions as api
 
-from tpudata.storage.gcs.answers import Stated, checksum_text, json_fields, object_url, stat_object, stated
-from tpudata.storage.gcs.retry_policy import DamagedError, UnprovenError
-from tpudata.storage.gcs.session import Session
+from tpudata.storage.gcs.answers import checksum_text, describe_object, object_url, parse_description
+from tpudata.storage.gcs.transport import Answer, Transport
+from tpudata.storage.objects.errors import (
+    AnswerError,
+    ConflictError,
+    DamagedError,
+    UnprovenError,
+    UploadLostError,
+)
+from tpudata.storage.objects.object_store import Description
 
 # Bytes of a request; the store requires a multiple of 256 KiB. At tens of milliseconds a request, one writer exceeds 100 MB/s.
 PART_BYTES = 8 << 20
@@ -33,25 +42,23 @@ _FORGOTTEN = (404, _GONE)
 _CAME = re.compile(r"bytes=0-(\d+)")
 
 
-class UploadLostError(Exception):
-    """The store lost a part that it had confirmed, or the upload."""
-
-
 class ObjectWriter(io.RawIOBase):
     """An object that is being written; it is invisible before `finish`.
 
     Args:
-        session: session that sends the requests.
+        transport: sends the requests.
         bucket: bucket of the object.
         name: name of the object.
         generation: generation of the existing object, 0 for none.
         part_bytes: bytes of a request, a multiple of 256 KiB.
     """
 
-    def __init__(self, session: Session, bucket: str, name: str, generation: int, part_bytes: int = PART_BYTES) -> None:
+    def __init__(
+        self, transport: Transport, bucket: str, name: str, generation: int, part_bytes: int = PART_BYTES
+    ) -> None:
         super().__init__()
-        self._session = session
         self._part_bytes = part_bytes
+        self._transport = transport
         self._bucket, self._name, self._before = bucket, name, generation
         self._url: str | None = None
         # Bytes whose delivery is not confirmed, and the number of those before them.
@@ -59,7 +66,7 @@ class ObjectWriter(io.RawIOBase):
         self._delivered = 0
         self._crc32c = 0
         # Another object existed before the upload could begin: nothing is sent, and the end compares it.
-        self._too_late: api.PreconditionFailed | None = None
+        self._too_late: ConflictError | None = None
 
     def writable(self) -> bool:
         """Return True."""
@@ -83,20 +90,20 @@ class ObjectWriter(io.RawIOBase):
 
     def begin(self) -> None:
         """Begin the upload before there are data; an error of the API if the store does not allow it."""
-        self._url = self._session.with_retries(self._start)
+        self._url = self._transport.retries(self._start)
 
     def finish(self) -> None:
         """Send the rest, and make the object.
 
         Raises:
-            google.api_core.exceptions.PreconditionFailed: another writer was first, with other bytes.
+            ConflictError: another writer was first, with other bytes.
             DamagedError: the store received damaged data and made no object of them.
         """
         if self._delivered:
             self._end()
         else:
             # All data are still in the buffer, so they can be sent again.
-            self._session.with_retries(self._end_anew)
+            self._transport.retries(self._end_anew)
         self.close()
 
     def abandon(self) -> None:
@@ -104,7 +111,7 @@ class ObjectWriter(io.RawIOBase):
         self._buffer.clear()
         self.close()
         if self._url is not None:
-            self._session.request("DELETE", self._url)
+            self._transport.request("DELETE", self._url)
 
     @property
     def crc32c(self) -> str:
@@ -124,19 +131,19 @@ class ObjectWriter(io.RawIOBase):
                 self._send_whole()
             else:
                 self._deliver(len(self._buffer), is_last=True)
-        except api.PreconditionFailed:
+        except ConflictError:
             # Another worker may have written the same bytes first.
             if not self._stands_there():
                 raise
-        except (api.ClientError, UploadLostError) as error:
-            code = error.code if isinstance(error, api.ClientError) else _GONE
+        except (AnswerError, UploadLostError) as error:
+            code = error.code if isinstance(error, AnswerError) else _GONE
             if code == _BAD_REQUEST and "crc32c" in str(error).lower():
                 raise DamagedError from error
             # The store forgets a finished upload after a while, even if its last answer was lost.
             if code not in _FORGOTTEN or not self._stands_there():
                 raise
 
-    def _check_made(self, made: Stated | None) -> None:
+    def _check_made(self, made: Description | None) -> None:
         """Check that the store has the object; `made` is the description in its answer, or None if the answer has none.
 
         Raises:
@@ -145,26 +152,26 @@ class ObjectWriter(io.RawIOBase):
         """
         if made is not None and self._is_of_these_bytes(made):
             return
-        found = stat_object(self._session, self._bucket, self._name)
-        if found is None or found.generation == self._before:
+        found = self._describe()
+        if found is None or found.version == self._before:
             raise UnprovenError("an answer that an upload is complete, but no object")
-        if found.size == self.tell() and found.crc32c in (None, self.crc32c):
+        if found.size == self.tell() and found.crc32c in (None, self._crc32c):
             return
-        if made is None or made.generation != found.generation:
+        if made is None or made.version != found.version:
             raise UnprovenError("an answer that an upload is complete, but another object")
-        query = urlencode({"ifGenerationMatch": made.generation})
-        self._session.request("DELETE", f"{object_url(self._bucket, self._name)}?{query}")
+        query = urlencode({"ifGenerationMatch": made.version})
+        self._transport.request("DELETE", f"{object_url(self._bucket, self._name)}?{query}")
         raise DamagedError
 
-    def _is_of_these_bytes(self, found: Stated) -> bool:
-        return (found.size, found.crc32c) == (self.tell(), self.crc32c)
+    def _is_of_these_bytes(self, found: Description) -> bool:
+        return (found.size, found.crc32c) == (self.tell(), self._crc32c)
 
     def _deliver(self, size: int, *, is_last: bool = False) -> None:
         """Send the first `size` bytes of the buffer, and remove them; the last ones make the object."""
         if self._url is None and self._too_late is None:
             try:
-                self._url = self._session.with_retries(self._start)
-            except api.PreconditionFailed as error:
+                self._url = self._transport.retries(self._start)
+            except ConflictError as error:
                 self._too_late = error
         if self._too_late is not None:
             if is_last:
@@ -197,10 +204,10 @@ class ObjectWriter(io.RawIOBase):
                 if came is None:
                     return
                 if not offset < came <= begin + size:
-                    raise requests.ConnectionError("the store received nothing of a part")
+                    raise UnprovenError("the store received nothing of a part")
                 offset = came
 
-        self._session.with_retries(send)
+        self._transport.retries(send)
         del self._buffer[:size]
         self._delivered += size
 
@@ -214,7 +221,7 @@ class ObjectWriter(io.RawIOBase):
         )
         body = b"".join((head.encode(), self._buffer, f"\r\n--{boundary}--\r\n".encode()))
         headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
-        self._check_answer(self._session.request("POST", self._upload_url("multipart"), headers, body))
+        self._check_answer(self._transport.request("POST", self._upload_url("multipart"), headers, body))
 
     def _upload_url(self, kind: str) -> str:
         query = {"uploadType": kind, "name": self._name, "ifGenerationMatch": str(self._before)}
@@ -222,34 +229,37 @@ class ObjectWriter(io.RawIOBase):
 
     def _start(self) -> str:
         headers = {"Content-Type": "application/json", "X-Upload-Content-Type": "application/octet-stream"}
-        address = self._session.request("POST", self._upload_url("resumable"), headers, b"{}").headers.get(
+        address = self._transport.request("POST", self._upload_url("resumable"), headers, b"{}").headers.get(
             "Location", ""
         )
         if "upload_id=" not in address:
             raise UnprovenError("an answer that begins no upload")
-        self._session.check_address(address)
+        self._transport.check_address(address)
         return str(address)
 
     def _put(self, headers: dict[str, str], data: bytes, *, is_last: bool) -> int | None:
         """Send bytes, or a status request; return the number of bytes that the store has, or None if it has made the object."""
         assert self._url is not None
-        response = self._session.request("PUT", self._url, headers, data)
-        if response.status_code == _INCOMPLETE:
-            came = _CAME.fullmatch(response.headers.get("Range", ""))
+        answer = self._transport.request("PUT", self._url, headers, data)
+        if answer.status == _INCOMPLETE:
+            came = _CAME.fullmatch(answer.headers.get("Range", ""))
             return int(came[1]) + 1 if came else 0
         if not is_last:
-            raise UnprovenError(f"an answer {response.status_code} to a part that is not the last")
-        self._check_answer(response)
+            raise UnprovenError(f"an answer {answer.status} to a part that is not the last")
+        self._check_answer(answer)
         return None
 
-    def _check_answer(self, response: requests.Response) -> None:
+    def _check_answer(self, answer: Answer) -> None:
         """Check that the store has the object that an answer says it has made; raise as `_check_made`."""
-        made: Stated | None = None
+        made: Description | None = None
         with contextlib.suppress(UnprovenError):
-            made = stated(json_fields(response.content))
+            made = parse_description(answer.data)
         self._check_made(made)
 
     def _stands_there(self) -> bool:
         """Return whether the object has the bytes that were written."""
-        found = stat_object(self._session, self._bucket, self._name)
+        found = self._describe()
         return found is not None and self._is_of_these_bytes(found)
+
+    def _describe(self) -> Description | None:
+        return self._transport.retries(functools.partial(describe_object, self._transport, self._bucket, self._name))

@@ -1,0 +1,87 @@
+"""Kept connections to Google Cloud Storage, by the proxy and with the certificates that the environment names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import requests
+import urllib3
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
+from urllib3.connection import HTTPConnection
+from urllib3.util import create_urllib3_context, make_headers, parse_url
+
+from tpudata.errors import StorageUnavailableError
+from tpudata.storage.limits import MOST_READ_THREADS
+
+# Header that holds the query of a request until it is sent.
+HIDDEN_QUERY = "X-Tpudata-Query"
+
+
+def new_pools(server: str) -> urllib3.PoolManager:
+    """Return connections to a server, by the proxy and with the certificates that the environment names, looked up once.
+
+    Raises:
+        StorageUnavailableError: the certificates cannot be read, or a package is missing that the proxy needs.
+    """
+    with requests.Session() as session:
+        settings = session.merge_environment_settings(server, {}, None, None, None)
+    proxy = settings["proxies"].get(urlsplit(server).scheme) or settings["proxies"].get("all")
+    authority = DEFAULT_CA_BUNDLE_PATH if settings["verify"] is True else settings["verify"]
+    context = create_urllib3_context()
+    try:
+        context.load_verify_locations(**{"capath" if Path(authority).is_dir() else "cafile": authority})
+    except OSError as error:
+        raise StorageUnavailableError(
+            f"{authority}: no certificates of authorities ({error}). Correct or unset REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE."
+        ) from error
+    options: dict[str, Any] = {
+        "num_pools": 1,
+        "maxsize": 2 * MOST_READ_THREADS,
+        # One for all connections: loading a system's certificates takes 10 to 40 ms of CPU.
+        "ssl_context": context,
+        # TCP_NODELAY by way of a proxy, too: otherwise a part waits 40 ms for an acknowledgement of its header.
+        "socket_options": HTTPConnection.default_socket_options,
+    }
+    if not proxy:
+        pools = urllib3.PoolManager(**options)
+    elif proxy.startswith("socks"):
+        pools = _new_socks_pools(proxy, options)
+    else:
+        proxy = proxy if "://" in proxy else f"http://{proxy}"
+        user = parse_url(proxy).auth
+        headers = make_headers(proxy_basic_auth=unquote(user)) if user else None
+        pools = urllib3.ProxyManager(proxy, proxy_headers=headers, proxy_ssl_context=context, **options)
+    pools.pool_classes_by_scheme = {
+        scheme: _with_connection(pool) for scheme, pool in pools.pool_classes_by_scheme.items()
+    }
+    return pools
+
+
+def _new_socks_pools(proxy: str, options: dict[str, Any]) -> urllib3.PoolManager:
+    try:
+        from urllib3.contrib.socks import SOCKSProxyManager
+    except ImportError:
+        raise StorageUnavailableError(
+            "a SOCKS proxy, which the environment names, needs PySocks. Run: pip install pysocks, or name another proxy."
+        ) from None
+    return SOCKSProxyManager(proxy, **options)
+
+
+class _Connection:
+    """Connection that takes the query of an address from a header: urllib3 logs addresses, and the id of an upload is as good as
+    a password for it."""
+
+    def request(
+        self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
+        sent = dict(headers or {})
+        super().request(method, url + sent.pop(HIDDEN_QUERY, ""), body, sent, **options)  # type: ignore[misc]
+
+
+def _with_connection(pool: Any) -> Any:
+    """Return a class of pools whose connections are also a `_Connection`."""
+    connection = type(pool.ConnectionCls.__name__, (_Connection, pool.ConnectionCls), {})
+    return type(pool.__name__, (pool,), {"ConnectionCls": connection})

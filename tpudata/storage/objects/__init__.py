@@ -1,0 +1,1 @@
+"""Object stores: what proves their answers, retries them and reads them, for all kinds of stores."""

@@ -1,0 +1,238 @@
+"""A `Storage` over the calls of an object store. Every answer needs proof; any other is a fault of the transport, and is retried.
+
+A proxy may answer 200 with nothing or with a page of HTML, cut a body and its Content-Length alike, drop headers, or change a bit.
+Proofs of what is read:
+
+    whole object    the CRC-32C in the answer, or else size and CRC-32C of a description
+    part            as many bytes as requested, at the offset that the answer states; there is no checksum, so it is read twice
+    absence         a description that finds nothing
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import BinaryIO
+
+import google_crc32c
+
+from tpudata.errors import StorageError, StorageUnavailableError
+from tpudata.storage.interface import Entry
+from tpudata.storage.objects.errors import AbsentError, ConflictError, RangeError, ReplacedError, UnprovenError
+from tpudata.storage.objects.object_reader import ObjectReader
+from tpudata.storage.objects.object_store import Content, Description, ObjectStore
+
+# An object store answers a request in tens of milliseconds; 8 MiB per request keeps one reader above 100 MB/s.
+_REQUEST_BYTES = 8 << 20
+
+
+class CheckedStorage:
+    """A storage whose answers are proven; `Storage` describes the methods.
+
+    Args:
+        store: the calls of the store.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def join(self, base: str, *parts: str) -> str:
+        """Return the path of something below `base`."""
+        return "/".join((base.rstrip("/"), *parts))
+
+    def list(self, folder: str) -> list[Entry]:
+        """Return what is directly inside a folder, sorted by name."""
+        return sorted(self.scan(folder), key=operator.attrgetter("name"))
+
+    @property
+    def lists_deep(self) -> bool:
+        """Whether the store lists whole trees as fast as folders."""
+        return self._store.lists_deep
+
+    def scan(
+        self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
+    ) -> Iterator[Entry]:
+        """Yield what is inside a folder, in the order of names."""
+        return self._store.scan(folder, start, stop, limit, deep=deep)
+
+    def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
+        """Return names at which a large folder is cut."""
+        return self._store.cuts(folder, deep=deep)
+
+    def stat(self, path: str) -> Entry | None:
+        """Return the object or folder at a path, or None."""
+        with self._store.named("looked up", path):
+            return self._store.retries(lambda: self._store.find(path))
+
+    def read(self, path: str, size: int | None = None) -> bytes:
+        """Return a whole object."""
+        return self._read_whole(path, None, size)
+
+    def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
+        """Return `length` bytes from `offset`; fewer only at the end of the object."""
+        return self._read_part(path, offset, length, None, is_checked=is_checked)
+
+    def expect(self, path: str, offset: int, length: int) -> None:
+        """Ignore the hint: many threads request read-ahead themselves."""
+
+    def open(self, path: str) -> BinaryIO:
+        """Open an object for reading, 8 MiB a request; it is read from one version, even if it is replaced meanwhile."""
+        with self._store.named("opened", path):
+            found = self._store.retries(lambda: self._store.describe(path))
+            if found is None:
+                raise AbsentError(404, "no such object")
+        version = found.version
+        # All of it is compared at the end, if the store has a checksum; without any, twice is too much for large files.
+        is_checked = found.crc32c is not None or not self._store.has_checksums
+
+        def read(offset: int, length: int) -> bytes:
+            if length == found.size:
+                # A whole object is compared at once, so that it can be retried.
+                return self._read_whole(path, version, found.size)
+            return self._read_part(path, offset, length, version, is_checked=is_checked)
+
+        return io.BufferedReader(ObjectReader(path, found, read, _REQUEST_BYTES), _REQUEST_BYTES)
+
+    def create(self, path: str, *, replace: bool = True) -> AbstractContextManager[BinaryIO]:
+        """Write an object that is invisible until the context ends without an error."""
+        return self._store.write(path, replace=replace)
+
+    def check_writable(self, path: str) -> None:
+        """Raise StorageError if a path cannot be written."""
+        self._store.check_writable(path)
+
+    def delete(self, path: str) -> None:
+        """Remove an object; no error if there is none."""
+        with self._store.named("deleted", path), contextlib.suppress(AbsentError):
+            self._store.retries(lambda: self._store.remove(path, None))
+
+    def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
+        """Replace the content of a small object, if it is `old`, by `new`; return whether that was done."""
+        with self._store.named("written", path):
+            found = self._store.retries(lambda: self._store.describe(path))
+        try:
+            standing = None if found is None else self._read_whole(path, found.version, found.size)
+        except StorageUnavailableError:
+            raise
+        except StorageError:
+            # It was replaced after the description.
+            return False
+        if standing != old or (found is None and new is None):
+            return standing == old
+        version = None if found is None else found.version
+        with self._store.named("written", path):
+            try:
+                if new is None:
+                    with contextlib.suppress(AbsentError):
+                        self._store.retries(lambda: self._store.remove(path, version))
+                else:
+                    self._store.put(path, new, version)
+            except ConflictError:
+                return False
+        return True
+
+    def _read_whole(self, path: str, version: int | None, size: int | None) -> bytes:
+        def read() -> bytes:
+            content = self._store.get(path, None, version)
+            self._check_whole(path, version, content, size)
+            return content.data
+
+        return self._read_with_retries(path, version, read)
+
+    def _read_part(self, path: str, offset: int, length: int, version: int | None, *, is_checked: bool) -> bytes:
+        """Return a part of an object, read twice unless `is_checked` says that the caller has a checksum."""
+        if length <= 0:
+            return b""
+
+        def once() -> tuple[bytes, bool]:
+            return self._get_part(path, offset, length, version)
+
+        def compared() -> bytes:
+            if offset == 0 or is_checked:
+                # From 0, it may be the whole object, which has a checksum.
+                data, is_proven = once()
+                again = data if is_proven or is_checked else once()[0]
+            else:
+                with ThreadPoolExecutor(1, thread_name_prefix="tpudata-again") as pool:
+                    other = pool.submit(once)
+                    data, _ = once()
+                    again, _ = other.result()
+            if data != again:
+                raise UnprovenError("two reads of one part of an object differ")
+            return data
+
+        return self._read_with_retries(path, version, compared)
+
+    def _get_part(self, path: str, offset: int, length: int, version: int | None) -> tuple[bytes, bool]:
+        """Return a part of an object, and whether a checksum proves it."""
+        try:
+            content = self._store.get(path, (offset, length), version)
+        except RangeError:
+            found = self._store.describe(path)
+            if found is None or offset < found.size:
+                raise UnprovenError(f"an answer 416 to a range of an object of {found and found.size} bytes") from None
+            return b"", True
+        data, size = content.data, content.size
+        if content.is_whole:
+            # A server may ignore the range.
+            self._check_whole(path, version, content, None)
+            return data[offset : offset + length], True
+        if size is None and len(data) < length:
+            # The missing bytes may be after the end.
+            size = self._describe(path, version).size
+        expected = length if size is None else max(0, min(length, size - offset))
+        if content.offset != offset or len(data) != expected:
+            raise UnprovenError(f"received {len(data)} bytes from {content.offset} for {expected} bytes from {offset}")
+        if len(data) != size or content.crc32c is None:
+            return data, False
+        _check_checksum(content.crc32c, data)
+        return data, True
+
+    def _check_whole(self, path: str, version: int | None, content: Content, size: int | None) -> None:
+        """Check that a content is a whole object; `size` is its probable size.
+
+        Raises:
+            UnprovenError: it is not, or there is no proof that it is.
+        """
+        if content.crc32c is not None:
+            _check_checksum(content.crc32c, content.data)
+            return
+        if size == len(content.data) and not self._store.has_checksums:
+            return
+        found = self._describe(path, version)
+        if found.size != len(content.data):
+            raise UnprovenError(f"received {len(content.data)} bytes of an object of {found.size}")
+        if found.crc32c is not None:
+            _check_checksum(found.crc32c, content.data)
+
+    def _describe(self, path: str, version: int | None) -> Description:
+        found = self._store.describe(path)
+        if found is None or version not in (None, found.version):
+            raise UnprovenError("received bytes of an object that does not exist")
+        return found
+
+    def _read_with_retries(self, path: str, version: int | None, read: Callable[[], bytes]) -> bytes:
+        """Return the result of `read`, with retries; an object counts as absent only if a description confirms it."""
+
+        def confirmed() -> bytes:
+            try:
+                return read()
+            except AbsentError as error:
+                found = self._store.describe(path)
+                if found is not None and version in (None, found.version):
+                    raise UnprovenError("an answer 404 to a read, but the object exists") from None
+                if version is None:
+                    raise
+                raise ReplacedError(error.code, "this version") from error
+
+        with self._store.named("read", path):
+            return self._store.retries(confirmed)
+
+
+def _check_checksum(crc32c: int, data: bytes) -> None:
+    if crc32c != google_crc32c.value(data):
+        raise UnprovenError("the received data do not match the store's checksum")

@@ -1,0 +1,60 @@
+"""Failures of single requests to an object store, which the layer above retries, or turns into a StorageError with a path."""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """A request failed."""
+
+
+class UnprovenError(StoreError):
+    """An answer that may be incomplete or not the store's."""
+
+
+class DamagedError(StoreError):
+    """The store received damaged data and made no object of them."""
+
+
+class TimeLimitError(StoreError):
+    """A call kept failing until the limit of its retries; the cause is its last failure."""
+
+
+class AnswerError(StoreError):
+    """The store answered that it did not do what was requested.
+
+    Attributes:
+        code: status code of HTTP, also of stores that do not speak it.
+        message: the store's own words.
+        is_described: whether it came in the form of the store's errors, so that no proxy has sent it.
+
+    Args:
+        code: as the attribute.
+        message: as the attribute.
+        is_described: as the attribute.
+    """
+
+    def __init__(self, code: int, message: str, *, is_described: bool = False) -> None:
+        super().__init__(f"{code} {message}")
+        self.code = code
+        self.message = message
+        self.is_described = is_described
+
+
+class AbsentError(AnswerError):
+    """There is no such object."""
+
+
+class ConflictError(AnswerError):
+    """The object is not the expected version."""
+
+
+class RangeError(AnswerError):
+    """The range begins after the end of the object."""
+
+
+class ReplacedError(AbsentError):
+    """The version of an object that is being read no longer exists."""
+
+
+class UploadLostError(StoreError):
+    """The store lost a part that it had confirmed, or the upload."""

@@ -1,0 +1,111 @@
+"""The interface of an object store, which `CheckedStorage` makes a `Storage`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import BinaryIO, NamedTuple, Protocol
+
+from tpudata.storage.interface import Entry
+from tpudata.storage.objects.retries import Retries
+
+
+class Description(NamedTuple):
+    """The store's description of an object.
+
+    Attributes:
+        size: bytes.
+        version: number of this version, above 0; 0 if the store has no versions.
+        crc32c: CRC-32C, as an unsigned integer, or None if the store has none.
+        encoding: its Content-Encoding, or None.
+    """
+
+    size: int
+    version: int = 0
+    crc32c: int | None = None
+    encoding: str | None = None
+
+
+class Content(NamedTuple):
+    """Bytes of an object, and what the answer says of them.
+
+    Attributes:
+        data: the bytes.
+        is_whole: whether they are the whole object, also if a part was requested.
+        offset: number of bytes before them.
+        size: bytes of the whole object, or None if the answer does not say.
+        crc32c: CRC-32C of the whole object, or None if the answer does not say.
+    """
+
+    data: bytes
+    is_whole: bool
+    offset: int = 0
+    size: int | None = None
+    crc32c: int | None = None
+
+
+class ObjectStore(Protocol):
+    """The calls of a store, by full paths. `find`, `describe`, `get` and `remove` try once, and prove nothing but their form.
+
+    Attributes:
+        has_checksums: whether descriptions have a CRC-32C.
+        retries: retries of calls.
+    """
+
+    has_checksums: bool
+    retries: Retries
+
+    def named(self, done: str, path: str) -> AbstractContextManager[None]:
+        """Turn a failure into a StorageError with the path that could not be `done`, the reason and the fix."""
+
+    @property
+    def lists_deep(self) -> bool:
+        """As in `Storage`."""
+
+    def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
+        """Yield what is inside a folder, as `Storage.scan` does, with retries."""
+
+    def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:
+        """Return names at which a folder is cut, as `Storage.cuts` does, with retries."""
+
+    def find(self, path: str) -> Entry | None:
+        """Return the object or folder at a path, or None."""
+
+    def describe(self, path: str) -> Description | None:
+        """Return the description of an object, or None if there is no such object."""
+
+    def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
+        """Return an object, or a part of it.
+
+        Args:
+            path: path of the object.
+            span: offset and length of the part; None for all of it.
+            version: version that is read; None for the current one.
+
+        Raises:
+            AbsentError: there is no such object or version.
+            RangeError: the part begins after the end.
+            StorageError: the object is stored in a form that cannot be read.
+        """
+
+    def remove(self, path: str, version: int | None) -> None:
+        """Remove an object.
+
+        Raises:
+            AbsentError: there is no such object.
+            ConflictError: it is not the version.
+            UnprovenError: it may still exist.
+        """
+
+    def put(self, path: str, data: bytes, version: int | None) -> None:
+        """Make a small object in place of a version, or of none, with retries and proof.
+
+        Raises:
+            ConflictError: the object is not the version.
+        """
+
+    def write(self, path: str, *, replace: bool) -> AbstractContextManager[BinaryIO]:
+        """Write an object, as `Storage.create` does, with retries and proof."""
+
+    def check_writable(self, path: str) -> None:
+        """Raise StorageError if nothing can be written at or below a path, as `Storage.check_writable` does."""

@@ -1,0 +1,122 @@
+"""Retries of failing calls to a store: exponential backoff until a limit."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from tpudata.errors import UsageError
+from tpudata.storage.objects.errors import AnswerError, TimeLimitError
+
+T = TypeVar("T")
+_log = logging.getLogger("tpudata")
+
+
+@dataclasses.dataclass(frozen=True)
+class RetryPolicy:
+    """Exponential backoff of requests that fail.
+
+    Attributes:
+        first_wait: mean seconds before the second attempt; each wait is drawn at random around twice the one before.
+        longest_wait: seconds that a wait takes at most.
+        limit: seconds after which there is no further attempt.
+        answer_within: seconds that the server may be silent.
+        warn_after: seconds after which failures are logged as warnings, and between two warnings.
+    """
+
+    first_wait: float = 0.25
+    longest_wait: float = 20.0
+    limit: float = 180.0
+    answer_within: float = 60.0
+    warn_after: float = 10.0
+
+    def with_limit(self, limit: float) -> RetryPolicy:
+        """Return the policy with another limit, in seconds."""
+        return dataclasses.replace(self, limit=limit)
+
+    @classmethod
+    def parse(cls, text: str, variable: str) -> RetryPolicy:
+        """Return the policy that a text sets, such as `first_wait=0.1,limit=600`; other values are the defaults.
+
+        Args:
+            text: the settings.
+            variable: name of the environment variable that holds the text, for messages.
+
+        Raises:
+            UsageError: the text is not of this form.
+        """
+        values = {}
+        names = [field.name for field in dataclasses.fields(cls)]
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            name, _, value = part.partition("=")
+            try:
+                values[name] = float(value)
+                if name not in names or not 0 < values[name] < math.inf:
+                    raise ValueError(part)
+            except ValueError:
+                raise UsageError(
+                    f"{variable}: unknown setting (got {part!r}, expected NAME=SECONDS of {', '.join(names)}). Correct or unset it."
+                ) from None
+        return cls(**values)
+
+
+class Retries:
+    """Retries of the calls to one store; safe to share between threads.
+
+    Args:
+        store: name of the store, for the log.
+        policy: returns the current policy.
+        is_transient: returns whether the same call may succeed later.
+    """
+
+    def __init__(
+        self, store: str, policy: Callable[[], RetryPolicy], is_transient: Callable[[Exception], bool]
+    ) -> None:
+        self._store = store
+        self._policy = policy
+        self._is_transient = is_transient
+        self._warned = -math.inf
+
+    def __call__(self, call: Callable[[], T]) -> T:
+        """Return the result of a call, which is repeated after each transient failure.
+
+        Raises:
+            TimeLimitError: it kept failing until the policy's limit.
+        """
+        policy = self._policy()
+        began = time.monotonic()
+        mean = policy.first_wait
+        while True:
+            try:
+                return call()
+            except Exception as error:
+                if not self._is_transient(error):
+                    raise
+                failed = time.monotonic()
+                self._note(error, failed, failed - began, policy)
+                # Many clients that fail at once must not all return at once.
+                wait = random.uniform(0, min(2 * mean, policy.longest_wait))
+                if failed + wait > began + policy.limit:
+                    raise TimeLimitError from error
+            time.sleep(wait)
+            mean *= 2
+
+    def _note(self, error: Exception, now: float, seconds: float, policy: RetryPolicy) -> None:
+        is_long = min(seconds, now - self._warned) > policy.warn_after
+        if is_long:
+            self._warned = now
+        # Neither message nor arguments: they may hold an address.
+        kind = f"an answer {error.code}" if isinstance(error, AnswerError) else type(error).__name__
+        _log.log(
+            logging.WARNING if is_long else logging.INFO,
+            "%s: %s, for %.0f s; trying again, for %g s in all.",
+            self._store,
+            kind,
+            seconds,
+            policy.limit,
+        )
