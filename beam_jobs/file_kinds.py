@@ -1,6 +1,6 @@
 """The kinds of input files, by their first bytes: one table for images and text.
 
-The formats of images are in image_codecs/image_format.py. A tar has no signature that all writers agree on, so
+The formats of images are in tpudata/images/image_format.py. A tar has no signature that all writers agree on, so
 sources/tars/members.py compares the checksum of its first header.
 """
 

@@ -38,6 +38,7 @@ from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
 from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.options.option import stored_options
+from beam_jobs.options.tokenizers import TokenizerOptions
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.options import TextSourceOptions
@@ -47,14 +48,13 @@ from beam_jobs.steps.vocabulary import CollectCharacters
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.converter import TextConverter
 from beam_jobs.text_records.schema import text_layout
-from beam_jobs.tokenizers import TokenizerSpec, dataset_tokenizer, open_tokenizer
-from beam_jobs.tokenizers.options import TokenizerOptions
-from beam_jobs.tokenizers.tokenizer import PLAIN
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.format.tokenizer_file import CHAT_TEMPLATE
 from tpudata.storage import storage_for
+from tpudata.tokenizers import TokenizerSpec, dataset_tokenizer, open_tokenizer
+from tpudata.tokenizers.tokenizer import PLAIN
 
 _FORMS = (
     "SRC is a file of text, a folder of such, or a pattern: lines, paragraphs or whole files, JSONL, CSV, TSV or Parquet, also"

@@ -15,11 +15,14 @@ ROOMS = (
     "installation",
     "errors",
     "checked_json",
+    "json_values",
     "_tensorflow",
     "_gcs_billing",
     "console",
     "storage",
     "format",
+    "images",
+    "tokenizers",
     "error_text",
     "beam_jobs",
     "source",
@@ -35,16 +38,19 @@ ROOMS = (
 )
 # Those that use the package by its public names.
 USERS = ("train", "cli", "__main__")
-# Commands that need the tokenizers or the image rules of a conversion; `convert` finds its job by the job's name.
-CONVERTING = {"tpudata.cli.report", "tpudata.cli.help", "tpudata.cli.verify", "tpudata.train.outputs.prompt"}
+# A command that asks the sources of a conversion; `convert` finds its job by the job's name.
+CONVERTING = {"tpudata.cli.help"}
 WITHOUT_TENSORFLOW = (
     "_version",
     "installation",
     "errors",
     "checked_json",
+    "json_values",
     "console",
     "storage",
     "format",
+    "images",
+    "tokenizers",
     "error_text",
     "beam_jobs",
     "source",

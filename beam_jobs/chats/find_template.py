@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from beam_jobs.chats.template import ChatTemplate
-from beam_jobs.tokenizers.open_tokenizer import TokenizerSpec
-from beam_jobs.values.json_values import parse_json
 from tpudata.errors import SourceError, UsageError
+from tpudata.json_values import parse_json
 from tpudata.storage import storage_for
+from tpudata.tokenizers.open_tokenizer import TokenizerSpec
 
 _CONFIG, _TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 _NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")

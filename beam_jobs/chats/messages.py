@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_jobs.chats.template import ASSISTANT, has_marks
-from beam_jobs.values.json_values import parse_json, shown_json
+from tpudata.json_values import parse_json, shown_json
 
 _USER = "user"
 # By the name of a role: the one that templates know.

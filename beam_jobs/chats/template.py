@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple, NoReturn
 
-from beam_jobs.tokenizers.tokenizer import sha256
 from tpudata.errors import MissingExtraError, UsageError
 from tpudata.format.tokenizer_file import CHAT_TEMPLATE
+from tpudata.tokenizers.tokenizer import sha256
 
 # Mark the begin and the end of what the assistant says. They are no characters, and rejected in messages.
 _BEGIN, _END = "\ufdd0", "\ufdd1"

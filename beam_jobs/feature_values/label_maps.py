@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.feature_values.png import encode_png
-from beam_jobs.image_codecs.header import check_png_checksums, read_header
-from beam_jobs.image_codecs.image_format import PNG
-from beam_jobs.image_codecs.pillow_files import load_image, open_image
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
 from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
+from tpudata.images.header import check_png_checksums, read_header
+from tpudata.images.image_format import PNG
+from tpudata.images.pillow_files import load_image, open_image
 
 # Pillow scales grey values of fewer than 8 bits to 255.
 _SCALES = {1: 255, 2: 85, 4: 17}

@@ -32,11 +32,11 @@ import numpy as np
 from beam_jobs.feature_values.label_maps import encode_label_map
 from beam_jobs.feature_values.png import encode_png
 from beam_jobs.feature_values.short_numbers import widen
-from beam_jobs.image_codecs.check import check_fits
 from beam_jobs.values.column_kinds import FLOAT32_WHOLE, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
 from tpudata.format.example.encode import check_unmasked, plain_bytes
+from tpudata.images.check import check_fits
 
 _BYTES_LIKE = (bytearray, memoryview)
 # Of the PNGs that TensorFlow decodes.

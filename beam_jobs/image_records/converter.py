@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.converter import Columns, InputConverter, check_extra, extra_overhead
-from beam_jobs.feature_values.input_values import held_bytes, stored_value
 from beam_jobs.image_records.annotated.frame import Frame, frame_of, place_map
 from beam_jobs.image_records.layouts import LAYOUTS, TARGET, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.schema import image_schema
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.options.option import set_options
+from beam_jobs.references.input_values import held_bytes, stored_value
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.ranged_map import RangedMap

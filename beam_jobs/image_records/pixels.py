@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.image_codecs.header import check_size
 from beam_jobs.references.payload import Payload, features_text
+from tpudata.images.header import check_size
 
 BARE_PIXELS = "bare pixels"
 # Orders of axes, the slowest first: that of NumPy's images, that of CIFAR, and that of MATLAB.

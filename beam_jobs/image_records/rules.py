@@ -8,9 +8,12 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from beam_jobs.image_codecs.header import UPRIGHT, ImageHeader, read_header
-from beam_jobs.image_codecs.image_format import JPEG, PNG, TIFF, image_format
-from beam_jobs.image_codecs.pixels import (
+from beam_jobs.image_records.options import DECODE, DEFAULT_QUALITY, ImageOptions
+from beam_jobs.image_records.pixels import BARE_PIXELS, Pixels
+from beam_jobs.references.payload import Payload
+from tpudata.images.header import UPRIGHT, ImageHeader, read_header
+from tpudata.images.image_format import JPEG, PNG, TIFF, image_format
+from tpudata.images.pixels import (
     DecodedImage,
     check_decodes,
     decode_image,
@@ -19,9 +22,6 @@ from beam_jobs.image_codecs.pixels import (
     is_lossless,
     shrink,
 )
-from beam_jobs.image_records.options import DECODE, DEFAULT_QUALITY, ImageOptions
-from beam_jobs.image_records.pixels import BARE_PIXELS, Pixels
-from beam_jobs.references.payload import Payload
 
 
 class StoredImage(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from beam_jobs.values.json_values import parse_json
+from tpudata.json_values import parse_json
 
 _METADATA = b"huggingface"
 

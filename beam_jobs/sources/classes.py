@@ -11,10 +11,10 @@ from beam_jobs.options.labels import TextLabelOptions
 from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name, is_integer_label
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
-from beam_jobs.values.json_values import shown_json
 from tpudata.console.nearest import suggestion
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError
+from tpudata.json_values import shown_json
 from tpudata.storage import storage_for
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")

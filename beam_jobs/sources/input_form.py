@@ -6,11 +6,11 @@ import re
 
 from beam_jobs import file_kinds
 from beam_jobs.compression.files import read_compression, read_head, unpacked_name
-from beam_jobs.image_codecs.image_format import BMP, PPM, image_format
 from beam_jobs.sources.image_arrays.source import is_array_file
 from beam_jobs.sources.tars.members import BLOCK, is_tar_header
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS
 from tpudata.errors import SourceError
+from tpudata.images.image_format import BMP, PPM, image_format
 
 TAR, IDX, LIST, IMAGE, PACKED = "a tar", "an IDX file", "a list", "an image", "of a form that is not read"
 ZIP, PARQUET, ARRAYS = "a zip archive", "a Parquet file", "a file of arrays"

@@ -10,8 +10,8 @@ from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import readable_texts
-from beam_jobs.tokenizers import CharacterSet
 from tpudata.storage import RequestLimits, held_request_limits
+from tpudata.tokenizers import CharacterSet
 
 
 class CollectCharacters(beam.PTransform):  # type: ignore[misc]

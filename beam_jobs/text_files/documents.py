@@ -24,9 +24,9 @@ from beam_jobs.text_files.parquet_rows import check_group, group_rows, row_group
 from beam_jobs.text_files.spans.blocks import SpanBlock, gather_spans, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.spans.lines import BOM, Span, has_mark
 from beam_jobs.text_files.squad import question_spans
-from beam_jobs.values.json_values import parse_json
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
+from tpudata.json_values import parse_json
 
 # A file of 10 GB has 150 parts, for as many workers.
 RANGE_BYTES = 1 << 26

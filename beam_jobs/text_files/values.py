@@ -26,9 +26,9 @@ from beam_jobs.text_files.sentences import sentence_columns
 from beam_jobs.text_files.spans.csv_rows import cells
 from beam_jobs.text_files.spans.lines import BOM
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, fits_int64, float32_problem, parse_float
-from beam_jobs.values.json_values import parse_json, shown_json
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError
+from tpudata.json_values import parse_json, shown_json
 
 Value: TypeAlias = "str | int | float | list[str | int | float]"
 

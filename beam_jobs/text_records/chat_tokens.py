@@ -9,9 +9,9 @@ import numpy as np
 
 from beam_jobs.chats.template import ChatTemplate, ChatText
 from beam_jobs.text_records.weights import without_loss
-from beam_jobs.tokenizers import Ids, Tokenizer
-from beam_jobs.tokenizers.tokenizer import PlacingTokenizer
-from beam_jobs.values.json_values import parse_json
+from tpudata.json_values import parse_json
+from tpudata.tokenizers import Ids, Tokenizer
+from tpudata.tokenizers.tokenizer import PlacingTokenizer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,11 +24,11 @@ from beam_jobs.text_files.values import readable_texts
 from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import text_features
 from beam_jobs.text_records.summary import TextSummary
-from beam_jobs.tokenizers import CharacterSet, Tokenizer, TokenizerIdentity, TokenizerSpec, open_tokenizer
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature, encode_example
 from tpudata.format.tfrecord.framing import FRAME_BYTES
+from tpudata.tokenizers import CharacterSet, Tokenizer, TokenizerIdentity, TokenizerSpec, open_tokenizer
 
 # Share of padding that packing leaves, about.
 _FREE = 0.005

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from beam_jobs.text_records.sequences import Documents, Rows, fill_rows
 from beam_jobs.text_records.weights import split_weights
-from beam_jobs.tokenizers import Ids
+from tpudata.tokenizers import Ids
 
 Sizes = npt.NDArray[np.int64]
 

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.feature_values.input_values import stored_value
 from beam_jobs.options.labels import LABEL
+from beam_jobs.references.input_values import stored_value
 from beam_jobs.references.labels import NO_LABELS, Labels
 from beam_jobs.references.packs.columns import spread
 from beam_jobs.references.packs.pack import Pack
@@ -41,10 +41,10 @@ from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, 
 from beam_jobs.text_records.sequences import Documents, Rows, pack_rows, stream_rows, windows
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.text_records.weights import join_sides, split_weights
-from beam_jobs.tokenizers import Ids, Tokenizer, TokenizerIdentity, Utf8Tokenizer, check_ids
 from beam_jobs.values.column_kinds import INT, LIST_KINDS
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature, encode_example
+from tpudata.tokenizers import Ids, Tokenizer, TokenizerIdentity, Utf8Tokenizer, check_ids
 
 # Neighbours in a shard, and their concatenated bytes.
 Block: TypeAlias = tuple[Pack, bytes]

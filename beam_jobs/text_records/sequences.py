@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from beam_jobs.text_files.options import CUT, SPLIT
 from beam_jobs.text_records.bin_packing import best_fit_decreasing
-from beam_jobs.tokenizers import Ids
+from tpudata.tokenizers import Ids
 
 # A window of documents that are packed together ends at this many documents or tokens.
 WINDOW_DOCUMENTS = 1 << 14

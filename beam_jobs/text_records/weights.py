@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from beam_jobs.text_records.sequences import Documents
-from beam_jobs.tokenizers import Ids
+from tpudata.tokenizers import Ids
 
 
 def without_loss(ids: Ids) -> Ids:

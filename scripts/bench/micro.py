@@ -30,10 +30,10 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from PIL import Image
 
-from beam_jobs.image_codecs.header import read_header
-from beam_jobs.image_codecs.image_format import JPEG
 from tpudata.format.example.encode import encode_example_parts
 from tpudata.format.tfrecord.record_writer import RecordWriter
+from tpudata.images.header import read_header
+from tpudata.images.image_format import JPEG
 from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
 
 _FILE_BYTES = 100_000_000

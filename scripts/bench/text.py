@@ -35,8 +35,8 @@ from beam_jobs.text_files.document_form import PLAIN_TEXT
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.summary import TextSummary
-from beam_jobs.tokenizers import Tokenizer, TokenizerSpec, open_tokenizer
 from tpudata.errors import BadRecordError
+from tpudata.tokenizers import Tokenizer, TokenizerSpec, open_tokenizer
 
 _TRAINING_LINES = 20_000
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import google_crc32c
 
-from beam_jobs.image_codecs.check import image_problems
 from tpudata.format import open_dataset, verify
+from tpudata.images.check import image_problems
 
 _CHUNK = 1 << 20
 

@@ -16,9 +16,9 @@ import tensorflow as tf
 import tf_keras as keras
 
 import tpudata
-from beam_jobs.tokenizers import dataset_tokenizer
 from tpudata.console.process import run_command
 from tpudata.format import open_dataset
+from tpudata.tokenizers import dataset_tokenizer
 
 
 def lstm(tokens: int, units: int) -> Any:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from beam_jobs.image_codecs.check import image_problems
 from beam_jobs.images import run
 from tests.beam_jobs.images import encode, exif, picture
 from tests.beam_jobs.miniatures import (
@@ -32,6 +31,7 @@ from tpudata import Images, RecordSource, as_numpy, make_input_fn
 from tpudata.errors import BadRecordError, OutputError, SourceError, TpudataError, UsageError
 from tpudata.format import open_dataset, verify
 from tpudata.format.example.decode import decode_example
+from tpudata.images.check import image_problems
 
 EDGES = [f"image/object/bbox/{edge}" for edge in ("ymin", "xmin", "ymax", "xmax")]
 

@@ -17,13 +17,13 @@ from PIL import Image
 from beam_jobs import images, text
 from beam_jobs.options import ConvertOptions
 from beam_jobs.sources import Payload, Reject, Source, make_reference, raise_rejection
-from beam_jobs.tokenizers import dataset_tokenizer
 from tests.beam_jobs.images import encode, picture
 from tpudata import Images, RecordSource, make_input_fn
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, TpudataError, UsageError
 from tpudata.format import Feature, open_dataset
 from tpudata.storage import files_below, folder_ranges
+from tpudata.tokenizers import dataset_tokenizer
 
 
 def make_pets(folder: Path) -> None:

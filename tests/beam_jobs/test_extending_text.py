@@ -18,7 +18,6 @@ import tpudata
 from beam_jobs import text
 from beam_jobs.options import ConvertOptions
 from beam_jobs.sources import DocumentForm, Reject, Source, make_reference, raise_rejection
-from beam_jobs.tokenizers import dataset_tokenizer
 from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.beam_jobs.texts import in_segments, records, texts
 from tests.helpers.pictures import digests
@@ -26,6 +25,7 @@ from tpudata import RecordSource
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, TpudataError, UsageError
 from tpudata.format import Feature, open_dataset
+from tpudata.tokenizers import dataset_tokenizer
 
 NOTES = [(("cat", "dog", "eel")[n % 3], f"note {n} {'wörd ' * (n % 5)}\nand more\n") for n in range(60)]
 

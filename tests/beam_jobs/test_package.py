@@ -21,7 +21,7 @@ def test_beam_is_loaded_when_it_is_needed_and_silently() -> None:
     asked = "print('apache_beam' in sys.modules)"
     # tests/beam_jobs/test_images.py runs a job as a module.
     program = (
-        f"import sys, beam_jobs, beam_jobs.image_codecs.check, tpudata.cli.verify; {asked};"
+        f"import sys, beam_jobs, tpudata.images.check, tpudata.cli.verify; {asked};"
         f"from beam_jobs import WriteTFRecordShards as it; {asked}; print(it.__name__)"
     )
     assert loaded(program) == ["False", "True", "WriteTFRecordShards"]

@@ -20,7 +20,6 @@ from pyarrow import parquet
 
 import tpudata
 from beam_jobs import text
-from beam_jobs.tokenizers import SentencePieceTokenizer, dataset_tokenizer
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.pipelines import run_with_limits
 from tests.beam_jobs.texts import (
@@ -39,6 +38,7 @@ from tpudata.cli import main
 from tpudata.errors import DatasetError, OutputError, SourceError, UsageError
 from tpudata.format import open_dataset, verify
 from tpudata.storage.select import _storage
+from tpudata.tokenizers import SentencePieceTokenizer, dataset_tokenizer
 
 
 @pytest.fixture

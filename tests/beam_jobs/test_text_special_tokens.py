@@ -10,11 +10,11 @@ import pytest
 import sentencepiece
 import tokenizers
 
-from beam_jobs.tokenizers import TokenizerSpec, dataset_tokenizer, open_tokenizer
 from tests.beam_jobs.texts import byte_pairs, convert, records, sentencepiece_model
 from tests.helpers.pictures import digests
 from tpudata.errors import OutputError, UsageError
 from tpudata.format import open_dataset
+from tpudata.tokenizers import TokenizerSpec, dataset_tokenizer, open_tokenizer
 
 LINES = ["a cat sat on a mat", "the cat ate", "dogs < cats > eels", "ends & begins / again"] * 20
 NAMES = {"sentencepiece": "</s>", "hf": "<eos>"}

@@ -17,7 +17,8 @@ import tokenizers as hugging_face
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.tokenizers import (
+from tpudata.errors import FeatureError, MissingExtraError, SourceError, TpudataError, UsageError
+from tpudata.tokenizers import (
     ByteTokenizer,
     CharacterSet,
     CharTokenizer,
@@ -27,7 +28,6 @@ from beam_jobs.tokenizers import (
     check_ids,
     open_tokenizer,
 )
-from tpudata.errors import FeatureError, MissingExtraError, SourceError, TpudataError, UsageError
 
 LINES = ["First Citizen: speak, speak.", "You are all resolved rather to die", "than to famish?", "", "Resolved."]
 CORPUS = LINES * 30
@@ -274,7 +274,7 @@ def test_a_missing_package_names_the_extra(files: Path, kind: str, package: str)
 
 
 def test_packages_are_loaded_when_they_are_used() -> None:
-    code = "import sys, beam_jobs.tokenizers; print({'sentencepiece', 'tokenizers', 'tensorflow'} & set(sys.modules))"
+    code = "import sys, tpudata.tokenizers; print({'sentencepiece', 'tokenizers', 'tensorflow'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

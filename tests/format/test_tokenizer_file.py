@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
 from tests.format.manifest.test_manifest import make
 from tpudata.format.tokenizer_file import TokenizerFile, is_tokenizer_name, tokenizer_files
+from tpudata.tokenizers import chars, hugging_face, sentencepiece
 
 
 def test_the_names_are_those_that_tokenizers_have() -> None:

@@ -64,7 +64,7 @@ def _decoder(dataset: Dataset) -> Callable[[Sequence[int]], str] | None:
     """Return the dataset's tokenizer as a function from ids to text; None if it cannot be opened here."""
     if not isinstance(dataset.manifest.options.get("tokenizer"), dict):
         return None
-    from beam_jobs.tokenizers import dataset_tokenizer
+    from tpudata.tokenizers import dataset_tokenizer
 
     try:
         tokenizer = dataset_tokenizer(dataset.path)

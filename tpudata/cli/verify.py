@@ -11,13 +11,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from beam_jobs.image_codecs.check import decoded_image_problems, image_problems
 from tpudata.console.flags import FlagParser, positive_int
 from tpudata.console.process import interruptible
 from tpudata.console.tables import bytes_text, count_text, counted, table
 from tpudata.format import Defect, Manifest, open_dataset, verify
 from tpudata.format.verification.damaged_records import quarantine_damage
 from tpudata.format.verification.shard_check import ExampleCheck
+from tpudata.images.check import decoded_image_problems, image_problems
 
 _DEFECTS = 1
 

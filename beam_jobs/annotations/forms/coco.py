@@ -36,8 +36,8 @@ from beam_jobs.annotations.forms.coco_rows import (
 )
 from beam_jobs.references.rejection import with_key
 from beam_jobs.values.json_elements import Element, array_elements
-from beam_jobs.values.json_values import shown_json
 from tpudata.errors import BadRecordError, SourceError
+from tpudata.json_values import shown_json
 
 CATEGORIES = "categories"
 # Some files begin with a long description.

@@ -16,7 +16,7 @@ from beam_jobs.annotations.annotation import (
 )
 from beam_jobs.annotations.segmentation import Polygons, RunLengths, Segmentation, SegmentId, pack_counts, pack_polygon
 from beam_jobs.values.json_elements import Element
-from beam_jobs.values.json_values import json_number, shown_json
+from tpudata.json_values import json_number, shown_json
 from tpudata.storage import storage_for
 
 IMAGES, ANNOTATIONS = "images", "annotations"

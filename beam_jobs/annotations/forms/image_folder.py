@@ -18,8 +18,8 @@ from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectA
 from beam_jobs.annotations.files.folders import pick_file
 from beam_jobs.annotations.files.rows import table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
-from beam_jobs.values.json_values import json_number, parse_json, shown_json
 from tpudata.errors import BadRecordError
+from tpudata.json_values import json_number, parse_json, shown_json
 from tpudata.storage import Entry
 
 _PICTURE, _OBJECTS, _LABEL = "file_name", "objects", "label"

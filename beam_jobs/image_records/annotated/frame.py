@@ -16,11 +16,11 @@ import numpy.typing as npt
 from beam_jobs.annotations.annotation import Box
 from beam_jobs.annotations.segmentation import MOST_OUTSIDE
 from beam_jobs.feature_values.label_maps import decode_label_map, encode_label_map
-from beam_jobs.image_codecs.header import UPRIGHT, read_header
-from beam_jobs.image_codecs.image_format import JPEG, PNG, image_format
-from beam_jobs.image_codecs.pillow_files import open_image
-from beam_jobs.image_codecs.pixels import exif_turn
 from tpudata.format import Feature
+from tpudata.images.header import UPRIGHT, read_header
+from tpudata.images.image_format import JPEG, PNG, image_format
+from tpudata.images.pillow_files import open_image
+from tpudata.images.pixels import exif_turn
 
 # Orientations that exchange rows and columns.
 _SIDEWAYS = (5, 6, 7, 8)

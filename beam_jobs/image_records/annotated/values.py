@@ -13,15 +13,15 @@ from beam_jobs.annotations.annotation import ImageAnnotation, ObjectAnnotation
 from beam_jobs.annotations.segmentation import Segments
 from beam_jobs.feature_values.label_maps import encode_label_map
 from beam_jobs.feature_values.png import encode_png
-from beam_jobs.image_codecs.header import check_png_checksums, read_header
-from beam_jobs.image_codecs.image_format import PNG
-from beam_jobs.image_codecs.pillow_files import load_image, open_image
 from beam_jobs.image_records.annotated.frame import Frame, View, place_map, view_of
 from beam_jobs.image_records.annotated.schema import SOURCE_ID, AnnotationSchema
 from beam_jobs.values.column_kinds import fits_int64, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
 from tpudata.format.label_map import png_kind
+from tpudata.images.header import check_png_checksums, read_header
+from tpudata.images.image_format import PNG
+from tpudata.images.pillow_files import load_image, open_image
 
 _COLOUR = 2
 _SEGMENT_BYTES = np.array([1, 1 << 8, 1 << 16], np.uint32)

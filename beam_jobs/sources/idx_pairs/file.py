@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from beam_jobs.compression.files import open_decompressed, read_compression, read_head
-from beam_jobs.image_codecs.header import MAX_PIXELS
 from beam_jobs.references.ranged_file import file_size
 from tpudata.errors import CorruptionError, SourceError
+from tpudata.images.header import MAX_PIXELS
 from tpudata.storage import storage_for
 
 _MAGIC, _UNSIGNED_BYTE = 4, 8

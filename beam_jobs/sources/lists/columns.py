@@ -30,9 +30,9 @@ from beam_jobs.values.column_kinds import (
     float32_problem,
     parse_float,
 )
-from beam_jobs.values.json_values import shown_json
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import Feature
+from tpudata.json_values import shown_json
 
 _INT = re.compile(r"0|-?[1-9][0-9]*")
 _FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, NoReturn
 from beam_jobs.file_kinds import UTF16_BOMS
 from beam_jobs.text_files.spans.json_arrays import array_spans
 from beam_jobs.text_files.spans.lines import BOM
-from beam_jobs.values.json_values import parse_json
 from tpudata.errors import SourceError
+from tpudata.json_values import parse_json
 
 MOST_ROW_BYTES = 1 << 26
 

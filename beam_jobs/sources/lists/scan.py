@@ -20,8 +20,8 @@ from beam_jobs.sources.lists.list_file import Block, ListFile
 from beam_jobs.sources.lists.place import Place
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.lists.rows import Row
-from beam_jobs.values.json_values import shown_json
 from tpudata.errors import BadRecordError, SourceError
+from tpudata.json_values import shown_json
 
 # Some thousand rows: their files are looked up one after the other.
 BLOCK_BYTES = 1 << 18

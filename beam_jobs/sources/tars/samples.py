@@ -10,9 +10,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from beam_jobs.sources.classes import json_labels
 from beam_jobs.sources.tars.members import Member
-from beam_jobs.values.json_values import parse_json
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError
+from tpudata.json_values import parse_json
 
 # The fields of a sample that hold its image, and those that may hold its label, the first of them that is there.
 IMAGE_FIELDS = frozenset(("jpg", "jpeg", "png", "gif", "webp", "bmp", "ppm", "tif", "tiff", "jp2", "avif", "heic"))

@@ -25,8 +25,8 @@ from beam_jobs.text_files.forms import look_at
 from beam_jobs.text_files.options import PARQUET, TextOptions
 from beam_jobs.text_files.values import DocumentError, missing_field, row_values
 from beam_jobs.values.column_kinds import INT
-from beam_jobs.values.json_values import shown_json
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, TpudataError
+from tpudata.json_values import shown_json
 
 
 @dataclasses.dataclass(frozen=True)

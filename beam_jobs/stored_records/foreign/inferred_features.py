@@ -20,13 +20,13 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from beam_jobs.image_codecs.header import read_header
-from beam_jobs.image_codecs.image_format import JPEG, PNG, image_format
 from beam_jobs.stored_records.options import RawFeature
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
 from tpudata.format.example.wire import Value
 from tpudata.format.label_map import GREY, MAP_BITS, png_kind
+from tpudata.images.header import read_header
+from tpudata.images.image_format import JPEG, PNG, image_format
 
 IMAGE, LABEL_MAP, TEXT, BYTES = "image", "label_map", "utf8", "bytes"
 _KINDS = {bytes: BYTES, int: "int64", float: "float"}

@@ -13,10 +13,10 @@ import tokenizers as hugging_face
 from PIL import Image
 
 from beam_jobs import images, text
-from beam_jobs.tokenizers import CharTokenizer, dataset_tokenizer
 from tests.beam_jobs.contract.forms import IMAGE, Form, Item, class_folders, items, lines
 from tests.beam_jobs.golden import one_pixel_png
 from tests.beam_jobs.texts import sentencepiece_model
+from tpudata.tokenizers import CharTokenizer, dataset_tokenizer
 
 CORPUS = [item.text for item in items(64)]
 

@@ -31,11 +31,11 @@ from beam_jobs.options.option import (
     options_of,
     stored_options,
 )
+from beam_jobs.options.tokenizers import TokenizerOptions
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.table import SOURCES
 from beam_jobs.text_files.fields import TextField
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.tokenizers.options import TokenizerOptions
 from tests.beam_jobs.texts import convert
 from tests.helpers.hostile import write_json
 from tpudata.cli import main

@@ -10,8 +10,8 @@ import pytest
 
 from beam_jobs.text_files.fields import TextField
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.tokenizers import TokenizerSpec
 from tpudata.errors import UsageError
+from tpudata.tokenizers import TokenizerSpec
 
 BYTES = TokenizerSpec("bytes")
 TWO = (TextField("text"), TextField("label", "int"))

@@ -17,7 +17,9 @@ from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import text_features, text_layout
 from beam_jobs.text_records.summary import TextSummary
-from beam_jobs.tokenizers import (
+from tpudata.errors import BadRecordError, FeatureError, UsageError
+from tpudata.format import Feature
+from tpudata.tokenizers import (
     ByteTokenizer,
     CharacterSet,
     CharTokenizer,
@@ -26,8 +28,6 @@ from beam_jobs.tokenizers import (
     TokenizerIdentity,
     TokenizerSpec,
 )
-from tpudata.errors import BadRecordError, FeatureError, UsageError
-from tpudata.format import Feature
 
 BYTES = TokenizerSpec("bytes")
 TEXTS = ["One.", "", "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.", "三", "x" * 40]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.text_records.sequences import Documents, Rows, pack_rows, stream_rows, windows
-from beam_jobs.tokenizers import Ids
+from tpudata.tokenizers import Ids
 
 PAD = 999
 lengths = st.lists(st.integers(0, 25), max_size=40)

@@ -69,6 +69,6 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Any]], opt
 
 
 def _tokenizer(options: TrainOptions) -> Any:
-    from beam_jobs.tokenizers import dataset_tokenizer
+    from tpudata.tokenizers import dataset_tokenizer
 
     return dataset_tokenizer(options.data)

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from beam_jobs.image_codecs.header import read_header
-from beam_jobs.image_codecs.image_format import PNG
-from beam_jobs.image_codecs.pixels import decode_image
 from beam_jobs.image_records.annotated.frame import Frame, frame_of, view_of
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.rules import stored_image
 from beam_jobs.references.payload import SELF_DESCRIBING
 from tests.beam_jobs.images import encode, exif
+from tpudata.images.header import read_header
+from tpudata.images.image_format import PNG
+from tpudata.images.pixels import decode_image
 
 ORIENTATIONS = range(1, 9)
 SIDE = st.integers(1, 30)

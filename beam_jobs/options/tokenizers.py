@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from beam_jobs.options.option import Group, Stored, Value, check_options, option
-from beam_jobs.tokenizers.open_tokenizer import TokenizerSpec
-from beam_jobs.tokenizers.tokenizer import PLAIN, TOKEN
 from tpudata.checked_json import FLAG, TEXT
 from tpudata.errors import UsageError
+from tpudata.tokenizers.open_tokenizer import TokenizerSpec
+from tpudata.tokenizers.tokenizer import PLAIN, TOKEN
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.tokenizers.tokenizer import COPY_AGAIN, Ids, TokenizerIdentity, content_ids, reject_eos, sha256
-from beam_jobs.values.json_values import parse_json
 from tpudata.errors import SourceError
+from tpudata.json_values import parse_json
+from tpudata.tokenizers.tokenizer import COPY_AGAIN, Ids, TokenizerIdentity, content_ids, reject_eos, sha256
 
 NAME = "chars"
 FILE = "vocab.json"

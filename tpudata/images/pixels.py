@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from beam_jobs.image_codecs.header import (
+from tpudata.images.header import (
     UPRIGHT,
     ImageHeader,
     check_png_checksums,
     check_size,
     exif_orientation,
 )
-from beam_jobs.image_codecs.image_format import AVIF, GIF, HEIC, JPEG, JPEG_2000, PNG, TIFF, WEBP
-from beam_jobs.image_codecs.modern_formats import is_reversible, iso_chroma_step
-from beam_jobs.image_codecs.pillow_files import load_image, open_image, pillow_errors
-from beam_jobs.image_codecs.sixteen_bits import (
+from tpudata.images.image_format import AVIF, GIF, HEIC, JPEG, JPEG_2000, PNG, TIFF, WEBP
+from tpudata.images.modern_formats import is_reversible, iso_chroma_step
+from tpudata.images.pillow_files import load_image, open_image, pillow_errors
+from tpudata.images.sixteen_bits import (
     SIXTEEN_BIT_MODES,
     check_tiff,
     eight_bit_grey,

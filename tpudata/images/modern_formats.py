@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from PIL import Image, features
 
-from beam_jobs.image_codecs.image_format import AVIF, HEIC, JPEG_2000
 from tpudata.errors import MissingExtraError, UsageError
+from tpudata.images.image_format import AVIF, HEIC, JPEG_2000
 
 # Pillow's names of the formats.
 PLUGINS = {AVIF: "AVIF", JPEG_2000: "JPEG2000"}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from beam_jobs.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, reject_eos
+from tpudata.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, reject_eos
 
 NAME = "bytes"
 EOS_ID, PAD_ID = 256, 257

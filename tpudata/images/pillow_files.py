@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 from PIL import Image, UnidentifiedImageError
 
-from beam_jobs.image_codecs.image_format import BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP
-from beam_jobs.image_codecs.modern_formats import PLUGINS, open_modern
 from tpudata.console.process import owns_process
 from tpudata.errors import UsageError
+from tpudata.images.image_format import BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP
+from tpudata.images.modern_formats import PLUGINS, open_modern
 
 _PLUGINS = {JPEG: "JPEG", PNG: "PNG", GIF: "GIF", WEBP: "WEBP", BMP: "BMP", TIFF: "TIFF", PPM: "PPM", **PLUGINS}
 

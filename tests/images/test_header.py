@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from beam_jobs.image_codecs.header import exif_orientation, read_header
-from beam_jobs.image_codecs.image_format import image_format
 from tests.beam_jobs.images import big_endian_exif, encode, exif, png
+from tpudata.images.header import exif_orientation, read_header
+from tpudata.images.image_format import image_format
 
 
 @given(

@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 from PIL.JpegImagePlugin import get_sampling
 
-from beam_jobs.image_codecs.modern_formats import iso_chroma_step
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.rules import stored_image
 from beam_jobs.references.payload import SELF_DESCRIBING
 from tests.beam_jobs.images import as_ycck, encode, exif
+from tpudata.images.modern_formats import iso_chroma_step
 
 # Columns of red and blue, a pixel wide and two pixels wide: colours that 4:2:0 cannot hold, and colours that it can.
 STRIPES = np.where(np.arange(64)[None, :, None] % 2, [0, 0, 255], [255, 0, 0]).repeat(48, 0).astype(np.uint8)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from beam_jobs.image_codecs.header import read_header
-from beam_jobs.image_codecs.image_format import AVIF, HEIC, JPEG, JPEG_2000, PNG, PPM, TIFF, image_format
-from beam_jobs.image_codecs.pillow_files import open_image
-from beam_jobs.image_codecs.pixels import check_decodes
 from tpudata.format import Feature, Manifest
 from tpudata.format.example.wire import Value
 from tpudata.format.label_map import label_map_problem, png_kind
 from tpudata.format.manifest.annotation_features import is_mask
 from tpudata.format.verification.defect import MASKS, Problem
+from tpudata.images.header import read_header
+from tpudata.images.image_format import AVIF, HEIC, JPEG, JPEG_2000, PNG, PPM, TIFF, image_format
+from tpudata.images.pillow_files import open_image
+from tpudata.images.pixels import check_decodes
 
 # Formats that a conversion reads but never writes; TensorFlow does not decode them.
 _NOT_FED = (AVIF, HEIC, JPEG_2000, PPM, TIFF)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from beam_jobs.tokenizers import bytes as byte_tokens
-from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
-from beam_jobs.tokenizers.tokenizer import MOST_FILE_BYTES, TOKEN, Tokenizer, TokenizerIdentity, reject_eos
 from tpudata.console.nearest import suggestion
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import open_dataset
 from tpudata.format.tokenizer_file import is_tokenizer_name
 from tpudata.storage import storage_for
+from tpudata.tokenizers import bytes as byte_tokens
+from tpudata.tokenizers import chars, hugging_face, sentencepiece
+from tpudata.tokenizers.tokenizer import MOST_FILE_BYTES, TOKEN, Tokenizer, TokenizerIdentity, reject_eos
 
 # Installed packages add to the table by entry points of this group, each a TokenizerKind.
 ENTRY_POINTS = "tpudata.tokenizers"

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.tokenizers.tokenizer import COPY_AGAIN, MOST_IDS, PLAIN, Ids, TokenizerIdentity, content_ids, sha256
-from beam_jobs.values.json_values import parse_json
 from tpudata.errors import FeatureError, MissingExtraError, SourceError, UsageError
+from tpudata.json_values import parse_json
+from tpudata.tokenizers.tokenizer import COPY_AGAIN, MOST_IDS, PLAIN, Ids, TokenizerIdentity, content_ids, sha256
 
 NAME = "hf"
 FILE = "tokenizer.json"

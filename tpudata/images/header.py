@@ -10,7 +10,7 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from beam_jobs.image_codecs.image_format import JPEG, PNG
+from tpudata.images.image_format import JPEG, PNG
 
 # Limit of pixels: 3 bytes a pixel stay below 2^29, the limit of TensorFlow's PNG decoder and of Pillow. A file of a kilobyte can
 # claim far more, and decoding it would exhaust memory.

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, TiffImagePlugin
 
-from beam_jobs.image_codecs.header import MAX_PIXELS
-from beam_jobs.image_codecs.image_format import PNG, TIFF
-from beam_jobs.image_codecs.pillow_files import load_image, open_image, pillow_errors
+from tpudata.images.header import MAX_PIXELS
+from tpudata.images.image_format import PNG, TIFF
+from tpudata.images.pillow_files import load_image, open_image, pillow_errors
 
 SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B")
 _BAND_SAMPLES = 1 << 20

@@ -11,13 +11,13 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from beam_jobs.image_codecs.check import decoded_image_problems, image_problems
 from tests.beam_jobs.images import encode, picture
 from tests.helpers.datasets import write_dataset
 from tests.helpers.label_maps import PALETTE, png_of
 from tests.helpers.objects import FEATURES, record_of
 from tpudata.error_text import reader_error
 from tpudata.format import Feature, verify
+from tpudata.images.check import decoded_image_problems, image_problems
 
 JPEG, PNG = encode(picture(24, 40), "JPEG"), encode(picture(24, 40), "PNG")
 ALPHA = encode(Image.fromarray(picture(24, 40)).convert("LA"), "PNG")

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_jobs.image_codecs.header import read_header
-from beam_jobs.image_codecs.image_format import image_format
-from beam_jobs.image_codecs.pillow_files import load_image, open_image
-from beam_jobs.image_codecs.pixels import check_decodes, is_lossless
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.image_records.rules import StoredImage, stored_image
 from beam_jobs.references.payload import SELF_DESCRIBING, Payload
 from tests.beam_jobs.images import encode, exif, picture
+from tpudata.images.header import read_header
+from tpudata.images.image_format import image_format
+from tpudata.images.pillow_files import load_image, open_image
+from tpudata.images.pixels import check_decodes, is_lossless
 
 
 def stored(data: bytes, payload: Payload = SELF_DESCRIBING, **options: Any) -> StoredImage:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.tokenizers.tokenizer import COPY_AGAIN, TOKEN, Ids, TokenizerIdentity, content_ids, sha256
 from tpudata.errors import MissingExtraError, SourceError, UsageError
+from tpudata.tokenizers.tokenizer import COPY_AGAIN, TOKEN, Ids, TokenizerIdentity, content_ids, sha256
 
 NAME = "sentencepiece"
 FILE = "tokenizer.model"
