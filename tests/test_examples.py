@@ -1,4 +1,4 @@
-"""The programs in scripts/examples, each run briefly as its docstring says."""
+"""The programs in examples, each run briefly as its docstring says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.helpers.datasets import write_images
 from tests.helpers.forked import run
 from tpudata.cli import main
 
-EXAMPLES = Path(__file__).parents[1] / "scripts" / "examples"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def _run(name: str, *flags: str) -> str:

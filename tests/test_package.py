@@ -70,7 +70,17 @@ def test_the_source_distribution_has_what_its_tests_need(built: Path) -> None:
     (source,) = built.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    for folder in ("tests", "docs", "configs", "scripts", "beam_jobs", "tpudata", ".github", ".devcontainer"):
+    for folder in (
+        "tests",
+        "docs",
+        "configs",
+        "examples",
+        "scripts",
+        "beam_jobs",
+        "tpudata",
+        ".github",
+        ".devcontainer",
+    ):
         expected = {
             str(path.relative_to(ROOT))
             for path in (ROOT / folder).rglob("*")

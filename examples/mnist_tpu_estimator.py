@@ -2,7 +2,7 @@
 
 Make the data with `tpudata convert images --input IDX_FOLDER --output DATA --layout raw`, and run
 
-    python scripts/examples/mnist_tpu_estimator.py --train_file='DATA/train-*' --model_dir=MODEL --use_tpu=False --master=''
+    python examples/mnist_tpu_estimator.py --train_file='DATA/train-*' --model_dir=MODEL --use_tpu=False --master=''
 
 On a TPU VM: --use_tpu=True; on a pod, the same command on all its hosts, and gs:// for both folders.
 """

@@ -1,7 +1,7 @@
 """A Keras CNN on a dataset of pictures of one size, fed by as_keras.
 
 tpudata convert images --input PICTURES --output DATA --split train=0.8,validation=0.2
-python scripts/examples/keras_images.py --data DATA
+python examples/keras_images.py --data DATA
 
 It runs on this machine's CPU, or on all of its GPUs. For a TPU, put the layers into a model_fn of TPUEstimator.
 """

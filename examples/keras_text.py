@@ -1,7 +1,7 @@
 """A Keras LSTM that learns a text character by character and then generates text; fed by as_keras.
 
 tpudata convert text --input TEXT --output DATA --form paragraphs --tokenizer chars --sequence-length 128
-python scripts/examples/keras_text.py --data DATA --prompt 'ROMEO:'
+python examples/keras_text.py --data DATA --prompt 'ROMEO:'
 
 It runs on this machine's CPU, or on all of its GPUs. For a TPU, put the layers into a model_fn of TPUEstimator.
 """

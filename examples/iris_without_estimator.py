@@ -1,8 +1,8 @@
 """Training on the irises without an estimator: variables, gradients and a custom loop, on a TPU's chips or on this machine.
 
-python scripts/examples/iris_without_estimator.py                      # one CPU device
-python scripts/examples/iris_without_estimator.py --num-replicas 4     # four CPU devices, as on four chips
-python scripts/examples/iris_without_estimator.py --use-tpu            # on a TPU VM; on a pod, the same command on all hosts
+python examples/iris_without_estimator.py                      # one CPU device
+python examples/iris_without_estimator.py --num-replicas 4     # four CPU devices, as on four chips
+python examples/iris_without_estimator.py --use-tpu            # on a TPU VM; on a pod, the same command on all hosts
 """
 
 import argparse

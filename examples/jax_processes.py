@@ -1,11 +1,11 @@
 """Train a softmax classifier in JAX on one process or several, each of which reads its rows of every global batch.
 
-python scripts/examples/jax_processes.py --data DIR --model-dir MODEL --steps 200
+python examples/jax_processes.py --data DIR --model-dir MODEL --steps 200
 
 Several processes on one machine, or one on each host (--coordinator then names the first host):
 
-python scripts/examples/jax_processes.py --data DIR --model-dir MODEL --steps 200 --processes 2 --process 0 &
-python scripts/examples/jax_processes.py --data DIR --model-dir MODEL --steps 200 --processes 2 --process 1
+python examples/jax_processes.py --data DIR --model-dir MODEL --steps 200 --processes 2 --process 0 &
+python examples/jax_processes.py --data DIR --model-dir MODEL --steps 200 --processes 2 --process 1
 
 DIR is a dataset of equal-sized images with labels, as `tpudata convert images` writes it. Run again with more steps, the program
 continues from its last step with the batches that an uninterrupted run would have seen.
