@@ -42,8 +42,9 @@ from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
 from beam_jobs.options.option import stored_options
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.run.places import absolute_path, check_places
-from beam_jobs.sources import SourceOptions, open_source
+from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.annotated.source import AnnotatedImages
+from beam_jobs.sources.open_source import open_source
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.tars.form import PAIRS
 from beam_jobs.sources.tars.tars import Tars

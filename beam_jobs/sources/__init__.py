@@ -1,8 +1,10 @@
-"""Sources of records: each lists references to what is in the input, and reads as little else as it can."""
+"""Sources of records: each lists references to what is in the input, and reads as little else as it can.
+
+What a source of another package needs. The sources themselves are imported by who opens one: text needs none of those of images.
+"""
 
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.rejection import Reject, raise_rejection
-from beam_jobs.sources.open_source import open_source
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source, make_reference
 from beam_jobs.text_files.document_form import DocumentForm
@@ -14,6 +16,5 @@ __all__ = [
     "Source",
     "SourceOptions",
     "make_reference",
-    "open_source",
     "raise_rejection",
 ]

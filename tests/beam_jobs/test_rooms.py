@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,21 @@ def test_every_room_is_in_the_order() -> None:
 def test_rooms_are_small() -> None:
     counts = collections.Counter(path.parent for path in MODULES if path.parent != ROOT and path.stem != "__init__")
     assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
+
+
+@pytest.mark.parametrize(
+    ("job", "others"),
+    [
+        (
+            "text",
+            ("beam_jobs.annotations", "beam_jobs.image_records", "beam_jobs.sources.tars", "beam_jobs.stored_records"),
+        ),
+        ("images", ("beam_jobs.text_records", "beam_jobs.sources.text", "beam_jobs.stored_records")),
+    ],
+)
+def test_a_job_imports_nothing_of_the_other_kinds_of_input(job: str, others: tuple[str, ...]) -> None:
+    program = (
+        f"import sys, beam_jobs.{job}; print(*sorted(name for name in sys.modules if name.startswith({others!r})))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -14,7 +14,8 @@ from PIL import Image
 import tpudata
 from beam_jobs.options import ConvertOptions, SplitShares
 from beam_jobs.references.reference import WHOLE_FILE, Reference
-from beam_jobs.sources import Source, SourceOptions, open_source
+from beam_jobs.sources import Source, SourceOptions
+from beam_jobs.sources.open_source import open_source
 from beam_jobs.sources.source import ScannedSource
 from beam_jobs.steps.listing.scan_source import scan_here
 from tpudata.errors import BadRecordError

@@ -13,7 +13,8 @@ import pytest
 from pyarrow import parquet
 
 from beam_jobs.images import run
-from beam_jobs.sources import SourceOptions, open_source
+from beam_jobs.sources import SourceOptions
+from beam_jobs.sources.open_source import open_source
 from tests.beam_jobs.sources.inputs import converted, jpeg, listed, listed_and_rejected, opened, options, summary, units
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import open_dataset, verify
