@@ -71,6 +71,24 @@ def test_tokenizes_with_a_tokenizer_of_another_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("value", ["nowhere:WORDS", "builtins:int"])
+def test_a_broken_package_does_not_hide_a_wrong_name(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = importlib.metadata.EntryPoint("broken", value, "tpudata.tokenizers")
+    points = [*importlib.metadata.entry_points(group="tpudata.tokenizers"), broken]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: points)
+    with pytest.raises(UsageError, match=r"'wordz' \(expected one of .*, broken, words:FILE\); did you mean words"):
+        text.run(["--input=in", "--output=out", "--tokenizer=wordz:words"])
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_source_of_the_other_kind_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--source=diary is for `tpudata convert text`"):
+        images.run(["--input=in", "--output=out", "--source=diary"])
+    with pytest.raises(UsageError, match=r"^--source=pets is for `tpudata convert images`"):
+        text.run(["--input=in", "--output=out", "--source=pets"])
+
+
+@pytest.mark.usefixtures("installed")
 def test_bad_records_of_another_package_are_counted(tmp_path: Path) -> None:
     make_pets(tmp_path / "in")
     (tmp_path / "in" / "stray.jpg").write_bytes(b"x")
