@@ -121,10 +121,15 @@ def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") 
     Raises:
         MissingExtraError: its package is not installed.
         SourceError: the file is missing, not such a tokenizer, or differs from `sha256`.
-        UsageError: it has no such end of document.
+        UsageError: it has no such end of document, or its package gives it another name.
     """
     tokenizer = _open(spec, characters)
-    file = tokenizer.identity.file
+    name, file = tokenizer.identity.name, tokenizer.identity.file
+    if name != spec.kind:
+        raise UsageError(
+            f"--tokenizer {spec.kind}: its identity has another name (got {name!r}, expected {spec.kind!r}), so no dataset would"
+            " find it again. Change its package."
+        )
     if file and not is_tokenizer_name(file):
         raise UsageError(
             f"--tokenizer {spec.kind}: its file next to the shards has another name (got {file!r}, expected tokenizer.ENDING)."
