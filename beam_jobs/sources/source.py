@@ -233,19 +233,26 @@ def declared(source: Source, references: Iterable[Reference]) -> Iterator[Refere
     """Yield the references of a source, none of which has classes or features that its attributes do not declare.
 
     Raises:
-        UsageError: one has; the records would silently lack them.
+        UsageError: one has, and the records would silently lack them; or its key or labels are of another type.
     """
     columns, has_classes = source.record_columns, source.has_classes
     names = {feature.name for feature in columns.features}
     for reference in references:
-        if reference.labels and not has_classes:
+        key, labels = reference.key, reference.labels
+        # In packages without type checks.
+        if not isinstance(key, str) or not isinstance(labels, tuple):
             raise UsageError(
-                f"{_where(source)}: {reference.key!r} has a class, and the source no `has_classes`. Change the source."
+                f"{_where(source)}: the key or the labels of a reference are of another type (got {key!r} and {labels!r}, expected"
+                " str and a tuple of str). Change the source."
+            )
+        if labels and not has_classes:
+            raise UsageError(
+                f"{_where(source)}: {key!r} has a class, and the source no `has_classes`. Change the source."
             )
         if columns.annotations is None and not reference.features.keys() <= names:
             undeclared = min(reference.features.keys() - names)
             raise UsageError(
-                f"{_where(source)}: {reference.key!r} has the feature {undeclared!r}, which the source's `features` lack. Change"
+                f"{_where(source)}: {key!r} has the feature {undeclared!r}, which the source's `features` lack. Change"
                 " the source."
             )
         yield reference

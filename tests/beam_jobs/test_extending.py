@@ -336,9 +336,17 @@ class Unresolved(Drawn):
     path: "Missing" = ""  # type: ignore[name-defined]  # noqa: F821, UP037
 
 
+_UNDECLARED: dict[str, dict[str, Any]] = {
+    "class": {"labels": ("a",)},
+    "feature": {"features": {"age": 3}},
+    "text": {"labels": "cat"},
+    "list": {"labels": ["cat"]},
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Undeclared(Source):
-    """Pictures with a class or a feature that the source does not declare."""
+    """Pictures with a class or a feature that the source does not declare, or labels of another type."""
 
     options: ConvertOptions
     of: str
@@ -353,8 +361,7 @@ class Undeclared(Source):
     def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Any]:
         del ignored, reject
         for entry, below in files_below(unit, skip=lambda _: False):
-            more: dict[str, Any] = {"labels": ("a",)} if self.of == "class" else {"features": {"age": 3}}
-            yield make_reference(self.options, below, path=entry.path, size=entry.size, **more)
+            yield make_reference(self.options, below, path=entry.path, size=entry.size, **_UNDECLARED[self.of])
 
 
 @pytest.mark.parametrize(
@@ -362,6 +369,8 @@ class Undeclared(Source):
     [
         ("class", "Undeclared: '0.jpg' has a class, and the source no `has_classes`"),
         ("feature", "Undeclared: '0.jpg' has the feature 'age', which the source's `features` lack"),
+        ("text", "labels of a reference are of another type (got '0.jpg' and 'cat', expected str and a tuple"),
+        ("list", "labels of a reference are of another type (got '0.jpg' and ['cat'], expected str and a tuple"),
     ],
 )
 @pytest.mark.parametrize("group", ["tpudata.sources", "tpudata.text_sources"])
