@@ -7,11 +7,13 @@ docs/convert/extending.md has a recipe of each.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 from beam_jobs.sources.own_arguments import open_with_arguments
 from beam_jobs.sources.source import Source
+from tpudata.console.nearest import suggestion
+from tpudata.entry_points import load_entry_point
 from tpudata.errors import UsageError
 
 IMAGES, DOCUMENTS = "tpudata.sources", "tpudata.text_sources"
@@ -24,9 +26,9 @@ def installed_names(group: str) -> list[str]:
 
 
 def load_source(group: str, name: str) -> Installed | None:
-    """Return what an installed package has for a name; None if there is none."""
+    """Return what an installed package has for a name; None if there is none, UsageError if it cannot be loaded."""
     points = _entry_points(group)
-    return points[name].load() if name in points else None
+    return cast("Installed", load_entry_point(points[name])) if name in points else None
 
 
 def open_installed(name: str, installed: Installed, arguments: Mapping[str, str], options: Mapping[str, Any]) -> Source:
@@ -46,6 +48,21 @@ def open_installed(name: str, installed: Installed, arguments: Mapping[str, str]
     if arguments:
         raise no_arguments(name)
     return installed(*options.values())
+
+
+def unknown_source(group: str, name: str, names: Sequence[str]) -> UsageError:
+    """Return the error of a source that is not there.
+
+    Args:
+        group: group of the sources that the conversion takes.
+        name: what `--source` is.
+        names: names of these sources.
+    """
+    other, kind = (DOCUMENTS, "text") if group == IMAGES else (IMAGES, "images")
+    if name in _entry_points(other):
+        return UsageError(f"--source={name} is for `tpudata convert {kind}`. Convert it so, or name another source.")
+    expected = f"expected one of {', '.join(names)}" if names else "expected none: no installed package has any"
+    return UsageError(f"--source is {name!r} ({expected}){suggestion(name, names)}")
 
 
 def no_arguments(name: str) -> UsageError:

@@ -22,6 +22,7 @@ from beam_jobs.sources.installed_sources import (
     load_source,
     no_arguments,
     open_installed,
+    unknown_source,
 )
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.options import SourceOptions
@@ -29,8 +30,7 @@ from beam_jobs.sources.parquet.source import ParquetImages
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.tars.tars import Tars
 from beam_jobs.sources.zips import Zips
-from tpudata.console.nearest import suggestion
-from tpudata.errors import SourceError, UsageError
+from tpudata.errors import SourceError
 from tpudata.storage import is_pattern, split_pattern
 
 OpenSource = Callable[[ConvertOptions, SourceOptions], Source]
@@ -46,8 +46,7 @@ def source_opener(name: str) -> OpenSource:
         return functools.partial(_open_without_arguments, name)
     installed = load_source(IMAGES, name)
     if installed is None:
-        names = source_names()
-        raise UsageError(f"--source is {name!r} (expected one of {', '.join(names)}){suggestion(name, names)}")
+        raise unknown_source(IMAGES, name, source_names())
     return functools.partial(_open_installed, name, installed)
 
 

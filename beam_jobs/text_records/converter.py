@@ -137,8 +137,10 @@ class TextConverter(Converter):
         """Return the fields by name; without those that earlier versions lacked if they are empty."""
         fields = super().deciding_fields()
         options = set_options(self.options, fields["options"])
-        # Where the targets are does not matter.
+        # Where the targets and the tokenizer's file are does not matter: its hash is in the identity.
         options.pop("targets_file", None)
+        if self.options.tokenizer is not None:
+            options["tokenizer"]["path"] = ""
         if self.options.template is None:
             del options["template"]
         if self.options.tokenizer is not None and self.options.tokenizer.special_tokens is None:

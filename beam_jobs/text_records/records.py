@@ -245,7 +245,7 @@ class TextRecords:
         texts = [list(map(str, values[number])) for number in fields]
         encoder = self._encoder(tokenizer)
         try:
-            columns = list(map(encoder.encode_batch, texts))
+            columns = [_encoded(encoder, column) for column in texts]
         except ValueError:
             # One of them cannot be encoded: encode one by one to find it.
             references = [block[0].reference(row) for row in rows]
@@ -375,6 +375,17 @@ def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
     return not ((firsts & 0xC0) == 0x80).any()
 
 
+def _encoded(encoder: Tokenizer | ChatEncoder, texts: Sequence[str]) -> list[Ids]:
+    """Return the ids of each text; UsageError if a tokenizer of another package returns those of fewer or more texts."""
+    found = encoder.encode_batch(texts)
+    if len(found) != len(texts):
+        name = type(encoder).__qualname__
+        raise UsageError(
+            f"{name}.encode_batch: other than one entry a text (got {len(found)} for {len(texts)}). Change its package."
+        )
+    return found
+
+
 def _one_by_one(
     references: Sequence[Reference],
     texts: Sequence[Sequence[str]],
@@ -386,7 +397,7 @@ def _one_by_one(
     columns: list[list[Ids]] = [[] for _ in texts]
     for row, reference in enumerate(references):
         try:
-            encoded = [encoder.encode_batch([column[row]])[0] for column in texts]
+            encoded = [_encoded(encoder, [column[row]])[0] for column in texts]
         except ValueError as error:
             reject(reference, _rejection(reference, str(error)))
             continue

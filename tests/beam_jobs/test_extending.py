@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from tpudata.cli import main
 from tpudata.errors import BadRecordError, TpudataError, UsageError
 from tpudata.format import Feature, open_dataset
 from tpudata.storage import files_below, folder_ranges
-from tpudata.tokenizers import dataset_tokenizer
+from tpudata.tokenizers import Ids, TokenizerIdentity, dataset_tokenizer
+from tpudata.tokenizers.open_tokenizer import FileUse, TokenizerKind
 
 
 def make_pets(folder: Path) -> None:
@@ -68,6 +69,24 @@ def test_tokenizes_with_a_tokenizer_of_another_package(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match=expected):
         text.run([*flags, "--overwrite", "--tokenizer=wordz:words"])
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("value", ["nowhere:WORDS", "builtins:int"])
+def test_a_broken_package_does_not_hide_a_wrong_name(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = importlib.metadata.EntryPoint("broken", value, "tpudata.tokenizers")
+    points = [*importlib.metadata.entry_points(group="tpudata.tokenizers"), broken]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: points)
+    with pytest.raises(UsageError, match=r"'wordz' \(expected one of .*, broken, words:FILE\); did you mean words"):
+        text.run(["--input=in", "--output=out", "--tokenizer=wordz:words"])
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_source_of_the_other_kind_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--source=diary is for `tpudata convert text`"):
+        images.run(["--input=in", "--output=out", "--source=diary"])
+    with pytest.raises(UsageError, match=r"^--source=pets is for `tpudata convert images`"):
+        text.run(["--input=in", "--output=out", "--source=pets"])
 
 
 @pytest.mark.usefixtures("installed")
@@ -315,6 +334,103 @@ class Unresolved(Drawn):
     """A type that is not there at run time."""
 
     path: "Missing" = ""  # type: ignore[name-defined]  # noqa: F821, UP037
+
+
+_UNDECLARED: dict[str, dict[str, Any]] = {
+    "class": {"labels": ("a",)},
+    "feature": {"features": {"age": 3}},
+    "text": {"labels": "cat"},
+    "list": {"labels": ["cat"]},
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Undeclared(Source):
+    """Pictures with a class or a feature that the source does not declare, or labels of another type."""
+
+    options: ConvertOptions
+    of: str
+
+    def parts(self) -> Iterator[str]:
+        yield self.options.input
+
+    def units(self, part: str, ignored: list[str]) -> Iterator[Any]:
+        del ignored
+        yield from folder_ranges(part, deep=True)
+
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Any]:
+        del ignored, reject
+        for entry, below in files_below(unit, skip=lambda _: False):
+            yield make_reference(self.options, below, path=entry.path, size=entry.size, **_UNDECLARED[self.of])
+
+
+@pytest.mark.parametrize(
+    ("of", "message"),
+    [
+        ("class", "Undeclared: '0.jpg' has a class, and the source no `has_classes`"),
+        ("feature", "Undeclared: '0.jpg' has the feature 'age', which the source's `features` lack"),
+        ("text", "labels of a reference are of another type (got '0.jpg' and 'cat', expected str and a tuple"),
+        ("list", "labels of a reference are of another type (got '0.jpg' and ['cat'], expected str and a tuple"),
+    ],
+)
+@pytest.mark.parametrize("group", ["tpudata.sources", "tpudata.text_sources"])
+def test_rejects_what_a_source_does_not_declare(
+    of: str, message: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "0.jpg").write_bytes(encode(picture(8, 9), "JPEG"))
+    point = importlib.metadata.EntryPoint("drawn", f"{__name__}:Undeclared", group)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point] if group == point.group else [])
+    run = images.run if group == "tpudata.sources" else text.run
+    with pytest.raises(UsageError, match=re.escape(message)):
+        run([f"--input={tmp_path}", f"--output={tmp_path}-out", "--source=drawn", f"--source-arg=of={of}"])
+
+
+class Short:
+    """A tokenizer of one token a text."""
+
+    unknown_id = None
+    file_bytes = b""
+    name = "short"
+
+    def __init__(self, *_: Any) -> None:
+        self.identity = TokenizerIdentity(self.name, 3, 1, 0)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        return [np.array([2], np.int32) for _ in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return "x" * len([*ids])
+
+
+class Renamed(Short):
+    """One whose identity has another name than its entry point."""
+
+    name = "long"
+
+
+class Fewer(Short):
+    """One that drops a text."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        return super().encode_batch(texts)[1:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Renamed, r"^--tokenizer short: its identity has another name \(got 'long', expected 'short'\)"),
+        (Fewer, r"^Fewer.encode_batch: other than one entry a text \(got 0 for 1\)"),
+    ],
+)
+def test_rejects_tokenizers_that_break_their_promises(
+    kind: type[Short], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").write_text("a\nb\n")
+    monkeypatch.setitem(globals(), "SHORT", TokenizerKind(FileUse.NONE, kind, takes_eos=False))
+    point = importlib.metadata.EntryPoint("short", f"{__name__}:SHORT", "tpudata.tokenizers")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point] if group == point.group else [])
+    with pytest.raises(UsageError, match=message):
+        text.run([f"--input={tmp_path}/in", f"--output={tmp_path}/out", "--tokenizer=short"])
 
 
 class Plain:

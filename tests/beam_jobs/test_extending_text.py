@@ -145,6 +145,21 @@ def test_a_resumed_run_keeps_finished_shards(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
+def test_a_resumed_run_takes_the_same_tokenizer_from_another_path(tmp_path: Path) -> None:
+    notes = write_notes(tmp_path / "in")
+    words = sorted({word for path in notes.iterdir() for word in path.read_text().split()})
+    (tmp_path / "here").write_text("\n".join(words))
+    (tmp_path / "there").write_text("\n".join(words))
+    assert convert(notes, "diary", "out", "--num-shards=4", "--tokenizer=words:here") == 0
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.tfrecord")}
+    state = digests(tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").unlink()
+    assert convert(notes, "diary", "out", "--num-shards=4", f"--tokenizer=words:{tmp_path}/there", "--resume") == 0
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.tfrecord")} == before
+    assert digests(tmp_path / "out") == state
+
+
+@pytest.mark.usefixtures("installed")
 def test_the_plan_counts_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     notes = write_notes(tmp_path / "in")
     plan = tpudata.convert_text(notes, "out", source="diary", num_shards=2, dry_run=True)

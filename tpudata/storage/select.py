@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from tpudata.entry_points import load_entry_point
 from tpudata.errors import StorageError
 from tpudata.storage.interface import Storage
 from tpudata.storage.local.local_storage import LocalStorage
@@ -34,6 +35,7 @@ def storage_for(path: str) -> Storage:
     Raises:
         MissingExtraError: its client is not installed.
         StorageError: the path has a scheme that no storage serves.
+        UsageError: a package has a storage for it that cannot be loaded.
     """
     match = _SCHEME.match(path) if "://" in path else None
     if match is None:
@@ -62,7 +64,7 @@ def _storage(scheme: str) -> Storage | None:
         module, _, name = STORAGES[scheme].partition(":")
         return getattr(importlib.import_module(module), name)()  # type: ignore[no-any-return]
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=scheme):
-        return point.load()()  # type: ignore[no-any-return]
+        return load_entry_point(point)()  # type: ignore[no-any-return]
     from tpudata.storage.fsspec_storage import FsspecStorage, is_known
 
     return FsspecStorage(scheme) if is_known(scheme) else None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import importlib.metadata
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from tpudata.console.nearest import suggestion
+from tpudata.entry_points import load_entry_point
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import open_dataset
 from tpudata.format.tokenizer_file import is_tokenizer_name
@@ -119,10 +121,15 @@ def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") 
     Raises:
         MissingExtraError: its package is not installed.
         SourceError: the file is missing, not such a tokenizer, or differs from `sha256`.
-        UsageError: it has no such end of document.
+        UsageError: it has no such end of document, or its package gives it another name.
     """
     tokenizer = _open(spec, characters)
-    file = tokenizer.identity.file
+    name, file = tokenizer.identity.name, tokenizer.identity.file
+    if name != spec.kind:
+        raise UsageError(
+            f"--tokenizer {spec.kind}: its identity has another name (got {name!r}, expected {spec.kind!r}), so no dataset would"
+            " find it again. Change its package."
+        )
     if file and not is_tokenizer_name(file):
         raise UsageError(
             f"--tokenizer {spec.kind}: its file next to the shards has another name (got {file!r}, expected tokenizer.ENDING)."
@@ -212,17 +219,33 @@ def _kind(name: str) -> TokenizerKind:
         return TOKENIZERS[name]
     points = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     if name in points:
-        found: object = points[name].load()
-        if not isinstance(found, TokenizerKind):
-            raise UsageError(
-                f"--tokenizer {name}: the entry point {points[name].value} is of another type (got {type(found).__name__}, expected"
-                " TokenizerKind). Change its package."
-            )
-        return found
-    forms = [*_forms(TOKENIZERS), *_forms({key: point.load() for key, point in sorted(points.items())})]
+        return _load(points[name])
+    forms = [
+        *_forms(TOKENIZERS),
+        *itertools.chain.from_iterable(_installed_forms(points[key]) for key in sorted(points)),
+    ]
     raise UsageError(
         f"--tokenizer is {name!r} (expected one of {', '.join(forms)}){suggestion(name, [*TOKENIZERS, *points])}"
     )
+
+
+def _load(point: importlib.metadata.EntryPoint) -> TokenizerKind:
+    """Return the kind that an entry point names; UsageError if it names another thing, or cannot be loaded."""
+    found = load_entry_point(point)
+    if not isinstance(found, TokenizerKind):
+        raise UsageError(
+            f"--tokenizer {point.name}: the entry point {point.value} is of another type (got {type(found).__name__}, expected"
+            " TokenizerKind). Change its package."
+        )
+    return found
+
+
+def _installed_forms(point: importlib.metadata.EntryPoint) -> list[str]:
+    """Return the values of --tokenizer for a tokenizer of an installed package, which may be broken."""
+    try:
+        return [*_forms({point.name: _load(point)})]
+    except UsageError:
+        return [point.name]
 
 
 def _forms(kinds: Mapping[str, TokenizerKind]) -> Iterator[str]:

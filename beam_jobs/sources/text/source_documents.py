@@ -24,14 +24,13 @@ from beam_jobs.references.payload import SELF_DESCRIBING
 from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes
-from beam_jobs.sources.installed_sources import DOCUMENTS, installed_names, load_source, open_installed
+from beam_jobs.sources.installed_sources import DOCUMENTS, installed_names, load_source, open_installed, unknown_source
 from beam_jobs.sources.options import TextSourceOptions
-from beam_jobs.sources.source import PackSource, ScannedSource, Source
+from beam_jobs.sources.source import PackSource, ScannedSource, Source, declared
 from beam_jobs.sources.text.runs import cut_run, gather_runs
 from beam_jobs.sources.text.source import SMALL_BYTES
 from beam_jobs.text_files.document_form import FILE, PLAIN_TEXT, RowForm
 from beam_jobs.text_files.options import AUTO, TextOptions
-from tpudata.console.nearest import suggestion
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature
@@ -79,9 +78,7 @@ class SourceDocuments(PackSource):
         name = str(source_options.source)
         installed = load_source(DOCUMENTS, name)
         if installed is None:
-            names = installed_names(DOCUMENTS)
-            expected = f"expected one of {', '.join(names)}" if names else "expected none: no installed package has any"
-            raise UsageError(f"--source is {name!r} ({expected}){suggestion(name, names)}")
+            raise unknown_source(DOCUMENTS, name, installed_names(DOCUMENTS))
         _reject_options_of_files(text, name)
         fields = {"options": options, "text_options": text}
         source = open_installed(name, installed, source_options.source_args, fields)
@@ -170,7 +167,7 @@ class SourceDocuments(PackSource):
         return ListedPack(pack, pack.keys.digests(), buffers, np.arange(len(run)), starts)
 
     def _documents(self, unit: Any, ignored: list[str], reject: Reject) -> Iterator[Reference]:
-        for reference in self.source.references(unit, ignored, reject):
+        for reference in declared(self.source, self.source.references(unit, ignored, reject)):
             try:
                 yield self._document(reference)
             except BadRecordError as error:

@@ -1,0 +1,26 @@
+"""What installed packages add by entry points."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+from tpudata.errors import TpudataError, UsageError
+
+
+def load_entry_point(point: importlib.metadata.EntryPoint) -> Any:
+    """Return what an entry point names.
+
+    Raises:
+        UsageError: its module cannot be imported, or does not have the name.
+        TpudataError: another error of this package that the module raises.
+    """
+    try:
+        return point.load()
+    except TpudataError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"the entry point {point.name} = {point.value} of {point.group} cannot be loaded: {type(error).__name__}: {error}."
+            " Change its package, or uninstall it."
+        ) from error
