@@ -24,7 +24,7 @@ from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import check_output_is_writable, parse_flags, run_conversion
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.images import image_conversion
-from beam_jobs.options import ConvertOptions, RunOptions
+from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.folders.imagenet import SYNSET_FILES, TRAIN_TAR, VALIDATION_TAR, ImageNet
 from tpudata.console.process import run_command
@@ -39,10 +39,10 @@ _HELPS = {
     "label_offset": "label of the first class (default 1)",
     "jpeg_only": "store PNGs as JPEG, for readers that decode only JPEG (default true)",
 }
-_DEFAULTS = """
-Unlike in `tpudata convert images`, labels count from 1 (--label-offset=0 counts from 0) and PNGs become JPEG (--no-jpeg-only keeps
-them). Flags of Apache Beam are accepted, too, such as --runner=DataflowRunner --project=... (default: a local runner).
-"""
+_DEFAULTS = (
+    "Unlike in `tpudata convert images`, labels count from 1 (--label-offset=0 counts from 0) and PNGs become JPEG (--no-jpeg-only"
+    " keeps them)."
+)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -51,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
     Raises:
         TpudataError: the usage is wrong, the input is not ImageNet, or the conversion failed.
     """
-    kinds, paths = (RunOptions, ConvertOptions, ImageOptions), [dest for dest, _, _ in _PATHS]
+    kinds, paths = (RunOptions, PrintOptions, ConvertOptions, ImageOptions), [dest for dest, _, _ in _PATHS]
     parser = OptionParser(
         "imagenet_to_gcs.py", "Convert ImageNet into TFRecord shards.", _DEFAULTS, kinds, paths, _HELPS
     )
@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
             f"--raw_data_dir {flags.input} is not laid out as ImageNet. Put {TRAIN_TAR} or train/SYNSET/*.JPEG there, and"
             f" {VALIDATION_TAR} or validation/*.JPEG with {SYNSET_FILES[0]}."
         )
-    return run_conversion(conversion, beam_options, run_options)
+    return run_conversion(conversion, beam_options, run_options, read_options(PrintOptions, flags))
 
 
 if __name__ == "__main__":
