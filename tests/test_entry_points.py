@@ -18,7 +18,7 @@ from tpudata.storage import storage_for
         ("faulty:Pets", "ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_cannot_be_loaded_is_named(
+def test_an_entry_point_that_cannot_be_loaded_is_an_error_with_its_name(
     value: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken.py").touch()

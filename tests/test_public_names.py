@@ -87,7 +87,7 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"tensorflow", "tf_k
     assert python(program) == "[]"
 
 
-def test_no_client_of_a_store_is_loaded_before_a_path_of_one() -> None:
+def test_the_client_of_a_store_is_loaded_only_with_a_path_of_that_store() -> None:
     program = """
 import sys
 import tpudata, tpudata.format, tpudata.storage

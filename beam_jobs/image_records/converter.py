@@ -122,7 +122,7 @@ class ImageConverter(InputConverter):
             extra = self._extra(reference) if self.extra else {}
             values = self._layout.values(reference, label, data, self.options, counted) | extra
             if maps:
-                values |= _placed(maps, frame_of(data, values["image/width"], values["image/height"]))
+                values |= _place_maps(maps, frame_of(data, values["image/width"], values["image/height"]))
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
         if maps:
@@ -190,7 +190,7 @@ class ImageConverter(InputConverter):
         return {feature: value for feature, value in found if isinstance(value, RangedMap)}
 
 
-def _placed(maps: Mapping[Feature, RangedMap], frame: Frame) -> dict[str, bytes]:
+def _place_maps(maps: Mapping[Feature, RangedMap], frame: Frame) -> dict[str, bytes]:
     """Return label maps moved as their image is; ValueError if one does not fit it."""
     try:
         return {feature.name: place_map(feature, value.read(), frame) for feature, value in maps.items()}

@@ -229,7 +229,7 @@ def make_reference(
     return Reference(key, split, labels, path, offset, size, payload, crc32, features, data)
 
 
-def declared(source: Source, references: Iterable[Reference]) -> Iterator[Reference]:
+def check_declared(source: Source, references: Iterable[Reference]) -> Iterator[Reference]:
     """Yield the references of a source, none of which has classes or features that its attributes do not declare.
 
     Raises:

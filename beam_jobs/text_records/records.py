@@ -245,7 +245,7 @@ class TextRecords:
         texts = [list(map(str, values[number])) for number in fields]
         encoder = self._encoder(tokenizer)
         try:
-            columns = [_encoded(encoder, column) for column in texts]
+            columns = [_encode_each(encoder, column) for column in texts]
         except ValueError:
             # One of them cannot be encoded: encode one by one to find it.
             references = [block[0].reference(row) for row in rows]
@@ -375,7 +375,7 @@ def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
     return not ((firsts & 0xC0) == 0x80).any()
 
 
-def _encoded(encoder: Tokenizer | ChatEncoder, texts: Sequence[str]) -> list[Ids]:
+def _encode_each(encoder: Tokenizer | ChatEncoder, texts: Sequence[str]) -> list[Ids]:
     """Return the ids of each text; UsageError if a tokenizer of another package returns those of fewer or more texts."""
     found = encoder.encode_batch(texts)
     if len(found) != len(texts):
@@ -397,7 +397,7 @@ def _one_by_one(
     columns: list[list[Ids]] = [[] for _ in texts]
     for row, reference in enumerate(references):
         try:
-            encoded = [_encoded(encoder, [column[row]])[0] for column in texts]
+            encoded = [_encode_each(encoder, [column[row]])[0] for column in texts]
         except ValueError as error:
             reject(reference, _rejection(reference, str(error)))
             continue

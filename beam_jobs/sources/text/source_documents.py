@@ -26,7 +26,7 @@ from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.installed_sources import DOCUMENTS, installed_names, load_source, open_installed, unknown_source
 from beam_jobs.sources.options import TextSourceOptions
-from beam_jobs.sources.source import PackSource, ScannedSource, Source, declared
+from beam_jobs.sources.source import PackSource, ScannedSource, Source, check_declared
 from beam_jobs.sources.text.runs import cut_run, gather_runs
 from beam_jobs.sources.text.source import SMALL_BYTES
 from beam_jobs.text_files.document_form import FILE, PLAIN_TEXT, RowForm
@@ -167,7 +167,7 @@ class SourceDocuments(PackSource):
         return ListedPack(pack, pack.keys.digests(), buffers, np.arange(len(run)), starts)
 
     def _documents(self, unit: Any, ignored: list[str], reject: Reject) -> Iterator[Reference]:
-        for reference in declared(self.source, self.source.references(unit, ignored, reject)):
+        for reference in check_declared(self.source, self.source.references(unit, ignored, reject)):
             try:
                 yield self._document(reference)
             except BadRecordError as error:

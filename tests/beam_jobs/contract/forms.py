@@ -114,7 +114,7 @@ class Form(NamedTuple):
         is_picture = self.field.startswith("image")
         return Counter(item.picture if is_picture else item.text.encode() for item in written if not item.is_bad)
 
-    def stored(self, output: Path | str, *splits: str) -> Counter[bytes]:
+    def read_stored(self, output: Path | str, *splits: str) -> Counter[bytes]:
         """Return the contents of the records of some splits or all, once nothing in the dataset is found to be wrong."""
         assert not list(verify(str(output)))
         dataset = open_dataset(str(output))

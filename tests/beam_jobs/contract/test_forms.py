@@ -44,14 +44,14 @@ def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 @of_each(rank=2)
 def test_stores_each_item_once(form: Form, tmp_path: Path) -> None:
     form.convert(tmp_path / "in", items(COUNT), tmp_path / "out")
-    assert form.stored(tmp_path / "out") == form.contents(items(COUNT))
+    assert form.read_stored(tmp_path / "out") == form.contents(items(COUNT))
 
 
 @of_each(lambda form: form.names_items)
 def test_stores_items_of_any_name(form: Form, tmp_path: Path) -> None:
     named = items(len(ODD_NAMES), names=ODD_NAMES)
     form.convert(tmp_path / "in", named, tmp_path / "out")
-    assert form.stored(tmp_path / "out") == form.contents(named)
+    assert form.read_stored(tmp_path / "out") == form.contents(named)
 
 
 @of_each(lambda form: form.can_be_empty)
@@ -74,7 +74,7 @@ def test_ends_at_a_damaged_item_and_names_its_place(form: Form, tmp_path: Path) 
 @of_each(lambda form: form.can_be_bad, rank=1)
 def test_skips_a_damaged_item_and_counts_it(form: Form, tmp_path: Path) -> None:
     form.convert(tmp_path / "in", items(COUNT, bad=BAD), tmp_path / "out", *SKIP)
-    assert form.stored(tmp_path / "out") == form.contents(items(COUNT, bad=BAD))
+    assert form.read_stored(tmp_path / "out") == form.contents(items(COUNT, bad=BAD))
     assert sum(open_dataset(str(tmp_path / "out")).manifest.rejected.values()) == len(BAD)
 
 
@@ -91,11 +91,11 @@ def test_a_split_is_a_function_of_the_item(form: Form, tmp_path: Path) -> None:
     flags = form.write(tmp_path / "in", items(4 * COUNT))
     form.run([*flags, *form.output(tmp_path / "out"), SPLIT])
     form.run([*flags, *form.output(tmp_path / "other"), SPLIT, "--seed=3", "--num-shards=1"])
-    train, test = (form.stored(tmp_path / "out", split) for split in ("train", "test"))
+    train, test = (form.read_stored(tmp_path / "out", split) for split in ("train", "test"))
     assert train
     assert test
     assert train + test == form.contents(items(4 * COUNT))
-    assert train == form.stored(tmp_path / "other", "train")
+    assert train == form.read_stored(tmp_path / "other", "train")
 
 
 @of_each()
@@ -115,7 +115,7 @@ def test_an_append_adds_new_items_alone(form: Form, tmp_path: Path) -> None:
     form.convert(tmp_path / "in", items(COUNT), tmp_path / "out")
     old = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.tfrecord")}
     form.convert(tmp_path / "in", items(COUNT + 4), tmp_path / "out", "--append")
-    assert form.stored(tmp_path / "out") == form.contents(items(COUNT + 4))
+    assert form.read_stored(tmp_path / "out") == form.contents(items(COUNT + 4))
     assert old.items() <= {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.tfrecord")}.items()
     whole = digests(tmp_path / "out")
     form.convert(tmp_path / "in", items(COUNT + 4), tmp_path / "out", "--append")

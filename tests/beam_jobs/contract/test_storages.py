@@ -150,7 +150,7 @@ def test_a_conversion_there_has_the_bytes_of_one_on_disk(place: Place, form: For
 @of_each("gs")
 def test_stores_files_of_any_name(place: Place) -> None:
     named = items(len(ODD_NAMES), names=ODD_NAMES)
-    assert PICTURES.stored(place.convert(PICTURES, named)) == PICTURES.contents(named)
+    assert PICTURES.read_stored(place.convert(PICTURES, named)) == PICTURES.contents(named)
 
 
 @of_each("memory")
@@ -174,7 +174,7 @@ def test_names_a_damaged_item_and_skips_it(place: Place) -> None:
         place.convert(PICTURES, written)
     assert f"in/{written[5].group}/{written[5].name}.png" in str(error.value)
     output = place.convert(PICTURES, written, *SKIP)
-    assert PICTURES.stored(output) == PICTURES.contents(written)
+    assert PICTURES.read_stored(output) == PICTURES.contents(written)
     assert sum(open_dataset(output).manifest.rejected.values()) == len(BAD)
 
 
@@ -193,7 +193,7 @@ def test_an_append_adds_new_items_alone(place: Place) -> None:
     output = place.convert(PICTURES, items(COUNT))
     old = {name: digest for name, digest in place.digests(output).items() if name.endswith(".tfrecord")}
     place.convert(PICTURES, items(COUNT + 4), "--append")
-    assert PICTURES.stored(output) == PICTURES.contents(items(COUNT + 4))
+    assert PICTURES.read_stored(output) == PICTURES.contents(items(COUNT + 4))
     whole = place.digests(output)
     assert old.items() <= whole.items()
     place.convert(PICTURES, items(COUNT + 4), "--append")

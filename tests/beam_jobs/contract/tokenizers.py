@@ -56,11 +56,11 @@ def _tokens(kind: str, file: Callable[[], bytes] | None = None, *flags: str) -> 
     return write
 
 
-def _decoded(output: Path, example: Mapping[str, Any]) -> list[bytes]:
+def _decode_example(output: Path, example: Mapping[str, Any]) -> list[bytes]:
     return [dataset_tokenizer(str(output)).decode(example["input_ids"]).encode()]
 
 
-def _unpacked(output: Path, example: Mapping[str, Any]) -> Iterator[bytes]:
+def _unpack_example(output: Path, example: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield the documents of a row of bytes, without their ends."""
     del output
     ids, segments = (np.frombuffer(example[name][0], "<i4") for name in ("input_ids", "segment_ids"))
@@ -100,7 +100,9 @@ def _picture(output: Path, example: Mapping[str, Any]) -> list[bytes]:
 
 def _form(name: str, *flags: str, file: Callable[[], bytes] | None = None, **more: Any) -> Form:
     kind = name.split()[0]
-    return Form(f"tokenizer {name}", text.run, _tokens(kind, file, *flags), "input_ids", rank=2, read=_decoded, **more)
+    return Form(
+        f"tokenizer {name}", text.run, _tokens(kind, file, *flags), "input_ids", rank=2, read=_decode_example, **more
+    )
 
 
 STORED_FORMS = [
@@ -110,7 +112,7 @@ STORED_FORMS = [
     _form("sentencepiece", file=_pieces),
     _form("hf", file=_byte_pairs),
     _form("words of a package", file=_words, is_installed=True),
-    _form("bytes in packed rows", "--sequence-length=64", "--pack")._replace(read=_unpacked),
+    _form("bytes in packed rows", "--sequence-length=64", "--pack")._replace(read=_unpack_example),
     Form("arrays", images.run, _arrays, IMAGE, rank=2, read=_picture, can_be_bad=False),
     Form("raw pixels", images.run, _raw, "image_raw", names_items=True, rank=2, read=_picture),
 ]

@@ -386,7 +386,7 @@ def test_a_wrong_bit_of_what_is_read_from_start_to_end_is_noticed(store: FakeGcs
 
 
 @pytest.mark.parametrize("action", ["list", "read", "stat", "delete"])
-def test_who_waits_is_told_of_it_once_in_a_while(store: FakeGcs, caplog: pytest.LogCaptureFixture, action: str) -> None:
+def test_a_long_wait_is_logged_once_in_a_while(store: FakeGcs, caplog: pytest.LogCaptureFixture, action: str) -> None:
     store.put("b", "in/a", b"a")
     store.faults.add(Fault("503", "*", count=None))
     began = time.monotonic()

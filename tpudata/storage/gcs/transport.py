@@ -141,7 +141,7 @@ class _Client:
         self._server = (server if "://" in server else f"http://{server}").rstrip("/")
         self._pools = new_pools(self._server)
         self._project = billing_project()
-        # Their server may be behind another proxy, so tokens are requested by a separate session.
+        # Tokens come from another server, perhaps behind another proxy: a separate session asks for them.
         self._tokens = Request()
         self._renewing = threading.Lock()
         self.pace = Pace(_most_in_flight)
