@@ -1,4 +1,4 @@
-"""A process that uses gs:// on request: TensorFlow reads the environment when it first meets gs://, and never again.
+"""A process that uses gs:// on request: TensorFlow reads the environment when it is imported, and never again.
 
 `Child` starts it and passes calls on; what stands below `CALLS` runs there.
 """
@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import io
 import itertools
+import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
@@ -16,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.helpers.forked import CONTEXT
-
+# A fork of a process that has imported TensorFlow would keep that one's waits between retries, and its size of blocks.
+_CONTEXT = multiprocessing.get_context("spawn")
 # The batches that `open_feed` has opened.
 _OPENED: list[Iterator[Any]] = []
 
@@ -30,9 +31,9 @@ class Child:
     """The process; end it with `close`."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._calls, calls = CONTEXT.Pipe()
+        self._calls, calls = _CONTEXT.Pipe()
         variables = {**os.environ, **environment}
-        self._process = CONTEXT.Process(target=serve, args=(calls, variables), daemon=True)
+        self._process = _CONTEXT.Process(target=serve, args=(calls, variables), daemon=True)
         self._process.start()
         # Reading then fails if the process ends.
         calls.close()

@@ -172,7 +172,7 @@ def test_a_store_that_rejects_requests_is_asked_less(filled_store: FakeGcs, chil
     rejected = [read.seconds for read in filled_store.reads if read.code == 429]
     assert len(rejected) == 16
     # TensorFlow waits longer after each answer of this kind.
-    assert rejected[15] - rejected[11] > 1.5 * (rejected[7] - rejected[3])
+    assert rejected[15] - rejected[8] > 1.5 * (rejected[7] - rejected[0])
 
 
 def cut_between_records(data: bytes) -> bytes:

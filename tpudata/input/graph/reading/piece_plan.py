@@ -23,6 +23,7 @@ from tpudata.storage import is_remote
 # Bytes of a block that are left free: TensorFlow's first read is of the byte before a piece, its last one ends a little after it.
 _SPARE_BYTES = 64
 # A shard's last piece is no larger than this many others, so that shards of the usual 100 MB, 15 % more or less, are one piece.
+# A cut at 64 MB halved the rate of evaluation with shards of 75 MB: the small rests took the places of requests in flight.
 _LAST_PIECE = 2
 # The default window of the shuffle, in bytes of stored records, and its least length in records, if they take no more than so many
 # bytes. A host of a TPU has 48 GB or more.
