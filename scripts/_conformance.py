@@ -18,9 +18,21 @@ Record = dict[str, Any]
 ROOT = Path(__file__).resolve().parent.parent
 READERS = ROOT / "scripts" / "_conformance_readers.py"
 IMAGE = "image/encoded"
-KINDS = ("images", "text", "text_gzip", "tokens", "packed", "packed_int64")
 # Feature that identifies a record, by kind of dataset.
-KEYS = {"images": IMAGE, "text": "n", "text_gzip": "n", "tokens": "n", "packed": "text", "packed_int64": "text"}
+KEYS = {
+    "images": IMAGE,
+    "boxes": "image/source_id",
+    "text": "n",
+    "text_gzip": "n",
+    "labels": "n",
+    "tokens": "n",
+    "packed": "text",
+    "packed_int64": "text",
+}
+KINDS = tuple(KEYS)
+_PICTURES = ("images", "boxes")
+# Names of the classes of boxes, and of documents.
+CLASSES = ("car", "cat", "brush")
 # Below the folder of a kind: TFDS looks for NAME/VERSION.
 VERSION = "1.0.0"
 _ROWS = ["--form", "jsonl", "--field", "text", "--field", "n:int"]
@@ -29,8 +41,10 @@ _SHARDS = ["--num-shards=3", "--dali-index"]
 # By kind of dataset: the module that makes it, and its flags.
 CONVERSIONS = {
     "images": ("images", ["--shard-size=20kB", "--dali-index"]),
+    "boxes": ("images", ["--unannotated=empty", *_SHARDS]),
     "text": ("text", [*_ROWS, *_SHARDS]),
     "text_gzip": ("text", [*_ROWS, "--num-shards=3", "--compression=gzip"]),
+    "labels": ("text", [*_ROWS, "--label-field=label", *_SHARDS]),
     "tokens": ("text", [*_ROWS, "--tokenizer=bytes", *_SHARDS]),
     "packed": ("text", [*_PACKED, *_SHARDS]),
     "packed_int64": ("text", [*_PACKED, "--int64-lists", *_SHARDS]),
@@ -53,9 +67,11 @@ ENVIRONMENTS = {
 SHARED = {"seqio_tfds": "seqio"}
 # Readers that only read some kinds.
 _PLAIN = tuple(kind for kind in KINDS if kind != "text_gzip")
-KNOWS = {**dict.fromkeys(("tfds", "grain", "seqio", "seqio_tfds", "dali"), _PLAIN), "tf_models": ("images",)}
+KNOWS = {**dict.fromkeys(("tfds", "grain", "seqio", "seqio_tfds", "dali"), _PLAIN), "tf_models": _PICTURES}
 # Pictures, or documents.
 INPUTS = 60
+# The lists of the objects of a picture, below `image/object/`.
+OBJECT_PARTS = ("bbox/ymin", "bbox/ymax", "bbox/xmin", "bbox/xmax", "area", "class/label", "class/text", "is_crowd")
 
 
 def main() -> int:
@@ -76,17 +92,23 @@ def main() -> int:
         subprocess.run([writer, __file__, "--draw", str(pictures)], check=True)
         draw_rows(rows)
         for kind in KINDS:
-            module, options = CONVERSIONS[kind]
-            source, output = (pictures if kind == "images" else rows), f"{temporary}/{kind}/{VERSION}"
+            module, options = conversion(kind, pictures)
+            source, output = (pictures if kind in _PICTURES else rows), f"{temporary}/{kind}/{VERSION}"
             command = [writer, "-m", f"beam_jobs.{module}", "--input", str(source), "--output", output, *options]
             subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
             subprocess.run([writer, "-m", "tpudata", "verify", output], check=True, cwd=ROOT)
-        due = {kind: expected(kind, pictures.with_suffix(".jsonl") if kind == "images" else rows) for kind in KINDS}
+        due = {kind: expected(kind, pictures.parent) for kind in KINDS}
         found = [compare(name, venvs, temporary, due) for name in flags.readers or ENVIRONMENTS]
     print(f"\n| reader | package | version | {' | '.join(KINDS)} |\n|{'---|' * (3 + len(KINDS))}")
     for row in found:
         print("| " + " | ".join(row) + " |")
     return int(any(cell.startswith("no") for row in found for cell in row[3:]))
+
+
+def conversion(kind: str, pictures: Path) -> tuple[str, list[str]]:
+    """Return the module that makes a kind of dataset, and its flags."""
+    module, options = CONVERSIONS[kind]
+    return module, [f"--annotations={pictures.with_name('boxes.json')}", *options] if kind == "boxes" else options
 
 
 def environment(folder: Path, packages: list[str]) -> str:
@@ -129,12 +151,17 @@ def compare(name: str, venvs: Path, datasets: str, due: dict[str, dict[object, R
 
 
 def expected(kind: str, drawn: Path) -> dict[object, Record]:
-    """Return the expected records of a kind of dataset by key, from the generated file of JSON objects."""
-    rows = list(map(json.loads, drawn.read_text().splitlines()))
-    if kind == "tokens":
+    """Return the expected records of a kind of dataset by key, from the folder of what was generated."""
+    name = {"images": "pictures.jsonl", "boxes": "boxes.jsonl"}.get(kind, "rows.jsonl")
+    rows = list(map(json.loads, (drawn / name).read_text().splitlines()))
+    if kind == "labels":
+        rows = [{**row, "label": sorted(CLASSES).index(row["label"])} for row in rows]
+    elif kind == "tokens":
         rows = [{"n": row["n"], "input_ids": list(row["text"].encode())} for row in rows]
     elif kind.startswith("packed"):
         rows = [{"text": row["text"]} for row in rows]
+    elif kind not in _PICTURES:
+        rows = [{"n": row["n"], "text": row["text"]} for row in rows]
     return {row[KEYS[kind]]: row for row in rows}
 
 
@@ -186,21 +213,29 @@ def differences(records: list[Record], expected: dict[object, Record], key: str 
 
 
 def draw_rows(path: Path) -> None:
-    """Draws documents with numbers, a JSON object a line: of ASCII and not, none twice."""
+    """Draws documents with numbers and classes, a JSON object a line: of ASCII and not, none twice."""
     dice = random.Random(0)
     words = ("speak", "grüne Ente", "日本", "😀", "line\nbreak", '"quoted"', "a\tb")
     rows = [
-        {"n": number * 2**40, "text": f"{number}: {' '.join(dice.choices(words, k=dice.randrange(4)))}"}
+        {
+            "n": number * 2**40,
+            "text": f"{number}: {' '.join(dice.choices(words, k=dice.randrange(4)))}",
+            "label": CLASSES[number % 3],
+        }
         for number in range(INPUTS)
     ]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def draw(folder: Path) -> None:
-    """Draws pictures, and writes what each is into FOLDER.jsonl. Runs where Pillow is installed."""
+    """Draws pictures, and boxes on them in COCO's form, and writes what each is into files next to the folder.
+
+    Runs where Pillow is installed.
+    """
     from PIL import Image
 
     dice, lines = random.Random(0), []
+    boxes = Boxes()
     classes = ("cat", "dog", "eel", "grüne Ente")
     for number in range(INPUTS):
         label, mode, name = number % 4, ("RGB", "L")[number % 5 == 0], ("JPEG", "PNG")[number % 3 == 0]
@@ -221,8 +256,58 @@ def draw(folder: Path) -> None:
             "image/class/label": label,
         }
         lines.append(json.dumps(record) + "\n")
+        boxes.draw(number, record)
     # Next to the folder: everything inside is input.
     folder.with_suffix(".jsonl").write_text("".join(lines))
+    boxes.write(folder.parent)
+
+
+class Boxes:
+    """Boxes on pictures, none on some: as annotations in COCO's form, and as the records that are expected of them."""
+
+    def __init__(self) -> None:
+        self._dice = random.Random(1)
+        self._coco: dict[str, list[Record]] = {
+            "images": [],
+            "annotations": [],
+            "categories": [{"id": 3 * number + 1, "name": name} for number, name in enumerate(CLASSES)],
+        }
+        self._lines: list[str] = []
+
+    def draw(self, number: int, picture: Record) -> None:
+        """Draw the boxes of a picture.
+
+        Args:
+            number: number of the picture.
+            picture: its record without boxes.
+        """
+        height, width = picture["image/height"], picture["image/width"]
+        name = picture["image/filename"]
+        self._coco["images"].append({"id": number, "file_name": name, "height": height, "width": width})
+        kept = (IMAGE, "image/filename", "image/format", "image/height", "image/width")
+        lists: dict[str, list[Any]] = {f"image/object/{part}": [] for part in OBJECT_PARTS}
+        for _ in range(number % 4):
+            x, y = self._dice.uniform(0, width / 2), self._dice.uniform(0, height / 2)
+            w, h = self._dice.uniform(0.1, width / 2), self._dice.uniform(0.1, height / 2)
+            label, is_crowd = self._dice.randrange(len(CLASSES)), int(self._dice.random() < 0.3)
+            box = {"image_id": number, "category_id": 3 * label + 1, "bbox": [x, y, w, h], "area": w * h / 2}
+            rows = self._coco["annotations"]
+            rows.append({"id": len(rows) + 1, "iscrowd": is_crowd, "segmentation": [], **box})
+            edges = y / height, (y + h) / height, x / width, (x + w) / width
+            for part, value in zip(OBJECT_PARTS, (*edges, w * h / 2, label, CLASSES[label], is_crowd), strict=True):
+                lists[f"image/object/{part}"].append(float_of(value) if isinstance(value, float) else value)
+        record = {"image/source_id": str(number), **{key: picture[key] for key in kept}, **lists}
+        self._lines.append(json.dumps(record) + "\n")
+
+    def write(self, folder: Path) -> None:
+        """Write `boxes.json`, the annotations, and `boxes.jsonl`, the records."""
+        (folder / "boxes.json").write_text(json.dumps(self._coco))
+        (folder / "boxes.jsonl").write_text("".join(self._lines))
+
+
+def float_of(value: float) -> float:
+    """Return the first five digits of a number, which float32 has."""
+    return float(f"{value:.5g}")
 
 
 if __name__ == "__main__":

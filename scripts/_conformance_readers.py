@@ -26,11 +26,25 @@ NUMBERS = ("image/height", "image/width", "image/channels", "image/class/label")
 IDS = ("input_ids", "segment_ids", "positions")
 LENGTH = 64
 INTEGER, BYTES, INTEGERS, ROW = "integer", "bytes", "any number of integers", "a row of integers"
+FLOATS, STRINGS = "any number of floats", "any number of strings"
+OBJECTS = {
+    **{f"image/object/bbox/{edge}": FLOATS for edge in ("ymin", "ymax", "xmin", "xmax")},
+    "image/object/area": FLOATS,
+    "image/object/class/label": INTEGERS,
+    "image/object/class/text": STRINGS,
+    "image/object/is_crowd": INTEGERS,
+}
 # By kind of dataset, what each feature is stored as. Packed ids are the bytes of a row of int32, or the row as int64.
 KINDS: dict[str, dict[str, str]] = {
     "images": {**dict.fromkeys((IMAGE, *TEXTS), BYTES), **dict.fromkeys(NUMBERS, INTEGER)},
+    "boxes": {
+        **dict.fromkeys((IMAGE, "image/filename", "image/format", "image/source_id"), BYTES),
+        **dict.fromkeys(("image/height", "image/width"), INTEGER),
+        **OBJECTS,
+    },
     "text": {"text": BYTES, "n": INTEGER},
     "text_gzip": {"text": BYTES, "n": INTEGER},
+    "labels": {"text": BYTES, "n": INTEGER, "label": INTEGER},
     "tokens": {"input_ids": INTEGERS, "n": INTEGER},
     "packed": dict.fromkeys(IDS, BYTES),
     "packed_int64": dict.fromkeys(IDS, ROW),
@@ -38,12 +52,21 @@ KINDS: dict[str, dict[str, str]] = {
 Record = dict[str, Any]
 
 
-def record_of(values: Mapping[str, Any]) -> Record:
-    """Return the compared part of a record, from bytes and integers by feature name, single or in a list."""
+def record_of(values: Mapping[str, Any], kind: str) -> Record:
+    """Return the compared part of a record, from bytes and numbers by feature name, single or in a list.
+
+    Of a float the first five digits are compared, which those of 32 bits have.
+    """
     out: Record = {}
     for name, value in values.items():
+        if name not in KINDS[kind]:
+            continue
         if hasattr(value, "tolist"):
             value = value.tolist()
+        if name in OBJECTS:
+            value = [one.decode() if isinstance(one, bytes) else one for one in value]
+            out[name] = [float(f"{one:.5g}") for one in value] if OBJECTS[name] == FLOATS else value
+            continue
         if name in IDS:
             out[name] = _ids(value)
             continue
@@ -81,17 +104,21 @@ def _description(tf: Any, kind: str) -> dict[str, Any]:
         BYTES: tf.io.FixedLenFeature([], tf.string),
         INTEGERS: tf.io.RaggedFeature(tf.int64),
         ROW: tf.io.FixedLenFeature([LENGTH], tf.int64),
+        FLOATS: tf.io.RaggedFeature(tf.float32),
+        STRINGS: tf.io.RaggedFeature(tf.string),
     }
     return {name: features[stored] for name, stored in KINDS[kind].items()}
 
 
-def _from_protos(records: Iterable[bytes]) -> Iterator[Record]:
+def _from_protos(records: Iterable[bytes], kind: str) -> Iterator[Record]:
     """Parse records by protobuf, with TensorFlow's own classes."""
     import tensorflow as tf
 
     for record in records:
         features = tf.train.Example.FromString(record).features.feature
-        yield record_of({name: list(getattr(of, of.WhichOneof("kind")).value) for name, of in features.items()})
+        # An empty list may have no kind.
+        lists = {name: getattr(of, of.WhichOneof("kind") or "int64_list").value for name, of in features.items()}
+        yield record_of({name: list(values) for name, values in lists.items()}, kind)
 
 
 def tf_data(folder: str, kind: str) -> Iterator[Record]:
@@ -108,7 +135,7 @@ def tf_data(folder: str, kind: str) -> Iterator[Record]:
                 shape = tuple(int(record[f"image/{part}"]) for part in ("height", "width", "channels"))
                 if pixels.shape != shape:
                     raise ValueError(f"{record['image/filename']!r} decodes to {pixels.shape}, not {shape}")
-            yield record_of(record)
+            yield record_of(record, kind)
 
 
 def tfds(folder: str, kind: str) -> Iterator[Record]:
@@ -121,16 +148,18 @@ def tfds(folder: str, kind: str) -> Iterator[Record]:
     if kind == "images" and info.supervised_keys != (IMAGE, "image/class/label"):
         raise ValueError(f"supervised_keys is {info.supervised_keys}")
     for example in dataset.as_numpy_iterator():
-        record = record_of(example)
+        record = record_of(example, kind)
+        # Classes are known by their numbers: TFDS has the names.
         if kind == "images":
-            # The class is known by its number: TFDS has the names.
             record["image/class/text"] = info.features["image/class/label"].int2str(record["image/class/label"])
+        elif kind == "boxes":
+            names = info.features["image/object/class/label"].feature
+            record["image/object/class/text"] = [names.int2str(one) for one in record["image/object/class/label"]]
         yield record
 
 
 def beam(folder: str, kind: str) -> Iterator[Record]:
     """Beam's ReadFromTFRecord, into a text file."""
-    del kind
     import tempfile
 
     import apache_beam
@@ -142,30 +171,32 @@ def beam(folder: str, kind: str) -> Iterator[Record]:
         _ = records | apache_beam.Map(bytes.hex) | apache_beam.io.WriteToText(f"{aside}/records")
         pipeline.run().wait_until_finish()
         texts = [path.read_text() for path in sorted(Path(aside).glob("records-*"))]
-    return _from_protos(bytes.fromhex(line) for text in texts for line in text.splitlines())
+    return _from_protos((bytes.fromhex(line) for text in texts for line in text.splitlines()), kind)
 
 
 def grain(folder: str, kind: str) -> Iterator[Record]:
     """Grain's TFRecordIterDataset, which knows the framing; TensorFlow's protobuf classes parse."""
     from grain.experimental import TFRecordIterDataset
 
-    del kind
-    return _from_protos(record for path in _shards(folder) for record in TFRecordIterDataset(path))
+    return _from_protos((record for path in _shards(folder) for record in TFRecordIterDataset(path)), kind)
 
 
 def tfrecord(folder: str, kind: str) -> Iterator[Record]:
     """Read with the tfrecord package by its index. Its protobuf classes clash with TensorFlow's in the same process."""
     from tfrecord.reader import tfrecord_loader
 
-    stored = KINDS[kind]
-    description = {name: "byte" if of == BYTES else "int" for name, of in stored.items()}
+    # It knows no list of strings.
+    stored = {name: of for name, of in KINDS[kind].items() if of != STRINGS}
+    names = {BYTES: "byte", FLOATS: "float"}
+    description = {name: names.get(of, "int") for name, of in stored.items()}
     compression = "gzip" if "gzip" in kind else None
     for path in _shards(folder):
         # The index divides a file; there is none of compressed ones.
         parts = [(None, None)] if compression else [(_index(path), (number, 2)) for number in range(2)]
         examples = (tfrecord_loader(path, index, description, part, None, compression) for index, part in parts)
         for example in itertools.chain.from_iterable(examples):
-            yield record_of({name: bytes(of) if stored[name] == BYTES else of for name, of in example.items()})
+            values = {name: bytes(of) if stored[name] == BYTES else of for name, of in example.items()}
+            yield record_of(values, kind)
 
 
 def seqio(folder: str, kind: str) -> Iterator[Record]:
@@ -175,7 +206,7 @@ def seqio(folder: str, kind: str) -> Iterator[Record]:
 
     source = library.TFExampleDataSource({"train": f"{folder}/train-*"}, _description(tf, kind))
     for example in source.get_dataset("train", shuffle=False).as_numpy_iterator():
-        yield record_of(example)
+        yield record_of(example, kind)
 
 
 def seqio_tfds(folder: str, kind: str) -> Iterator[Record]:
@@ -187,13 +218,13 @@ def seqio_tfds(folder: str, kind: str) -> Iterator[Record]:
         f"{kind}:{place.name}", tfds_data_dir=str(place.parent.parent), decoders=_decoders(kind)
     )
     for example in source.get_dataset("train", shuffle=False).as_numpy_iterator():
-        yield record_of(example)
+        yield record_of(example, kind)
 
 
 def _decoders(kind: str) -> Any:
     import tensorflow_datasets
 
-    return {IMAGE: tensorflow_datasets.decode.SkipDecoding()} if kind == "images" else None
+    return {IMAGE: tensorflow_datasets.decode.SkipDecoding()} if kind in ("images", "boxes") else None
 
 
 def dali(folder: str, kind: str) -> Iterator[Record]:
@@ -201,12 +232,14 @@ def dali(folder: str, kind: str) -> Iterator[Record]:
     import nvidia.dali.tfrecord as stored_as
     from nvidia.dali import fn, pipeline_def
 
-    shards, stored = _shards(folder), KINDS[kind]
+    # A list of strings can only be one string to it.
+    shards, stored = _shards(folder), {name: of for name, of in KINDS[kind].items() if of != STRINGS}
     features = {
         INTEGER: stored_as.FixedLenFeature([1], stored_as.int64, -1),
         BYTES: stored_as.FixedLenFeature((), stored_as.string, ""),
         INTEGERS: stored_as.VarLenFeature(stored_as.int64, -1),
         ROW: stored_as.FixedLenFeature([LENGTH], stored_as.int64, -1),
+        FLOATS: stored_as.VarLenFeature(stored_as.float32, -1.0),
     }
 
     @pipeline_def(batch_size=1, num_threads=1, device_id=None)  # type: ignore[untyped-decorator]
@@ -219,22 +252,38 @@ def dali(folder: str, kind: str) -> Iterator[Record]:
     pipe.build()
     for _ in range(pipe.epoch_size("records")):
         values = {name: output.at(0) for name, output in zip(stored, pipe.run(), strict=True)}
-        yield record_of({name: of.tobytes() if stored[name] == BYTES else of for name, of in values.items()})
+        yield record_of({name: of.tobytes() if stored[name] == BYTES else of for name, of in values.items()}, kind)
 
 
 def tf_models(folder: str, kind: str) -> Iterator[Record]:
-    """tf-models-official's InputReader with its decoder for image classification, which keeps the image and the label."""
-    if kind != "images":
-        raise ValueError(f"no decoder for {kind}")
+    """tf-models-official's InputReader with its decoders for classification, which keep the image and the label, and detection."""
     from official.core.config_definitions import DataConfig
     from official.core.input_reader import InputReader
     from official.vision.dataloaders.classification_input import Decoder
+    from official.vision.dataloaders.tf_example_decoder import TfExampleDecoder
 
+    decoder = {"images": lambda: Decoder(IMAGE, "image/class/label"), "boxes": TfExampleDecoder}[kind]()
     config = DataConfig(input_path=f"{folder}/train-*", is_training=False, global_batch_size=1, drop_remainder=False)
-    decoder = Decoder(IMAGE, "image/class/label")
     reader = InputReader(config, decoder_fn=decoder.decode, parser_fn=lambda decoded: decoded)
     for example in reader.read().as_numpy_iterator():
-        yield record_of(example)
+        yield record_of(example if kind == "images" else _objects(example), kind)
+
+
+def _objects(decoded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return by the names of features what tf-models' decoder for detection has made of a record."""
+    boxes = decoded["groundtruth_boxes"].reshape(-1, 4).T
+    return {
+        "image/source_id": decoded["source_id"],
+        "image/height": decoded["height"],
+        "image/width": decoded["width"],
+        **{
+            f"image/object/bbox/{edge}": ends
+            for edge, ends in zip(("ymin", "xmin", "ymax", "xmax"), boxes, strict=True)
+        },
+        "image/object/area": decoded["groundtruth_area"],
+        "image/object/class/label": decoded["groundtruth_classes"],
+        "image/object/is_crowd": decoded["groundtruth_is_crowd"].astype(int),
+    }
 
 
 READERS: dict[str, Callable[[str, str], Iterator[Record]]] = {

@@ -37,8 +37,9 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("conformance")
     CONFORMANCE.draw(folder / "pictures")
     CONFORMANCE.draw_rows(folder / "rows.jsonl")
-    for kind, (module, flags) in CONFORMANCE.CONVERSIONS.items():
-        source = folder / ("pictures" if kind == "images" else "rows.jsonl")
+    for kind in CONFORMANCE.KINDS:
+        module, flags = CONFORMANCE.conversion(kind, folder / "pictures")
+        source = folder / ("pictures" if module == "images" else "rows.jsonl")
         run = {"images": images.run, "text": text.run}[module]
         output = folder / kind / CONFORMANCE.VERSION
         assert run([f"--input={source}", f"--output={output}", *flags]) == 0
@@ -47,8 +48,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def due(datasets: dict[str, str], kind: str) -> dict[object, Any]:
-    drawn = Path(datasets[kind]).parent.parent / ("pictures.jsonl" if kind == "images" else "rows.jsonl")
-    found: dict[object, Any] = CONFORMANCE.expected(kind, drawn)
+    found: dict[object, Any] = CONFORMANCE.expected(kind, Path(datasets[kind]).parent.parent)
     assert len(found) == CONFORMANCE.INPUTS
     return found
 
@@ -57,7 +57,9 @@ def assert_equal(kind: str, records: Iterable[Any], expected: dict[object, Any])
     found = CONFORMANCE.as_drawn(kind, records)
     assert len(found) == CONFORMANCE.INPUTS
     key = CONFORMANCE.KEYS[kind]
-    assert all(record.keys() == expected[record[key]].keys() for record in found)
+    # The tfrecord package knows no lists of strings.
+    missing = {name for record in found for name in expected[record[key]].keys() ^ record.keys()}
+    assert missing <= {"image/object/class/text"}
     assert CONFORMANCE.differences(found, expected, key) == []
 
 

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_jobs.feature_values.label_maps import encode_label_map
 from beam_jobs.feature_values.png import encode_png
@@ -103,7 +104,13 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
         )
     shape = found.shape if nested is None else nested
     _check_shape(feature, shape, feature.shape)
-    return dataclasses.replace(feature, shape=shape), stored
+    is_empty_list = isinstance(stored, Sequence) and not stored and feature.shape
+    return dataclasses.replace(feature, shape=shape), empty_list(feature) if is_empty_list else stored
+
+
+def empty_list(feature: Feature) -> npt.NDArray[Any]:
+    """Return an empty array that is stored as an empty list of the feature's kind, which some readers need."""
+    return np.empty(0, np.dtype({"bytes": "S1", "float": "f4", "int64": "i8"}[feature.kind]))
 
 
 def describe(feature: Feature) -> str:

@@ -142,8 +142,7 @@ def _example(entries: bytes) -> bytes:
 def _head(key: bytes, size: int) -> bytes:
     """Return the map entry of a feature up to its varints; cached, because sizes recur from record to record."""
     if not size:
-        # A feature without a list.
-        return b"\x0a" + _varint(len(key) + 2) + key + b"\x12\x00"
+        return b"\x0a" + _varint(len(key) + 4) + key + b"\x12\x02\x1a\x00"
     # From the values outwards: each level is a tag, a length, and the next inner level.
     head = b"\x0a" + _varint(size)
     head = b"\x1a" + _varint(len(head) + size) + head

@@ -13,6 +13,7 @@ from beam_jobs.annotations.annotation import ImageAnnotation, ObjectAnnotation
 from beam_jobs.annotations.segmentation import Segments
 from beam_jobs.feature_values.label_maps import encode_label_map
 from beam_jobs.feature_values.png import encode_png
+from beam_jobs.feature_values.values import empty_list
 from beam_jobs.image_records.annotated.frame import Frame, View, place_map, view_of
 from beam_jobs.image_records.annotated.schema import SOURCE_ID, AnnotationSchema
 from beam_jobs.values.column_kinds import fits_int64, float32_problem
@@ -63,6 +64,9 @@ def values_of(
             values[SOURCE_ID.name] = _text(annotation.source_id)
         further = dict(annotation.values)
         values |= {feature.name: _further(feature, further.get(feature.name)) for feature in schema.further}
+        if [] in values.values():
+            features = {feature.name: feature for feature in (*schema.features, *schema.class_features)}
+            values = {name: empty_list(features[name]) if value == [] else value for name, value in values.items()}
         return values
     except (ValueError, FeatureError) as error:
         raise annotation.place.error(str(error), annotation.picture) from None

@@ -192,7 +192,10 @@ def test_rejects_values_that_no_feature_holds(value: Any, message: str) -> None:
         (Feature("x", "float", "float32"), 3, 3.0),
         (Feature("x", "float", "float32"), 2**40, float(2**40)),
         (Feature("x", "int64", "int64", (None,)), np.array([1, 255], np.uint8), [1, 255]),
-        (Feature("x", "int64", "int64", (None,)), [], []),
+        *(
+            (Feature("x", kind, dtype, (None,)), [], np.zeros(0, stored))
+            for kind, dtype, stored in (("int64", "int64", "i8"), ("float", "float32", "f4"), ("bytes", "string", "S1"))
+        ),
         (Feature("x", "bytes", "string", (), "utf8"), "é", "é"),
     ],
 )

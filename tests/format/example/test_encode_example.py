@@ -53,3 +53,21 @@ def test_values_that_compare_equal_keep_their_types() -> None:
     for value in (1, True, 1.0, 0, False, 0.0, -1, 2**63 - 1, -(2**63)):
         assert encode_example({"value": value}) == to_proto({"value": value})
         assert encode_example({"value": np.asarray(value)}) == to_proto({"value": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (np.zeros(0, np.int32), "int64_list"),
+        (np.zeros(0, np.bool_), "int64_list"),
+        (np.zeros((0, 4), np.float64), "float_list"),
+        (np.array([], "S1"), "bytes_list"),
+        (np.array([], "U1"), "bytes_list"),
+    ],
+)
+def test_an_empty_array_is_an_empty_list_of_its_kind(value: Any, name: str) -> None:
+    out = tf.train.Example()
+    getattr(out.features.feature["a"], name).SetInParent()
+    data = encode_example({"a": value})
+    assert data == out.SerializeToString()
+    assert decode_example(data) == {"a": []}

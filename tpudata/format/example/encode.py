@@ -28,7 +28,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     Args:
         features: by name: bytes, bytearray, memoryview of bytes, str (stored as UTF-8), int, bool, float, a sequence of one of
             these, or a numpy array or scalar (integers and bools become the int64 list, floats the float32 list; flattened in C
-            order). An empty sequence is a feature without a list.
+            order). An empty array is an empty list of its kind; another empty sequence is a feature without a list.
 
     Raises:
         FeatureError: a value is of another type, mixed, an integer that does not fit int64, a finite float that does not fit
@@ -169,7 +169,8 @@ def _feature(name: str, value: Any) -> bytes:
         return _field(BYTES_LIST, _field(1, plain_bytes(name, value)))
     items = _items(name, value)
     if not items:
-        return b""
+        # Some readers take the kind of a list from its field, which is not there without a list.
+        return _field(_kind_of(value.dtype), b"") if isinstance(value, np.ndarray) else b""
     if all(isinstance(item, bytes) for item in items):
         return _field(BYTES_LIST, b"".join(_field(1, item) for item in items))
     if all(isinstance(item, int) for item in items):
@@ -184,6 +185,11 @@ def _feature(name: str, value: Any) -> bytes:
         f"Feature {name!r}: values of mixed or unknown types (got {', '.join(kinds)}, expected one of bytes, str, int,"
         " bool, float)."
     )
+
+
+def _kind_of(dtype: np.dtype[Any]) -> int:
+    """Return the field of the list that values of a type are in."""
+    return {"f": FLOAT_LIST, "S": BYTES_LIST, "U": BYTES_LIST}.get(dtype.kind, INT64_LIST)
 
 
 def _float32(name: str, values: list[float]) -> npt.NDArray[np.float32]:

@@ -83,7 +83,8 @@ def test_a_picture_without_objects_has_empty_lists() -> None:
     schema = AnnotationSchema.of(contents_of(picture(DOG)))
     values = values_of(schema, picture(), FRAME)
     assert values
-    assert all(found == [] for found in values.values())
+    assert all(len(found) == 0 for found in values.values())
+    assert {found.dtype.kind for found in values.values()} == {"f", "i", "S"}
 
 
 def test_features_are_typed() -> None:
@@ -187,14 +188,14 @@ def test_stores_captions_classes_and_values() -> None:
         "x": 1.0,
         "t": ["ä".encode()],
     }
-    assert values_of(schema, other, FRAME)["image/caption"] == []
+    assert values_of(schema, other, FRAME)["image/caption"].tolist() == []
 
 
 def test_several_classes_are_a_list() -> None:
     contents = contents_of(picture(classes=("a", "b")), picture(classes=("a",)), pictures=("z", "a", "b"))
     schema = AnnotationSchema.of(contents)
     assert values_of(schema, picture(classes=("b", "z")), FRAME)["image/class/label"] == [2, 0]
-    assert values_of(schema, picture(), FRAME)["image/class/label"] == []
+    assert values_of(schema, picture(), FRAME)["image/class/label"].tolist() == []
 
 
 MAP = np.arange(6_000).reshape(60, 100) % 7
