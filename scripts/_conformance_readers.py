@@ -270,8 +270,9 @@ def tf_models(folder: str, kind: str) -> Iterator[Record]:
 
 
 def _objects(decoded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return by the names of features what tf-models' decoder for detection has made of a record."""
-    boxes = decoded["groundtruth_boxes"].reshape(-1, 4).T
+    """Return by the names of features what tf-models' decoder for detection has made of a batch of one record."""
+    decoded = {name: value[0] for name, value in decoded.items()}
+    boxes = decoded["groundtruth_boxes"].T
     return {
         "image/source_id": decoded["source_id"],
         "image/height": decoded["height"],

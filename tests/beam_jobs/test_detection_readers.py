@@ -1,7 +1,7 @@
 """The readers of TensorFlow's object detection get from a dataset what pycocotools reads from the annotations.
 
 The features and their defaults are those of the decoders in tf-models (official/vision/dataloaders/tf_example_decoder.py) and in
-tensorflow/tpu (models/official/detection/dataloader and efficientdet), which cannot be installed here.
+tensorflow/tpu (models/official/detection/dataloader and efficientdet). scripts/conformance runs that of tf-models itself.
 """
 
 from __future__ import annotations
