@@ -39,7 +39,6 @@ from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.estimate import estimate_ratio
 from beam_jobs.image_records.options import IMAGENET, ImageOptions
 from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
-from beam_jobs.options.option import stored_options
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources import SourceOptions
@@ -48,6 +47,7 @@ from beam_jobs.sources.open_source import open_source
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.tars.form import PAIRS
 from beam_jobs.sources.tars.tars import Tars
+from tpudata.console.option import stored_options
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for

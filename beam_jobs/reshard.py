@@ -34,7 +34,6 @@ from beam_jobs.command.run_conversion import (
 )
 from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
-from beam_jobs.options.option import stored_options
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.classes import read_labels
@@ -47,6 +46,7 @@ from beam_jobs.stored_records.options import RECORD, ReshardOptions
 from beam_jobs.stored_records.source import StoredRecords
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset
+from tpudata.console.option import stored_options
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format import Manifest

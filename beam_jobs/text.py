@@ -37,7 +37,6 @@ from beam_jobs.command.run_conversion import (
 from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
 from beam_jobs.options.labels import TextLabelOptions
-from beam_jobs.options.option import stored_options
 from beam_jobs.options.tokenizers import TokenizerOptions
 from beam_jobs.planning.warning_lines import InputFacts
 from beam_jobs.run.places import absolute_path, check_places
@@ -48,6 +47,7 @@ from beam_jobs.steps.vocabulary import CollectCharacters
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.converter import TextConverter
 from beam_jobs.text_records.schema import text_layout
+from tpudata.console.option import stored_options
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME

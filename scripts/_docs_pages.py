@@ -15,10 +15,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from beam_jobs.command.option_parser import OptionParser
-from beam_jobs.options.option import Option
 from tpudata.cli import COMMANDS
 from tpudata.cli.convert import KINDS
 from tpudata.console.flags import FlagParser
+from tpudata.console.option import Option
 
 ROOT = Path(__file__).resolve().parent.parent
 # Files at the root by the page of the site that they become.

@@ -1,6 +1,6 @@
 """The options of the conversions as keywords of their functions, written out for type checkers.
 
-Each is an option of the command, whose field has its meaning (beam_jobs/options/option.py); None is as good as omitted. What a flag
+Each is an option of the command, whose field has its meaning (tpudata/console/option.py); None is as good as omitted. What a flag
 takes as text may be that text, or a mapping or sequence of its items.
 """
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from beam_jobs.options.option import Option
+from tpudata.console.option import Option
 from tpudata.errors import TpudataError, UsageError
 
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)(?:=([^\s,;:)]*[^\s,;:).?!]))?")

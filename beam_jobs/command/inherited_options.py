@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from beam_jobs.options.option import Option
 from tpudata.checked_json import TEXT, Items
+from tpudata.console.option import Option
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME

@@ -8,12 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from beam_jobs.options.option import Group, Option, options_of
-from tpudata.console.flags import FlagParser, flag_type
+from beam_jobs.options.groups import Group
+from tpudata.console.flags import FlagParser
+from tpudata.console.option import add_option, options_of, passed_options
 
 _T = TypeVar("_T")
-# Characters of choices next to a flag.
-_LONGEST = 40
 _BEAM = "Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner)."
 
 
@@ -56,28 +55,7 @@ class OptionParser(FlagParser):
             if members:
                 with self.group(group.value):
                     for option in sorted(members, key=lambda option: not option.is_required):
-                        self._add(option)
-
-    def _add(self, option: Option) -> None:
-        help_text = option.help.replace("%", "%%")
-        if option.is_switch:
-            self.add_switch(option.flag, default=None, help=help_text, dest=option.name)
-            return
-        metavar = option.value.metavar or "{" + ",".join(option.choices) + "}"
-        if len(metavar) > _LONGEST:
-            # In the help it is wrapped.
-            help_text, metavar = f"{help_text}: {', '.join(option.choices)}", option.flag.removeprefix("--").upper()
-        parse = option.value.parse
-        self.add_argument(
-            option.flag,
-            dest=option.name,
-            action="store" if option.collect is None else "append",
-            # argparse has messages for Python's types.
-            type=parse if isinstance(parse, type) else flag_type(option.name, parse),
-            metavar=metavar,
-            required=option.is_required,
-            help=help_text,
-        )
+                        add_option(self, option, is_required=option.is_required)
 
 
 def read_options(kind: type[_T], flags: argparse.Namespace, **defaults: Any) -> _T:
@@ -91,9 +69,4 @@ def read_options(kind: type[_T], flags: argparse.Namespace, **defaults: Any) -> 
     Raises:
         UsageError: a value is invalid, or options do not fit each other.
     """
-    passed = {
-        name: option.value_of(getattr(flags, name))
-        for name, option in options_of(kind).items()
-        if getattr(flags, name, None) is not None
-    }
-    return kind(**{**defaults, **passed})
+    return kind(**{**defaults, **passed_options(kind, flags)})

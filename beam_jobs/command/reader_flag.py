@@ -8,8 +8,9 @@ from typing import Any
 
 from beam_jobs.command.option_parser import read_options
 from beam_jobs.image_records.options import IMAGENET
-from beam_jobs.options.option import Group, check_options, option
+from beam_jobs.options.groups import Group
 from beam_jobs.sources import Source
+from tpudata.console.option import check_options, option
 from tpudata.errors import UsageError
 
 TENSORFLOW_TPU = "tensorflow-tpu"

@@ -16,12 +16,12 @@ from beam_jobs.image_records.layouts import LAYOUTS, TARGET, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.schema import image_schema
 from beam_jobs.image_records.summary import ImageSummary
-from beam_jobs.options.option import set_options
 from beam_jobs.references.input_values import held_bytes, stored_value
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.ranged_map import RangedMap
 from beam_jobs.references.reference import Reference, key_bytes
+from tpudata.console.option import set_options
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, FeatureError
 from tpudata.format import Feature, encode_example_parts

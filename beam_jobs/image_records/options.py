@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_jobs.options.option import COUNT, Bounds, Group, Stored, Value, check_options, option
+from beam_jobs.options.groups import Group
 from tpudata.checked_json import FLAG, TEXT, WHOLE
 from tpudata.console.flags import positive_int
+from tpudata.console.option import COUNT, Bounds, Stored, Value, check_options, option
 from tpudata.errors import UsageError
 
 IMAGENET, RAW = "imagenet", "raw"

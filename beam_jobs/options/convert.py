@@ -6,20 +6,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.options.option import (
-    COUNT,
-    REQUIRED,
-    Bounds,
-    Group,
-    Stored,
-    Value,
-    check_options,
-    option,
-    stored_options,
-)
+from beam_jobs.options.groups import Group
 from beam_jobs.options.values import DEFAULT_BUDGET, Budget, SplitShares, parse_size
 from beam_jobs.references.record_order import Order
 from tpudata.checked_json import FLAG, INT64_MAX, TEXT, WHOLE, Entries, Plain
+from tpudata.console.option import COUNT, REQUIRED, Bounds, Stored, Value, check_options, option, stored_options
 from tpudata.errors import UsageError
 from tpudata.format.shards.dali_index import check_dali_index
 from tpudata.format.tfrecord.gzip_blocks import GZIP

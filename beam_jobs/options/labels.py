@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_jobs.options.option import Group, Stored, Value, check_options, option
+from beam_jobs.options.groups import Group
 from beam_jobs.values.column_kinds import INT, STR
 from tpudata.checked_json import TEXT
+from tpudata.console.option import Stored, Value, check_options, option
 from tpudata.errors import UsageError
 
 LABEL_TYPES = (INT, STR)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from beam_jobs.options.option import Group, Stored, Value, check_options, option
+from beam_jobs.options.groups import Group
 from tpudata.checked_json import FLAG, TEXT
+from tpudata.console.option import Stored, Value, check_options, option
 from tpudata.errors import UsageError
 from tpudata.tokenizers.open_tokenizer import TokenizerSpec
 from tpudata.tokenizers.tokenizer import PLAIN, TOKEN

@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from beam_jobs.options import ConvertOptions
+from beam_jobs.options.groups import Group
 from beam_jobs.options.labels import LABEL_TYPES, labels_file_option
-from beam_jobs.options.option import Group, Stored, Value, check_options, option, options_of
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind
 from tpudata.checked_json import FLAG, TEXT, Entries
+from tpudata.console.option import Stored, Value, check_options, option, options_of
 from tpudata.errors import UsageError
 
 COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from beam_jobs.options import ConvertOptions, SplitShares
-from beam_jobs.options.option import Group, Stored, Value, option
+from beam_jobs.options.groups import Group
 from beam_jobs.stored_records.foreign.declared_feature import DeclaredFeature
+from tpudata.console.option import Stored, Value, option
 from tpudata.errors import FeatureError, SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.storage import storage_for

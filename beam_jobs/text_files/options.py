@@ -7,8 +7,8 @@ from typing import Any
 
 from beam_jobs.chats.template import ChatTemplate
 from beam_jobs.options import parse_size
+from beam_jobs.options.groups import Group
 from beam_jobs.options.labels import LABEL, TextLabelOptions
-from beam_jobs.options.option import Bounds, Group, Stored, Value, check_options, option, stored_options
 from beam_jobs.options.tokenizers import TokenizerOptions
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from beam_jobs.text_files.fields import TEXT, TextField, fields_from_json, fields_to_json
@@ -16,6 +16,7 @@ from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR
 from tpudata.checked_json import FLAG, WHOLE, Entries, Plain
 from tpudata.checked_json import TEXT as TEXT_SCHEMA
 from tpudata.console.flags import positive_int
+from tpudata.console.option import Bounds, Stored, Value, check_options, option, stored_options
 from tpudata.errors import UsageError
 from tpudata.tokenizers import TokenizerSpec
 

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from beam_jobs.converter import Converter, ShardContext, check_extra, extra_overhead
 from beam_jobs.options.labels import TextLabelOptions
-from beam_jobs.options.option import set_options, stored_options
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_blocks
@@ -24,6 +23,7 @@ from beam_jobs.text_files.values import readable_texts
 from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import text_features
 from beam_jobs.text_records.summary import TextSummary
+from tpudata.console.option import set_options, stored_options
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature, encode_example

@@ -212,3 +212,15 @@ def height_width(text: str) -> tuple[int, int]:
     if not (height.isdecimal() and (width.isdecimal() or not cross)):
         raise argparse.ArgumentTypeError(f"{text!r} is not HEIGHTxWIDTH, such as 224x224, or one number for a square")
     return int(height), int(width if cross else height)
+
+
+def parse_pad(text: str) -> tuple[str, int]:
+    """Return the name or the pattern, and the number of entries, of a `--pad`.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    name, equals, number = text.rpartition("=")
+    if not equals or not name or not number.isdecimal() or int(number) < 1:
+        raise ValueError(f"{text!r} is not NAME=N, such as caption=5, with a whole number of 1 or more")
+    return name, int(number)

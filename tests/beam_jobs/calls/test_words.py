@@ -12,7 +12,7 @@ import pytest
 
 from beam_jobs.calls import ImageKeywords, ReshardKeywords, TextKeywords
 from beam_jobs.calls.words import command_words, translate_flags
-from beam_jobs.options.option import Option
+from tpudata.console.option import Option
 from tpudata.errors import UsageError
 
 OF_THE_CALL = {"pipeline", "runner", "beam_options", "progress"}

@@ -19,18 +19,7 @@ from beam_jobs.calls import ImageKeywords, ReshardKeywords, TextKeywords
 from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import parse_own_flags
 from beam_jobs.options import ConvertOptions, RunOptions
-from beam_jobs.options.option import (
-    COUNT,
-    Bounds,
-    Group,
-    Option,
-    Stored,
-    Value,
-    check_options,
-    option,
-    options_of,
-    stored_options,
-)
+from beam_jobs.options.groups import Group
 from beam_jobs.options.tokenizers import TokenizerOptions
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.table import SOURCES
@@ -39,6 +28,17 @@ from beam_jobs.text_files.options import TextOptions
 from tests.beam_jobs.texts import convert
 from tests.helpers.hostile import write_json
 from tpudata.cli import main
+from tpudata.console.option import (
+    COUNT,
+    Bounds,
+    Option,
+    Stored,
+    Value,
+    check_options,
+    option,
+    options_of,
+    stored_options,
+)
 from tpudata.errors import TpudataError, UsageError
 
 COMMANDS = {"images": ImageKeywords, "text": TextKeywords, "reshard": ReshardKeywords}

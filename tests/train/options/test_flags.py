@@ -105,7 +105,7 @@ def test_a_learning_rate_under_both_names_is_rejected() -> None:
         ("- a", "run.yaml: the file must be a mapping"),
         ("a: [", "run.yaml: not valid YAML at line 1"),
         ("a: !!python/object:os.x {}", "run.yaml: not valid YAML at line 1"),
-        ("batch_size: 0", "--batch-size must be 1 or more, got 0."),
+        ("batch_size: 0", "--batch-size: out of range (got 0, expected a whole number of 1 or more)"),
         ("seed: !!timestamp x", "run.yaml: not valid YAML at line 1, column 7: 'x' is not of the type timestamp."),
         ("seed: !!bool x", "at line 1, column 7: 'x' is not of the type bool."),
         ('seed: !!int ""', "at line 1, column 7: '' is not of the type int."),

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
 
+from tpudata.console.option import options_of
 from tpudata.errors import UsageError
 from tpudata.train.options.flags import parse_options
 from tpudata.train.options.train_options import TrainOptions
@@ -77,7 +79,7 @@ def test_every_option_has_a_flag() -> None:
 def test_the_cluster() -> None:
     words = ["--model=m", "--data=x", "--model-dir=y"]
     assert parse_options([*words, "--cluster=slurm-evaluator"]).cluster == "slurm-evaluator"
-    with pytest.raises(UsageError, match=r"--cluster must be one of slurm, .*, got 'slrm'\. Did you mean 'slurm'"):
+    with pytest.raises(UsageError, match=r"--cluster: .* \(got 'slrm', expected slurm or .*\); did you mean slurm\?"):
         parse_options([*words, "--cluster=slrm"])
     with pytest.raises(UsageError, match="--cluster is for GPUs and CPUs"):
         parse_options([*words, "--cluster=slurm", "--use-tpu"])
@@ -127,14 +129,17 @@ def test_image_size(text: str, size: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--mode=evaluate"], "got 'evaluate'. Did you mean 'eval'?"),
-        (["--mode=test"], "--mode must be one of train, eval, train_and_eval, predict, export, got 'test'."),
+        (
+            ["--mode=evaluate"],
+            "(got 'evaluate', expected train, eval, train_and_eval, predict, export); did you mean eval?",
+        ),
+        (["--mode=test"], "--mode: unknown value (got 'test', expected train, eval, train_and_eval, predict, export)"),
         (["--batch-size=0"], "'0' is not a whole number of 1 or more"),
         (["--train-steps=1.5"], "'1.5' is not a whole number"),
-        (["--learning-rate=0"], "--learning-rate must be a number above 0, got 0.0."),
-        (["--learning-rate=nan"], "--learning-rate must be a number above 0, got nan."),
+        (["--learning-rate=0"], "argument --learning-rate: '0' is not a number above 0"),
+        (["--learning-rate=nan"], "argument --learning-rate: 'nan' is not a number above 0"),
         (["--learning-rate=fast"], "--learning-rate"),
-        (["--seed=-1"], "--seed must be 0 to 2147483647, got -1."),
+        (["--seed=-1"], "--seed: out of range (got -1, expected 0 to 2,147,483,647)"),
         (["--image-size=8x"], "'8x' is not HEIGHTxWIDTH"),
         (["--image-size=-8"], "'-8' is not HEIGHTxWIDTH"),
         (["--image-size=0x8"], "--image-size must be 1 or more in height and width"),
@@ -150,7 +155,7 @@ def test_image_size(text: str, size: tuple[int, int]) -> None:
         (["--continuous"], "--continuous requires --mode eval (got train_and_eval)."),
         (
             ["--mode=eval", "--continuous", "--continuous-timeout=0"],
-            "--continuous-timeout must be a number of seconds above 0, got 0.0.",
+            "argument --continuous-timeout: '0' is not a number above 0",
         ),
         (["--mode=eval", "--continuous-timeout=5"], "--continuous-timeout requires --continuous."),
         (["--continuous-timeout=5"], "--continuous-timeout requires --mode eval"),
@@ -159,20 +164,20 @@ def test_image_size(text: str, size: tuple[int, int]) -> None:
         (["--checkpoint=", "--mode=eval"], "--checkpoint is empty"),
         (["--output=", "--mode=predict"], "--output is empty"),
         (["--crop=8", "--image-size=8"], "--crop 8 sets the size of images. Omit --image-size."),
-        (["--mix=mixups"], "--mix must be one of mixup, cutmix, got 'mixups'. Did you mean 'mixup'?"),
+        (["--mix=mixups"], "--mix: unknown value (got 'mixups', expected mixup or cutmix); did you mean mixup?"),
         (["--truncate"], "--truncate requires --sequence-length."),
         (["--param=use_tpu=true"], "params: 'use_tpu' is set by the estimator. Use --use-tpu instead."),
         (["--mode=export", "--rehearse"], "--rehearse requires --mode train or eval or train_and_eval or predict"),
-        (["--tpu=v5e-8"], "--tpu requires --rehearse. Pass it, too."),
+        (["--tpu=v5e-8"], "--tpu requires --rehearse. Pass it, too, or omit --tpu."),
         (["--json"], "--json requires --rehearse."),
         (["--rehearse", "--tpu-effort=full"], "--tpu-effort requires --tpu."),
         (["--rehearse", "--feeding=10"], "--feeding requires --tpu."),
-        (["--rehearse", "--tpu=v5e-8", "--tpu-effort=ful"], "one of quick, full, got 'ful'. Did you mean 'full'?"),
+        (["--rehearse", "--tpu=v5e-8", "--tpu-effort=ful"], "(got 'ful', expected quick or full); did you mean full?"),
         (["--early-stop-metric=loss"], "requires --save-checkpoints-steps"),
         (["--early-stop-metric=loss", "--mode=train"], "--early-stop-metric requires --mode train_and_eval"),
         (
             ["--early-stop-metric=loss", "--save-checkpoints-steps=3", "--early-stop-goal=up"],
-            "--early-stop-goal must be one of min, max, got 'up'.",
+            "--early-stop-goal: unknown value (got 'up', expected min or max)",
         ),
         (["--early-stop-patience=3"], "--early-stop-patience requires --early-stop-metric"),
         (["--early-stop-patience=0"], "'0' is not a whole number"),
@@ -196,8 +201,24 @@ def test_missing_flags_are_named(number: int) -> None:
     "name", ["train_steps", "batch_size", "eval_batch_size", "iterations_per_loop", "save_checkpoints_steps"]
 )
 def test_options_check_themselves(name: str) -> None:
-    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} must be 1 or more, got 0"):
+    with pytest.raises(
+        UsageError, match=rf"--{name.replace('_', '-')}: .* \(got 0, expected a whole number of 1 or more\)"
+    ):
         TrainOptions(model="m", data="d", model_dir="x", **{name: 0})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [0.0, -1, float("nan"), float("inf"), True])
+def test_a_learning_rate_is_a_number_above_0(value: float) -> None:
+    with pytest.raises(UsageError, match=r"--learning-rate: .* expected a number above 0"):
+        TrainOptions(model="m", data="d", model_dir="x", learning_rate=value)
+
+
+def test_every_number_in_a_help_is_the_default() -> None:
+    options = options_of(TrainOptions)
+    helps = {name: re.search(r"\(default: ([a-z_\d]+)\)", one.help) for name, one in options.items()}
+    found = {name: match[1] for name, match in helps.items() if match and options[name].default is not None}
+    assert found == {name: str(options[name].default) for name in found}
+    assert len(found) >= 6
 
 
 def test_modes_train_or_evaluate_or_both() -> None:

@@ -6,10 +6,13 @@ import argparse
 from collections.abc import Sequence
 
 from tpudata.console.flags import FlagParser, positive_float, positive_int
-from tpudata.console.input_flags import add_input_flags
+from tpudata.console.option import add_option, options_of
 from tpudata.devices.tpu_compiler.topologies import find_slice
 from tpudata.storage import is_remote
+from tpudata.train.options.train_options import TrainOptions
 
+# Of training, whose input is measured.
+_INPUT_OPTIONS = ("image_size", "crop", "augment", "sequence_length", "truncate", "pad")
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 # Pieces of an object store come many at a time, and windows of 512 MiB: a measurement has several of them.
 _SECONDS, _REMOTE_SECONDS = 5.0, 20.0
@@ -53,7 +56,10 @@ def new_parser() -> FlagParser:
         "--batch-size", type=positive_int, required=True, metavar="N", help="records in a batch of this host"
     )
     parser.add_switch("--training", default=True, help="shuffled, as in training, or in order (default: true)")
-    add_input_flags(parser)
+    options = options_of(TrainOptions)
+    for name in _INPUT_OPTIONS:
+        add_option(parser, options[name])
+    parser.set_defaults(augment=False, truncate=False, pad=[])
     parser.add_argument(
         "--dtype",
         choices=_DTYPES,

@@ -3,191 +3,304 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Collection, Mapping
+import enum
+from collections.abc import Mapping
 from typing import Any
 
-from tpudata.console.nearest import did_you_mean
+from tpudata.console.flags import height_width, parse_pad, positive_float, positive_int
+from tpudata.console.option import (
+    COUNT,
+    REQUIRED,
+    Bounds,
+    PositiveNumber,
+    Value,
+    check_options,
+    check_uses,
+    option,
+    options_of,
+)
 from tpudata.devices.tpu_compiler.compiler import EFFORTS
 from tpudata.errors import UsageError
+from tpudata.models import model_names
+from tpudata.train.options.config_file import parse_param
 
 MODES = ("train", "eval", "train_and_eval", "predict", "export")
 GOALS = ("min", "max")
 MIXES = ("mixup", "cutmix")
 BEST = "best"
 CLUSTERS = ("slurm", "slurm-evaluator")
-# Modes that use an option; options not listed are used by all modes.
-MODES_OF = {
-    "augment": ("train", "train_and_eval"),
-    "mix": ("train", "train_and_eval"),
-    "profile": ("train", "train_and_eval"),
-    "num_predictions": ("predict",),
-    "prompt": ("predict",),
-    "cluster": ("train", "train_and_eval"),
-    "allow_other_data": ("train", "train_and_eval"),
-    "warm_start": ("train", "train_and_eval"),
-    "checkpoint": ("eval", "predict", "export"),
-    "output": ("predict", "export"),
-    "continuous": ("eval",),
-    "continuous_timeout": ("eval",),
-    "early_stop_metric": ("train_and_eval",),
-    "early_stop_patience": ("train_and_eval",),
-    "early_stop_goal": ("train_and_eval",),
-    "rehearse": tuple(mode for mode in MODES if mode != "export"),
-    "tpu": tuple(mode for mode in MODES if mode != "export"),
-}
+_TRAINING = ("train", "train_and_eval")
+_REHEARSED = tuple(mode for mode in MODES if mode != "export")
 # Params that the estimator sets, and what to use instead.
 _FILLED = {"batch_size": "--batch-size", "use_tpu": "--use-tpu", "context": "another name"}
+_NAME, _PATH = Value("NAME"), Value("PATH")
+_SEED = Value("N", int, Bounds(0, 2**31 - 1))
+
+
+class Group(enum.Enum):
+    """Groups of flags, in the order of the help."""
+
+    RUN = "the run"
+    STEPS = "steps"
+    INPUT = "input"
+    DEVICES = "devices"
+    CHECKPOINTS = "checkpoints"
+    EVALUATION = "evaluation"
+    PREDICTION = "prediction and export"
+    REHEARSAL = "rehearsal"
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainOptions:
-    """The full configuration of a run of `tpudata train`.
+    """The full configuration of a run of `tpudata train`: an attribute for each flag, whose help says what it does.
 
     Attributes:
-        model: name of a bundled model, or `package.module:NAME` for a model_fn, or a class that makes one.
-        data: folder of the dataset.
-        model_dir: folder of checkpoints, summaries and records of the run; training resumes from its latest checkpoint.
-        mode: one of `MODES`. `eval`, `predict` and `export` use the latest checkpoint in `model_dir`.
-        train_split: split to train on.
-        eval_split: split to evaluate or, in mode `predict`, to predict.
-        train_steps: global step at which training ends.
-        batch_size: global batch size of training.
-        eval_batch_size: global batch size of evaluation and prediction; None for `batch_size`.
-        learning_rate: learning rate; None for the model's default.
+        image_size: (height, width).
         params: further parameters of the model, by name.
-        iterations_per_loop: training steps in one loop of the device.
-        save_checkpoints_steps: steps between checkpoints; None saves every ten minutes. The last step is always saved.
-        profile: "FIRST:LAST", training steps, counted from 1, to write a profile of for TensorBoard into `model_dir`.
-        seed: seed of the initial weights, dropout and the order of the records.
-        use_tpu: whether to run on the TPU of this machine.
-        master: empty or "local", as the TPU is this machine's.
-        tpu_name: None, "local", or the value of the environment variable TPU_NAME.
-        tpu_zone: zone of the TPU, of old commands; it has no effect.
-        gcp_project: project of the TPU, of old commands; it has no effect.
-        cluster: "slurm" trains with all tasks of the Slurm job step, "slurm-evaluator" lets the last one evaluate instead; None
-            reads TF_CONFIG.
-        coordinator_address: HOST:PORT of the first of several processes that train together, in place of TF_CONFIG.
-        num_processes: number of these processes.
-        process_id: number of this one, from 0.
-        rehearse: whether to list what a TPU would reject in the mode's steps instead of running them.
-        tpu: name of the TPU to rehearse for, such as "v5e-8", whose own compiler compiles the steps; None for any of 8 cores.
-        tpu_effort: "quick" or "full", the effort of that compiler; None for "quick".
-        feeding: rate of feeding to compare the compiled steps with: the file of `tpudata bench --json`, or records a second.
-        json: whether the rehearsal prints one JSON object instead of a table.
-        image_size: (height, width) to resize images to; required if their sizes vary, unless they are cropped.
-        crop: side of square crops in pixels: random crops in training, centre crops otherwise.
-        augment: whether training applies `tpudata.RandAugment()`.
-        mix: "mixup" or "cutmix" mixes each image with another one in training, and their labels.
-        sequence_length: length to pad token ids to; required if their number varies.
-        truncate: whether to cut longer sequences of token ids instead of raising an error.
         pad: number of entries to which lists are padded, by the name of a feature or a pattern for several.
-        num_predictions: in mode `predict`, the number of records to predict; None for the whole split. With a prompt, the number
-            of its continuations; None for one.
-        prompt: in mode `predict`, a text to continue instead of predicting the split's records.
-        warm_start: checkpoint from which training starts while `model_dir` has none: a path, or a folder for its newest. All
-            variables of the model start from it; the last layer only if it has the same size.
-        allow_other_data: whether training may continue in `model_dir` on another dataset than before, from its first record on.
-        checkpoint: in the modes `eval`, `predict` and `export`, the checkpoint to use: a path, a folder for its newest, or "best"
-            for the one that early stopping keeps in `model_dir`; None for the newest there.
-        output: in mode `predict`, the file to write: CSV if its name ends in .csv, or else JSON Lines; None for `predictions.jsonl`
-            in `model_dir`. In mode `export`, the folder in which to write SavedModels; None for `export` in `model_dir`.
-        continuous: in mode `eval`, whether to evaluate each checkpoint as it appears, up to the one of `train_steps`.
-        continuous_timeout: seconds without a new checkpoint after which `continuous` ends; None for 3600.
-        early_stop_metric: in mode `train_and_eval`, metric to evaluate at every checkpoint; the best checkpoint is kept, and
-            training ends when the metric stops improving.
-        early_stop_patience: number of evaluations without improvement after which training ends; None for 3.
-        early_stop_goal: "min" or "max", the better direction; None for "max" if the metric's name contains accuracy, otherwise
-            "min".
 
     Raises:
         UsageError: a value is not allowed, or the mode does not use it.
     """
 
-    model: str
-    data: str
-    model_dir: str
-    mode: str = "train_and_eval"
-    train_split: str = "train"
-    eval_split: str = "validation"
-    train_steps: int = 1000
-    batch_size: int = 128
-    eval_batch_size: int | None = None
-    learning_rate: float | None = None
-    params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    iterations_per_loop: int = 100
-    save_checkpoints_steps: int | None = None
-    profile: str | None = None
-    seed: int = 0
-    use_tpu: bool = False
-    master: str = ""
-    tpu_name: str | None = None
-    tpu_zone: str | None = None
-    gcp_project: str | None = None
-    cluster: str | None = None
-    coordinator_address: str | None = None
-    num_processes: int | None = None
-    process_id: int | None = None
-    rehearse: bool = False
-    tpu: str | None = None
-    tpu_effort: str | None = None
-    feeding: str | None = None
-    json: bool = False
-    image_size: tuple[int, int] | None = None
-    crop: int | None = None
-    augment: bool = False
-    mix: str | None = None
-    sequence_length: int | None = None
-    truncate: bool = False
-    pad: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    num_predictions: int | None = None
-    prompt: str | None = None
-    warm_start: str | None = None
-    allow_other_data: bool = False
-    checkpoint: str | None = None
-    output: str | None = None
-    continuous: bool = False
-    continuous_timeout: float | None = None
-    early_stop_metric: str | None = None
-    early_stop_patience: int | None = None
-    early_stop_goal: str | None = None
+    model: str = option(
+        REQUIRED,
+        Group.RUN,
+        f"a bundled model ({', '.join(model_names())}), or your package.module:function or :Class",
+        _NAME,
+    )
+    data: str = option(REQUIRED, Group.RUN, "folder of the dataset", Value("DIR"))
+    model_dir: str = option(
+        REQUIRED,
+        Group.RUN,
+        "folder of checkpoints, summaries and records of the run; training resumes from its newest checkpoint",
+        Value("DIR"),
+    )
+    mode: str = option("train_and_eval", Group.RUN, "what to do (default: train_and_eval)", choices=MODES)
+    params: Mapping[str, Any] = option(
+        {},
+        Group.RUN,
+        "a parameter of the model, with its value as in YAML; may be passed several times",
+        Value("NAME=VALUE", parse_param),
+        flag="--param",
+        collect=dict,
+    )
+    train_steps: int = option(1000, Group.STEPS, "step at which training ends (default: 1000)", COUNT)
+    batch_size: int = option(128, Group.STEPS, "records in a training step, over all hosts (default: 128)", COUNT)
+    eval_batch_size: int | None = option(
+        None, Group.STEPS, "records in a step of evaluation or prediction (default: the batch size)", COUNT
+    )
+    learning_rate: float | None = option(
+        None,
+        Group.STEPS,
+        "learning rate after warm-up (default: the model's)",
+        Value("X", positive_float, PositiveNumber()),
+    )
+    iterations_per_loop: int = option(
+        100, Group.STEPS, "training steps in one loop of the device (default: 100)", COUNT, aliases=("--iterations",)
+    )
+    save_checkpoints_steps: int | None = option(
+        None, Group.STEPS, "steps between checkpoints (default: one every ten minutes, and the last step)", COUNT
+    )
+    profile: str | None = option(
+        None,
+        Group.STEPS,
+        "write a profile of these training steps for TensorBoard into the model's folder",
+        Value("FIRST:LAST"),
+        modes=_TRAINING,
+    )
+    seed: int = option(
+        0, Group.STEPS, "seed of the initial weights, dropout and the order of the records (default: 0)", _SEED
+    )
+    train_split: str = option("train", Group.INPUT, "split to train on (default: train)", _NAME)
+    eval_split: str = option("validation", Group.INPUT, "split to evaluate or predict (default: validation)", _NAME)
+    image_size: tuple[int, int] | None = option(
+        None,
+        Group.INPUT,
+        "resize images to this height and width; needed if their sizes vary, unless they are cropped",
+        Value("HxW", height_width),
+    )
+    crop: int | None = option(
+        None,
+        Group.INPUT,
+        "random crops of SIZE x SIZE pixels in training, centre crops otherwise",
+        Value("SIZE", positive_int, COUNT.bounds),
+    )
+    augment: bool = option(False, Group.INPUT, "RandAugment() in training, after the crop", modes=_TRAINING)
+    sequence_length: int | None = option(
+        None, Group.INPUT, "pad token ids to this length; needed if their number varies", COUNT
+    )
+    truncate: bool = option(False, Group.INPUT, "cut token ids that are longer", needs="sequence_length")
+    pad: Mapping[str, int] = option(
+        {},
+        Group.INPUT,
+        "pad the lists of a feature, or of a pattern such as 'image/object/*', to N entries; may be passed several times",
+        Value("NAME=N", parse_pad),
+        collect=dict,
+    )
+    mix: str | None = option(
+        None,
+        Group.INPUT,
+        "training: mix each image with another one, and their labels",
+        choices=MIXES,
+        modes=_TRAINING,
+    )
+    use_tpu: bool = option(False, Group.DEVICES, "run on the TPU of this machine")
+    master: str = option(
+        "",
+        Group.DEVICES,
+        "local, for this machine's TPU, which is the default: programs run on the machine of their TPU",
+        Value("ADDRESS"),
+        needs="use_tpu",
+    )
+    tpu_name: str | None = option(
+        None, Group.DEVICES, "name of this machine's TPU, as in $TPU_NAME", _NAME, needs="use_tpu"
+    )
+    tpu_zone: str | None = option(
+        None, Group.DEVICES, "has no effect: the TPU is this machine's", Value("ZONE"), needs="use_tpu"
+    )
+    gcp_project: str | None = option(
+        None, Group.DEVICES, "has no effect: the TPU is this machine's", Value("PROJECT"), needs="use_tpu"
+    )
+    cluster: str | None = option(
+        None,
+        Group.DEVICES,
+        "train with all tasks of the Slurm job step, or let the last one evaluate (default: the cluster of TF_CONFIG, if set)",
+        choices=CLUSTERS,
+        modes=_TRAINING,
+    )
+    coordinator_address: str | None = option(
+        None,
+        Group.DEVICES,
+        "train with several processes, which meet at this address of the first; started by the same command in each, but for"
+        " --process-id",
+        Value("HOST:PORT"),
+    )
+    num_processes: int | None = option(None, Group.DEVICES, "number of these processes", COUNT)
+    process_id: int | None = option(None, Group.DEVICES, "number of this process, from 0", Value("N", int, Bounds(0)))
+    warm_start: str | None = option(
+        None,
+        Group.CHECKPOINTS,
+        "start with the variables of another run's checkpoint, or the newest of its folder, while --model-dir has none; the"
+        " last layer starts anew if its size differs",
+        _PATH,
+        modes=_TRAINING,
+    )
+    allow_other_data: bool = option(
+        False,
+        Group.CHECKPOINTS,
+        "continue the training in --model-dir on another dataset than before, from its first record on",
+        modes=_TRAINING,
+    )
+    checkpoint: str | None = option(
+        None,
+        Group.CHECKPOINTS,
+        f"eval, predict, export: checkpoint to use; {BEST}: the one that early stopping keeps (default: the newest)",
+        _PATH,
+        modes=("eval", "predict", "export"),
+    )
+    continuous: bool = option(
+        False,
+        Group.EVALUATION,
+        "eval: evaluate each checkpoint as it appears, up to the one of --train-steps",
+        modes=("eval",),
+    )
+    continuous_timeout: float | None = option(
+        None,
+        Group.EVALUATION,
+        "end --continuous after this time without a new checkpoint (default: 3600)",
+        Value("SECONDS", positive_float, PositiveNumber()),
+        modes=("eval",),
+        needs="continuous",
+    )
+    early_stop_metric: str | None = option(
+        None,
+        Group.EVALUATION,
+        "train_and_eval: evaluate every --save-checkpoints-steps, keep the best checkpoint, and end when this metric stops"
+        " improving",
+        _NAME,
+        modes=("train_and_eval",),
+        needs="save_checkpoints_steps",
+    )
+    early_stop_patience: int | None = option(
+        None,
+        Group.EVALUATION,
+        "number of evaluations without improvement after which training ends (default: 3)",
+        COUNT,
+        modes=("train_and_eval",),
+        needs="early_stop_metric",
+    )
+    early_stop_goal: str | None = option(
+        None,
+        Group.EVALUATION,
+        "the better direction (default: max if the name contains accuracy, else min)",
+        choices=GOALS,
+        modes=("train_and_eval",),
+        needs="early_stop_metric",
+    )
+    output: str | None = option(
+        None,
+        Group.PREDICTION,
+        "predict: file to write or replace, .csv or JSON Lines (default: MODEL_DIR/predictions.jsonl); export: folder of the"
+        " exports (default: MODEL_DIR/export)",
+        _PATH,
+        modes=("predict", "export"),
+    )
+    prompt: str | None = option(
+        None,
+        Group.PREDICTION,
+        "predict: text for the model to continue, in place of the split's records",
+        Value("TEXT"),
+        modes=("predict",),
+    )
+    num_predictions: int | None = option(
+        None,
+        Group.PREDICTION,
+        "predict: number of records (default: the whole split), or of continuations of the prompt (default: 1)",
+        COUNT,
+        modes=("predict",),
+    )
+    rehearse: bool = option(
+        False,
+        Group.REHEARSAL,
+        "list what a TPU would reject, without using one, and do nothing else",
+        modes=_REHEARSED,
+    )
+    tpu: str | None = option(
+        None,
+        Group.REHEARSAL,
+        "compile for this TPU, such as v5e-8, v4-8, v5p-16 or v6e-4, by its own compiler, and print the memory, the least time"
+        " of a step and the records a second to feed (default: for any, by this machine's compiler)",
+        _NAME,
+        modes=_REHEARSED,
+        needs="rehearse",
+    )
+    tpu_effort: str | None = option(
+        None,
+        Group.REHEARSAL,
+        "full compiles as for a run on the TPU, which may take many minutes (default: quick)",
+        choices=tuple(EFFORTS),
+        needs="tpu",
+    )
+    feeding: str | None = option(
+        None,
+        Group.REHEARSAL,
+        "compare with a measured rate: the file of tpudata bench --json, or records a second",
+        Value("FILE|RATE"),
+        needs="tpu",
+    )
+    json: bool = option(False, Group.REHEARSAL, "print one JSON object, for programs", needs="rehearse")
 
     def __post_init__(self) -> None:
+        options = options_of(TrainOptions)
         for name in ("model", "data", "model_dir", "train_split", "eval_split", "warm_start", "checkpoint", "output"):
             text = getattr(self, name)
             if text is not None and not text.strip():
-                raise UsageError(f"{_flag(name)} is empty. Pass a value.")
-        self._require_one_of("mode", MODES)
-        self._require_one_of("mix", MIXES)
-        self._require_one_of("cluster", CLUSTERS)
-        self._require_one_of("early_stop_goal", GOALS)
-        self._require_one_of("tpu_effort", EFFORTS)
-        for name in (
-            "train_steps",
-            "batch_size",
-            "eval_batch_size",
-            "iterations_per_loop",
-            "save_checkpoints_steps",
-            "crop",
-            "sequence_length",
-            "num_predictions",
-            "early_stop_patience",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{_flag(name)} must be 1 or more, got {value}.")
+                raise UsageError(f"{options[name].flag} is empty. Pass a value.")
+        check_options(self)
+        check_uses(self, self.mode)
         _ = self.profile_steps
-        if self.learning_rate is not None and not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
-            raise UsageError(f"--learning-rate must be a number above 0, got {self.learning_rate}.")
-        if self.learning_rate is not None and "learning_rate" in self.params:
-            raise UsageError(
-                f"--learning-rate is {self.learning_rate}, and params has learning_rate={self.params['learning_rate']}. Pass one."
-            )
-        for name, instead in _FILLED.items():
-            if name in self.params:
-                raise UsageError(f"params: {name!r} is set by the estimator. Use {instead} instead.")
-        if not 0 <= self.seed < 2**31:
-            raise UsageError(f"--seed must be 0 to {2**31 - 1}, got {self.seed}.")
+        self._check_params()
         if self.image_size is not None and min(self.image_size) < 1:
             raise UsageError(f"--image-size must be 1 or more in height and width, got {self.image_size}.")
         if self.image_size is not None and self.crop is not None:
@@ -201,17 +314,19 @@ class TrainOptions:
             )
         if self.cluster is not None and self.process_id is not None:
             raise UsageError("--cluster and --process-id both give this process its number. Pass one of them.")
-        if self.truncate and self.sequence_length is None:
-            raise UsageError("--truncate requires --sequence-length. Pass it, too.")
-        for name in ("master", "tpu_name", "tpu_zone", "gcp_project"):
-            if getattr(self, name) and not self.use_tpu:
-                raise UsageError(f"{_flag(name)} requires --use-tpu. Pass it, too, or omit {_flag(name)}.")
         if self.master and self.tpu_name:
             raise UsageError(f"--master {self.master!r} and --tpu-name {self.tpu_name!r} both name a TPU. Pass one.")
-        self._check_mode()
-        self._check_rehearsal()
-        self._check_continuous()
-        self._check_early_stop()
+        if self.continuous and self.checkpoint is not None:
+            raise UsageError("--continuous evaluates each checkpoint. Omit --checkpoint.")
+
+    def _check_params(self) -> None:
+        if self.learning_rate is not None and "learning_rate" in self.params:
+            raise UsageError(
+                f"--learning-rate is {self.learning_rate}, and params has learning_rate={self.params['learning_rate']}. Pass one."
+            )
+        for name, instead in _FILLED.items():
+            if name in self.params:
+                raise UsageError(f"params: {name!r} is set by the estimator. Use {instead} instead.")
 
     @property
     def profile_steps(self) -> tuple[int, int] | None:
@@ -226,46 +341,6 @@ class TrainOptions:
             )
         return int(first), int(last)
 
-    def _require_one_of(self, name: str, allowed: Collection[str]) -> None:
-        value = getattr(self, name)
-        if value is not None and value not in allowed:
-            hint = did_you_mean(value, allowed)
-            raise UsageError(f"{_flag(name)} must be one of {', '.join(allowed)}, got {value!r}.{hint}")
-
-    def _check_mode(self) -> None:
-        """Check that no option is set that the mode ignores."""
-        for name, modes in MODES_OF.items():
-            value = getattr(self, name)
-            if value is not None and value is not False and self.mode not in modes:
-                raise UsageError(
-                    f"{_flag(name)} requires --mode {' or '.join(modes)} (got {self.mode}). Omit one of them."
-                )
-
-    def _check_rehearsal(self) -> None:
-        for name, other in (("tpu", "rehearse"), ("json", "rehearse"), ("tpu_effort", "tpu"), ("feeding", "tpu")):
-            if getattr(self, name) and not getattr(self, other):
-                raise UsageError(f"{_flag(name)} requires {_flag(other)}. Pass it, too.")
-
-    def _check_continuous(self) -> None:
-        timeout = self.continuous_timeout
-        if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
-            raise UsageError(f"--continuous-timeout must be a number of seconds above 0, got {timeout}.")
-        if timeout is not None and not self.continuous:
-            raise UsageError("--continuous-timeout requires --continuous. Pass it, too.")
-        if self.continuous and self.checkpoint is not None:
-            raise UsageError("--continuous evaluates each checkpoint. Omit --checkpoint.")
-
-    def _check_early_stop(self) -> None:
-        if self.early_stop_metric is None:
-            for name in ("early_stop_patience", "early_stop_goal"):
-                if getattr(self, name) is not None:
-                    raise UsageError(f"{_flag(name)} requires --early-stop-metric. Pass it, too, such as loss.")
-            return
-        if self.save_checkpoints_steps is None:
-            raise UsageError(
-                "--early-stop-metric requires --save-checkpoints-steps: each of these checkpoints is evaluated. Pass it, too."
-            )
-
     @property
     def trains(self) -> bool:
         """Whether the mode trains."""
@@ -279,7 +354,3 @@ class TrainOptions:
     def to_json(self) -> dict[str, Any]:
         """Return all options as a JSON object."""
         return dataclasses.asdict(self)
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -1,41 +1,32 @@
-"""Options of conversions: fields of frozen dataclasses, each with all that there is to know of the option in its metadata.
+"""Options of commands: fields of frozen dataclasses, each with all that there is to know of the option in its metadata.
 
     seed: int = option(0, Group.SHARDS, "seed of the shuffled order (default 0)", Value("N", int), stored=Stored(WHOLE))
 
-From these fields follow the flags of the commands (beam_jobs/command/option_parser.py), the checks of single values
-(`check_options`), the options in the manifest (`stored_options`), what an append takes from there
-(beam_jobs/command/inherited_options.py), the flags of keywords (beam_jobs/calls/words.py) and the reference of the commands. Rules
-between several options are in the `__post_init__` of their dataclass.
+From these fields follow the flags of the commands (`add_option`), the checks of single values (`check_options`), the
+reference of the commands, and of a training the keys of its YAML file. Of conversions follow the options in the manifest
+(`stored_options`), what an append takes from there (beam_jobs/command/inherited_options.py) and the flags of keywords
+(beam_jobs/calls/words.py), too. Rules between several options are in the `__post_init__` of their dataclass.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import enum
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tpudata.checked_json import Schema
-from tpudata.console.flags import positive_int
+from tpudata.console.flags import FlagParser, flag_type, positive_int
 from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
 
 _T = TypeVar("_T")
 _METADATA = "option"
-
-
-class Group(enum.Enum):
-    """Groups of flags, in the order of the help."""
-
-    INPUT = "input"
-    LABELS = "labels and annotations"
-    OUTPUT = "output"
-    SHARDS = "shards"
-    IMAGES = "images"
-    TEXT = "text"
-    TOKENS = "tokens"
-    RUN = "running"
+# Characters of choices next to a flag.
+_LONGEST = 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +48,21 @@ class Bounds:
         if not isinstance(value, int) or isinstance(value, bool):
             raise UsageError(f"{flag}: not a whole number (got {value!r})")
         if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
-            raise UsageError(
-                f"{flag}: out of range (got {value:,}, expected {self.expected or f'{self.low:,} to {self.high:,}'})"
+            expected = self.expected or (
+                f"{self.low:,} or more" if self.high is None else f"{self.low:,} to {self.high:,}"
             )
+            raise UsageError(f"{flag}: out of range (got {value:,}, expected {expected})")
+
+
+@dataclasses.dataclass(frozen=True)
+class PositiveNumber:
+    """Numbers above 0 that an option may be."""
+
+    def check(self, flag: str, value: Any) -> None:
+        """Raise UsageError if a value is not a finite number above 0."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not (value > 0 and math.isfinite(value)):
+            raise UsageError(f"{flag}: out of range (got {value!r}, expected a number above 0)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Value:
 
     metavar: str = ""
     parse: Callable[[str], Any] = str
-    bounds: Bounds | None = None
+    bounds: Bounds | PositiveNumber | None = None
 
 
 COUNT = Value("N", positive_int, Bounds(1, expected="a whole number of 1 or more"))
@@ -107,7 +110,7 @@ class Stored:
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """An option of a conversion, as `option` adds it to a field and `options_of` returns it.
+    """An option of a command, as `option` adds it to a field and `options_of` returns it.
 
     Attributes:
         group: group of the flag in the help.
@@ -121,9 +124,12 @@ class Option:
         collect: function from all values of a flag that may be passed several times to the option's value; None for other flags.
         separator: text between key and value of a keyword that is a mapping.
         stored: entry in the manifest; None if the option does not decide what the shards hold.
+        modes: modes of the command that use the option; empty for all.
+        needs: name of another option, without which this one has no effect; empty if there is none.
+        aliases: further names of the flag.
     """
 
-    group: Group
+    group: enum.Enum
     help: str
     default: Any
     name: str
@@ -134,6 +140,9 @@ class Option:
     collect: Callable[[list[Any]], Any] | None
     separator: str
     stored: Stored | None
+    modes: Sequence[str] = ()
+    needs: str = ""
+    aliases: Sequence[str] = ()
 
     @property
     def is_required(self) -> bool:
@@ -185,7 +194,7 @@ class Option:
 
 def option(
     default: _T,
-    group: Group,
+    group: enum.Enum,
     help: str,
     value: Value = _TEXT,
     *,
@@ -195,6 +204,9 @@ def option(
     collect: Callable[[list[Any]], Any] | None = None,
     separator: str = "=",
     stored: Stored | None = None,
+    modes: Sequence[str] = (),
+    needs: str = "",
+    aliases: Sequence[str] = (),
 ) -> _T:
     """Return a field of a dataclass that is an option; the arguments are the attributes of Option.
 
@@ -202,7 +214,8 @@ def option(
     copied for each object.
     """
     texts = choices if isinstance(choices, Mapping) else {text: text for text in choices}
-    entry = Option(group, help, default, "", flag, value, texts, inverts, collect, separator, stored)
+    rules = stored, modes, needs, aliases
+    entry = Option(group, help, default, "", flag, value, texts, inverts, collect, separator, *rules)
     field: Any = (
         dataclasses.field(default_factory=default.copy, metadata={_METADATA: entry})
         if isinstance(default, dict)
@@ -223,10 +236,71 @@ def options_of(kind: type) -> Mapping[str, Option]:
     return found
 
 
+def add_option(parser: FlagParser, option: Option, *, is_required: bool = False) -> None:
+    """Add the flag of an option to a parser. Its value has the option's name, and is None if the flag is not passed.
+
+    Args:
+        parser: the parser.
+        option: the option.
+        is_required: whether the flag must be passed.
+    """
+    help_text = option.help.replace("%", "%%")
+    if option.is_switch:
+        parser.add_switch(option.flag, default=None, help=help_text, dest=option.name)
+        return
+    metavar = option.value.metavar or "{" + ",".join(option.choices) + "}"
+    if len(metavar) > _LONGEST:
+        # In the help it is wrapped.
+        help_text, metavar = f"{help_text}: {', '.join(option.choices)}", option.flag.removeprefix("--").upper()
+    parse = option.value.parse
+    parser.add_argument(
+        option.flag,
+        *option.aliases,
+        dest=option.name,
+        action="store" if option.collect is None else "append",
+        # argparse has messages for Python's types.
+        type=parse if isinstance(parse, type) else flag_type(option.name, parse),
+        metavar=metavar,
+        required=is_required,
+        help=help_text,
+    )
+
+
+def passed_options(kind: type, flags: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of a dataclass's options that were passed.
+
+    Args:
+        kind: the dataclass.
+        flags: what a parser with flags of `add_option` returned.
+    """
+    return {
+        name: option.value_of(getattr(flags, name))
+        for name, option in options_of(kind).items()
+        if getattr(flags, name, None) is not None
+    }
+
+
 def check_options(values: Any) -> None:
     """Raise UsageError if an option of a dataclass has a value that is not allowed by itself."""
     for name, entry in options_of(type(values)).items():
         entry.check(getattr(values, name))
+
+
+def check_uses(values: Any, mode: str = "") -> None:
+    """Raise UsageError if an option of a dataclass is set that has no effect, by the mode or without another option.
+
+    Args:
+        values: the options.
+        mode: mode of the command.
+    """
+    options = options_of(type(values))
+    for name, one in options.items():
+        if getattr(values, name) in (None, False, ""):
+            continue
+        if one.modes and mode not in one.modes:
+            raise UsageError(f"{one.flag} requires --mode {' or '.join(one.modes)} (got {mode}). Omit one of them.")
+        if one.needs and not getattr(values, one.needs):
+            raise UsageError(f"{one.flag} requires {options[one.needs].flag}. Pass it, too, or omit {one.flag}.")
 
 
 def set_options(values: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
