@@ -367,10 +367,10 @@ class Undeclared(Source):
 @pytest.mark.parametrize(
     ("of", "message"),
     [
-        ("class", "Undeclared: '0.jpg' has a class, and the source no `has_classes`"),
-        ("feature", "Undeclared: '0.jpg' has the feature 'age', which the source's `features` lack"),
-        ("text", "labels of a reference are of another type (got '0.jpg' and 'cat', expected str and a tuple"),
-        ("list", "labels of a reference are of another type (got '0.jpg' and ['cat'], expected str and a tuple"),
+        ("class", "Undeclared.references: '0.jpg' has a class, and the source no `has_classes`"),
+        ("feature", "Undeclared.references: '0.jpg' has the feature 'age', which the source's `features` lack"),
+        ("text", "the labels of '0.jpg' are of another type (got 'cat', expected a tuple of str)"),
+        ("list", "the labels of '0.jpg' are of another type (got ['cat'], expected a tuple of str)"),
     ],
 )
 @pytest.mark.parametrize("group", ["tpudata.sources", "tpudata.text_sources"])

@@ -1,0 +1,143 @@
+"""Checks of what a source gives: that of an installed package may give anything.
+
+A source is asked for its parts, units and references by the functions below, so that what is wrong ends in one line that names it.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.payload import Payload
+from beam_jobs.references.reference import Reference
+from beam_jobs.references.rejection import Reject
+from beam_jobs.sources.source import Source
+from tpudata.errors import BadRecordError, UsageError
+from tpudata.format import Feature
+
+_FIX = "Change the source."
+# Types of the first fields of almost all references.
+_USUAL_TYPES = (str, str, tuple, str, int, int)
+_FLAGS = ("has_classes", "several_labels", "integer_labels", "folder_classes", "takes_label_type", "takes_label_from")
+_TYPES: Mapping[str, type] = {
+    "key": str,
+    "split": str,
+    "path": str,
+    "offset": numbers.Integral,
+    "size": numbers.Integral,
+    "payload": Payload,
+    "features": Mapping,
+    "data": bytes,
+}
+
+
+def check_attributes(source: Source) -> None:
+    """Raise UsageError if what a source says of its records is of another type than `Source` declares."""
+    expected: dict[str, str] = {}
+    features: Any = source.features
+    if not isinstance(features, tuple) or not all(isinstance(one, Feature) for one in features):
+        expected["features"] = "a tuple of tpudata.format.Feature"
+    labels: Any = source.labels
+    if labels is not None and not isinstance(labels, Labels):
+        expected["labels"] = "Labels or None"
+    expected |= {name: "bool" for name in _FLAGS if not isinstance(getattr(source, name), bool)}
+    for name, kind in expected.items():
+        value = getattr(source, name)
+        raise UsageError(f"{_where(source)}.{name}: of another type (got {value!r}, expected {kind}). {_FIX}")
+
+
+def list_parts(source: Source) -> Iterable[Any]:
+    """Return the parts of a source; UsageError if these are none."""
+    return _checked_iterable(source, "parts", source.parts())
+
+
+def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
+    """Return the units of a part, see `Source.units`; UsageError if these are none."""
+    return _checked_iterable(source, "units", source.units(part, ignored))
+
+
+def list_references(
+    source: Source, unit: Any, ignored: list[str], reject: Reject, *, stores_classes: bool = True
+) -> Iterator[Reference]:
+    """Yield the references of a unit, see `Source.references`; one without the class that the source declares is rejected.
+
+    Args:
+        source: lists the unit.
+        unit: one of `list_units`.
+        ignored: as of `Source.references`.
+        reject: as of `Source.references`.
+        stores_classes: whether records have a place for classes, so that one without is rejected.
+
+    Raises:
+        UsageError: one is no reference, or has classes or features that the source's attributes do not declare, so that its
+            record would silently lack them.
+    """
+    where = f"{_where(source)}.references"
+
+    def checked_reject(error: Any) -> None:
+        if not isinstance(error, BadRecordError):
+            raise UsageError(
+                f"{where}: no error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"
+            )
+        reject(error)
+
+    columns, has_classes = source.record_columns, source.has_classes
+    needs_class = stores_classes and has_classes and not columns.several_labels and columns.annotations is None
+    names = {feature.name for feature in columns.features}
+    found = source.references(unit, ignored, checked_reject)
+    for reference in _checked_iterable(source, "references", found):
+        _check_reference(reference, where)
+        if reference.labels and not has_classes:
+            raise UsageError(f"{where}: {reference.key!r} has a class, and the source no `has_classes`. {_FIX}")
+        if columns.annotations is None and not reference.features.keys() <= names:
+            undeclared = min(map(str, reference.features.keys() - names))
+            raise UsageError(
+                f"{where}: {reference.key!r} has the feature {undeclared!r}, which the source's `features` lack. {_FIX}"
+            )
+        if needs_class and not reference.labels:
+            reject(BadRecordError(reference.origin, "not exactly one label: 0 labels []", key=reference.key))
+            continue
+        yield reference
+
+
+def _where(source: Source) -> str:
+    return f"{type(source).__module__}.{type(source).__qualname__}"
+
+
+def _checked_iterable(source: Source, method: str, found: Any) -> Iterable[Any]:
+    if not isinstance(found, Iterable) or isinstance(found, (str, bytes)):
+        raise UsageError(
+            f"{_where(source)}.{method}: no {method} (got {type(found).__name__}, expected an iterable). {_FIX}"
+        )
+    return found
+
+
+def _check_reference(reference: Any, where: str) -> None:
+    """Raise UsageError if a reference is none, or a field of another type, which its pack would find without its name."""
+    if not isinstance(reference, Reference):
+        raise UsageError(
+            f"{where}: no reference (got {type(reference).__name__}, expected what make_reference returns). {_FIX}"
+        )
+    labels = reference.labels
+    if not isinstance(labels, tuple) or not all(isinstance(label, str) for label in labels):
+        raise UsageError(
+            f"{where}: the labels of {reference.key!r} are of another type (got {labels!r}, expected a tuple of str). {_FIX}"
+        )
+    is_usual = (
+        tuple(map(type, reference[:6])) == _USUAL_TYPES
+        and isinstance(reference.payload, Payload)
+        and isinstance(reference.features, Mapping)
+        and isinstance(reference.data, bytes)
+    )
+    if is_usual:
+        return
+    for name, kind in _TYPES.items():
+        value = getattr(reference, name)
+        if not isinstance(value, kind):
+            expected = "int" if kind is numbers.Integral else kind.__name__
+            raise UsageError(
+                f"{where}: the {name} of {reference.key!r} is of another type (got {type(value).__name__}, expected {expected})."
+                f" {_FIX}"
+            )
