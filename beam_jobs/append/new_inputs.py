@@ -22,8 +22,8 @@ from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.run.job import counter_value
 from beam_jobs.sources import Source
+from beam_jobs.sources.installed.source_checks import list_parts, list_references, list_units
 from beam_jobs.sources.source import PackSource, Scan, ScannedSource
-from beam_jobs.sources.source_checks import list_parts, list_references, list_units
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 

@@ -19,8 +19,8 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import raise_rejection
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import Source
+from beam_jobs.sources.installed.source_checks import list_references
 from beam_jobs.sources.source import PackSource
-from beam_jobs.sources.source_checks import list_references
 from beam_jobs.steps.listing.list_references import TextBytes
 from beam_jobs.steps.listing.list_units import numbered_units
 from tpudata.errors import BadRecordError, SourceError

@@ -24,10 +24,16 @@ from beam_jobs.references.payload import SELF_DESCRIBING
 from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes
-from beam_jobs.sources.installed_sources import DOCUMENTS, installed_names, load_source, open_installed, unknown_source
+from beam_jobs.sources.installed.installed_sources import (
+    DOCUMENTS,
+    installed_names,
+    load_source,
+    open_installed,
+    unknown_source,
+)
+from beam_jobs.sources.installed.source_checks import list_parts, list_references, list_units
 from beam_jobs.sources.options import TextSourceOptions
 from beam_jobs.sources.source import PackSource, ScannedSource, Source
-from beam_jobs.sources.source_checks import list_parts, list_references, list_units
 from beam_jobs.sources.text.runs import cut_run, gather_runs
 from beam_jobs.sources.text.source import SMALL_BYTES
 from beam_jobs.text_files.document_form import FILE, PLAIN_TEXT, RowForm

@@ -24,8 +24,8 @@ from beam_jobs.references.packs.pack import Pack, full_packs, packs
 from beam_jobs.references.reference import Digests, Reference
 from beam_jobs.references.rejection import Reject
 from beam_jobs.sources import Source
+from beam_jobs.sources.installed.source_checks import list_references
 from beam_jobs.sources.source import PackSource
-from beam_jobs.sources.source_checks import list_references
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for

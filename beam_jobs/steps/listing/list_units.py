@@ -11,7 +11,7 @@ from apache_beam.pvalue import TaggedOutput
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
-from beam_jobs.sources.source_checks import list_parts, list_units
+from beam_jobs.sources.installed.source_checks import list_parts, list_units
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.steps.listing.growing import growing
 from beam_jobs.steps.listing.scan_source import ScannedParts

@@ -15,8 +15,8 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.repeated_keys import Repeat, first_repeat, grouped
 from beam_jobs.sources import Source
+from beam_jobs.sources.installed.source_checks import list_parts
 from beam_jobs.sources.source import Scan, ScannedSource
-from beam_jobs.sources.source_checks import list_parts
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits, with_limits
 from beam_jobs.steps.listing.growing import growing
 from beam_jobs.steps.spread import Spread

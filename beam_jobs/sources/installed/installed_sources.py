@@ -10,9 +10,9 @@ import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from beam_jobs.sources.own_arguments import open_with_arguments
+from beam_jobs.sources.installed.own_arguments import open_with_arguments
+from beam_jobs.sources.installed.source_checks import check_attributes
 from beam_jobs.sources.source import Source
-from beam_jobs.sources.source_checks import check_attributes
 from tpudata.console.nearest import suggestion
 from tpudata.entry_points import load_entry_point
 from tpudata.errors import UsageError
