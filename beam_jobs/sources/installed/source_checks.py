@@ -9,7 +9,7 @@ import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from beam_jobs.references.labels import Labels
+from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject
@@ -61,7 +61,8 @@ def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
 def list_references(
     source: Source, unit: Any, ignored: list[str], reject: Reject, *, stores_classes: bool = True
 ) -> Iterator[Reference]:
-    """Yield the references of a unit, see `Source.references`; one without the class that the source declares is rejected.
+    """Yield the references of a unit, see `Source.references`; one without a class that the source declares, or with
+    a name that is none, is rejected.
 
     Args:
         source: lists the unit.
@@ -86,6 +87,7 @@ def list_references(
     columns, has_classes = source.record_columns, source.has_classes
     needs_class = stores_classes and has_classes and not columns.several_labels and columns.annotations is None
     names = {feature.name for feature in columns.features}
+    class_names: set[str] = set()
     found = source.references(unit, ignored, checked_reject)
     for reference in _checked_iterable(source, "references", found):
         _check_reference(reference, where)
@@ -96,10 +98,24 @@ def list_references(
             raise UsageError(
                 f"{where}: {reference.key!r} has the feature {undeclared!r}, which the source's `features` lack. {_FIX}"
             )
-        if needs_class and not reference.labels:
-            reject(BadRecordError(reference.origin, "not exactly one label: 0 labels []", key=reference.key))
-            continue
-        yield reference
+        reason = _class_problem(reference.labels, class_names, is_needed=needs_class) if stores_classes else None
+        if reason is None:
+            yield reference
+        else:
+            reject(BadRecordError(reference.origin, reason, key=reference.key))
+
+
+def _class_problem(labels: tuple[str, ...], valid: set[str], *, is_needed: bool) -> str | None:
+    """Return why a record with these classes is rejected, or None; `valid` gets the names that are class names."""
+    if is_needed and not labels:
+        return "not exactly one label: 0 labels []"
+    if valid.issuperset(labels):
+        return None
+    wrong = next((name for name in labels if not is_class_name(name)), None)
+    if wrong is not None:
+        return f"its class name is {NO_CLASS_NAME}: {wrong!r}; rename it"
+    valid.update(labels)
+    return None
 
 
 def _where(source: Source) -> str:
