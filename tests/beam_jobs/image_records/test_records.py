@@ -119,14 +119,16 @@ def test_a_plan_knows_the_bytes_of_images_that_are_changed(tmp_path: Path) -> No
     }
     # Whatever the listed size of what is rejected.
     write_files(tmp_path / "in", noise | {"c/broken.jpg": b"\0" * 100})
-    for name, options in {
+    changes: dict[str, dict[str, Any]] = {
         "kept": {},
         "small": {"resize_shorter": 24},
         "raw": {"layout": "raw", "resize_shorter": 8},
-    }.items():
-        plan = tpudata.convert_images(tmp_path / "in", tmp_path / name, dry_run=True, **SKIP, **options)
-        manifest = tpudata.convert_images(tmp_path / "in", tmp_path / name, **SKIP, **options)
-        assert plan.splits["train"].bytes == pytest.approx(manifest.split("train").bytes, rel=0.02), name
+    }
+    for name, options in changes.items():
+        planned = tpudata.convert_images(tmp_path / "in", tmp_path / name, dry_run=True, **{**SKIP, **options})
+        manifest = tpudata.convert_images(tmp_path / "in", tmp_path / name, **{**SKIP, **options})
+        assert planned is not None
+        assert planned.splits["train"].bytes == pytest.approx(manifest.split("train").bytes, rel=0.02), name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,7 +154,7 @@ class Listed(Source):
         for name, features in CASES.items():
             labels = features.get("labels", ("cat",))
             values = {key: value for key, value in features.items() if key != "labels"}
-            place = {"path": unit, "offset": 0, "size": len(JPEG)}
+            place: dict[str, Any] = {"path": unit, "offset": 0, "size": len(JPEG)}
             yield make_reference(self.options, name, **place, labels=labels, features=values)
 
 
@@ -186,7 +188,7 @@ EXTRA = (
     Feature("note", "bytes", "string", encoding="utf8"),
 )
 VALUES = {"age": -3, "weight": 2, "note": "für Äpfel"}
-BAD_VALUES = {
+BAD_VALUES: dict[str, tuple[dict[str, Any], str]] = {
     "no age": ({"age": None}, "no int64 in column 'age': no value"),
     "half an age": ({"age": 1.5}, "no int64 in column 'age': 1.5"),
     "old": ({"age": 2**63}, "no int64 in column 'age': 9223372036854775808"),

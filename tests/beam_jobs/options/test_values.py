@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,8 @@ from tpudata.format import open_dataset
 )
 def test_sizes_have_units(texts: tuple[str, str], sizes: tuple[int, int], tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a")
-    more = {"shard_bytes": texts[0], "document_bytes": texts[1]}
-    manifest = tpudata.convert_text(tmp_path / "in.txt", tmp_path / "out", **more)  # type: ignore[arg-type]
+    more: dict[str, Any] = {"shard_bytes": texts[0], "document_bytes": texts[1]}
+    manifest = tpudata.convert_text(tmp_path / "in.txt", tmp_path / "out", **more)
     assert (manifest.options["shard_bytes"], manifest.options["document_bytes"]) == sizes
 
 

@@ -24,7 +24,8 @@ def json_rows(*rows: Any) -> tuple[bytes, list[int]]:
 
 
 def test_stores_fields_of_json_rows(tmp_path: Path) -> None:
-    mixer, rows = random.Random(0), []
+    mixer = random.Random(0)
+    rows: list[dict[str, Any]] = []
     for number in range(400):
         text = "".join(mixer.choices('aé日😀\u2028\n\t"\\/\x00\x7f', k=mixer.randrange(8)))
         n = mixer.choice([0, -1, 2**63 - 1, -(2**63), mixer.getrandbits(62)])
