@@ -52,7 +52,7 @@ def test_stores_cells_by_the_names_of_columns(tmp_path: Path) -> None:
 
 
 def test_missing_values_are_what_is_declared(tmp_path: Path) -> None:
-    rows = ({}, {"text": None, "n": None, "x": None, "name": None})
+    rows: list[dict[str, None]] = [{}, {"text": None, "n": None, "x": None, "name": None}]
     files = {
         "a.jsonl": json_rows(*rows)[0],
         "b.csv": b"text,n,x,name\n,,,\n",
