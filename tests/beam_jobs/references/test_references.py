@@ -7,6 +7,7 @@ import errno
 import json
 import random
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -317,4 +318,25 @@ def test_keys_may_be_any_text(tmp_path: Path, convert: Any) -> None:
     assert keys == {key.encode("utf-8", "surrogateescape") for key in ODD_KEYS}
     before = digests(tmp_path / "out")
     convert(dict.fromkeys(ODD_KEYS, place), append=True)
+    assert digests(tmp_path / "out") == before
+
+
+def test_an_append_compares_what_is_known_without_reading(tmp_path: Path, convert: Any) -> None:
+    data = one_pixel_png(1)
+    (tmp_path / "in").write_bytes(data * 2)
+    (tmp_path / "moved").write_bytes(data)
+    place = {"size": len(data), "offset": 0, "labels": ("cat",), "split": "train", "crc32": zlib.crc32(data)}
+    convert({"one": place, "two": place | {"labels": ("dog",), "split": "test"}})
+    before = digests(tmp_path / "out")
+    changes: list[dict[str, Any]] = [
+        {"size": 2 * len(data)},
+        {"labels": ("dog",)},
+        {"split": "test"},
+        {"crc32": 1},
+    ]
+    for change in changes:
+        with pytest.raises(SourceError, match="has a record of 'one' already"):
+            convert({"one": place | change}, append=True)
+    # Where its bytes are does not matter.
+    convert({"one": place | {"path": str(tmp_path / "moved")}}, append=True)
     assert digests(tmp_path / "out") == before
