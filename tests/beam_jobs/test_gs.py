@@ -1,4 +1,7 @@
-"""Conversions from and to Google Cloud Storage, a small store on loopback."""
+"""Conversions from and to Google Cloud Storage, a small store on loopback.
+
+How many objects of an old dataset are deleted at a time is counted where they are deleted alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Recognition of annotation files, and the error for others."""
+"""Recognition of annotation files, and the error for others.
+
+A form is found by itself: most files here are of none, and a conversion of the others would need their pictures.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Names of pictures in annotation files, compared with their paths."""
+"""Names of pictures in annotation files, compared with their paths.
+
+The rule is a function of two names, and is tried with names of any letters.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Lists of the pictures of each split."""
+"""Lists of the pictures of each split.
+
+Lists are read by themselves; conversions by the lists of VOC and CelebA are in tests/beam_jobs/test_annotations.py.
+"""
 
 from __future__ import annotations
 

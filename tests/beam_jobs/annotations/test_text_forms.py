@@ -1,4 +1,7 @@
-"""Forms of annotation files that are lines or tables: miniatures in the real layout, and damaged rows."""
+"""Forms of annotation files that are lines or tables: miniatures in the real layout, and damaged rows.
+
+A form is read by itself: some hundred damaged rows and files are tried, each of which would be a conversion.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Values of examples: the feature that each is, and what stands in the record, as TensorFlow parses it."""
+"""Values of examples: the feature that each is, and what stands in the record, as TensorFlow parses it.
+
+One bad value ends a pipeline, so values are encoded by themselves, some thousand of any type and shape.
+"""
 
 from __future__ import annotations
 

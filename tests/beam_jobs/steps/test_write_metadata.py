@@ -1,4 +1,7 @@
-"""What is next to the shards in the end, and when a dataset is not completed."""
+"""What is next to the shards in the end, and when a dataset is not completed.
+
+What other runs do in the moment in which a dataset is completed is a race, so the last step is called by itself.
+"""
 
 from __future__ import annotations
 

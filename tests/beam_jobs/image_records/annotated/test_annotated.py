@@ -82,7 +82,8 @@ def convert_coco(
         **options: keywords of the conversion.
     """
     write_files(folder / "in" / "c", {f"{name}.jpg": data for name, data in pictures.items()})
-    images, rows = [], []
+    images: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for number, name in enumerate(pictures):
         height, width = (sizes or {}).get(name, (HEIGHT, WIDTH))
         images.append({"id": number, "file_name": f"{name}.jpg", "height": height, "width": width})
@@ -145,14 +146,16 @@ def test_boxes_masks_and_points_turn_and_shrink_with_their_pictures(shorter: int
         np.testing.assert_array_equal(decoded(values["image/object/mask"]) > 0, inside, case)
         assert values["image/object/area"] == pytest.approx(640 * (height * width) / (HEIGHT * WIDTH)), case
         # The points are two opposite corners of the box.
-        xs, ys, seen = lists(values, *(f"image/object/keypoint/{name}" for name in ("x", "y", "visibility")))
-        assert seen == [2, 1, 0]
-        assert sorted(xs[:2]) == pytest.approx([edges[1], edges[3]], abs=1e-5), case
-        assert sorted(ys[:2]) == pytest.approx([edges[0], edges[2]], abs=1e-5), case
-        assert (xs[2], ys[2]) == (0, 0)
+        points_x, points_y, shown = lists(
+            values, *(f"image/object/keypoint/{name}" for name in ("x", "y", "visibility"))
+        )
+        assert shown == [2, 1, 0]
+        assert sorted(points_x[:2]) == pytest.approx([edges[1], edges[3]], abs=1e-5), case
+        assert sorted(points_y[:2]) == pytest.approx([edges[0], edges[2]], abs=1e-5), case
+        assert (points_x[2], points_y[2]) == (0, 0)
         upright = turned(np.arange(4).reshape(2, 2).astype(np.uint8), frames[case])
         first = np.argwhere(upright == 0)[0]
-        assert (ys[0] > ys[1], xs[0] > xs[1]) == (bool(first[0]), bool(first[1])), case
+        assert (points_y[0] > points_y[1], points_x[0] > points_x[1]) == (bool(first[0]), bool(first[1])), case
 
 
 def test_the_size_tells_whether_the_upright_picture_was_annotated(tmp_path: Path) -> None:
@@ -371,6 +374,8 @@ def test_stores_captions_classes_and_values_of_pictures(tmp_path: Path) -> None:
 
 def test_annotations_of_different_keypoints_are_an_error(tmp_path: Path) -> None:
     categories = [{"id": 1, "name": "dog", "keypoints": ["a"]}, {"id": 2, "name": "cat", "keypoints": ["a", "b"]}]
-    objects = {"a": [{"keypoints": [1, 2, 2]}, {"category_id": 2, "keypoints": [1, 2, 2, 3, 4, 2]}]}
+    objects: dict[str, list[dict[str, Any]]] = {
+        "a": [{"keypoints": [1, 2, 2]}, {"category_id": 2, "keypoints": [1, 2, 2, 3, 4, 2]}]
+    }
     with pytest.raises(SourceError, match="keypoints"):
         convert_coco(tmp_path, {"a": encode(PICTURE, "PNG")}, objects, categories=categories)
