@@ -260,7 +260,7 @@ def test_given_features_say_how_values_are_stored(feature: Feature, value: Any, 
         ),
     ],
 )
-def test_values_that_do_not_fit_the_given_feature(feature: Feature, value: Any, message: str) -> None:
+def test_rejects_values_that_do_not_fit_the_given_feature(feature: Feature, value: Any, message: str) -> None:
     with pytest.raises(FeatureError, match=message) as caught:
         fit(feature, value)
     assert "Feature 'x'" in str(caught.value)

@@ -53,7 +53,7 @@ def test_reads_images_and_class_names_of_hugging_face(tmp_path: Path, rows: int,
     }
 
 
-def test_converted_with_the_names_of_the_metadata(tmp_path: Path) -> None:
+def test_a_conversion_has_the_class_names_of_the_metadata(tmp_path: Path) -> None:
     hugging_face(tmp_path / "in" / "train-00000-of-00001-1a2b.parquet", ROWS[:7])
     hugging_face(tmp_path / "in" / "test-00000-of-00001-3c4d.parquet", ROWS[7:])
     (tmp_path / "in" / "README.md").write_text("---\n---\n")
@@ -177,7 +177,7 @@ def test_damage_is_rejected_by_row_group_if_asked_for(tmp_path: Path) -> None:
     assert outcome.rejects["a.parquet"].endswith("row group 1 of 3 rows is not stored")
 
 
-def test_labels_and_names_that_are_not_utf8_and_columns_twice(tmp_path: Path) -> None:
+def test_rejects_labels_and_names_that_are_not_utf8_and_columns_twice(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     labels = pa.array([b"cat", b"\xff"]).view(pa.string())
     parquet.write_table(pa.table({"image": [jpeg(0), jpeg(1)], "label": labels}), path)
