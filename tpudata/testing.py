@@ -75,14 +75,14 @@ def check_source(
         f"{source}: another number of records (got {manifest.records}, expected {records}). Look for keys and files that the"
         " listing skips, and for records in `manifest.rejected`.",
     )
-    check.check_resumed_run()
-    check.check_moved_input()
-    check.check_splits()
-    check.check_append(grown)
     if damaged is not None:
         check.check_damaged_input(Path(damaged))
     if empty is not None:
         check.check_empty_input(Path(empty))
+    check.check_resumed_run()
+    check.check_moved_input()
+    check.check_splits()
+    check.check_append(grown)
     # Last, since starting workers takes seconds.
     check.check_workers()
     return manifest

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,18 +59,6 @@ def test_ranges_of_files_pass(tmp_path: Path) -> None:
         damaged=write_notes(tmp_path / "damaged", range(12), [5]),
         empty=write_notes(tmp_path / "empty", []),
     )
-
-
-@pytest.mark.usefixtures("installed_everywhere")
-def test_fetched_documents_pass(tmp_path: Path) -> None:
-    paths = {}
-    for name, count in (("few", 12), ("many", 15), ("none", 0)):
-        paths[name] = tmp_path / f"{name}.db"
-        with sqlite3.connect(paths[name]) as database:
-            database.execute("CREATE TABLE letters (letter TEXT)")
-            database.executemany("INSERT INTO letters VALUES (?)", [(f"About {n}\ntext {n}",) for n in range(count)])
-    cases: dict[str, Any] = {"grown": paths["many"], "empty": paths["none"], "fields": ["text", "subject:str"]}
-    check_source("letters", paths["few"], tmp_path / "datasets", records=12, **cases)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,7 @@ def write(folder: Path, examples: Sequence[dict[str, Any]], **options: Any) -> M
     return open_dataset(str(folder / "out")).manifest
 
 
-@pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(("order", "shards"), [(1, 1), (-1, 3)])
 def test_a_feature_fits_all_records_in_any_order_and_shard(order: int, shards: int, tmp_path: Path) -> None:
     examples = [
         {"varies": np.zeros((2, 5)), "same": [1], "text": "a", "list": [], "words": ["a"]},

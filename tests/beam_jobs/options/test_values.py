@@ -18,9 +18,8 @@ from tpudata.format import open_dataset
     ("texts", "sizes"),
     [
         (("1", "1.5kB"), (1, 1500)),
-        (("64MiB", "0.5KiB"), (64 << 20, 512)),
-        (("2 GB", "1mib"), (2 * 10**9, 1 << 20)),
-        (("100MB", "1000"), (10**8, 1000)),
+        (("2 GB", "0.5KiB"), (2 * 10**9, 512)),
+        (("64mib", "1MB"), (64 << 20, 10**6)),
     ],
 )
 def test_sizes_have_units(texts: tuple[str, str], sizes: tuple[int, int], tmp_path: Path) -> None:
@@ -37,7 +36,7 @@ def test_rejects_texts_that_are_no_size(text: str) -> None:
 
 
 def test_splits_get_their_shares_and_a_record_stays_where_it_is(tmp_path: Path) -> None:
-    lines = [f"line {number}" for number in range(20_000)]
+    lines = [f"line {number}" for number in range(4_000)]
     (tmp_path / "in.txt").write_text("\n".join(lines))
     found = []
     for name, split, share in (("one", "train=0.8,test=0.2", 0.2), ("two", "train=9/10,test=.1", 0.1)):
@@ -46,7 +45,7 @@ def test_splits_get_their_shares_and_a_record_stays_where_it_is(tmp_path: Path) 
         parts = [{example["text"][0] for example in dataset.examples(part)} for part in ("train", "test")]
         assert {*parts[0], *parts[1]} == {line.encode() for line in lines}
         assert len(parts[0]) + len(parts[1]) == len(lines)
-        assert len(parts[1]) == pytest.approx(share * len(lines), rel=0.1)
+        assert len(parts[1]) == pytest.approx(share * len(lines), rel=0.15)
         found.append(parts[1])
     # What is in the smaller part was in the larger.
     assert found[1] < found[0]
