@@ -15,12 +15,13 @@ import tpudata
 import tpudata.format
 import tpudata.input
 import tpudata.storage
+import tpudata.testing
 from tpudata import errors
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("module", [tpudata, tpudata.format, tpudata.input, tpudata.storage])
+@pytest.mark.parametrize("module", [tpudata, tpudata.format, tpudata.input, tpudata.storage, tpudata.testing])
 def test_names_are_sorted_importable_and_documented(module: object) -> None:
     names = module.__all__  # type: ignore[attr-defined]
     assert list(names) == sorted(set(names))
@@ -31,7 +32,7 @@ def test_names_are_sorted_importable_and_documented(module: object) -> None:
     assert set(names) <= set(dir(module))
 
 
-MODULES = (tpudata, tpudata.format, tpudata.input, tpudata.storage)
+MODULES = (tpudata, tpudata.format, tpudata.input, tpudata.storage, tpudata.testing)
 
 
 def public(chosen: Callable[[object], bool]) -> list[object]:

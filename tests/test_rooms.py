@@ -34,11 +34,12 @@ ROOMS = (
     "report",
     "migrate",
     "train",
+    "testing",
     "cli",
     "__main__",
 )
 # Those that use the package by its public names.
-USERS = ("train", "cli", "__main__")
+USERS = ("train", "testing", "cli", "__main__")
 # A command that asks the sources of a conversion; `convert` finds its job by the job's name.
 CONVERTING = {"tpudata.cli.help"}
 WITHOUT_TENSORFLOW = (

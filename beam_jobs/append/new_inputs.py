@@ -22,6 +22,7 @@ from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.run.job import counter_value
 from beam_jobs.sources import Source
+from beam_jobs.sources.installed.source_checks import list_parts, list_references, list_units
 from beam_jobs.sources.source import PackSource, Scan, ScannedSource
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
@@ -87,7 +88,7 @@ class NewInputs(Source):
 
     def parts(self) -> Iterable[Any]:
         """Do what the source does."""
-        return self.source.parts()
+        return list_parts(self.source)
 
     def units(self, part: Any, ignored: list[str]) -> Iterator[Any]:
         """Yield those of the source, each with the number of the append: what is named after a unit is then no earlier run's.
@@ -96,7 +97,7 @@ class NewInputs(Source):
             part: one of `parts()`.
             ignored: gets the path of each file that is skipped by its name.
         """
-        return ((self.base.number, unit) for unit in self.source.units(part, ignored))
+        return ((self.base.number, unit) for unit in list_units(self.source, part, ignored))
 
     def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to each new record of a unit, and pass on the rejections that the dataset does not list.
@@ -112,7 +113,7 @@ class NewInputs(Source):
         # References and rejections in the order in which they are listed.
         held: list[Reference | BadRecordError] = []
         size = 0
-        for reference in self.source.references(unit[1], ignored, held.append):
+        for reference in list_references(self.source, unit[1], ignored, held.append):
             held.append(reference)
             size += len(reference.data)
             if len(held) >= _HELD_INPUTS or size >= _HELD_BYTES:

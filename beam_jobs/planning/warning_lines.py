@@ -17,7 +17,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references import notes
 from beam_jobs.references.labels import is_integer_label
 from beam_jobs.sources.options import SourceOptions
-from beam_jobs.sources.source import Source
+from beam_jobs.sources.source import ScannedSource, Source
 from tpudata.console.tables import count_text, counted
 
 # Names that folders of images have next to folders of something else, and classes hardly.
@@ -53,12 +53,14 @@ class InputFacts:
         classes: class names that are known.
         has_folders: whether classes are named by folders.
         is_ordered: whether a flag says how classes are numbered.
+        needs_classes: whether a dataset without any class is an error: its source has declared some.
     """
 
     splits: frozenset[str] = frozenset()
     classes: tuple[str, ...] = ()
     has_folders: bool = False
     is_ordered: bool = False
+    needs_classes: bool = False
 
     @classmethod
     def of(cls, source: Source, options: SourceOptions | TextLabelOptions) -> InputFacts:
@@ -69,6 +71,7 @@ class InputFacts:
             () if source.labels is None else source.labels.names,
             source.has_classes and source.folder_classes,
             is_ordered,
+            source.has_classes and source.annotations is None and not isinstance(source, ScannedSource),
         )
 
 

@@ -6,10 +6,11 @@ import itertools
 import operator
 import zlib
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from beam_jobs.references.read_ahead import read_ahead
 from beam_jobs.references.reference import WHOLE_FILE, Reference
-from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
+from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError, UsageError
 from tpudata.storage import is_remote, request_limits, storage_for
 
 # An input and its record are in memory together, and readers reject records of 2 GiB.
@@ -22,6 +23,7 @@ def read_reference(reference: Reference) -> bytes:
     Raises:
         BadRecordError: they cannot be read, are too many, or differ from the listed size or CRC-32.
         StorageUnavailableError: the store does not answer.
+        UsageError: the payload of another package fetches something else.
     """
     if reference.data:
         return reference.data
@@ -50,9 +52,16 @@ def read_reference(reference: Reference) -> bytes:
 
 def _fetch(reference: Reference) -> bytes:
     try:
-        return reference.payload.fetch(reference)
+        data: Any = reference.payload.fetch(reference)
     except ValueError as error:
         raise BadRecordError(reference.origin, f"could not be read: {error}") from error
+    if not isinstance(data, bytes):
+        kind = type(reference.payload)
+        raise UsageError(
+            f"{kind.__module__}.{kind.__qualname__}.fetch: not the bytes of a record (got {type(data).__name__}, expected bytes)."
+            " Change the source."
+        )
+    return data
 
 
 def too_large(source: str, size: int, offset: int | None = None) -> BadRecordError:

@@ -15,7 +15,7 @@ from beam_jobs.references.payload import SELF_DESCRIBING, Payload
 from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference, key_digest
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import KeyRows, Repeat
-from tpudata.errors import SourceError, UsageError
+from tpudata.errors import SourceError
 from tpudata.format import Feature
 
 if TYPE_CHECKING:
@@ -227,36 +227,3 @@ def make_reference(
     if not split:
         split = options.split.split_of(key_digest(key)) if options.split else DEFAULT_SPLIT
     return Reference(key, split, labels, path, offset, size, payload, crc32, features, data)
-
-
-def check_declared(source: Source, references: Iterable[Reference]) -> Iterator[Reference]:
-    """Yield the references of a source, none of which has classes or features that its attributes do not declare.
-
-    Raises:
-        UsageError: one has, and the records would silently lack them; or its key or labels are of another type.
-    """
-    columns, has_classes = source.record_columns, source.has_classes
-    names = {feature.name for feature in columns.features}
-    for reference in references:
-        key, labels = reference.key, reference.labels
-        # In packages without type checks.
-        if not isinstance(key, str) or not isinstance(labels, tuple):
-            raise UsageError(
-                f"{_where(source)}: the key or the labels of a reference are of another type (got {key!r} and {labels!r}, expected"
-                " str and a tuple of str). Change the source."
-            )
-        if labels and not has_classes:
-            raise UsageError(
-                f"{_where(source)}: {key!r} has a class, and the source no `has_classes`. Change the source."
-            )
-        if columns.annotations is None and not reference.features.keys() <= names:
-            undeclared = min(reference.features.keys() - names)
-            raise UsageError(
-                f"{_where(source)}: {key!r} has the feature {undeclared!r}, which the source's `features` lack. Change"
-                " the source."
-            )
-        yield reference
-
-
-def _where(source: Source) -> str:
-    return f"{type(source).__module__}.{type(source).__qualname__}"

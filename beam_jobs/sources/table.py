@@ -1,5 +1,5 @@
 """The sources of images by name: those of this package, each a function of the conversion's options and of the source's, and those
-of installed packages (beam_jobs/sources/installed_sources.py).
+of installed packages (beam_jobs/sources/installed/installed_sources.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from beam_jobs.sources.folders.matched_images import MatchedImages
 from beam_jobs.sources.idx_pairs.source import IdxPairs, is_idx_name
 from beam_jobs.sources.image_arrays.source import ImageArrays
 from beam_jobs.sources.input_files import InputFiles
-from beam_jobs.sources.installed_sources import (
+from beam_jobs.sources.installed.installed_sources import (
     IMAGES,
     Installed,
     installed_names,

@@ -19,6 +19,8 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import raise_rejection
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import Source
+from beam_jobs.sources.installed.source_checks import list_references
+from beam_jobs.sources.source import PackSource
 from beam_jobs.steps.listing.list_references import TextBytes
 from beam_jobs.steps.listing.list_units import numbered_units
 from tpudata.errors import BadRecordError, SourceError
@@ -62,7 +64,11 @@ def plan_here(
             yield reference._replace(data=b"") if reference.data else reference
 
     for number, unit in numbered_units(source, []):
-        listed = sampled(source.references(unit, [], reject))
+        # Sources of packs are of this package, and their references one by one are only for this plan.
+        is_checked = not isinstance(source, PackSource)
+        listed = sampled(
+            list_references(source, unit, [], reject) if is_checked else source.references(unit, [], reject)
+        )
         for pack, digests in packs(listed, options.order, number):
             tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
             counts.add(InputCounts(classes=pack.classes()))
@@ -116,6 +122,11 @@ def _plan(
         plan = plan_append(tally, ratios, options, overhead)
     else:
         plan = make_plan(tally, ratios, options, overhead, inputs.duplicates)
+        if facts.needs_classes and not facts.classes and not any(inputs.classes.values()):
+            raise SourceError(
+                f"{options.input}: no record has a class, and its source `has_classes` (expected one at least). Check the input, or"
+                " change the source."
+            )
     records = {name: split.records for name, split in plan.splits.items()}
     return dataclasses.replace(
         plan,

@@ -27,7 +27,7 @@ from beam_jobs.text_files.spans.csv_rows import cells
 from beam_jobs.text_files.spans.lines import BOM
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, fits_int64, float32_problem, parse_float
 from tpudata.console.tables import counted
-from tpudata.errors import BadRecordError
+from tpudata.errors import BadRecordError, UsageError
 from tpudata.json_values import parse_json, shown_json
 
 Value: TypeAlias = "str | int | float | list[str | int | float]"
@@ -78,6 +78,11 @@ def _own_document(data: bytes, form: Payload, options: TextOptions) -> str | dic
         raise DocumentError(str(error)) from error
     if isinstance(found, Mapping):
         return dict(found)
+    if not isinstance(found, (str, bytes)):
+        raise UsageError(
+            f"{type(form).__module__}.{type(form).__qualname__}.read: not a document (got {type(found).__name__}, expected str,"
+            " bytes or a dict of fields). Change the source."
+        )
     if isinstance(found, str):
         if _SURROGATE.search(found):
             raise DocumentError("the text has half of a surrogate pair, which is not a character")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from beam_jobs.chats.template import ChatTemplate, ChatText
+from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.weights import without_loss
 from tpudata.json_values import parse_json
 from tpudata.tokenizers import Ids, Tokenizer
@@ -36,7 +37,7 @@ class ChatEncoder:
         """
         messages = map(parse_json, chats)
         if self.train_on_inputs:
-            return self.tokenizer.encode_batch(list(map(self.template.render_text, messages)))
+            return encode_each(self.tokenizer, list(map(self.template.render_text, messages)))
         return [self._encode(self.template.render(some)) for some in messages]
 
     def _encode(self, chat: ChatText) -> Ids:
@@ -54,7 +55,7 @@ class ChatEncoder:
     def _encode_parts(self, chat: ChatText) -> Ids:
         """Encode what the assistant says apart from the rest: this tokenizer does not report the places of tokens."""
         parts, has_loss = zip(*_split(chat), strict=True)
-        found = self.tokenizer.encode_batch(parts)
+        found = encode_each(self.tokenizer, parts)
         return np.concatenate([ids if loss else without_loss(ids) for ids, loss in zip(found, has_loss, strict=True)])
 
 

@@ -35,6 +35,7 @@ from beam_jobs.text_files.fields import TEXT
 from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, REJECT, TARGETS, TextOptions
 from beam_jobs.text_files.values import DocumentError, Value, document_values
 from beam_jobs.text_records.chat_tokens import ChatEncoder
+from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.pair_packing import PairRows, pack_pairs
 from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, side_names
@@ -245,7 +246,7 @@ class TextRecords:
         texts = [list(map(str, values[number])) for number in fields]
         encoder = self._encoder(tokenizer)
         try:
-            columns = [_encode_each(encoder, column) for column in texts]
+            columns = [encode_each(encoder, column) for column in texts]
         except ValueError:
             # One of them cannot be encoded: encode one by one to find it.
             references = [block[0].reference(row) for row in rows]
@@ -375,17 +376,6 @@ def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
     return not ((firsts & 0xC0) == 0x80).any()
 
 
-def _encode_each(encoder: Tokenizer | ChatEncoder, texts: Sequence[str]) -> list[Ids]:
-    """Return the ids of each text; UsageError if a tokenizer of another package returns those of fewer or more texts."""
-    found = encoder.encode_batch(texts)
-    if len(found) != len(texts):
-        name = type(encoder).__qualname__
-        raise UsageError(
-            f"{name}.encode_batch: other than one entry a text (got {len(found)} for {len(texts)}). Change its package."
-        )
-    return found
-
-
 def _one_by_one(
     references: Sequence[Reference],
     texts: Sequence[Sequence[str]],
@@ -397,7 +387,7 @@ def _one_by_one(
     columns: list[list[Ids]] = [[] for _ in texts]
     for row, reference in enumerate(references):
         try:
-            encoded = [_encode_each(encoder, [column[row]])[0] for column in texts]
+            encoded = [encode_each(encoder, [column[row]])[0] for column in texts]
         except ValueError as error:
             reject(reference, _rejection(reference, str(error)))
             continue

@@ -122,7 +122,7 @@ def named_as_before(folder: Path) -> Path:
     return folder
 
 
-def test_shards_with_the_names_of_earlier_versions(drawn: Path, tmp_path: Path) -> None:
+def test_keeps_reading_shards_with_the_names_of_earlier_versions(drawn: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "in", tmp_path / "out"
     shutil.copytree(drawn, source)
     flags = ["--input", str(source), "--output", str(output), "--layout=raw", "--num-shards=2", "--compression=gzip"]

@@ -46,14 +46,14 @@ def assert_indexed(folder: Path, shards: int) -> None:
     assert list(verify(str(folder))) == []
 
 
-def test_with_the_dataset_and_later_it_is_the_same(convert: Callable[..., Path]) -> None:
+def test_the_index_is_the_same_with_the_dataset_and_later(convert: Callable[..., Path]) -> None:
     one, other = convert("one", "--dali-index"), convert("other")
     assert_indexed(one, 2)
     add_dali_index(str(other))
     assert digests(one) == digests(other)
 
 
-def test_an_append_adds_it_where_the_dataset_has_it(convert: Callable[..., Path], pictures: Path) -> None:
+def test_an_append_adds_the_index_if_the_dataset_has_it(convert: Callable[..., Path], pictures: Path) -> None:
     convert("with", "--dali-index")
     convert("without")
     shutil.copy(pictures / "cat" / "0.png", pictures / "dog" / "new.png")
@@ -65,7 +65,9 @@ def test_an_append_adds_it_where_the_dataset_has_it(convert: Callable[..., Path]
 
 
 @pytest.mark.parametrize(("first", "second"), [([], ["--dali-index"]), (["--dali-index"], [])])
-def test_a_resumed_run_makes_it_as_asked(convert: Callable[..., Path], first: list[str], second: list[str]) -> None:
+def test_a_resumed_run_makes_the_index_as_asked(
+    convert: Callable[..., Path], first: list[str], second: list[str]
+) -> None:
     due = digests(convert("due", *second))
     killed = convert("killed", *first)
     (killed / "manifest.json").unlink()
@@ -82,7 +84,7 @@ def test_a_complete_dataset_without_it_is_not_resumed_silently(convert: Callable
     assert list(folder.rglob("*.idx")) == []
 
 
-def test_compressed_shards_have_none(convert: Callable[..., Path]) -> None:
+def test_compressed_shards_have_no_index(convert: Callable[..., Path]) -> None:
     with pytest.raises(UsageError, match="--dali-index: DALI reads no compressed shards"):
         convert("out", "--dali-index", "--compression=gzip")
 

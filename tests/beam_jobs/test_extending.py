@@ -15,7 +15,6 @@ import tensorflow as tf
 from PIL import Image
 
 from beam_jobs import images, text
-from beam_jobs.options import ConvertOptions
 from beam_jobs.sources import Payload, Reject, Source, make_reference, raise_rejection
 from tests.beam_jobs.images import encode, picture
 from tpudata import Images, RecordSource, make_input_fn
@@ -141,7 +140,7 @@ def test_rejects_wrong_arguments_of_a_source(flags: list[str], message: str, tmp
 class Drawn(Source):
     """Pictures with features of several shapes."""
 
-    options: ConvertOptions
+    options: Any
     count: int
     scale: float = 1.0
     is_short: bool = False
@@ -270,7 +269,7 @@ class Stacked(Payload):
 class Stack(Source):
     """Pictures in a NumPy file, and one more that is not there."""
 
-    options: ConvertOptions
+    options: Any
 
     def parts(self) -> list[str]:
         return [self.options.input]
@@ -348,7 +347,7 @@ _UNDECLARED: dict[str, dict[str, Any]] = {
 class Undeclared(Source):
     """Pictures with a class or a feature that the source does not declare, or labels of another type."""
 
-    options: ConvertOptions
+    options: Any
     of: str
 
     def parts(self) -> Iterator[str]:
@@ -367,10 +366,10 @@ class Undeclared(Source):
 @pytest.mark.parametrize(
     ("of", "message"),
     [
-        ("class", "Undeclared: '0.jpg' has a class, and the source no `has_classes`"),
-        ("feature", "Undeclared: '0.jpg' has the feature 'age', which the source's `features` lack"),
-        ("text", "labels of a reference are of another type (got '0.jpg' and 'cat', expected str and a tuple"),
-        ("list", "labels of a reference are of another type (got '0.jpg' and ['cat'], expected str and a tuple"),
+        ("class", "Undeclared.references: '0.jpg' has a class, and the source no `has_classes`"),
+        ("feature", "Undeclared.references: '0.jpg' has the feature 'age', which the source's `features` lack"),
+        ("text", "the labels of '0.jpg' are of another type (got 'cat', expected a tuple of str)"),
+        ("list", "the labels of '0.jpg' are of another type (got ['cat'], expected a tuple of str)"),
     ],
 )
 @pytest.mark.parametrize("group", ["tpudata.sources", "tpudata.text_sources"])

@@ -16,7 +16,6 @@ import pytest
 
 import tpudata
 from beam_jobs import text
-from beam_jobs.options import ConvertOptions
 from beam_jobs.sources import DocumentForm, Reject, Source, make_reference, raise_rejection
 from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.beam_jobs.texts import in_segments, records, texts
@@ -224,7 +223,7 @@ class Lost(DocumentForm):
 class Odd(Source):
     """Lines of a file, as documents of several kinds."""
 
-    options: ConvertOptions
+    options: Any
     kind: str = "plain"
     several: bool = False
     has_classes = True

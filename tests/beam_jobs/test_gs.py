@@ -1,7 +1,11 @@
-"""Conversions from and to Google Cloud Storage, a small store on loopback."""
+"""Conversions from and to Google Cloud Storage, a small store on loopback.
+
+How many objects of an old dataset are deleted at a time is counted where they are deleted alone.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import importlib
 import json
@@ -11,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -20,13 +25,13 @@ from PIL import Image
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
 from beam_jobs.output.removal import remove_dataset
-from beam_jobs.references.reading import read_references
-from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.reshard import run as run_reshard
+from beam_jobs.sources import Reject, Source, make_reference, raise_rejection
 from beam_jobs.text import run as run_text
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.beam_jobs.images import encode
 from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
+from tests.beam_jobs.plugins import install
 from tests.helpers.forked import Forked
 from tests.helpers.pictures import digests, make_pictures
 from tpudata.cli import main
@@ -271,32 +276,40 @@ def test_an_outage_is_no_defect(store: FakeGcs, impatient: None, capsys: pytest.
         assert "cannot be read" not in said.out + said.err
 
 
-def references(store: FakeGcs) -> list[Reference]:
-    return [
-        Reference(name, "train", (), f"gs://b/{name}", WHOLE_FILE, len(item.data))
-        for name, item in store.buckets["b"].items()
-    ]
-
-
-def test_many_objects_are_read_at_once_and_come_in_order(store: FakeGcs) -> None:
+def test_many_objects_are_read_at_once(store: FakeGcs, tmp_path: Path) -> None:
     storage_for("gs://b/in").stat("gs://b/in")
-    store.latency = 0.1
-    due = references(store)
-    started = time.monotonic()
-    found = list(read_references(due))
-    together = time.monotonic() - started
-    assert found == [(reference, store.buckets["b"][reference.key].data) for reference in due]
-    # No more is asserted than that they overlap.
-    assert together < 0.1 * len(due) / 2
+    store.latency, store.most_in_flight = 0.02, 0
+    assert run(["--input=gs://b/in", "--output", str(tmp_path / "out"), "--num-shards=1"]) == 0
+    assert store.most_in_flight >= 8
 
 
-def test_an_object_that_went_is_that_record_s_error(store: FakeGcs) -> None:
-    due = references(store)
-    gone = due[30]
-    del store.buckets["b"][gone.key]
-    failed = [(reference, data) for reference, data in read_references(due) if isinstance(data, BadRecordError)]
-    assert [reference for reference, _ in failed] == [gone]
-    assert "no such object, or no bucket" in str(failed[0][1])
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gone(Source):
+    """Objects of which one went after it was listed."""
+
+    options: Any
+
+    def parts(self) -> list[str]:
+        return [self.options.input]
+
+    def units(self, part: str, ignored: list[str]) -> list[str]:
+        del ignored
+        return [part]
+
+    def references(self, unit: str, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Any]:
+        del ignored, reject
+        for entry in storage_for(unit).list(f"{unit}/cat"):
+            yield make_reference(self.options, entry.name, path=entry.path, size=entry.size)
+        yield make_reference(self.options, "gone", path=f"{unit}/cat/gone.jpg", size=100)
+
+
+def test_an_object_that_went_is_a_bad_record(store: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, "tpudata.sources", gone=Gone)
+    argv = ["--source=gone", "--input=gs://b/in", "--output", str(tmp_path / "out"), "--on-bad-record=skip"]
+    assert run([*argv, "--max-bad-records=1"]) == 0
+    (reject,) = (tmp_path / "out" / "rejects").glob("*.jsonl")
+    assert "no such object, or no bucket" in reject.read_text()
+    assert '"gs://b/in/cat/gone.jpg"' in reject.read_text()
 
 
 def test_objects_stored_with_an_encoding_are_rejected_by_name(store: FakeGcs, tmp_path: Path) -> None:

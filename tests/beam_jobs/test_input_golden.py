@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from beam_jobs import WriteTFRecordShards, images, reshard, text
-from beam_jobs.options import ConvertOptions
 from beam_jobs.sources import Reject, Source, make_reference, raise_rejection
 from tests.beam_jobs.golden import dataset_digest, one_pixel_png
 from tests.beam_jobs.sources.inputs import write_files
@@ -47,7 +46,7 @@ COUNT = 12
 class Noted(Source):
     """Pictures with features of several kinds."""
 
-    options: ConvertOptions
+    options: Any
 
     @property
     def features(self) -> tuple[Feature, ...]:

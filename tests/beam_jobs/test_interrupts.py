@@ -69,7 +69,7 @@ def interrupt(
 
 
 @pytest.mark.parametrize(("number", "share"), FEW)
-def test_ends_soon(
+def test_an_interrupt_ends_a_command_soon(
     source: Path,
     tmp_path: Path,
     undisturbed: tuple[dict[str, str], float],
@@ -82,7 +82,7 @@ def test_ends_soon(
 @pytest.mark.matrix
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 @pytest.mark.parametrize("moment", range(MOMENTS))
-def test_ends_soon_at_any_moment(
+def test_an_interrupt_ends_a_command_soon_at_any_moment(
     source: Path,
     tmp_path: Path,
     undisturbed: tuple[dict[str, str], float],

@@ -116,7 +116,7 @@ def test_label_maps_of_foreign_records_are_declared(tmp_path: Path) -> None:
         reshard(palette, "--output", tmp_path / "none", "--label-map=map")
 
 
-def test_foreign_records_that_do_not_fit(tmp_path: Path) -> None:
+def test_rejects_foreign_records_that_do_not_fit(tmp_path: Path) -> None:
     write_files(tmp_path / "in", {"a": [{"x": [1]}, {"x": [b"one"]}]})
     with pytest.raises(FeatureError, match="Feature 'x': record a:1 has text, record a:0 has integers"):
         reshard(tmp_path / "in", "--output", tmp_path / "out")

@@ -43,7 +43,7 @@ def test_bad_documents_end_the_run_or_are_skipped(tmp_path: Path) -> None:
     assert not list(verify(str(tmp_path / "out")))
 
 
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+def test_rejects_a_file_that_is_no_text(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()
     (source / "a.txt").write_text(PLAY)

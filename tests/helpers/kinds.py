@@ -32,6 +32,8 @@ _MODULES = {
         "beam_jobs.text",
         "beam_jobs.reshard",
         "tests.beam_jobs.resharding",
+        "tests.beam_jobs.outcomes",
+        "tpudata.testing",
     ),
     "subprocess": ("subprocess", "tests.helpers.processes", "tests.helpers.forked", "scripts.fake_gcs", "moto"),
 }

@@ -68,8 +68,8 @@ def _source_help(name: str, pages: list[str]) -> str:
     """
     try:
         with quiet_beam_loading():
-            from beam_jobs.sources.installed_sources import DOCUMENTS, IMAGES, installed_names, load_source
-            from beam_jobs.sources.own_arguments import describe_source
+            from beam_jobs.sources.installed.installed_sources import DOCUMENTS, IMAGES, installed_names, load_source
+            from beam_jobs.sources.installed.own_arguments import describe_source
             from beam_jobs.sources.table import SOURCES, source_names
     except ModuleNotFoundError as error:
         raise MissingExtraError("The help of a source", "beam") from error

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tpudata.entry_points import load_entry_point
-from tpudata.errors import StorageError
+from tpudata.errors import StorageError, UsageError
 from tpudata.storage.interface import Storage
 from tpudata.storage.local.local_storage import LocalStorage
 
@@ -24,6 +24,7 @@ STORAGES: Mapping[str, str] = MappingProxyType(
 )
 # Installed packages add to the table by entry points of this group.
 ENTRY_POINTS = "tpudata.storages"
+_MEMBERS = sorted(name for name in vars(Storage) if not name.startswith("_"))
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _LOCAL = LocalStorage()
@@ -35,7 +36,7 @@ def storage_for(path: str) -> Storage:
     Raises:
         MissingExtraError: its client is not installed.
         StorageError: the path has a scheme that no storage serves.
-        UsageError: a package has a storage for it that cannot be loaded.
+        UsageError: a package has a storage for it that cannot be loaded, or is none.
     """
     match = _SCHEME.match(path) if "://" in path else None
     if match is None:
@@ -64,7 +65,15 @@ def _storage(scheme: str) -> Storage | None:
         module, _, name = STORAGES[scheme].partition(":")
         return getattr(importlib.import_module(module), name)()  # type: ignore[no-any-return]
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=scheme):
-        return load_entry_point(point)()  # type: ignore[no-any-return]
+        storage = load_entry_point(point)
+        storage = storage() if callable(storage) else storage
+        missing = [name for name in _MEMBERS if not hasattr(storage, name)]
+        if missing:
+            raise UsageError(
+                f"{scheme}://: the storage of {point.value} lacks members of tpudata.storage.Storage (got {type(storage).__name__}"
+                f" without {', '.join(missing)}). Change its package."
+            )
+        return storage  # type: ignore[no-any-return]
     from tpudata.storage.fsspec_storage import FsspecStorage, is_known
 
     return FsspecStorage(scheme) if is_known(scheme) else None

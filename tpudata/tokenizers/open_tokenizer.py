@@ -22,6 +22,7 @@ from tpudata.tokenizers.tokenizer import MOST_FILE_BYTES, TOKEN, Tokenizer, Toke
 
 # Installed packages add to the table by entry points of this group, each a TokenizerKind.
 ENTRY_POINTS = "tpudata.tokenizers"
+_MEMBERS = ("identity", "unknown_id", "file_bytes", "encode_batch", "decode")
 
 
 class FileUse(enum.Enum):
@@ -124,6 +125,7 @@ def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") 
         UsageError: it has no such end of document, or its package gives it another name.
     """
     tokenizer = _open(spec, characters)
+    _check_members(spec, tokenizer)
     name, file = tokenizer.identity.name, tokenizer.identity.file
     if name != spec.kind:
         raise UsageError(
@@ -165,6 +167,20 @@ def dataset_tokenizer(folder: str) -> Tokenizer:
     rule = options.get("special_tokens")
     spec = TokenizerSpec(identity.name, path, options.get("eos"), bool(options.get("replace_unknown")), rule)
     return open_tokenizer(spec, sha256=identity.sha256)
+
+
+def _check_members(spec: TokenizerSpec, tokenizer: Tokenizer) -> None:
+    """Raise UsageError if the tokenizer of an installed package lacks a member, or has another identity."""
+    if any(not hasattr(tokenizer, name) for name in _MEMBERS):
+        raise UsageError(
+            f"--tokenizer {spec.kind}: not a tokenizer (got {type(tokenizer).__name__}, expected the members of"
+            f" tpudata.tokenizers.Tokenizer: {', '.join(_MEMBERS)}). Change its package."
+        )
+    if not isinstance(tokenizer.identity, TokenizerIdentity):
+        raise UsageError(
+            f"--tokenizer {spec.kind}: its identity is of another type (got {type(tokenizer.identity).__name__}, expected"
+            " TokenizerIdentity). Change its package."
+        )
 
 
 def _open(spec: TokenizerSpec, characters: str) -> Tokenizer:

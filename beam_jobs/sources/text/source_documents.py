@@ -24,9 +24,16 @@ from beam_jobs.references.payload import SELF_DESCRIBING
 from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference
 from beam_jobs.references.rejection import Reject, raise_rejection, with_key
 from beam_jobs.sources.classes import Classes
-from beam_jobs.sources.installed_sources import DOCUMENTS, installed_names, load_source, open_installed, unknown_source
+from beam_jobs.sources.installed.installed_sources import (
+    DOCUMENTS,
+    installed_names,
+    load_source,
+    open_installed,
+    unknown_source,
+)
+from beam_jobs.sources.installed.source_checks import list_parts, list_references, list_units
 from beam_jobs.sources.options import TextSourceOptions
-from beam_jobs.sources.source import PackSource, ScannedSource, Source, check_declared
+from beam_jobs.sources.source import PackSource, ScannedSource, Source
 from beam_jobs.sources.text.runs import cut_run, gather_runs
 from beam_jobs.sources.text.source import SMALL_BYTES
 from beam_jobs.text_files.document_form import FILE, PLAIN_TEXT, RowForm
@@ -141,11 +148,11 @@ class SourceDocuments(PackSource):
 
     def parts(self) -> Iterable[Any]:
         """Do what the source does."""
-        return self.source.parts()
+        return list_parts(self.source)
 
     def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
         """Do what the source does."""
-        return self.source.units(part, ignored)
+        return list_units(self.source, part, ignored)
 
     def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position.
@@ -167,7 +174,8 @@ class SourceDocuments(PackSource):
         return ListedPack(pack, pack.keys.digests(), buffers, np.arange(len(run)), starts)
 
     def _documents(self, unit: Any, ignored: list[str], reject: Reject) -> Iterator[Reference]:
-        for reference in check_declared(self.source, self.source.references(unit, ignored, reject)):
+        # `_document` checks classes, if records have a place for them.
+        for reference in list_references(self.source, unit, ignored, reject, stores_classes=False):
             try:
                 yield self._document(reference)
             except BadRecordError as error:

@@ -24,7 +24,8 @@ from beam_jobs.references.packs.pack import Pack, full_packs, packs
 from beam_jobs.references.reference import Digests, Reference
 from beam_jobs.references.rejection import Reject
 from beam_jobs.sources import Source
-from beam_jobs.sources.source import PackSource, check_declared
+from beam_jobs.sources.installed.source_checks import list_references
+from beam_jobs.sources.source import PackSource
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
@@ -114,7 +115,7 @@ class ListReferences(LimitedStep):
     def _references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
         with self._unit(unit, counts) as listing:
             source = self._source.noting(listing.notes.add)
-            for reference in check_declared(source, source.references(unit, listing.ignored, listing.reject)):
+            for reference in list_references(source, unit, listing.ignored, listing.reject):
                 if not reference.data:
                     yield reference
                     continue

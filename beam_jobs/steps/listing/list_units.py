@@ -11,6 +11,7 @@ from apache_beam.pvalue import TaggedOutput
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
+from beam_jobs.sources.installed.source_checks import list_parts, list_units
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.steps.listing.growing import growing
 from beam_jobs.steps.listing.scan_source import ScannedParts
@@ -55,13 +56,13 @@ def numbered_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, An
         source: of a conversion.
         ignored: gets the path of each file that is skipped by its name here.
     """
-    yield from enumerate(unit for part in source.parts() for unit in source.units(part, ignored))
+    yield from enumerate(unit for part in list_parts(source) for unit in list_units(source, part, ignored))
 
 
 def _parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
     del begin
     with held_request_limits(options.request_limits):
-        yield from growing(source.parts(), 1)
+        yield from growing(list_parts(source), 1)
 
 
 def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int, int] | None = None) -> Units:
@@ -73,7 +74,7 @@ def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int,
         firsts: by number of a scanned part of the input, the number of its first unit; None if no number counts.
     """
     numbers = [0 if firsts is None else firsts[number] + place for number, place, _ in parts]
-    units = (unit for _, _, part in parts for unit in source.units(part, []))
+    units = (unit for _, _, part in parts for unit in list_units(source, part, []))
     return list(zip(numbers, units, strict=True))
 
 
@@ -92,7 +93,7 @@ class _TakeApart(LimitedStep):
             found: Iterable[tuple[int, Any]] = numbered_units(source, ignored)
         else:
             # Shuffled, no number counts.
-            found = ((0, unit) for part in parts for unit in source.units(part, ignored))
+            found = ((0, unit) for part in parts for unit in list_units(source, part, ignored))
         for units in growing(found, len(parts) or 1):
             yield units
             counts.ignored += len(ignored)

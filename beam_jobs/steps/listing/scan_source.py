@@ -15,6 +15,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.repeated_keys import Repeat, first_repeat, grouped
 from beam_jobs.sources import Source
+from beam_jobs.sources.installed.source_checks import list_parts
 from beam_jobs.sources.source import Scan, ScannedSource
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits, with_limits
 from beam_jobs.steps.listing.growing import growing
@@ -83,7 +84,7 @@ def scan_here(source: ScannedSource) -> Source:
         UsageError: the options do not fit the input.
     """
     facts, parts, keys = source.no_facts(), list[Any](), list[bytes]()
-    for number, part in enumerate(source.parts()):
+    for number, part in enumerate(list_parts(source)):
         scan = source.scan(number, part)
         for found in scan.parts():
             parts.append(found)
@@ -98,7 +99,7 @@ def scan_here(source: ScannedSource) -> Source:
 def _numbered(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
     del begin
     with held_request_limits(options.request_limits):
-        yield from growing(enumerate(source.parts()), 1)
+        yield from growing(enumerate(list_parts(source)), 1)
 
 
 class _Scan(LimitedStep):

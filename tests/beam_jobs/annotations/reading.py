@@ -1,4 +1,7 @@
-"""What the tests of annotation files share: files in their real layout, and what is read of them."""
+"""What the tests of annotation files share: files in their real layout, and what is read of them.
+
+`read` calls the form itself, which takes a thousandth of a conversion.
+"""
 
 from __future__ import annotations
 

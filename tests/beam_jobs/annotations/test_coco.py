@@ -1,4 +1,8 @@
-"""COCO JSON: instances, keypoints, captions and panoptic, next to pycocotools; and damaged files."""
+"""COCO JSON: instances, keypoints, captions and panoptic, next to pycocotools; and damaged files.
+
+A form is read by itself: some hundred damaged rows and files are tried, each of which would be a conversion. What becomes of
+the rows in a dataset is in tests/beam_jobs/image_records/annotated and test_annotations.py.
+"""
 
 from __future__ import annotations
 

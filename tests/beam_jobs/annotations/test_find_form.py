@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 import io
-import pickle
+import json
 import uuid
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
 from PIL import Image
 
-from beam_jobs.annotations.find_form import FORMS, find_form
-from tests.beam_jobs.annotations.reading import read, write_files
+import tpudata
+from tests.beam_jobs.annotations.reading import write_files
+from tests.beam_jobs.images import encode, picture
+from tests.beam_jobs.outcomes import SKIP
 from tpudata.errors import SourceError
+from tpudata.format import open_dataset
 
 
 def colours() -> bytes:
@@ -23,70 +26,120 @@ def colours() -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"\n \n", b"[1, 2]", b'{"boxes": []}', b"a,b\n1,2\n", b"hello\n", b"<html></html>", b"\xff\xd8\xff", b"12\n"],
-)
-def test_other_files_are_an_error_that_names_the_forms(tmp_path: Path, data: bytes) -> None:
+def plan(folder: Path, annotations: Path | str) -> Any:
+    """Plan a conversion of a picture `a.jpg`, in a folder next to the annotations."""
+    (folder / "pictures").mkdir(exist_ok=True)
+    (folder / "pictures" / "a.jpg").write_bytes(encode(picture(), "JPEG"))
+    return tpudata.convert_images(folder / "pictures", folder / "out", annotations=annotations, dry_run=True)
+
+
+OTHERS = [
+    b"",
+    b"\n \n",
+    b"[1, 2]",
+    b'{"boxes": []}',
+    b"a,b\n1,2\n",
+    b"hello\n",
+    b"<html></html>",
+    b"\xff\xd8\xff",
+    b"12\n",
+]
+FORMS = ("COCO JSON", "Pascal VOC", "YOLO", "Open Images", "CelebA")
+
+
+@pytest.mark.parametrize("data", OTHERS)
+def test_rejects_other_files_and_names_the_forms(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(data)
-    with pytest.raises(SourceError) as caught:
-        find_form(str(path))
-    assert str(path) in str(caught.value)
-    assert all(form.title in str(caught.value) for form in FORMS)
+    with pytest.raises(SourceError) as error:
+        plan(tmp_path, path)
+    assert str(path) in str(error.value)
+    assert all(form in str(error.value) for form in FORMS)
 
 
 @pytest.mark.parametrize(
     "files", [{}, {"a.jpg": b""}, {"deep/deeper/a.png": colours()}, {"notes.txt": b"hello\n", "a.json": b"[]"}]
 )
-def test_other_folders_are_an_error_that_names_the_forms(tmp_path: Path, files: dict[str, bytes]) -> None:
-    write_files(tmp_path, files)
+def test_rejects_other_folders_and_names_the_forms(files: dict[str, bytes], tmp_path: Path) -> None:
+    folder = tmp_path / "annotations"
+    folder.mkdir()
+    write_files(folder, files)
     with pytest.raises(SourceError, match="COCO JSON; "):
-        find_form(str(tmp_path))
+        plan(tmp_path, folder)
 
 
 def test_a_missing_path_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is not there"):
-        find_form(str(tmp_path / "a.json"))
+        plan(tmp_path, tmp_path / "a.json")
 
 
 def test_a_folder_with_one_annotation_file_stands_for_it(tmp_path: Path) -> None:
-    write_files(tmp_path, {"_annotations.coco.json": '{"images": []}', "a.jpg": b"", "README.txt": "hello"})
-    form = find_form(str(tmp_path))
-    assert list(form.parts()) == [str(tmp_path / "_annotations.coco.json")]
-    write_files(tmp_path, {"more.json": '{"images": []}'})
+    text = json.dumps({"images": [{"id": 1, "file_name": "a.jpg"}]})
+    folder = tmp_path / "annotations"
+    write_files(folder, {"_annotations.coco.json": text, "a.jpg": b"", "README.txt": "hello"})
+    assert plan(tmp_path, folder).inputs == 1
+    write_files(folder, {"more.json": text})
     with pytest.raises(SourceError, match=r"several annotation files: .*_annotations\.coco\.json, .*more\.json"):
-        find_form(str(tmp_path))
+        plan(tmp_path, folder)
 
 
-def test_forms_travel_between_processes(tmp_path: Path) -> None:
-    write_files(tmp_path, {"a.json.gz": gzip.compress(b'{"images": []}')})
-    form = find_form(str(tmp_path / "a.json.gz"))
-    assert pickle.loads(pickle.dumps(form)) == form
+STORED: list[tuple[dict[str, str], str]] = [
+    ({"a.json": '{"images": [{"id": 1, "file_name": "a"}]}'}, "a.json"),
+    ({"Annotations/a.xml": "<annotation><filename>a</filename></annotation>"}, ""),
+    ({"labels/a.txt": "0 .5 .5 1 1", "data.yaml": "names: [x]"}, ""),
+    ({"labels/a.txt": "0 .5 .5 1 1", "classes.txt": "x"}, "labels"),
+    ({"bbox.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\na,x,0,1,0,1"}, "bbox.csv"),
+    ({"captions.txt": "image,caption\na,b"}, "captions.txt"),
+    ({"metadata.jsonl": '{"file_name": "a"}'}, ""),
+]
 
 
-@pytest.mark.parametrize(
-    ("files", "below"),
-    [
-        ({"a.json": '{"images": [{"id": 1, "file_name": "a"}]}'}, "a.json"),
-        ({"Annotations/a.xml": "<annotation><filename>a</filename></annotation>"}, ""),
-        ({"labels/a.txt": "0 .5 .5 1 1", "data.yaml": "names: [x]"}, ""),
-        ({"labels/a.txt": "0 .5 .5 1 1", "classes.txt": "x"}, "labels"),
-        ({"bbox.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\na,x,0,1,0,1"}, "bbox.csv"),
-        ({"captions.txt": "image,caption\na,b"}, "captions.txt"),
-        ({"metadata.jsonl": '{"file_name": "a"}'}, ""),
-    ],
-)
-def test_reads_from_an_object_store(files: dict[str, str], below: str) -> None:
+@pytest.mark.parametrize(("files", "below"), STORED)
+def test_reads_from_an_object_store(files: dict[str, str], below: str, tmp_path: Path) -> None:
     store = fsspec.filesystem("memory")
     bucket = uuid.uuid4().hex
     for name, text in files.items():
         store.pipe(f"/{bucket}/{name}", text.encode())
-    assert list(read(f"memory://{bucket}/{below}".rstrip("/")).pictures) == ["a"]
+    assert plan(tmp_path, f"memory://{bucket}/{below}".rstrip("/")).inputs == 1
 
 
-def test_yolo_without_names_looks_no_higher_than_the_bucket() -> None:
+def test_yolo_without_names_looks_no_higher_than_the_bucket(tmp_path: Path) -> None:
     bucket = uuid.uuid4().hex
     fsspec.filesystem("memory").pipe(f"/{bucket}/labels/a.txt", b"0 .5 .5 1 1")
     with pytest.raises(SourceError, match=r"without names of classes. Add classes\.txt"):
-        find_form(f"memory://{bucket}")
+        plan(tmp_path, f"memory://{bucket}")
+
+
+# Names in an annotation file, and the paths of their pictures.
+SAME = [
+    ("a.jpg", "one/a.jpg"),
+    ("two/b.jpg", "two/b.jpg"),
+    ("c", "three/c.jpg"),
+    ("four/d", "images/four/d.JPEG"),
+    ("photo.v2", "photo.v2.png"),
+    ("photo.v3.png", "photo.v3.png"),
+    (r"C:\data\five\a b.jpg", "five/a b.jpg"),
+    ("/home/me/data/e.jpg", "data/e.jpg"),
+    ("./f.jpg", "f.jpg"),
+    ("größe.jpg", "gro\u0308ße.jpg"),
+    ("images/six/deep/g.jpg", "deep/g.jpg"),
+]
+OTHER = [
+    ("k.jpg", "seven/l.jpg"),
+    ("m.jpg", "seven/m.png"),
+    ("n.jpg", "seven/bn.jpg"),
+    ("val/o.jpg", "train/o.jpg"),
+    ("p", "p.v2.png"),
+]
+
+
+def test_a_name_in_a_file_is_the_end_of_the_path_of_its_picture(tmp_path: Path) -> None:
+    write_files(tmp_path / "in", {path: encode(picture(), "PNG") for _, path in (*SAME, *OTHER)})
+    rows = [{"id": number, "file_name": name} for number, (name, _) in enumerate((*SAME, *OTHER))]
+    (tmp_path / "a.json").write_text(json.dumps({"images": rows}))
+    options: dict[str, Any] = {"annotations": tmp_path / "a.json", "unannotated": "skip", **SKIP}
+    manifest = tpudata.convert_images(tmp_path / "in", tmp_path / "out", **options)
+    examples = open_dataset(str(tmp_path / "out")).examples("train")
+    found = {bytes(example["image/filename"][0]).decode() for example in examples}  # type: ignore[arg-type]
+    assert found == {path for _, path in SAME}
+    assert sum(manifest.rejected.values()) == len(OTHER)

@@ -1,4 +1,7 @@
-"""Masks of polygons and run lengths next to pycocotools, and those that are damaged."""
+"""Masks of polygons and run lengths next to pycocotools, and those that are damaged.
+
+Masks are decoded by themselves: thousands of them are compared, of sizes that no picture of a test has.
+"""
 
 from __future__ import annotations
 

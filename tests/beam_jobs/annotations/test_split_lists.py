@@ -1,49 +1,60 @@
-"""Lists of the pictures of each split."""
+"""Lists of the pictures of each split, here those of CelebA; tests/beam_jobs/test_annotations.py has those of VOC."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from beam_jobs.annotations.find_form import find_form
-from beam_jobs.annotations.split_lists import NO_LISTS, SplitLists
-from tests.beam_jobs.annotations.reading import write_files, write_text
+import tpudata
+from tests.beam_jobs.annotations.reading import write_files
+from tests.beam_jobs.images import encode, picture
 from tpudata.errors import SourceError
+from tpudata.format import open_dataset
 
-ATTRIBUTES = "1\nSmiling Young\na.jpg  1 -1\n"
-
-
-def test_a_picture_is_in_the_split_of_its_list(tmp_path: Path) -> None:
-    root = write_files(tmp_path, {"train.txt": "a.v2\r\n\nb.jpg 1\n", "test.txt": "# NAME\nc\n"})
-    lists = SplitLists.open([(str(root / f"{split}.txt"), split) for split in ("train", "test")])
-    assert lists.splits == {"train", "test"}
-    names = ("x/a.v2.jpg", "b.png", "c.jpg", "d.jpg")
-    assert [lists.split_of(name) for name in names] == ["train", "train", "test", None]
-    assert (NO_LISTS.split_of("a.jpg"), NO_LISTS.splits) == ("", frozenset())
+ATTRIBUTES = "3\nSmiling Young\na.jpg  1 -1\nb.jpg -1 1\nc.jpg 1 1\n"
+LIST = "Eval/list_eval_partition.txt"
 
 
-def test_a_column_of_numbers_says_the_split(tmp_path: Path) -> None:
-    for text in ("a.jpg 0\nb.jpg 1\nc.jpg 2\n", "image_id,partition\na.jpg,0\nb.jpg,1\nc.jpg,2\n"):
-        lists = SplitLists.open([(str(write_text(tmp_path / "list.txt", text)), "")])
-        assert [lists.split_of(f"{name}.jpg") for name in "abc"] == ["train", "validation", "test"]
+def convert(folder: Path, files: dict[str, str], annotations: str = "", **options: Any) -> dict[str, set[str]]:
+    """Convert three pictures, and return the names of those in each split."""
+    write_files(folder / "pictures", {f"{name}.jpg": encode(picture(), "JPEG") for name in "abc"})
+    write_files(folder / "celeba", {"Anno/list_attr_celeba.txt": ATTRIBUTES, **files})
+    tpudata.convert_images(folder / "pictures", folder / "out", annotations=folder / "celeba" / annotations, **options)
+    if options:
+        return {}
+    dataset = open_dataset(str(folder / "out"))
+    return {
+        split: {bytes(example["image/filename"][0]).decode()[0] for example in dataset.examples(split)}  # type: ignore[arg-type]
+        for split in dataset.manifest.splits
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (LIST, "a.jpg 0\nb.jpg 1\nc.jpg 2\n"),
+        ("list_eval_partition.txt", "a.jpg 0\r\n\nb.jpg 1\nc.jpg 2\n"),
+        ("list_eval_partition.csv", "image_id,partition\na.jpg,0\nb.jpg,1\nc.jpg,2\n"),
+    ],
+)
+def test_a_picture_is_in_the_split_of_its_number(name: str, text: str, tmp_path: Path) -> None:
+    assert convert(tmp_path, {name: text}) == {"train": {"a"}, "validation": {"b"}, "test": {"c"}}
+
+
+def test_a_folder_next_to_the_list_does_not_have_it(tmp_path: Path) -> None:
+    assert convert(tmp_path, {LIST: "a.jpg 2\n"}, "Anno") == {"train": {"a", "b", "c"}}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a.jpg 0\nb.jpg 3\n", r"list\.txt line 2: no picture and its split, 0, 1 or 2: 'b\.jpg 3'"),
-        ("a.jpg\n", r"list\.txt line 1: no picture and its split"),
-        ("a.jpg 0\na.jpg 1\n", r"list\.txt line 2: 'a' is in .*list\.txt, too"),
+        ("a.jpg 0\nb.jpg 3\n", r"partition\.txt line 2: no picture and its split, 0, 1 or 2: 'b\.jpg 3'"),
+        ("a.jpg\n", r"partition\.txt line 1: no picture and its split"),
+        ("a.jpg 0\na.jpg 1\n", r"partition\.txt line 2: 'a' is in .*partition\.txt, too"),
     ],
 )
-def test_a_list_that_does_not_fit_is_an_error(tmp_path: Path, text: str, message: str) -> None:
+def test_rejects_a_list_that_does_not_fit(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=message):
-        SplitLists.open([(str(write_text(tmp_path / "list.txt", text)), "")])
-
-
-@pytest.mark.parametrize("name", ["Eval/list_eval_partition.txt", "list_eval_partition.txt"])
-def test_partitions_of_celeba_are_found(tmp_path: Path, name: str) -> None:
-    files = {"Anno/list_attr_celeba.txt": ATTRIBUTES, name: "a.jpg 2\n"}
-    assert find_form(str(write_files(tmp_path, files))).split_lists.split_of("a.jpg") == "test"
-    assert find_form(str(tmp_path / "Anno")).split_lists == NO_LISTS
+        convert(tmp_path, {LIST: text}, dry_run=True)

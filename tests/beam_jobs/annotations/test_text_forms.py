@@ -1,4 +1,7 @@
-"""Forms of annotation files that are lines or tables: miniatures in the real layout, and damaged rows."""
+"""Forms of annotation files that are lines or tables: miniatures in the real layout, and damaged rows.
+
+A form is read by itself: some hundred damaged rows and files are tried, each of which would be a conversion.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class TestYolo:
         "images/train/a.v2.jpg": b"",
     }
 
-    def test_boxes_and_polygons(self, tmp_path: Path) -> None:
+    def test_reads_boxes_and_polygons(self, tmp_path: Path) -> None:
         found = read(write_files(tmp_path, self.FILES))
         assert list(found.pictures) == ["train/a.v2", "train/empty", "val/b"]
         first, second = found.pictures["train/a.v2"].objects
@@ -59,14 +62,14 @@ class TestYolo:
             ("obj.names", "person\r\ntraffic light\r\n"),
         ],
     )
-    def test_names_of_classes(self, tmp_path: Path, name: str, text: str) -> None:
+    def test_takes_names_of_classes_from_any_of_their_files(self, tmp_path: Path, name: str, text: str) -> None:
         files = {key: value for key, value in self.FILES.items() if key != "data.yaml"}
         found = read(write_files(tmp_path, files | {name: text}) / "labels")
         assert found.contents.object_names == ("person", "traffic light")
         assert list(found.pictures) == ["train/a.v2", "train/empty", "val/b"]
 
     @pytest.mark.parametrize(("numbers", "points"), [(3, "0.5 0.25 2 0 0 0"), (2, "0.5 0.25 0 0")])
-    def test_keypoints(self, tmp_path: Path, numbers: int, points: str) -> None:
+    def test_reads_keypoints_with_and_without_visibility(self, tmp_path: Path, numbers: int, points: str) -> None:
         files = {
             "data.yaml": f"kpt_shape: [2, {numbers}]\nnames: [person]",
             "labels/a.txt": f"0 0.5 0.5 1 1 {points}\n",
@@ -106,7 +109,7 @@ class TestOpenImages:
     )
     NAMES = '/m/02,Zebra\n/m/01,"Cat, wild"\n/m/03,Dog\n'
 
-    def test_boxes(self, tmp_path: Path) -> None:
+    def test_boxes_of_a_picture_need_not_be_together(self, tmp_path: Path) -> None:
         files = {"train-annotations-bbox.csv": self.HEADER + self.ROWS, "class-descriptions-boxable.csv": self.NAMES}
         write_files(tmp_path, files)
         for path in (tmp_path, tmp_path / "train-annotations-bbox.csv"):
@@ -119,7 +122,7 @@ class TestOpenImages:
             assert found.pictures["0a"].is_normalised
             assert found.contents.object_names == ("Zebra", "Cat, wild", "Dog")
 
-    def test_classes_of_pictures(self, tmp_path: Path) -> None:
+    def test_keeps_classes_that_a_person_has_confirmed(self, tmp_path: Path) -> None:
         rows = "ImageID,Source,LabelName,Confidence\n0a,v,/m/01,1\n0a,v,/m/02,0\n0b,v,/m/03,0\n0a,v,/m/03,0.8\n"
         files = {"labels.csv": rows, "oidv7-class-descriptions.csv": f"LabelName,DisplayName\n{self.NAMES}/m/04,Dog\n"}
         found = read(write_files(tmp_path, files))
@@ -153,7 +156,7 @@ class TestOpenImages:
 class TestBoxTable:
     HEADER = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
 
-    def test_rows(self, tmp_path: Path) -> None:
+    def test_rows_of_a_picture_are_its_boxes(self, tmp_path: Path) -> None:
         rows = "b.jpg,65,41,cat,8,9,52,40\na.jpg,,,,,,,\nb.jpg,65,41,dog,0,0.5,65,41\n"
         found = read(write_text(tmp_path / "a.csv", self.HEADER + rows))
         assert list(found.pictures) == ["b.jpg", "a.jpg"]
@@ -181,7 +184,7 @@ class TestCeleba:
     POINTS = "lefteye_x lefteye_y righteye_x righteye_y nose_x nose_y leftmouth_x leftmouth_y rightmouth_x rightmouth_y"
     ALIGNED = f"2\n{POINTS}\n000001.jpg 69 109 106 113 77 142 73 152 108 154\n000002.jpg 69 110 107 112 81 135 70 151 108 153\n"
 
-    def test_aligned_pictures(self, tmp_path: Path) -> None:
+    def test_points_of_aligned_pictures_make_their_boxes(self, tmp_path: Path) -> None:
         files: dict[str, str | bytes] = {
             "Anno/list_attr_celeba.txt": self.ATTRIBUTES,
             "Anno/list_bbox_celeba.txt": self.BOXES,
@@ -201,13 +204,13 @@ class TestCeleba:
         assert found.contents.several_classes
         assert found.contents.names.keypoints == ("lefteye", "righteye", "nose", "leftmouth", "rightmouth")
 
-    def test_pictures_in_the_wild(self, tmp_path: Path) -> None:
+    def test_pictures_in_the_wild_have_boxes_and_points(self, tmp_path: Path) -> None:
         files = {"list_bbox_celeba.txt": self.BOXES, "list_landmarks_celeba.txt": self.ALIGNED}
         item = only_object(read(write_files(tmp_path, files)).pictures["000001.jpg"])
         assert item.box == approximately((71, 95, 71 + 313, 95 + 226))
         assert len(item.keypoint_array) == 5
 
-    def test_csv_of_kaggle(self, tmp_path: Path) -> None:
+    def test_the_csv_of_kaggle_has_the_same_annotations(self, tmp_path: Path) -> None:
         def as_csv(text: str) -> str:
             header, *rows = text.splitlines()[1:]
             columns = [name for name in header.split() if name != "image_id"]
@@ -250,7 +253,7 @@ class TestCaptions:
             ("captions.txt", 'image,caption\nb.jpg,A child .\nb.jpg,"Ein ""Kind"" , hier"\na.jpg,A dog\n'),
         ],
     )
-    def test_captions_of_a_picture(self, tmp_path: Path, name: str, text: str) -> None:
+    def test_a_picture_has_all_its_captions_in_order(self, tmp_path: Path, name: str, text: str) -> None:
         found = read(write_text(tmp_path / name, text))
         assert {name: picture.captions for name, picture in found.pictures.items()} == {
             "b.jpg": ("A child .", 'Ein "Kind" , hier'),
@@ -293,7 +296,7 @@ class TestImageFolder:
         },
     ]
 
-    def test_jsonl(self, tmp_path: Path) -> None:
+    def test_reads_captions_classes_objects_and_values_of_jsonl(self, tmp_path: Path) -> None:
         text = "\n".join(json.dumps(row) for row in self.ROWS)
         write_text(tmp_path / "metadata.jsonl", text)
         for path in (tmp_path, tmp_path / "metadata.jsonl"):
@@ -312,7 +315,7 @@ class TestImageFolder:
                 ("tags", "bytes", (None,)),
             }
 
-    def test_csv(self, tmp_path: Path) -> None:
+    def test_reads_csv_with_whole_numbers_as_labels(self, tmp_path: Path) -> None:
         found = read(write_files(tmp_path, {"metadata.csv": 'file_name,text,label\n0.png,"a, b",7\n1.png,c,10\n'}))
         assert found.pictures["0.png"].captions == ("a, b",)
         assert found.contents.class_names == tuple(map(str, range(11)))
@@ -348,7 +351,7 @@ class TestImageFolder:
 
 
 class TestTinyImagenet:
-    def test_rows(self, tmp_path: Path) -> None:
+    def test_a_box_has_the_pixels_of_its_edges(self, tmp_path: Path) -> None:
         text = "val_0.JPEG\tn03444034\t0\t32\t44\t62\nval_1.JPEG\tn02\t0\t0\t63\t63\n"
         found = read(write_files(tmp_path, {"val_annotations.txt": text, "images/val_0.JPEG": b""}))
         picture = found.pictures["val_0.JPEG"]
@@ -369,7 +372,7 @@ class TestTinyImagenet:
 class TestOxfordPets:
     LIST = "#Image CLASS-ID SPECIES BREED ID\n#ID: 1:37 class ids\nAbyssinian_100 1 1 1\ngreat_pyrenees_7 16 2 9\nBombay_1 2 1 2\n"
 
-    def test_classes_and_trimaps(self, tmp_path: Path) -> None:
+    def test_takes_classes_from_names_and_finds_trimaps(self, tmp_path: Path) -> None:
         files: dict[str, str | bytes] = {
             "annotations/list.txt": self.LIST,
             "annotations/trainval.txt": "Bombay_1 2 1 2\n",
@@ -395,7 +398,7 @@ class TestOxfordPets:
 
 
 class TestLabelMaps:
-    def test_cityscapes(self, tmp_path: Path) -> None:
+    def test_maps_of_cityscapes_are_the_label_ids(self, tmp_path: Path) -> None:
         stem = "gtFine/train/aachen/aachen_000000_000019_gtFine"
         files: dict[str, str | bytes] = {
             f"{stem}_labelIds.png": MAP,
@@ -412,7 +415,7 @@ class TestLabelMaps:
         (picture,) = read(tmp_path / "gtFine").pictures.values()
         assert picture.map_file == MapFile(str(tmp_path / f"{stem}_labelTrainIds.png"))
 
-    def test_ade20k(self, tmp_path: Path) -> None:
+    def test_maps_of_ade20k_have_the_folders_of_their_pictures(self, tmp_path: Path) -> None:
         files: dict[str, str | bytes] = {
             "annotations/training/ADE_train_00000001.png": MAP,
             "annotations/validation/ADE_val_00000001.png": MAP,
@@ -421,6 +424,6 @@ class TestLabelMaps:
         found = read(write_files(tmp_path, files) / "annotations")
         assert list(found.pictures) == ["training/ADE_train_00000001", "validation/ADE_val_00000001"]
 
-    def test_palettes(self, tmp_path: Path) -> None:
+    def test_takes_maps_with_palettes(self, tmp_path: Path) -> None:
         found = read(write_files(tmp_path, {"SegmentationClass/2007_1.png": png_of([[1]], 8, PALETTE)}))
         assert list(found.pictures) == ["SegmentationClass/2007_1"]

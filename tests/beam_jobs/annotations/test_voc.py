@@ -1,4 +1,7 @@
-"""Pascal VOC next to a plain loop, odd names, and files that are cut, damaged or hostile."""
+"""Pascal VOC next to a plain loop, odd names, and files that are cut, damaged or hostile.
+
+The form is read by itself: files are cut at each byte and have names of any letters, each of which would be a conversion.
+"""
 
 from __future__ import annotations
 

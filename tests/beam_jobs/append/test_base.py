@@ -1,4 +1,7 @@
-"""Adding to a dataset, from end to end: `python -m beam_jobs.images --append`."""
+"""Adding to a dataset, from end to end: `python -m beam_jobs.images --append`.
+
+Two of the tests step between the last steps of a run, which no command can be stopped at.
+"""
 
 from __future__ import annotations
 

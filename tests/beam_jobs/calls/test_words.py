@@ -1,4 +1,8 @@
-"""Keywords become the flags of the command, and the command's messages name keywords."""
+"""Keywords become the flags of the command, and the command's messages name keywords.
+
+The translation is called by itself: of most keywords no dataset shows the value, and messages that a command never prints are
+translated, too.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""Flags become options, and a wrong one is named.
+
+Options of a run, such as how often a request is tried again, are in no dataset, so the parser is asked.
+"""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,3 +1,8 @@
+"""Standard error of a command: without tracebacks of Beam's workers, and with all else.
+
+Beam prints them if a worker is lost in the right moment, so the filter is called by itself.
+"""
+
 import sys
 import threading
 from pathlib import Path

@@ -95,7 +95,7 @@ def test_where_there_is_nothing_of_the_kind_nothing_is_printed(
     assert "ignored" not in text
 
 
-def test_one_is_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_count_of_one_is_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in" / "cat").mkdir(parents=True)
     (tmp_path / "in" / "cat" / ".hidden").write_bytes(b"")
     Image.new("L", (5, 6)).save(tmp_path / "in" / "cat" / "x.png")

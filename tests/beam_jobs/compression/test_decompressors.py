@@ -1,4 +1,7 @@
-"""Files of a few kB that unpack to GB, read by every kind of input under a limit of memory."""
+"""Files of a few kB that unpack to GB, read by every kind of input under a limit of memory.
+
+The sizes of the pieces in which a stream is unpacked, and the memory that they take, are seen by no command.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +58,14 @@ def test_a_small_file_that_unpacks_to_270_megabytes_takes_little_memory(tmp_path
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
     )
     assert (done.stdout.split(), done.stderr) == ([str(512 + 6 * size), str(512 + (1 << 28))], "")
+
+
+def test_a_bomb_is_unpacked_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(zstandard.ZstdCompressor(level=19).compress(bytes(1 << 28)))
+    sizes = [len(chunk) for chunk in decompress_file(str(path), "zstd")]
+    assert sum(sizes) == 1 << 28
+    assert max(sizes) <= 1 << 26
 
 
 @pytest.mark.parametrize("compression", PACKERS)

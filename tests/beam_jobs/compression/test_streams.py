@@ -1,4 +1,7 @@
-"""Bytes of files from an offset on, in chunks."""
+"""Bytes of files from an offset on, in chunks.
+
+A file that is cut between its listing and its reading is a race that a command does not stop at.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,24 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.compression.streams import plain_chunks
-from tests.beam_jobs.compression.test_files import text
+from tests.beam_jobs.compression.test_files import LETTERS
 from tpudata.errors import SourceError
 
 
 def test_reads_chunks_from_the_middle_of_a_file_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    path.write_bytes(text())
-    assert b"".join(plain_chunks(str(path), 17, 20_000)) == text()[17:]
-    assert list(plain_chunks(str(path), len(text()), len(text()))) == []
+    path.write_bytes(LETTERS)
+    assert b"".join(plain_chunks(str(path), 17, 20_000)) == LETTERS[17:]
+    assert list(plain_chunks(str(path), len(LETTERS), len(LETTERS))) == []
 
 
 def test_a_file_that_was_cut_after_it_was_listed_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    path.write_bytes(text()[:-1])
+    path.write_bytes(LETTERS[:-1])
     with pytest.raises(
-        SourceError, match=rf"a was cut during the run \(got {len(text()) - 1} bytes, expected {len(text())}"
+        SourceError, match=rf"a was cut during the run \(got {len(LETTERS) - 1} bytes, expected {len(LETTERS)}"
     ):
-        list(plain_chunks(str(path), 17, len(text())))
+        list(plain_chunks(str(path), 17, len(LETTERS)))
     path.write_bytes(b"")
     with pytest.raises(SourceError, match="a was cut during the run"):
-        list(plain_chunks(str(path), 17, len(text())))
+        list(plain_chunks(str(path), 17, len(LETTERS)))

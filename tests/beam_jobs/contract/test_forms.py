@@ -1,4 +1,7 @@
-"""Every kind of input keeps the same promises, whatever it is made of and however it is stored; those of a package, too."""
+"""Every kind of input keeps the same promises, whatever it is made of and however it is stored.
+
+Sources of packages are tested by the checks that their authors have, in tests/beam_jobs/test_extending_checks.py.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.beam_jobs.contract.forms import IMAGE_FORMS, ODD_NAMES, TEXT_FORMS, Form, items
-from tests.beam_jobs.contract.packages import INSTALLED_FORMS
 from tests.beam_jobs.contract.tokenizers import STORED_FORMS
 from tests.helpers.pictures import digests
 from tpudata.errors import BadRecordError, TpudataError
 from tpudata.format import open_dataset
 
-FORMS = [*IMAGE_FORMS, *TEXT_FORMS, *STORED_FORMS, *INSTALLED_FORMS]
+FORMS = [*IMAGE_FORMS, *TEXT_FORMS, *STORED_FORMS]
 COUNT = 12
 BAD = (5,)
 SKIP = ("--on-bad-record=skip", "--max-bad-records=1")

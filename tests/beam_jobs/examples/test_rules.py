@@ -1,4 +1,7 @@
-"""From an example to its record: classes and given schemas."""
+"""From an example to its record: classes and given schemas.
+
+One bad example ends a pipeline, so the rules are called by themselves: a pipeline for each value would take a second.
+"""
 
 from __future__ import annotations
 

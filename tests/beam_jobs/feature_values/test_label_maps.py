@@ -1,4 +1,7 @@
-"""Label maps of a user's examples: what is stored, as Pillow reads it, and what is rejected."""
+"""Label maps of a user's examples: what is stored, as Pillow reads it, and what is rejected.
+
+One bad map ends a pipeline, so the rules are called by themselves: a pipeline for each map would take a second.
+"""
 
 from __future__ import annotations
 

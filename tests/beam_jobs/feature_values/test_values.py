@@ -1,4 +1,7 @@
-"""Values of examples: the feature that each is, and what stands in the record, as TensorFlow parses it."""
+"""Values of examples: the feature that each is, and what stands in the record, as TensorFlow parses it.
+
+One bad value ends a pipeline, so values are encoded by themselves, some thousand of any type and shape.
+"""
 
 from __future__ import annotations
 
@@ -260,7 +263,7 @@ def test_given_features_say_how_values_are_stored(feature: Feature, value: Any, 
         ),
     ],
 )
-def test_values_that_do_not_fit_the_given_feature(feature: Feature, value: Any, message: str) -> None:
+def test_rejects_values_that_do_not_fit_the_given_feature(feature: Feature, value: Any, message: str) -> None:
     with pytest.raises(FeatureError, match=message) as caught:
         fit(feature, value)
     assert "Feature 'x'" in str(caught.value)

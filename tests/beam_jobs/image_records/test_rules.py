@@ -1,10 +1,14 @@
+"""The rules for every kind of image: one conversion of a file for each row of docs/convert/image_rules.md, and some of many damaged
+files.
+"""
+
 from __future__ import annotations
 
-import contextlib
+import collections
 import io
+import random
 import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,15 +16,8 @@ import numpy as np
 import pillow_heif
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
-from beam_jobs.image_records.converter import ImageConverter
-from beam_jobs.image_records.options import ImageOptions
-from beam_jobs.image_records.summary import ImageSummary
-from beam_jobs.references.labels import Labels
-from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tests.beam_jobs.images import (
     Pixels,
     as_ycck,
@@ -33,8 +30,7 @@ from tests.beam_jobs.images import (
     with_frame,
     without_adobe,
 )
-from tpudata.errors import BadRecordError
-from tpudata.format import decode_example
+from tests.beam_jobs.outcomes import Outcome, convert_pictures
 
 RGB = picture()
 GREY = RGB[..., :1]
@@ -44,6 +40,8 @@ JPEG_RGB = encode(RGB, "JPEG", quality=95)
 PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 
 KEPT = "kept"
+# Pillow's warnings are the program's to filter.
+pytestmark = pytest.mark.filterwarnings("ignore:::PIL")
 
 
 class Row(NamedTuple):
@@ -361,41 +359,48 @@ ROWS = [
 BY_CASE = {row.case: row for row in ROWS}
 
 
-def convert(data: bytes, summary: ImageSummary | None = None, **options: Any) -> dict[str, Any]:
-    reference = Reference("a/b.jpg", "train", ("a",), "/in/a/b.jpg", WHOLE_FILE, len(data))
-    converter = ImageConverter(options=ImageOptions(**options))
-    record = b"".join(converter.convert(reference, Labels(("a",)), data, summary or ImageSummary()))
-    return {name: values[0] for name, values in decode_example(record).items()}
+@pytest.fixture(scope="module", params=["header", "decode"])
+def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """One conversion of all rows, with a check of headers or of all pixels."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return convert_pictures(folder, {f"{n:03}": row.data for n, row in enumerate(ROWS)}, check=request.param)
 
 
-@pytest.mark.parametrize("check", ["header", "decode"])
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.case)
-def test_keeps_reencodes_or_rejects_by_rule(row: Row, check: str) -> None:
-    summary = ImageSummary()
-    if row.outcome not in (KEPT, "JPEG", "PNG"):
-        with pytest.raises(BadRecordError, match=re.escape(row.outcome)) as caught:
-            convert(row.data, summary, check=check)
-        assert caught.value.source == "/in/a/b.jpg"
-        return
-    record = convert(row.data, summary, check=check)
+def test_keeps_reencodes_or_rejects_by_rule(outcome: Outcome) -> None:
+    for number, row in enumerate(ROWS):
+        name = f"{number:03}"
+        if row.outcome in (KEPT, "JPEG", "PNG"):
+            assert name in outcome.records, (row.case, outcome.rejects.get(name))
+            check_record(row, outcome.records[name])
+        else:
+            assert row.outcome in outcome.rejects[name], row.case
+    assert len(outcome.records) + len(outcome.rejects) == len(ROWS)
+    assert outcome.manifest.converted == collections.Counter(row.reason for row in ROWS if row.reason)
+
+
+def check_record(row: Row, record: dict[str, Any]) -> None:
     stored = record["image/encoded"]
-    if row.outcome == KEPT:
-        assert stored == row.data
-    else:
-        assert stored != row.data
-        assert record["image/format"] == row.outcome.encode()
-    assert stored.startswith({b"JPEG": b"\xff\xd8", b"PNG": b"\x89PNG"}[record["image/format"]])
-    assert summary.converted == ({row.reason: 1} if row.reason else {})
+    assert (stored == row.data) == (row.outcome == KEPT), row.case
+    if row.outcome != KEPT:
+        assert record["image/format"] == row.outcome.encode(), row.case
+    assert stored.startswith({b"JPEG": b"\xff\xd8", b"PNG": b"\x89PNG"}[record["image/format"]]), row.case
     # Without a given number of channels, TensorFlow finds the one that the record names.
     pixels = tf_pixels(stored)
-    assert pixels.shape == (record["image/height"], record["image/width"], record["image/channels"])
-    assert record["image/colorspace"] == {1: b"grayscale", 3: b"RGB"}[pixels.shape[2]]
+    assert pixels.shape == (record["image/height"], record["image/width"], record["image/channels"]), row.case
+    assert record["image/colorspace"] == {1: b"grayscale", 3: b"RGB"}[pixels.shape[2]], row.case
     expected = tf_pixels(row.data, channels=record["image/channels"]) if row.pixels is None else row.pixels
     if record["image/format"] == b"PNG":
-        np.testing.assert_array_equal(pixels, expected)
+        np.testing.assert_array_equal(pixels, expected, row.case)
     else:
-        assert pixels.shape == expected.shape
-        assert np.abs(pixels.astype(int) - expected).mean() < (0.01 if row.outcome == KEPT else 6)
+        assert pixels.shape == expected.shape, row.case
+        assert np.abs(pixels.astype(int) - expected).mean() < (0.01 if row.outcome == KEPT else 6), row.case
+
+
+def test_equal_images_give_equal_bytes(tmp_path: Path) -> None:
+    changed = {f"{n:03}": row.data for n, row in enumerate(ROWS) if row.outcome in ("JPEG", "PNG")}
+    records = convert_pictures(tmp_path, changed | {f"{name}-again": data for name, data in changed.items()}).records
+    for name in changed:
+        assert records[name]["image/encoded"] == records[f"{name}-again"]["image/encoded"]
 
 
 def test_every_rule_is_in_the_table() -> None:
@@ -406,124 +411,128 @@ def test_every_rule_is_in_the_table() -> None:
     assert table == wanted
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("block", [exif, big_endian_exif], ids=["little-endian", "big-endian"])
-def test_turns_images_of_every_orientation(orientation: int, block: Callable[[int], Any]) -> None:
-    data = encode(RGB, "JPEG", quality=95, exif=block(orientation))
-    record = convert(data)
-    expected = turned(tf_pixels(data), orientation)
-    assert (record["image/encoded"] == data) == (orientation == 1)
-    assert (record["image/height"], record["image/width"]) == expected.shape[:2]
-    assert np.abs(tf_pixels(record["image/encoded"]).astype(int) - expected).mean() < 4
+def test_turns_images_of_every_orientation(tmp_path: Path) -> None:
+    files = {
+        f"{orientation}-{order}": encode(RGB, "JPEG", quality=95, exif=block(orientation))
+        for orientation in range(1, 9)
+        for order, block in (("little", exif), ("big", big_endian_exif))
+    }
+    records = convert_pictures(tmp_path, files).records
+    for name, data in files.items():
+        orientation, stored = int(name[0]), records[name]["image/encoded"]
+        expected = turned(tf_pixels(data), orientation)
+        assert (stored == data) == (orientation == 1), name
+        assert (records[name]["image/height"], records[name]["image/width"]) == expected.shape[:2], name
+        assert np.abs(tf_pixels(stored).astype(int) - expected).mean() < 4, name
 
 
-def test_orientation_is_gone_and_the_profile_stays() -> None:
-    # A reader that looks at the tag must not turn the image once more.
-    stored = convert(encode(RGB, "JPEG", exif=exif(3), icc_profile=PROFILE))["image/encoded"]
-    opened = Image.open(io.BytesIO(stored))
-    assert not opened.getexif()
-    assert opened.info["icc_profile"] == PROFILE
+def damaged_png() -> bytes:
+    data = bytearray(encode(RGB, "PNG"))
+    data[-14] ^= 1
+    return bytes(data)
 
 
-def test_damage_inside_the_pixels_is_seen_by_decoding() -> None:
-    damaged = bytearray(encode(RGB, "PNG"))
-    damaged[-14] ^= 1
-    assert convert(bytes(damaged))["image/encoded"] == damaged
-    with pytest.raises(BadRecordError, match=r"the checksum of the PNG's IDAT chunk is wrong \(at byte 33\)"):
-        convert(bytes(damaged), check="decode")
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        tf_pixels(bytes(damaged))
+def jpeg_without_a_table() -> bytes:
+    start = JPEG_RGB.index(b"\xff\xdb")
+    length = int.from_bytes(JPEG_RGB[start + 2 : start + 4], "big")
+    return JPEG_RGB[:start] + JPEG_RGB[start + 2 + length :]
 
 
-# Pillow's warnings are the program's to filter.
-@pytest.mark.filterwarnings("ignore")
-def test_a_cut_header_is_rejected_with_the_same_words_in_every_run() -> None:
-    with pytest.raises(BadRecordError, match=r"TIFF that cannot be decoded: its header is cut or damaged$"):
-        convert(encode(RGB, "TIFF")[:20])
+def damaged_tiff() -> bytes:
+    data = bytearray(encode(RGB, "TIFF", compression="tiff_deflate"))
+    data[12] ^= 0xFF
+    return bytes(data)
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", [2, 3, 5, 11])
-@pytest.mark.parametrize("tag", [700, 34675])
-def test_tags_of_wrong_types_do_not_show_the_decoder_s_own_errors(tag: int, kind: int) -> None:
-    # XMP and a colour profile, which are bytes, as text, integers, fractions or floats.
+def mistyped_tiff(tag: int, kind: int, count: int) -> bytes:
+    """A TIFF whose XMP or colour profile, which are bytes, is text, integers, fractions or floats."""
     data = bytearray(encode(RGB, "TIFF"))
     (start,) = struct.unpack_from("<I", data, 4)
     # In place of the tag for planes, which is optional.
-    entry = data.index(struct.pack("<H", 284), start)
-    for count in (1, 2):
-        struct.pack_into("<HHI", data, entry, tag, kind, count)
-        with contextlib.suppress(BadRecordError):
-            np.testing.assert_array_equal(tf_pixels(convert(bytes(data))["image/encoded"]), RGB)
-            continue
-        with pytest.raises(
-            BadRecordError, match=r"rejected: TIFF that cannot be decoded: its header is cut or damaged$"
-        ):
-            convert(bytes(data))
+    struct.pack_into("<HHI", data, data.index(struct.pack("<H", 284), start), tag, kind, count)
+    return bytes(data)
 
 
-def test_damaged_pixels_of_a_tiff_are_named_without_numbers_of_the_decoder() -> None:
-    data = bytearray(encode(RGB, "TIFF", compression="tiff_deflate"))
-    data[12] ^= 0xFF
-    with pytest.raises(BadRecordError, match=r"TIFF that cannot be decoded: its pixels are cut or damaged$"):
-        convert(bytes(data))
+MISTYPED = {
+    f"tag {tag}, {kind}, {count}": mistyped_tiff(tag, kind, count)
+    for tag in (700, 34675)
+    for kind in (2, 3, 5, 11)
+    for count in (1, 2)
+}
+PIXELS = {"png": damaged_png(), "jpeg": jpeg_without_a_table()}
+OTHERS = {
+    # A reader that looks at the tag must not turn the image once more.
+    "upright": encode(RGB, "JPEG", exif=exif(3), icc_profile=PROFILE),
+    "cut tiff": encode(RGB, "TIFF")[:20],
+    "damaged tiff": damaged_tiff(),
+    **MISTYPED,
+    **PIXELS,
+}
 
 
-def test_a_jpeg_without_a_table_is_seen_by_decoding() -> None:
-    start = JPEG_RGB.index(b"\xff\xdb")
-    length = int.from_bytes(JPEG_RGB[start + 2 : start + 4], "big")
-    broken = JPEG_RGB[:start] + JPEG_RGB[start + 2 + length :]
-    assert convert(broken)["image/encoded"] == broken
-    with pytest.raises(BadRecordError, match="JPEG that cannot be decoded"):
-        convert(broken, check="decode")
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        tf_pixels(broken)
+def test_sees_damage_inside_the_pixels_by_decoding_alone(tmp_path: Path) -> None:
+    header = convert_pictures(tmp_path / "header", OTHERS)
+    decode = convert_pictures(tmp_path / "decode", PIXELS | {"whole": JPEG_RGB}, check="decode")
+    for name, data in PIXELS.items():
+        assert header.records[name]["image/encoded"] == data
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            tf_pixels(data)
+    assert decode.rejects["png"] == "the checksum of the PNG's IDAT chunk is wrong (at byte 33)"
+    assert "JPEG that cannot be decoded" in decode.rejects["jpeg"]
+    opened = Image.open(io.BytesIO(header.records["upright"]["image/encoded"]))
+    assert not opened.getexif()
+    assert opened.info["icc_profile"] == PROFILE
+    # The same words in every run, without numbers of the decoder.
+    assert header.rejects["cut tiff"] == "TIFF that cannot be decoded: its header is cut or damaged"
+    assert header.rejects["damaged tiff"] == "TIFF that cannot be decoded: its pixels are cut or damaged"
+    for name in MISTYPED:
+        if name in header.records:
+            np.testing.assert_array_equal(tf_pixels(header.records[name]["image/encoded"]), RGB)
+        else:
+            assert header.rejects[name] == "TIFF that cannot be decoded: its header is cut or damaged"
 
 
-@given(st.data())
-@settings(max_examples=150)
-def test_a_cut_file_is_rejected_and_says_why(data: st.DataObject) -> None:
-    row = data.draw(st.sampled_from([row for row in ROWS if row.outcome == KEPT and "after its end" not in row.case]))
-    whole = row.data if "MPO" not in row.case else JPEG_RGB
-    with pytest.raises(BadRecordError, match="rejected: "):
-        convert(whole[: data.draw(st.integers(0, len(whole) - 1))])
+def test_rejects_every_cut_file(tmp_path: Path) -> None:
+    mixer = random.Random(0)
+    whole = [row.data for row in ROWS if row.outcome == KEPT and "after its end" not in row.case]
+    whole = [JPEG_RGB if data == BY_CASE["JPEG, several pictures (MPO)"].data else data for data in whole]
+    files = {f"{n}": data[: mixer.randrange(len(data))] for n, data in enumerate(mixer.choices(whole, k=300))}
+    outcome = convert_pictures(tmp_path, {**files, "whole": JPEG_RGB})
+    assert outcome.records.keys() == {"whole"}
+    assert outcome.rejects.keys() == files.keys()
 
 
-# Pillow's warnings are the program's to filter.
 @pytest.mark.filterwarnings("ignore")
-@given(st.data())
-@settings(max_examples=150)
-def test_a_damaged_file_is_a_record_or_rejected(data: st.DataObject) -> None:
-    damaged = bytearray(data.draw(st.sampled_from([row.data for row in ROWS if row.data])))
-    for _ in range(data.draw(st.integers(1, 4))):
-        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        record = convert(bytes(damaged), check=data.draw(st.sampled_from(["header", "decode"])))
-    except BadRecordError:
-        pass
-    else:
-        assert record["image/height"] * record["image/width"] > 0
+@pytest.mark.parametrize("check", ["header", "decode"])
+def test_a_damaged_file_is_a_record_or_rejected(check: str, tmp_path: Path) -> None:
+    mixer, files = random.Random(check), {"whole": JPEG_RGB}
+    for number, row in enumerate(mixer.choices([row for row in ROWS if row.data], k=300)):
+        damaged = bytearray(row.data)
+        for _ in range(mixer.randrange(1, 5)):
+            damaged[mixer.randrange(len(damaged))] = mixer.randrange(256)
+        files[f"{number}"] = bytes(damaged)
+    outcome = convert_pictures(tmp_path, files, check=check)
+    assert outcome.records.keys() ^ outcome.rejects.keys() == files.keys()
+    assert all(record["image/height"] * record["image/width"] > 0 for record in outcome.records.values())
 
 
-def test_equal_images_give_equal_bytes() -> None:
-    for row in ROWS:
-        if row.outcome in ("JPEG", "PNG"):
-            assert convert(row.data) == convert(row.data)
-
-
-@given(st.data())
-@settings(max_examples=100)
-def test_a_jpeg_with_stray_bytes_is_kept_only_if_tensorflow_decodes_it(data: st.DataObject) -> None:
-    stray = data.draw(st.lists(st.sampled_from([0, 1, 0x80, 0xC0, 0xD8, 0xE1, 0xFE, 0xFF]), max_size=6).map(bytes))
+def test_keeps_a_jpeg_with_stray_bytes_only_if_tensorflow_decodes_it(tmp_path: Path) -> None:
+    mixer, files, strays = random.Random(0), {"whole": JPEG_RGB}, {}
     places = [place for place in range(2, len(JPEG_RGB) - 4) if JPEG_RGB[place] == 0xFF and JPEG_RGB[place + 1]]
-    place = data.draw(st.sampled_from(places[:8]))
-    changed = JPEG_RGB[:place] + stray + JPEG_RGB[place:]
-    try:
-        record = convert(changed)
-    except BadRecordError:
-        # The decoder may take some of these bytes for a marker.
-        assert b"\xff" in stray or not changed.startswith(b"\xff\xd8\xff")
-        return
-    assert record["image/encoded"] == changed
-    pixels = tf_pixels(record["image/encoded"])
-    assert pixels.shape == (record["image/height"], record["image/width"], record["image/channels"])
+    for number in range(200):
+        stray = strays[f"{number}"] = bytes(
+            mixer.choices([0, 1, 0x80, 0xC0, 0xD8, 0xE1, 0xFE, 0xFF], k=mixer.randrange(7))
+        )
+        place = mixer.choice(places[:8])
+        files[f"{number}"] = JPEG_RGB[:place] + stray + JPEG_RGB[place:]
+    outcome = convert_pictures(tmp_path, files)
+    for name, data in files.items():
+        if name in outcome.records:
+            record = outcome.records[name]
+            assert record["image/encoded"] == data
+            shape = (record["image/height"], record["image/width"], record["image/channels"])
+            assert tf_pixels(data).shape == shape
+        else:
+            # The decoder may take some of these bytes for a marker.
+            assert name in outcome.rejects
+            assert b"\xff" in strays[name] or not data.startswith(b"\xff\xd8\xff")

@@ -1,4 +1,7 @@
-"""The options of the conversions as fields: their help, checks and entries in the manifest, and the keywords of the functions."""
+"""The options of the conversions as fields: their help, checks and entries in the manifest, and the keywords of the functions.
+
+What all options have in common is read from the tables that flags, help and manifest are made of.
+"""
 
 from __future__ import annotations
 

@@ -1,71 +1,59 @@
-"""Values of options: shares of splits, budgets, sizes."""
+"""Values of options that are more than a number or a text: sizes, shares of splits, and budgets of bad records."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-from random import Random
+from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from beam_jobs.options import Budget, SplitShares, parse_size
-from tpudata.errors import UsageError
+import tpudata
+from beam_jobs import WriteTFRecordShards
+from tests.beam_jobs.golden import one_pixel_png
+from tpudata.errors import TpudataError, UsageError
+from tpudata.format import open_dataset
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
+    ("texts", "sizes"),
     [
-        ("1", 1),
-        ("100MB", 10**8),
-        ("64MiB", 64 << 20),
-        ("1.5kB", 1500),
-        ("2 GB", 2 * 10**9),
-        ("0.5KiB", 512),
-        ("1gib", 1 << 30),
+        (("1", "1.5kB"), (1, 1500)),
+        (("2 GB", "0.5KiB"), (2 * 10**9, 512)),
+        (("64mib", "1MB"), (64 << 20, 10**6)),
     ],
 )
-def test_parses_sizes_with_units(text: str, size: int) -> None:
-    assert parse_size(text) == size
+def test_sizes_have_units(texts: tuple[str, str], sizes: tuple[int, int], tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a")
+    more: dict[str, Any] = {"shard_bytes": texts[0], "document_bytes": texts[1]}
+    manifest = tpudata.convert_text(tmp_path / "in.txt", tmp_path / "out", **more)
+    assert (manifest.options["shard_bytes"], manifest.options["document_bytes"]) == sizes
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1TB", "1e3", "1..5MB", "0", "0.5", "0x10", "nan"])
 def test_rejects_texts_that_are_no_size(text: str) -> None:
     with pytest.raises(UsageError, match=r"not a size|expected 1 byte or more"):
-        parse_size(text)
+        WriteTFRecordShards("out", shard_size=text)
 
 
-SHARES = st.dictionaries(
-    st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,8}", fullmatch=True), st.integers(1, 1000), min_size=1, max_size=6
-).map(lambda parts: {name: Fraction(part, sum(parts.values())) for name, part in parts.items()})
-
-
-@given(SHARES)
-def test_shares_are_parsed_as_they_are_written(shares: dict[str, Fraction]) -> None:
-    text = ",".join(f"{name}={share}" for name, share in shares.items())
-    assert SplitShares.parse(text).shares == shares
-
-
-@given(SHARES, st.integers(0, 2**128 - 1))
-def test_every_record_has_a_split(shares: dict[str, Fraction], digest: int) -> None:
-    assert SplitShares(shares).split_of(digest) in shares
-
-
-def test_splits_get_their_shares_and_a_record_stays_where_it_is() -> None:
-    random = Random(0)
-    digests = [random.getrandbits(128) for _ in range(20_000)]
-    one, two = SplitShares.parse("train=0.8,test=0.2"), SplitShares.parse("train=0.9,test=0.1")
-    for shares in (one, two):
-        count = sum(shares.split_of(digest) == "test" for digest in digests)
-        assert count == pytest.approx(shares.shares["test"] * len(digests), rel=0.1)
+def test_splits_get_their_shares_and_a_record_stays_where_it_is(tmp_path: Path) -> None:
+    lines = [f"line {number}" for number in range(4_000)]
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    found = []
+    for name, split, share in (("one", "train=0.8,test=0.2", 0.2), ("two", "train=9/10,test=.1", 0.1)):
+        tpudata.convert_text(tmp_path / "in.txt", tmp_path / name, split=split)
+        dataset = open_dataset(str(tmp_path / name))
+        parts = [{example["text"][0] for example in dataset.examples(part)} for part in ("train", "test")]
+        assert {*parts[0], *parts[1]} == {line.encode() for line in lines}
+        assert len(parts[0]) + len(parts[1]) == len(lines)
+        assert len(parts[1]) == pytest.approx(share * len(lines), rel=0.15)
+        found.append(parts[1])
     # What is in the smaller part was in the larger.
-    assert all(one.split_of(digest) == "test" for digest in digests if two.split_of(digest) == "test")
+    assert found[1] < found[0]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("train", "not a share"),
         ("train=", "not a share"),
         ("train=1/0", "not a share"),
         ("train=nan", "not a share"),
@@ -80,20 +68,27 @@ def test_splits_get_their_shares_and_a_record_stays_where_it_is() -> None:
 )
 def test_rejects_texts_that_are_no_shares(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        SplitShares.parse(text)
+        WriteTFRecordShards("out", split=text)
 
 
-@given(st.integers(0, 10**6), st.integers(0, 10**6))
-def test_a_count_is_allowed_as_many(count: int, rejected: int) -> None:
-    budget = Budget.parse(str(count))
-    assert str(budget) == str(count)
-    assert budget.allows(rejected, 10**9) == (rejected <= count)
-
-
-@given(st.integers(0, 1000), st.integers(0, 10**6), st.integers(0, 10**6))
-def test_a_share_is_allowed_exactly(permille: int, rejected: int, records: int) -> None:
-    budget = Budget.parse(f"{permille / 10}%")
-    assert budget.allows(rejected, records) == (rejected * 1000 <= permille * records)
+def test_a_budget_is_a_count_or_an_exact_share(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(8):
+        (tmp_path / "in" / f"{number}.png").write_bytes(b"none" if number < 2 else one_pixel_png(number))
+    for budget, is_allowed in (("1", False), ("2", True), ("24.9%", False), ("25%", True)):
+        try:
+            tpudata.convert_images(
+                tmp_path / "in",
+                tmp_path / f"out-{budget}",
+                unlabelled=True,
+                on_bad_record="skip",
+                max_bad_records=budget,
+            )
+        except TpudataError as error:
+            assert not is_allowed, budget
+            assert "max_bad_records" in str(error)  # noqa: PT017
+        else:
+            assert is_allowed, budget
 
 
 @pytest.mark.parametrize(
@@ -101,4 +96,4 @@ def test_a_share_is_allowed_exactly(permille: int, rejected: int, records: int) 
 )
 def test_rejects_texts_that_are_no_budget(text: str) -> None:
     with pytest.raises(UsageError, match="expected a count such as 100 or a share"):
-        Budget.parse(text)
+        tpudata.convert_images("in", "out", on_bad_record="skip", max_bad_records=text)

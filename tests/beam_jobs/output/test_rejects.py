@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from PIL import Image
 
 import tpudata
 from beam_jobs.images import run
-from beam_jobs.output.rejects import Rejects, reason_kind
+from beam_jobs.sources import Reject, Source, make_reference, raise_rejection
+from tests.beam_jobs.plugins import install
 from tests.helpers.pictures import digests, make_pictures
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.format import open_dataset, verify
@@ -219,31 +222,62 @@ def test_over_budget_it_says_how_to_carry_on(tmp_path: Path, append: bool) -> No
     assert defects(output) == []
 
 
+KINDS = {
+    "not UTF-8: byte 0xff. Save the file as UTF-8": "not UTF-8",
+    "field 'x2' is not a number that fits float32: 1e39": "field 'x2' is not a number that fits float32",
+    "field 'a (b): 7; c' has no value: null": "field 'a (b): 7; c' has no value",
+    "JPEG of 12 bits per sample; 8 are read": "JPEG of 12 bits per sample",
+    "JPEG 2000; JPEG, PNG, GIF, BMP, WebP, PPM and TIFF are read": "JPEG 2000",
+    "the checksum of the PNG's IDAT chunk is wrong (at byte 33)": "the checksum of the PNG's IDAT chunk is wrong",
+    "a JPEG of too many pixels: 70000 x 70000; 1 are allowed": "a JPEG of too many pixels",
+    "its label is more than 1,000,000, the most: 7": "its label is more than 1,000,000, the most",
+}
+REASONS: list[str] = []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rejecting(Source):
+    """A source that rejects with `REASONS`, which are in this process alone, and has one picture."""
+
+    options: Any
+
+    def parts(self) -> list[str]:
+        return [self.options.input]
+
+    def units(self, part: str, ignored: list[str]) -> list[str]:
+        del ignored
+        return [part]
+
+    def references(self, unit: str, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Any]:
+        del ignored
+        for reason in REASONS:
+            reject(BadRecordError(unit, reason))
+        yield make_reference(self.options, "a", path=unit, size=Path(unit).stat().st_size)
+
+
 @pytest.mark.parametrize(
-    ("reason", "kind"),
+    ("reasons", "counts"),
     [
-        ("not UTF-8: byte 0xff. Save the file as UTF-8", "not UTF-8"),
-        ("field 'x2' is not a number that fits float32: 1e39", "field 'x2' is not a number that fits float32"),
-        ("field 'a (b): 7; c' has no value: null", "field 'a (b): 7; c' has no value"),
-        ("JPEG of 12 bits per sample; 8 are read", "JPEG of 12 bits per sample"),
-        ("JPEG 2000; JPEG, PNG, GIF, BMP, WebP, PPM and TIFF are read", "JPEG 2000"),
-        ("the checksum of the PNG's IDAT chunk is wrong (at byte 33)", "the checksum of the PNG's IDAT chunk is wrong"),
-        ("a JPEG of too many pixels: 70000 x 70000; 1 are allowed", "a JPEG of too many pixels"),
-        ("its label is more than 1,000,000, the most: 7", "its label is more than 1,000,000, the most"),
+        ([*KINDS], dict.fromkeys(KINDS.values(), 1)),
+        # Kinds that vary do not fill the manifest.
+        ([reason for n in range(250) for reason in (f"strange byte {n}", "not JSON: x")], None),
     ],
 )
-def test_a_kind_of_reason_keeps_its_digits(reason: str, kind: str) -> None:
-    assert reason_kind(reason) == kind
-
-
-def test_kinds_that_vary_do_not_fill_the_manifest() -> None:
-    rejects = Rejects("train-00000-of-00001.tfrecord")
-    for number in range(250):
-        rejects.add(BadRecordError("a", f"strange byte {number}"))
-        rejects.add(BadRecordError("a", "not JSON: x"))
-    counts = rejects.counts()
-    assert (len(counts), counts["not JSON"], counts["other reasons"]) == (101, 250, 151)
-    assert sum(counts.values()) == rejects.total == 500
+def test_counts_reasons_by_kind_with_digits_that_matter(
+    reasons: list[str], counts: dict[str, int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "REASONS", reasons)
+    install(monkeypatch, "tpudata.sources", rejecting=Rejecting)
+    Image.new("L", (5, 6)).save(tmp_path / "in.png")
+    options: dict[str, Any] = {"on_bad_record": "skip", "max_bad_records": "100%"}
+    manifest = tpudata.convert_images(tmp_path / "in.png", tmp_path / "out", source="rejecting", **options)
+    if counts is not None:
+        assert manifest.rejected == counts
+    else:
+        assert sum(manifest.rejected.values()) == 500
+        assert len(manifest.rejected) == 101
+        assert manifest.rejected["other reasons"] == 151
+        assert manifest.rejected["not JSON"] == 250
 
 
 def test_reasons_are_counted_without_their_particulars_and_with_digits_that_matter(

@@ -1,4 +1,8 @@
-"""Parquet files that are damaged, encrypted or larger than they look, as text and as images."""
+"""Parquet files that are damaged, encrypted or larger than they look, as text and as images.
+
+The functions that conversions read them by are called here: some hundred damaged files are tried, of which one that cannot be
+converted at all would end a conversion of all.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,34 @@ import pytest
 from pyarrow import parquet
 from pyarrow.parquet import encryption  # type: ignore[import-untyped]
 
+from beam_jobs.text_files.document import TextFile
+from beam_jobs.text_files.documents import document_blocks, text_parts
 from beam_jobs.text_files.fields import TextField
 from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_files.values import document_values
 from tests.beam_jobs.sources.inputs import jpeg, listed, opened
-from tests.beam_jobs.text_files.test_documents import found, values
-from tpudata.errors import CorruptionError, SourceError, TpudataError, UsageError
+from tpudata.errors import BadRecordError, CorruptionError, SourceError, TpudataError, UsageError
 
 TEXT = TextOptions(fields=(TextField("text"), TextField("label", "str")))
+
+
+def _reject(error: BadRecordError) -> None:
+    raise error
+
+
+def found(path: Path, options: TextOptions) -> list[tuple[bytes, Any]]:
+    """The documents of a file: bytes and form."""
+    file = TextFile(str(path), path.name, path.stat().st_size)
+    documents: list[tuple[bytes, Any]] = []
+    for part in text_parts([file], options):
+        for block in document_blocks(part, options, _reject):
+            data, starts, sizes, _ = block.spans
+            documents += [(data[s : s + n], block.form) for s, n in zip(starts.tolist(), sizes.tolist(), strict=True)]
+    return documents
+
+
+def values(path: Path, options: TextOptions) -> list[list[Any]]:
+    return [document_values(data, form, options) for data, form in found(path, options)]
 
 
 def six(path: Path, **options: Any) -> Path:

@@ -1,3 +1,8 @@
+"""Where shards are cut: every record in one of them, and each near its size.
+
+A plan is of some million records in tens of thousands of shards, which no test converts.
+"""
+
 from __future__ import annotations
 
 import itertools

@@ -1,3 +1,8 @@
+"""Bytes and records by place in the order add up, whoever counts them.
+
+A tally is of some million records on many workers, which no test converts.
+"""
+
 from __future__ import annotations
 
 import itertools

@@ -23,7 +23,6 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 import tpudata
 from beam_jobs.images import run
-from beam_jobs.run.failures import failure
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.run.test_runner import NO_FREEZE
 from tests.beam_jobs.test_gs import stored
@@ -311,11 +310,6 @@ def test_a_job_that_is_rejected_leaves_nothing(store: FakeGcs, dataflow: FakeDat
         run(argv(dataflow))
     assert "\n" not in str(found.value)
     assert CLAIM not in store.buckets["b"]
-
-
-def test_a_failure_in_words_is_one_line() -> None:
-    known = failure("FlinkRunner", RuntimeError("a\nb"), in_process=False, job="job 1 (host:1)")
-    assert str(known) == f"job 1 (host:1): a b. {AGAIN}"
 
 
 def test_a_call_with_detach_returns_when_the_job_is_submitted(

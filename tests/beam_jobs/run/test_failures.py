@@ -1,4 +1,7 @@
-"""Errors of runners, in one line."""
+"""Errors of runners, in one line.
+
+Engines raise them when a machine or a disk fails, so the errors are made here.
+"""
 
 from __future__ import annotations
 
@@ -38,3 +41,8 @@ def test_memory_and_disks_of_workers_elsewhere_are_named() -> None:
         said = str(failure("FlinkRunner", RuntimeError(text.format(raised)), in_process=False, job="where"))
         assert said.startswith(expected)
         assert said.endswith(" Run again with --resume to convert the rest.")
+
+
+def test_an_error_of_several_lines_becomes_one() -> None:
+    error = failure("FlinkRunner", RuntimeError("a\nb"), in_process=False, job="job 1 (host:1)")
+    assert str(error) == "job 1 (host:1): a b. Run again with --resume to convert the rest."

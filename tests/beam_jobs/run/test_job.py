@@ -1,4 +1,7 @@
-"""Jobs of job servers: servers that are not there, jobs that they do not know, and counters without values."""
+"""Jobs of job servers: servers that are not there, jobs that they do not know, and counters without values.
+
+What a restarted server answers, and counters of other engines, are given to the functions that ask for them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The wheel that workers on other machines install."""
+"""The wheel that workers on other machines install.
+
+The wheel goes to engines that are not here, so it is built and looked at by itself.
+"""
 
 import os
 import subprocess

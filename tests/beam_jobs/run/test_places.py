@@ -1,4 +1,7 @@
-"""Local paths and runners whose workers are elsewhere."""
+"""Local paths and runners whose workers are elsewhere.
+
+Most of the engines are not here, so the functions that know them are asked.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -438,7 +438,7 @@ def test_a_bar_counts_what_the_engine_counts(
 
 # tests/beam_jobs/test_reshard.py has them on two workers.
 @pytest.mark.matrix
-def test_stored_records_on_prism(prism: list[str], few: Path, tmp_path: Path) -> None:
+def test_stored_records_have_the_same_bytes_on_prism(prism: list[str], few: Path, tmp_path: Path) -> None:
     flags = ["--compression=gzip", "--num-shards=6", "--on-bad-record=skip", "--max-bad-records=2"]
     assert images.run([f"--input={few}", f"--output={tmp_path}/d", *flags]) == 0
     flags = ["--compression=none", "--num-shards=4", "--split=train=0.5,test=0.5"]

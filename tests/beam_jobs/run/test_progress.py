@@ -73,7 +73,7 @@ def test_the_bar_counts_what_all_workers_have_done(
     assert caplog.messages == (started if workers > 1 else [])
 
 
-def test_without_a_terminal_there_is_none(
+def test_there_is_no_bar_without_a_terminal(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("beam_jobs.run.progress.tqdm", None)

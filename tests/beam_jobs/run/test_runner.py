@@ -1,4 +1,7 @@
-"""Which runner runs a job, and what is reported of one that does not."""
+"""Which runner runs a job, and what is reported of one that does not.
+
+Options of engines that are not here are read from the pipeline that a command would run.
+"""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_gives_the_splits_of_mnist(tmp_path: Path, gz: bool) -> None:
     assert {reference.split for reference in dealt} <= {"a", "b"}
 
 
-def test_names_with_a_dot_and_one_file_compressed(tmp_path: Path) -> None:
+def test_takes_names_with_a_dot_and_pairs_of_which_one_is_compressed(tmp_path: Path) -> None:
     write_pair(tmp_path, 5)
     images = tmp_path / "train-images-idx3-ubyte"
     (tmp_path / "train-images.idx3-ubyte.gz").write_bytes(gzip.compress(images.read_bytes()))

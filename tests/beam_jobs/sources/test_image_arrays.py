@@ -1,4 +1,7 @@
-"""Files of arrays of images: CIFAR, SVHN and NumPy archives, compared with what other programs read."""
+"""Files of arrays of images: CIFAR, SVHN and NumPy archives, compared with what other programs read.
+
+Pickles are read by themselves: they are damaged at every byte.
+"""
 
 from __future__ import annotations
 

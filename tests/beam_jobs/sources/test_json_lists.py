@@ -1,4 +1,7 @@
-"""Lists of JSON lines and JSON arrays."""
+"""Lists of JSON lines and JSON arrays.
+
+Pieces of a file and blocks of rows are made small, which a conversion has only for large lists.
+"""
 
 import json
 import tracemalloc

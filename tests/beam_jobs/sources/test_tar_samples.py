@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import tpudata
 from beam_jobs.images import run
-from beam_jobs.references.notes import SAMPLE_FIELDS, Notes
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.tars.tars import Tars
 from tests.beam_jobs.images import encode, exif, picture
+from tests.beam_jobs.outcomes import SKIP
 from tests.beam_jobs.sources.inputs import converted, jpeg, listed, listed_and_rejected, opened
 from tests.beam_jobs.sources.test_tars import FLAT, GZ, write_tar
 from tests.helpers.label_maps import PALETTE, png_of
@@ -57,10 +57,10 @@ def test_keys_of_json_are_columns(tmp_path: Path, gz: bool) -> None:
         (n, f"é{n}", ["a"] * n, "") for n in range(3)
     ]
     assert math.isnan(found[2]["size"])
-    notes = Notes()
-    assert isinstance(source, Tars)
-    listed(source.noting(notes.add))
-    assert set(notes.examples(SAMPLE_FIELDS)) == {"nested in json", *(["late in json"] if gz else [])}
+    manifest = tpudata.convert_images(write_tar(tmp_path, with_json(rows), gz), tmp_path / "out", **SKIP)
+    (warning,) = (line for line in manifest.warnings.values() if line.startswith("fields of samples"))
+    assert "nested in json" in warning
+    assert ("late in json" in warning) == gz
 
 
 def test_columns_of_samples_are_declared(tmp_path: Path) -> None:

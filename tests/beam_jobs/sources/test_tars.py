@@ -1,3 +1,9 @@
+"""Tars of images: which form they have, their members, their classes, and damage.
+
+Members are compared with those of other programs, and the limits of what is looked at are made small, which a conversion has
+only for archives of many GB.
+"""
+
 from __future__ import annotations
 
 import bz2

@@ -1,4 +1,7 @@
-"""Limits of requests that steps hold in their workers."""
+"""Limits of requests that steps hold in their workers.
+
+A worker in the program's own process may end a step at any place, so the step is called by itself.
+"""
 
 from __future__ import annotations
 

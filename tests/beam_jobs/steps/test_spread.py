@@ -1,3 +1,8 @@
+"""Elements go to all workers if there are others.
+
+That is a step of the pipeline, and changes no byte of a dataset.
+"""
+
 from __future__ import annotations
 
 import apache_beam as beam

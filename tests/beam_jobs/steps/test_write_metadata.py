@@ -1,18 +1,19 @@
-"""What is next to the shards in the end, and when a dataset is not completed."""
+"""What is next to the shards in the end, and when a dataset is not completed.
+
+What other runs do in the moment in which a dataset is completed is a race, so the last step is called by itself.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from beam_jobs.converter import InputConverter, ShardContext
-from beam_jobs.options import Budget, ConvertOptions
+from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan, SplitPlan
 from beam_jobs.references.labels import Labels
@@ -20,8 +21,8 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.shards.write_shards import ShardResult
 from beam_jobs.steps.write_metadata import WriteMetadata
-from tpudata.errors import OutputError, SourceError
-from tpudata.format import Feature, Manifest, open_dataset
+from tpudata.errors import OutputError
+from tpudata.format import Feature, Manifest
 
 PLAN = Plan({"test": SplitPlan(5, 1, (7,)), "train": SplitPlan(10, 1, (3,))}, 15, 1500, "f" * 32)
 
@@ -91,76 +92,6 @@ def finished(
     )
     (manifest,) = step.process(b"", results, PLAN, context, InputCounts.sum(counts))
     return manifest
-
-
-def test_the_manifest_is_the_same_in_whatever_order_shards_come(tmp_path: Path) -> None:
-    results = [
-        result("train", 0, crop=2),
-        result("train", 1, crop=1, gray=5),
-        result("test", 0, 3),
-        result("test", 1, 2),
-    ]
-    written = set()
-    for number, some in enumerate(itertools.permutations(results)):
-        finished(tmp_path / f"{number}", list(some))
-        written.add(tuple((path.name, path.read_bytes()) for path in sorted((tmp_path / f"{number}").iterdir())))
-    (files,) = written
-    assert [name for name, _ in files] == [
-        "dataset_info.json",
-        "features.json",
-        "label.labels.txt",
-        "labels.txt",
-        "manifest.json",
-    ]
-    manifest = open_dataset(str(tmp_path / "0")).manifest
-    assert {name: [shard.name for shard in split.shards] for name, split in manifest.splits.items()} == {
-        name: [f"{name}-0000{number}-of-00002.tfrecord" for number in range(2)] for name in ("test", "train")
-    }
-    assert {name: (split.records, split.decoded_bytes) for name, split in manifest.splits.items()} == {
-        "test": (5, 200),
-        "train": (10, 200),
-    }
-    assert (manifest.converted, manifest.rejected, manifest.labels) == ({"crop": 3, "gray": 5}, {}, 2)
-    source = manifest.source
-    assert (source.input, source.files, source.bytes, source.ignored_files) == ("in", 15, 1500, 4)
-
-
-def test_shards_without_records_are_not_in_it_and_rejections_add_up(tmp_path: Path) -> None:
-    results = [
-        result("train", 0, 4, {"cut": 1}),
-        result("train", 1),
-        result("test", 0, 0, {"cut": 3}),
-        result("test", 1, 0, {"odd": 2}),
-    ]
-    manifest = finished(
-        tmp_path,
-        results,
-        rejected=({"gone": 1}, {}, {"gone": 2}),
-        on_bad_record="skip",
-        max_bad_records=Budget(count=9),
-    )
-    assert list(manifest.splits) == ["train"]
-    assert manifest.rejected == {"cut": 4, "gone": 3, "odd": 2}
-    assert open_dataset(str(tmp_path)).manifest.rejected == manifest.rejected
-
-
-def test_over_the_budget_there_is_no_dataset(tmp_path: Path) -> None:
-    results = [result("train", 0, 4, {"cut: at 7": 1}), *ALL[1:]]
-    skip: dict[str, Any] = {"on_bad_record": "skip", "rejected": ({"gone": 2},)}
-    with pytest.raises(SourceError, match=r"3 of 17 inputs rejected \(2 gone, 1 cut.*--max-bad-records=2.*--resume"):
-        finished(tmp_path, results, max_bad_records=Budget(count=2), **skip)
-    assert not (tmp_path / "manifest.json").exists()
-    finished(tmp_path, results, max_bad_records=Budget(count=3), **skip)
-    assert (tmp_path / "manifest.json").exists()
-    # A share is of all inputs, also of those that the listing rejected.
-    finished(tmp_path / "share", results, max_bad_records=Budget(share=Fraction(3, 17)), **skip)
-
-
-def test_where_all_was_rejected_there_is_no_dataset(tmp_path: Path) -> None:
-    results = [result(split, number, 0, {"cut": 5}) for split, number in (("train", 0), ("train", 1), ("test", 0))]
-    with pytest.raises(SourceError, match="15 of 15 inputs rejected"):
-        finished(tmp_path, results, on_bad_record="skip", max_bad_records=Budget(count=99))
-    assert not (tmp_path / "manifest.json").exists()
 
 
 def test_unfinished_files_are_gone_and_others_stay(tmp_path: Path) -> None:

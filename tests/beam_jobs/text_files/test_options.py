@@ -1,77 +1,77 @@
-"""What options are rejected, and what the manifest gets of them."""
+"""Options of text that are rejected, and what the manifest gets of them."""
 
 from __future__ import annotations
 
-import json
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from beam_jobs.text_files.fields import TextField
-from beam_jobs.text_files.options import TextOptions
+import tpudata
+from tests.beam_jobs.outcomes import convert_texts
 from tpudata.errors import UsageError
-from tpudata.tokenizers import TokenizerSpec
+from tpudata.tokenizers import CharTokenizer
 
-BYTES = TokenizerSpec("bytes")
-TWO = (TextField("text"), TextField("label", "int"))
+TWO = ["text", "label:int"]
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("options", "message"),
     [
         ({"form": "line"}, "did you mean lines"),
-        ({"fields": (TextField("a"), TextField("a", "int"))}, "one of a, a appears twice"),
-        ({"fields": (TextField("a", "int"),)}, "none of a is text"),
-        ({"form": "lines", "fields": TWO}, "documents of --form lines have no fields"),
-        ({"document_bytes": 0}, "--document-bytes: out of range"),
-        ({"long_documents": "drop"}, "expected split, cut, reject"),
-        ({"pack": True, "tokenizer": BYTES}, "--pack requires --sequence-length"),
-        ({"sequence_length": 8}, "requires --tokenizer"),
+        ({"fields": ["a", "a:int"]}, "one of a, a appears twice"),
+        ({"fields": ["a:int"]}, "none of a is text"),
+        ({"form": "lines", "fields": TWO}, "documents of form lines have no fields"),
+        ({"document_bytes": 0}, "expected 1 byte or more"),
+        ({"long_documents": "drop"}, "expected split, cut"),
+        ({"pack": True, "tokenizer": "bytes"}, "pack=True requires sequence_length"),
+        ({"sequence_length": 8}, "requires tokenizer"),
         (
-            {"sequence_length": 2**20 + 1, "tokenizer": BYTES},
-            r"out of range \(got 1,048,577, expected 1 to 1,048,576\)",
+            {"sequence_length": 2**20 + 1, "tokenizer": "bytes"},
+            "out of range (got 1,048,577, expected 1 to 1,048,576)",
         ),
-        (
-            {"fields": (TextField("text"), TextField("input_ids", "int")), "tokenizer": BYTES},
-            "input_ids is the name of the ids of text",
-        ),
-        (
-            {"fields": (TextField("a"), TextField("b"), TextField("b_ids", "str")), "tokenizer": BYTES},
-            "b_ids is the name of the ids of b",
-        ),
-        ({"sequence_length": 0, "tokenizer": BYTES}, "expected 1 to"),
-        ({"sequence_length": 8, "tokenizer": BYTES, "fields": TWO}, "exactly one text field"),
+        ({"fields": ["text", "input_ids:int"], "tokenizer": "bytes"}, "input_ids is the name of the ids of text"),
+        ({"fields": ["a", "b", "b_ids:str"], "tokenizer": "bytes"}, "b_ids is the name of the ids of b"),
+        ({"sequence_length": 0, "tokenizer": "bytes"}, "1 or more"),
+        ({"sequence_length": 8, "tokenizer": "bytes", "fields": TWO}, "exactly one text field"),
+        ({"fields": ["id:int=x"]}, "fields id:int=x: 'x' is not a whole number that fits int64"),
+        ({"fields": [""]}, "no name"),
+        # What Python makes of an argument in another encoding.
+        ({"fields": [os.fsdecode(b"caf\xe9")]}, "must be UTF-8"),
     ],
 )
-def test_rejects_options_that_do_not_fit(said: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        TextOptions(**said)
+def test_rejects_options_that_do_not_fit(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("{}\n")
+    with pytest.raises(UsageError, match=re.escape(message)):
+        tpudata.convert_text(tmp_path / "in.jsonl", tmp_path / "out", **options)
 
 
-def test_parses_fields_with_types_and_defaults() -> None:
-    assert TextField.parse("label:int") == TextField("label", "int")
-    assert TextField.parse("a:b") == TextField("a:b")
-    assert TextField.parse("a:b:str") == TextField("a:b", "str")
-    assert TextField.parse("id:int=0") == TextField("id", "int", 0)
-    assert TextField.parse("a=b:str=c:d") == TextField("a=b", "str", "c:d")
-    assert TextField.parse("a:b=c") == TextField("a:b=c")
-    with pytest.raises(UsageError, match=r"--field id:int=x: 'x' is not a whole number that fits int64"):
-        TextField.parse("id:int=x")
-    with pytest.raises(UsageError, match="no name"):
-        TextField.parse("")
-    with pytest.raises(UsageError, match="must be UTF-8"):
-        # What Python makes of an argument in another encoding.
-        TextField.parse(os.fsdecode(b"caf\xe9"))
+def test_fields_have_names_with_any_letters_types_and_defaults(tmp_path: Path) -> None:
+    fields = ["text", "a:b", "a:b:str=c:d", "a=b:str=c:d", "id:int=0", "label:int"]
+    data = b'{"text": "t", "a:b": "x", "label": 3}\n{"text": "u", "a:b": "y", "a=b": "z", "id": 7, "label": 4}\n'
+    texts = convert_texts(tmp_path, {"a.jsonl": data}, fields=[*fields[:2], *fields[3:]])
+    assert [texts.of("a.jsonl", name) for name in ("a:b", "a=b", "id", "label")] == [
+        ["x", "y"],
+        ["c:d", "z"],
+        [0, 7],
+        [3, 4],
+    ]
     # Without a tokenizer the name is free.
-    assert TextOptions(fields=(TextField("text"), TextField("input_ids", "int"))).text_fields == ("text",)
-    with pytest.raises(UsageError, match="expected text, str, int, float"):
-        TextField("a", "bool")
+    ids = convert_texts(
+        tmp_path / "ids", {"a.jsonl": b'{"text": "", "input_ids": 5}'}, fields=["text", "input_ids:int"]
+    )
+    assert ids.of("a.jsonl", "input_ids") == [5]
 
 
-def test_what_decides_is_json_and_has_no_path() -> None:
-    options = TextOptions(tokenizer=TokenizerSpec("hf", "/somewhere/tokenizer.json"), sequence_length=8, pack=True)
-    text = json.dumps(options.deciding())
-    assert "somewhere" not in text
-    assert json.loads(text)["fields"] == {"text": "text"}
-    assert json.loads(text)["tokenizer"] == "hf"
+def test_the_manifest_has_no_path_of_a_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "somewhere").mkdir()
+    (tmp_path / "somewhere" / "vocab.json").write_bytes(CharTokenizer("ab").file_bytes)
+    (tmp_path / "in.txt").write_text("ab\n")
+    tokenizer = f"chars:{tmp_path}/somewhere/vocab.json"
+    manifest = tpudata.convert_text(
+        tmp_path / "in.txt", tmp_path / "out", tokenizer=tokenizer, sequence_length=8, pack=True
+    )
+    assert "somewhere" not in repr(manifest.options)
+    assert (manifest.options["fields"], manifest.options["tokenizer"]["name"]) == ({"text": "text"}, "chars")

@@ -1,146 +1,147 @@
-"""The values of a document's fields."""
+"""The values of a document's fields: stored as they are written, or rejected by name."""
 
 from __future__ import annotations
 
 import json
-import re
+import math
+import random
+from pathlib import Path
 from typing import Any
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import numpy as np
 
-from beam_jobs.text_files.document_form import RowForm
-from beam_jobs.text_files.fields import TextField
-from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_files.values import DocumentError, document_values
+from tests.beam_jobs.outcomes import convert_texts
 
-JSON = RowForm("json")
-FIELDS = TextOptions(
-    fields=(TextField("text"), TextField("n", "int"), TextField("x", "float"), TextField("name", "str"))
-)
-ONE = TextOptions()
+FIELDS = ["text", "n:int", "x:float", "name:str"]
 ID = 1234567890123
 
 
-@given(
-    st.text(st.characters(exclude_categories=["Cs"])),
-    st.integers(-(2**63), 2**63 - 1),
-    st.floats(allow_nan=False, width=32),
-)
-def test_reads_fields_of_json_rows(text: str, number: int, x: float) -> None:
-    for ascii_only in (True, False):
-        data = json.dumps({"name": text, "more": [1], "x": x, "n": number, "text": text}, ensure_ascii=ascii_only)
-        assert document_values(data.encode(), JSON, FIELDS) == [text, number, x, text]
+def json_rows(*rows: Any) -> tuple[bytes, list[int]]:
+    """Return rows as lines, and the offset of each."""
+    lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
+    offsets = np.cumsum([0, *(len(line) + 1 for line in lines[:-1])]).tolist()
+    return b"\n".join(lines) + b"\n", offsets
 
 
-def test_reads_cells_by_the_names_of_columns() -> None:
-    columns = ("x", "text", "name", "n")
-    data = b'1.5,"a ""b""\nc",,-7'
-    assert document_values(data, RowForm("csv", ",", columns), FIELDS) == ['a "b"\nc', -7, 1.5, ""]
-    # A row of raw TSV has no quotes.
-    assert document_values(b'1e3\t"a\tn\t4', RowForm("raw", "\t", columns), FIELDS) == ['"a', 4, 1000.0, "n"]
+def test_stores_fields_of_json_rows(tmp_path: Path) -> None:
+    mixer = random.Random(0)
+    rows: list[dict[str, Any]] = []
+    for number in range(400):
+        text = "".join(mixer.choices('aé日😀\u2028\n\t"\\/\x00\x7f', k=mixer.randrange(8)))
+        n = mixer.choice([0, -1, 2**63 - 1, -(2**63), mixer.getrandbits(62)])
+        x = float(np.float32(mixer.choice([0.0, -1.5, 3e38, math.inf, 1e-40, mixer.random()])))
+        rows.append({"name": text, "more": [1], "x": x, "n": n, "text": f"{number} {text}"})
+    plain = json_rows(*(json.dumps(row, ensure_ascii=False).encode() for row in rows))[0]
+    texts = convert_texts(tmp_path, {"a.jsonl": json_rows(*rows)[0], "b.jsonl": plain}, fields=FIELDS)
+    assert not texts.rejects
+    for name in ("a.jsonl", "b.jsonl"):
+        for field in ("text", "n", "x", "name"):
+            assert texts.of(name, field) == [row[field] for row in rows], field
 
 
-def test_missing_values_are_what_is_declared() -> None:
-    declared = ("text:text=", "n:int=-1", "x:float=nan", "name:str=a=b")
-    options = TextOptions(fields=tuple(map(TextField.parse, declared)))
-    wanted = ["", -1, pytest.approx(float("nan"), nan_ok=True), "a=b"]
-    assert document_values(b"{}", JSON, options) == wanted
-    assert document_values(b'{"text": null, "n": null, "x": null, "name": null}', JSON, options) == wanted
+def test_stores_cells_by_the_names_of_columns(tmp_path: Path) -> None:
+    files = {
+        "a.csv": b'x,text,name,n\n1.5,"a ""b""\nc",,-7\n',
+        # A row of raw TSV has no quotes.
+        "raw/a.tsv": b'x\ttext\tname\tn\n1e3\t"a\tn\t4\n',
+    }
+    texts = convert_texts(tmp_path / "csv", {"a.csv": files["a.csv"]}, fields=FIELDS)
+    assert [texts.of("a.csv", name) for name in ("text", "n", "x", "name")] == [['a "b"\nc'], [-7], [1.5], [""]]
+    texts = convert_texts(tmp_path / "tsv", {"a.tsv": files["raw/a.tsv"]}, fields=FIELDS, form="raw-tsv")
+    assert [texts.of("a.tsv", name) for name in ("text", "n", "x", "name")] == [['"a'], [4], [1000.0], ["n"]]
+
+
+def test_missing_values_are_what_is_declared(tmp_path: Path) -> None:
+    rows: list[dict[str, None]] = [{}, {"text": None, "n": None, "x": None, "name": None}]
+    files = {
+        "a.jsonl": json_rows(*rows)[0],
+        "b.csv": b"text,n,x,name\n,,,\n",
+        "c.tsv": b"text\tn\tx\tname\na\t7\t1\tb\n",
+    }
+    texts = convert_texts(tmp_path, files, fields=["text:text=", "n:int=-1", "x:float=nan", "name:str=a=b"])
+    assert not texts.rejects
+    assert [texts.of("a.jsonl", name) for name in ("text", "n", "name")] == [["", ""], [-1, -1], ["a=b", "a=b"]]
     # An empty cell is text, and no number.
-    columns = ("text", "n", "x", "name")
-    assert document_values(b",,,", RowForm("csv", ",", columns), options) == [*wanted[:3], ""]
-    assert document_values(b"a\t7\t1\tb", RowForm("tsv", "\t", columns), options) == ["a", 7, 1.0, "b"]
+    assert [texts.of("b.csv", name) for name in ("text", "n", "name")] == [[""], [-1], [""]]
+    assert np.isnan([*texts.of("a.jsonl", "x"), *texts.of("b.csv", "x")]).all()
+    assert [texts.of("c.tsv", name) for name in ("text", "n", "x", "name")] == [["a"], [7], [1.0], ["b"]]
 
 
-def test_float32_rounds_if_asked_for() -> None:
-    options = TextOptions(fields=(TextField("text"), TextField.parse("x:float32")))
-    for x in (ID, float(ID), str(ID)):
-        assert document_values(json.dumps({"text": "", "x": x}).encode(), JSON, options) == ["", ID]
-    with pytest.raises(DocumentError, match="too large"):
-        document_values(b'{"text": "", "x": 1e39}', JSON, options)
+def test_float32_rounds_if_asked_for(tmp_path: Path) -> None:
+    data, offsets = json_rows(*({"text": "", "x": x} for x in (ID, float(ID), str(ID), 1e39)))
+    texts = convert_texts(tmp_path, {"a.jsonl": data}, fields=["text", "x:float32"])
+    assert texts.of("a.jsonl", "x") == [float(np.float32(ID))] * 3
+    assert "too large" in texts.rejects["a.jsonl", offsets[3]]
 
 
-def test_keeps_text_as_it_stands() -> None:
-    data = b"\xef\xbb\xbfa\r\n"
-    assert document_values(data, RowForm("file"), ONE) == ["a\r\n"]
-    # In the middle of a file it is a character.
-    assert document_values(data, RowForm("plain"), ONE) == ["\ufeffa\r\n"]
+BAD_ROWS: list[tuple[Any, str]] = [
+    ([1], "not a JSON object (got list"),
+    (b"{", "not JSON"),
+    (b"[" * 100_000, "nested too deep"),
+    ({"n": 1}, "no field 'text': the row has 'n'"),
+    (dict.fromkeys(map(str, range(99))), "'9' and 89 more"),
+    ({"text": None}, "field 'text' has no value: null"),
+    ({"text": 1}, "'text' is not a string: 1"),
+    ({"text": "\ud800"}, "half of a surrogate pair"),
+    ({"text": "", "n": 1.5}, "'n' is not a whole number that fits int64: 1.5"),
+    ({"text": "", "n": 2**63}, "not a whole number that fits int64: 9223372036854775808"),
+    ({"text": "", "n": "1_000"}, "'n' is not a whole number"),
+    ({"text": "", "n": None}, "field 'n' has no value: null"),
+    ({"text": "", "n": ""}, "field 'n' has no value: \"\""),
+    ({"text": "", "n": 1.0}, "'n' is not a whole number"),
+    ({"text": "", "n": 1, "x": "", "name": ""}, "field 'x' has no value: \"\""),
+    ({"text": "", "n": 1, "x": "x", "name": ""}, "'x' is not a number that fits float32: \"x\""),
+    ({"text": "", "n": 1, "x": ID, "name": ""}, "float32: 1234567890123 would become 1234567954432"),
+    ({"text": "", "n": 1, "x": str(ID), "name": ""}, "would become 1234567954432"),
+    ({"text": "", "n": 1, "x": float(ID), "name": ""}, "would become 1234567954432.0"),
+    ({"text": "", "n": 1, "x": "1e400", "name": ""}, "'x' is not a number that fits float32"),
+    ({"text": "", "n": 1, "x": 10**400, "name": ""}, "'x' is not a number that fits float32"),
+    ({"text": "", "n": 1, "x": [], "name": ""}, "'x' is not a number that fits float32: []"),
+    ({"text": "", "n": 1, "x": 1e39, "name": ""}, "'x' is not a number that fits float32: 1e+39"),
+    ({"text": "", "n": 1, "x": "-3.5e38", "name": ""}, "'x' is not a number that fits float32"),
+]
+GOOD_ROW = {"text": "", "n": 1, "x": 1, "name": ""}
+CSV_HEAD = b"text,n,x,name\n"
+BAD_CELLS = [
+    (b"a,b,c,d,e\n", "got 5 cells, expected 4 columns as in the first row: 'text', 'n', 'x', 'name')"),
+    (b'"a\nb\nc', "a quote is not closed (a row of 3 lines, all of which are rejected)"),
+    (b'"a"b,1,1,c\n', "'b' after the closing quote of cell 1"),
+]
 
 
-@pytest.mark.parametrize(
-    ("kind", "data", "at"),
-    [("plain", b"ab\xff", 2), ("file", b"\xef\xbb\xbfab\xc3", 5), ("json", b'{"text": "\x80"}', 10)],
-)
-def test_rejects_or_replaces_bytes_that_are_not_utf8(kind: str, data: bytes, at: int) -> None:
-    with pytest.raises(DocumentError, match=rf"not UTF-8: byte {data[at]:#04x}\. .*--invalid-utf8=replace") as caught:
-        document_values(data, RowForm(kind), ONE)
-    assert caught.value.at == at
-    (text,) = document_values(data, RowForm(kind), TextOptions(replace_invalid=True))
-    assert str(text).count("\ufffd") == 1
+def test_rejects_values_of_another_type_by_name(tmp_path: Path) -> None:
+    data, offsets = json_rows(GOOD_ROW, *(row for row, _ in BAD_ROWS))
+    wide = b"text,n,x,name," + b",".join(b"%d" % n for n in range(96)) + b"\na\n"
+    files = {f"{n}.csv": CSV_HEAD + row for n, (row, _) in enumerate(BAD_CELLS)}
+    texts = convert_texts(tmp_path, {"a.jsonl": data, "wide.csv": wide, **files}, fields=FIELDS)
+    assert [*texts.records] == ["a.jsonl:0"]
+    for (_, reason), offset in zip(BAD_ROWS, offsets[1:], strict=True):
+        assert reason in texts.rejects["a.jsonl", offset]
+    for number, (_, reason) in enumerate(BAD_CELLS):
+        assert reason in texts.rejects[f"{number}.csv", len(CSV_HEAD)]
+    assert "100 columns as in the first row: 'text', 'n', " in texts.rejects["wide.csv", len(wide) - 2]
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ([1], r"not a JSON object \(got list"),
-        ({"n": 1}, "no field 'text': the row has 'n'"),
-        ({"text": None}, "field 'text' has no value: null; .*--field text:text="),
-        ({"text": 1}, "'text' is not a string: 1"),
-        ({"text": "\ud800"}, "half of a surrogate pair"),
-        ({"text": "", "n": 1.5}, "'n' is not a whole number that fits int64: 1.5"),
-        ({"text": "", "n": 2**63}, "not a whole number that fits int64: 9223372036854775808"),
-        ({"text": "", "n": "1_000"}, 'not a whole number .*: "1_000"'),
-        ({"text": "", "n": None}, "field 'n' has no value: null; .*--field n:int=0"),
-        ({"text": "", "n": ""}, "field 'n' has no value: \"\""),
-        ({"text": "", "n": 1.0}, "'n' is not a whole number"),
-        ({"text": "", "n": 1, "x": "", "name": ""}, "field 'x' has no value: \"\"; .*--field x:float=nan"),
-        ({"text": "", "n": 1, "x": "x", "name": ""}, "'x' is not a number that fits float32: \"x\""),
-        (
-            {"text": "", "n": 1, "x": ID, "name": ""},
-            "float32: 1234567890123 would become 1234567954432 .*x:str.*x:float32",
-        ),
-        ({"text": "", "n": 1, "x": str(ID), "name": ""}, "would become 1234567954432"),
-        ({"text": "", "n": 1, "x": float(ID), "name": ""}, r"would become 1234567954432\.0"),
-        ({"text": "", "n": 1, "x": "1e400", "name": ""}, "'x' is not a number that fits float32"),
-        ({"text": "", "n": 1, "x": 10**400, "name": ""}, "'x' is not a number that fits float32"),
-        ({"text": "", "n": 1, "x": [], "name": ""}, "'x' is not a number that fits float32: \\[\\]"),
-        ({"text": "", "n": 1, "x": 1e39, "name": ""}, "'x' is not a number that fits float32: 1e\\+39"),
-        ({"text": "", "n": 1, "x": "-3.5e38", "name": ""}, "'x' is not a number that fits float32"),
-    ],
-)
-def test_rejects_json_values_of_another_type(values: Any, message: str) -> None:
-    with pytest.raises(DocumentError, match=message):
-        document_values(json.dumps(values).encode(), JSON, FIELDS)
+def test_rejects_or_replaces_bytes_that_are_not_utf8(tmp_path: Path) -> None:
+    files = {"a.txt": b"one\nab\xff\n", "b.jsonl": b'{"text": "\x80"}\n', "c.csv": b"text\n\xc3\n"}
+    texts = convert_texts(tmp_path / "rejected", files)
+    assert texts.of("a.txt") == ["one"]
+    for (name, offset), byte in {("a.txt", 6): 0xFF, ("b.jsonl", 10): 0x80, ("c.csv", 5): 0xC3}.items():
+        assert texts.rejects[name, offset].startswith(f"not UTF-8: byte {byte:#04x}.")
+    # Small documents are read once, and written aside in their order: the place in the file is the key's.
+    shuffled = convert_texts(tmp_path / "shuffled", files, shuffle=True)
+    assert shuffled.rejects["a.txt", None].endswith("(byte 2 of the document)")
+    texts = convert_texts(tmp_path / "replaced", files, replace_invalid=True)
+    assert sorted(values["text"].decode() for values in texts.records.values()) == sorted(
+        ["one", "ab\ufffd", "\ufffd", "\ufffd"]
+    )
+    whole = {"a.txt": b"\xef\xbb\xbfab\xc3", "b.txt": b"\xef\xbb\xbfa\r\n"}
+    texts = convert_texts(tmp_path / "whole", whole, form="files")
+    # A file's byte order mark is no part of its text.
+    assert texts.of("b.txt") == ["a\r\n"]
+    assert texts.rejects["a.txt", 5].startswith("not UTF-8: byte 0xc3.")
 
 
-@pytest.mark.parametrize(
-    ("form", "data", "message"),
-    [
-        (JSON, b"{", "not JSON"),
-        (JSON, json.dumps(dict.fromkeys(map(str, range(99)))).encode(), "'9' and 89 more"),
-        (RowForm("csv", ",", tuple(map(str, range(99)))), b"a", "99 columns as in the first row: '0', '1', "),
-        (JSON, b"[" * 100_000, "nested too deep"),
-        (
-            RowForm("csv", ",", ("text", "n")),
-            b"a,b,c",
-            "got 3 cells, expected 2 columns as in the first row: 'text', 'n')",
-        ),
-        (RowForm("csv", ",", ("text",)), b'"a', "not CSV: a quote is not closed"),
-        (
-            RowForm("csv", ",", ("text",)),
-            b'"a\nb\nc',
-            "a quote is not closed (a row of 3 lines, all of which are rejected)",
-        ),
-    ],
-)
-def test_rejects_rows_that_are_none(form: RowForm, data: bytes, message: str) -> None:
-    with pytest.raises(DocumentError, match=re.escape(message)):
-        document_values(data, form, ONE)
-
-
-@given(st.sampled_from(["plain", "json", "csv"]), st.lists(st.text(max_size=4), max_size=3))
-def test_entries_have_forms_as_text(kind: str, columns: list[str]) -> None:
-    form = RowForm(kind, "\t" if columns else "", tuple(columns))
-    assert form.entry_texts(None, {})[0] == (json.dumps([kind, "\t", *columns]) if columns else kind)
+def test_a_byte_order_mark_in_the_middle_of_a_file_is_a_character(tmp_path: Path) -> None:
+    texts = convert_texts(tmp_path, {"a.txt": "\ufeffone\n\ufefftwo\n".encode()})
+    assert texts.of("a.txt") == ["one", "\ufefftwo"]

@@ -1,4 +1,7 @@
-"""Rows of one length: every token is in them once, in order, and marked as what it is."""
+"""Rows of one length: every token is in them once, in order, and marked as what it is.
+
+Windows are made small, which a conversion has only for tens of thousands of documents.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Elements of arrays in a JSON object, whatever the pieces in which the file is read."""
+"""Elements of arrays in a JSON object, whatever the pieces in which the file is read.
+
+Pieces are made small, which a conversion has only for annotation files of many MB.
+"""
 
 from __future__ import annotations
 

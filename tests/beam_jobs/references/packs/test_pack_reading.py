@@ -1,8 +1,12 @@
-"""Inputs of a shard come in its order, each with its own bytes, however they are read together."""
+"""Inputs of a shard come in its order, each with its own bytes, however they are read together, and with few reads.
+
+How much is read at once is a limit of this module alone, which inputs of a test are far below, and no command counts reads.
+"""
 
 from __future__ import annotations
 
 import random
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -113,3 +117,15 @@ def test_reads_packs_of_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None
         found = list(read_packs(packed(references), piece_sizes=PieceSizes(held=100, least=50, ahead=200)))
         _storage.cache_clear()
     assert found == [(one, wanted[one.key]) for one in references]
+
+
+def test_a_file_takes_its_size_in_memory_once(tmp_path: Path) -> None:
+    path, size = tmp_path / "x", 32 << 20
+    path.write_bytes(bytes(size))
+    tracemalloc.start()
+    try:
+        ((_, data),) = read_packs(packed([Reference("x", "train", (), str(path), -1, size)]))
+        assert isinstance(data, bytes)
+        assert tracemalloc.get_traced_memory()[1] < 1.1 * size
+    finally:
+        tracemalloc.stop()

@@ -1,3 +1,8 @@
+"""ImageNet's tars and folders, and the script that converts them.
+
+How often the script opens a tar is counted where it is opened.
+"""
+
 from __future__ import annotations
 
 import importlib.util

@@ -1,4 +1,7 @@
-"""Rows of CSV lists, compared with Python's csv module, and those that are split in bulk with those that are not."""
+"""Rows of CSV lists, compared with Python's csv module, and those that are split in bulk with those that are not.
+
+Rows are read by themselves: thousands of lists are tried in blocks of any size, which a conversion has only for large ones.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pickle
 from pathlib import Path
@@ -12,10 +11,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from pyarrow import parquet
 
+import tpudata
 from beam_jobs.images import run
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.open_source import open_source
-from tests.beam_jobs.sources.inputs import converted, jpeg, listed, listed_and_rejected, opened, options, summary, units
+from tests.beam_jobs.outcomes import SKIP, outcome_of
+from tests.beam_jobs.sources.inputs import converted, jpeg, listed, listed_and_rejected, opened, summary, units
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import open_dataset, verify
 
@@ -53,7 +53,7 @@ def test_reads_images_and_class_names_of_hugging_face(tmp_path: Path, rows: int,
     }
 
 
-def test_converted_with_the_names_of_the_metadata(tmp_path: Path) -> None:
+def test_a_conversion_has_the_class_names_of_the_metadata(tmp_path: Path) -> None:
     hugging_face(tmp_path / "in" / "train-00000-of-00001-1a2b.parquet", ROWS[:7])
     hugging_face(tmp_path / "in" / "test-00000-of-00001-3c4d.parquet", ROWS[7:])
     (tmp_path / "in" / "README.md").write_text("---\n---\n")
@@ -170,14 +170,14 @@ def test_damage_is_rejected_by_row_group_if_asked_for(tmp_path: Path) -> None:
     (tmp_path / "c.parquet").write_bytes(whole.read_bytes()[:-9])
     with pytest.raises(CorruptionError, match=r"column 'image'.*CRC"):
         listed(opened(path))
-    source = open_source(dataclasses.replace(options(tmp_path), on_bad_record="skip"))
-    found, rejected = listed_and_rejected(source)
-    assert [reference.key for reference in found] == [f"a.parquet:{n}" for n in (0, 1, 2, 6, 7, 8, 9)] + ["b.parquet:0"]
-    assert [error.source for error in rejected] == [str(path), str(tmp_path / "c.parquet")]
-    assert rejected[0].reason.endswith("row group 1 of 3 rows is not stored")
+    tpudata.convert_images(f"{tmp_path}/*.parquet", tmp_path / "out", **SKIP)
+    outcome = outcome_of(tmp_path / "out", tmp_path)
+    assert outcome.records.keys() == {f"a.parquet:{n}" for n in (0, 1, 2, 6, 7, 8, 9)} | {"b.parquet:0"}
+    assert outcome.rejects.keys() == {"a.parquet", "c.parquet"}
+    assert outcome.rejects["a.parquet"].endswith("row group 1 of 3 rows is not stored")
 
 
-def test_labels_and_names_that_are_not_utf8_and_columns_twice(tmp_path: Path) -> None:
+def test_rejects_labels_and_names_that_are_not_utf8_and_columns_twice(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     labels = pa.array([b"cat", b"\xff"]).view(pa.string())
     parquet.write_table(pa.table({"image": [jpeg(0), jpeg(1)], "label": labels}), path)

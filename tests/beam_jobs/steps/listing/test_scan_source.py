@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import json
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+import tpudata
 from beam_jobs import images
-from beam_jobs.image_records.options import ImageOptions
-from beam_jobs.images import image_conversion, run
-from beam_jobs.options import ConvertOptions
-from beam_jobs.pipeline import build_pipeline
-from beam_jobs.run.progress import ProgressReport
-from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.lists.columns import ColumnFacts, ColumnReader
-from beam_jobs.sources.lists.lists import Lists
-from beam_jobs.sources.lists.place import Place
-from beam_jobs.sources.lists.roles import Roles
-from tests.beam_jobs.pipelines import local_pipeline, run_with_limits
+from beam_jobs.images import run
+from tests.beam_jobs.pipelines import run_with_limits
 from tests.beam_jobs.sources.inputs import jpeg, write_files
 from tpudata.errors import OutputError, SourceError, TpudataError, UsageError
 
@@ -36,23 +24,6 @@ def lists(root: Path, rows: int, count: int = 1) -> str:
         lines = [f'{n}.jpg,c{n % 3},{["train", "test"][n % 2]},"{n}\n,"' for n in range(number, rows, count)]
         (root / f"{number}.csv").write_text("\n".join(["path,label,split,note", *lines]))
     return f"{root}/*.csv"
-
-
-def graph_bytes(source: str, output: Path, **options: Any) -> int:
-    pipeline = local_pipeline()
-    conversion = image_conversion(ConvertOptions(source, str(output), **options), SourceOptions(), ImageOptions())
-    assert isinstance(conversion.source, Lists)
-    # Each row is a block.
-    conversion = dataclasses.replace(conversion, source=dataclasses.replace(conversion.source, block_bytes=1))
-    build_pipeline(conversion, pipeline, ProgressReport(None))
-    return len(pipeline.to_runner_api().SerializeToString())
-
-
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_the_job_does_not_grow_with_rows_or_lists(tmp_path: Path, shuffle: bool) -> None:
-    few = graph_bytes(lists(tmp_path / "few0", 1), tmp_path / "out", shuffle=shuffle)
-    many = graph_bytes(lists(tmp_path / "many", 400, 40), tmp_path / "out", shuffle=shuffle)
-    assert abs(many - few) < 500
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -138,34 +109,21 @@ def test_an_append_of_other_columns_changes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "labels.txt").read_text() == "a\nb\nd\n"
 
 
-VALUES = st.sampled_from(["1", "2.5", "", "x", "16777217", "9223372036854775808", None])
-
-
-@settings(max_examples=200)
-@given(
-    rows=st.lists(st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3), min_size=1, max_size=8),
-    cuts=st.lists(st.integers(0, 8), max_size=3),
-    seed=st.integers(0, 99),
-)
-def test_kinds_of_columns_are_the_same_however_rows_are_split_over_workers(
-    rows: list[dict[str, str | None]], cuts: list[int], seed: int
-) -> None:
-    roles = Roles("path", None, None)
-
-    def kinds(parts: list[list[tuple[int, dict[str, str | None]]]]) -> Any:
-        total = ColumnFacts()
-        for part in parts:
-            reader = ColumnReader({}, roles, typed=False)
-            for line, row in part:
-                reader.add(row, Place(0, line, "list"))
-            total.merge(reader.facts)
+@pytest.mark.parametrize("seed", range(3))
+def test_kinds_of_columns_are_the_same_however_rows_are_split_over_lists(seed: int, tmp_path: Path) -> None:
+    mixer = random.Random(seed)
+    values = ["1", "2.5", "x", "16777217", "9223372036854775808"][seed:]
+    rows = [{"path": f"{n}.jpg", **{name: mixer.choice(values) for name in "abc"}} for n in range(8)]
+    found = []
+    for count in (1, 3):
+        folder = write_files(tmp_path / f"{count}", {f"{n}.jpg": jpeg(n) for n in range(8)})
+        for number in range(count):
+            lines = [json.dumps(row) for row in rows[number::count]]
+            (folder / f"{number}.jsonl").write_text("\n".join(lines))
         try:
-            return total.kinds({})
+            manifest = tpudata.convert_images(f"{folder}/*.jsonl", f"{folder}-out", unlabelled=True)
         except SourceError as error:
-            return str(error)
-
-    numbered = list(enumerate(rows, 1))
-    bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
-    parts = [numbered[one:other] for one, other in itertools.pairwise(bounds)]
-    random.Random(seed).shuffle(parts)
-    assert kinds(parts) == kinds([numbered])
+            found.append(str(error).partition("line")[2].partition(":")[2])
+        else:
+            found.append(str(manifest.features))
+    assert found[0] == found[1]

@@ -1,4 +1,7 @@
-"""Rows and cells of CSV, compared with Python's csv module."""
+"""Rows and cells of CSV, compared with Python's csv module.
+
+Chunks are made small, which a conversion has only for files of many MB.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Files that are one JSON array: the elements that Python's parser finds, whatever the chunks, with bounded memory."""
+"""Files that are one JSON array: the elements that Python's parser finds, whatever the chunks, with bounded memory.
+
+Chunks are made small, which a conversion has only for files of many MB.
+"""
 
 from __future__ import annotations
 

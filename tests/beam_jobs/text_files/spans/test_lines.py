@@ -1,4 +1,7 @@
-"""Lines and paragraphs: whatever the ranges and chunks, each record is found once, and whole."""
+"""Lines and paragraphs: whatever the ranges and chunks, each record is found once, and whole.
+
+Ranges and chunks are made small, which a conversion has only for files of many MB.
+"""
 
 from __future__ import annotations
 

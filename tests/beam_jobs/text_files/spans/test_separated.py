@@ -1,4 +1,7 @@
-"""Documents between separators."""
+"""Documents between separators.
+
+Ranges and chunks are made small, which a conversion has only for files of many MB.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from beam_jobs.sources.own_arguments import open_with_arguments
+from beam_jobs.sources.installed.own_arguments import open_with_arguments
+from beam_jobs.sources.installed.source_checks import check_attributes
 from beam_jobs.sources.source import Source
 from tpudata.console.nearest import suggestion
 from tpudata.entry_points import load_entry_point
@@ -26,9 +27,17 @@ def installed_names(group: str) -> list[str]:
 
 
 def load_source(group: str, name: str) -> Installed | None:
-    """Return what an installed package has for a name; None if there is none, UsageError if it cannot be loaded."""
+    """Return what an installed package has for a name; None if there is none, UsageError if it is no source or cannot be loaded."""
     points = _entry_points(group)
-    return cast("Installed", load_entry_point(points[name])) if name in points else None
+    if name not in points:
+        return None
+    installed = load_entry_point(points[name])
+    if not callable(installed):
+        raise UsageError(
+            f"--source={name}: the entry point names neither a class nor a function (got {type(installed).__name__}, expected a"
+            " source's class, or a function that returns a source). Change its package."
+        )
+    return cast("Installed", installed)
 
 
 def open_installed(name: str, installed: Installed, arguments: Mapping[str, str], options: Mapping[str, Any]) -> Source:
@@ -41,13 +50,22 @@ def open_installed(name: str, installed: Installed, arguments: Mapping[str, str]
         options: options of the conversion, by the name of the field that gets them; a function gets their values.
 
     Raises:
-        UsageError: as of `open_with_arguments`, or a function has no arguments.
+        UsageError: as of `open_with_arguments`, a function has no arguments or returns no source, or an attribute is of another
+            type.
     """
     if isinstance(installed, type):
-        return open_with_arguments(name, installed, arguments, options)
-    if arguments:
+        source = open_with_arguments(name, installed, arguments, options)
+    elif arguments:
         raise no_arguments(name)
-    return installed(*options.values())
+    else:
+        source = installed(*options.values())
+        if not isinstance(source, Source):
+            raise UsageError(
+                f"--source={name}: {installed.__module__}.{installed.__qualname__}: not a source (got {type(source).__name__},"
+                " expected what derives from beam_jobs.sources.Source). Change its package."
+            )
+    check_attributes(source)
+    return source
 
 
 def unknown_source(group: str, name: str, names: Sequence[str]) -> UsageError:

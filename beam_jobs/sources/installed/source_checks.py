@@ -1,0 +1,189 @@
+"""Checks of what a source gives: that of an installed package may give anything.
+
+A source is asked for its parts, units and references by the functions below, so that what is wrong ends in one line that names it.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name
+from beam_jobs.references.payload import Payload
+from beam_jobs.references.reference import NO_FEATURES, Reference
+from beam_jobs.references.rejection import Reject
+from beam_jobs.sources.source import Source
+from tpudata.errors import BadRecordError, UsageError
+from tpudata.format import Feature
+
+_FIX = "Change the source."
+# Combinations of classes that are remembered.
+_MOST_LABELS = 1 << 12
+_FLAGS = ("has_classes", "several_labels", "integer_labels", "folder_classes", "takes_label_type", "takes_label_from")
+_TYPES: Mapping[str, type] = {
+    "key": str,
+    "split": str,
+    "path": str,
+    "offset": numbers.Integral,
+    "size": numbers.Integral,
+    "payload": Payload,
+    "features": Mapping,
+    "data": bytes,
+}
+
+
+def check_attributes(source: Source) -> None:
+    """Raise UsageError if what a source says of its records is of another type than `Source` declares."""
+    expected: dict[str, str] = {}
+    features: Any = source.features
+    if not isinstance(features, tuple) or not all(isinstance(one, Feature) for one in features):
+        expected["features"] = "a tuple of tpudata.format.Feature"
+    labels: Any = source.labels
+    if labels is not None and not isinstance(labels, Labels):
+        expected["labels"] = "Labels or None"
+    expected |= {name: "bool" for name in _FLAGS if not isinstance(getattr(source, name), bool)}
+    for name, kind in expected.items():
+        value = getattr(source, name)
+        raise UsageError(f"{_where(source)}.{name}: of another type (got {value!r}, expected {kind}). {_FIX}")
+
+
+def list_parts(source: Source) -> Iterable[Any]:
+    """Return the parts of a source; UsageError if these are none."""
+    return _checked_iterable(source, "parts", source.parts())
+
+
+def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
+    """Return the units of a part, see `Source.units`; UsageError if these are none."""
+    return _checked_iterable(source, "units", source.units(part, ignored))
+
+
+def list_references(
+    source: Source, unit: Any, ignored: list[str], reject: Reject, *, stores_classes: bool = True
+) -> Iterator[Reference]:
+    """Yield the references of a unit, see `Source.references`; one without a class that the source declares, or with
+    a name that is none, is rejected.
+
+    Args:
+        source: lists the unit.
+        unit: one of `list_units`.
+        ignored: as of `Source.references`.
+        reject: as of `Source.references`.
+        stores_classes: whether records have a place for classes, so that one without is rejected.
+
+    Raises:
+        UsageError: one is no reference, or has classes or features that the source's attributes do not declare, so that its
+            record would silently lack them.
+    """
+    where = f"{_where(source)}.references"
+
+    def checked_reject(error: Any) -> None:
+        if not isinstance(error, BadRecordError):
+            raise UsageError(
+                f"{where}: no error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"
+            )
+        reject(error)
+
+    check = _ReferenceCheck(source, where, stores_classes=stores_classes)
+    found = source.references(unit, ignored, checked_reject)
+    for reference in _checked_iterable(source, "references", found):
+        reason = None if check.is_usual(reference) else check.find_reason(reference)
+        if reason is None:
+            yield reference
+        else:
+            reject(BadRecordError(reference.origin, reason, key=reference.key))
+
+
+class _ReferenceCheck:
+    """Check of the references of a unit. One that is like those before it takes half a microsecond, another one several.
+
+    Args:
+        source: lists the unit.
+        where: beginning of the messages.
+        stores_classes: as of `list_references`.
+    """
+
+    def __init__(self, source: Source, where: str, *, stores_classes: bool) -> None:
+        columns = source.record_columns
+        self._where, self._has_classes, self._stores_classes = where, source.has_classes, stores_classes
+        self._needs_class = stores_classes and source.has_classes and not columns.several_labels
+        self._has_annotations = columns.annotations is not None
+        self._needs_class = self._needs_class and not self._has_annotations
+        self._names = {feature.name for feature in columns.features}
+        self._payload: Payload | None = None
+        self._labels: set[tuple[str, ...]] = set()
+
+    def is_usual(self, reference: Any) -> bool:
+        """Return whether a reference needs no further check."""
+        if type(reference) is not Reference:
+            return False
+        key, split, labels, path, offset, size, payload, _, features, data, _ = reference
+        try:
+            are_usual = labels in self._labels
+        except TypeError:
+            # Not even hashable.
+            return False
+        return (
+            are_usual
+            and payload is self._payload
+            and type(key) is type(split) is type(path) is str
+            and type(offset) is type(size) is int
+            and type(data) is bytes
+            and (features is NO_FEATURES or (type(features) is dict and features.keys() <= self._names))
+        )
+
+    def find_reason(self, reference: Any) -> str | None:
+        """Return why a reference is rejected, or None; UsageError as of `list_references`."""
+        _check_types(reference, self._where)
+        labels, features = reference.labels, reference.features
+        if labels and not self._has_classes:
+            raise UsageError(f"{self._where}: {reference.key!r} has a class, and the source no `has_classes`. {_FIX}")
+        if not self._has_annotations and not features.keys() <= self._names:
+            undeclared = min(map(str, features.keys() - self._names))
+            raise UsageError(
+                f"{self._where}: {reference.key!r} has the feature {undeclared!r}, which the source's `features` lack. {_FIX}"
+            )
+        if self._needs_class and not labels:
+            return "not exactly one label: 0 labels []"
+        wrong = next((name for name in labels if not is_class_name(name)), None)
+        if wrong is not None and self._stores_classes:
+            return f"its class name is {NO_CLASS_NAME}: {wrong!r}; rename it"
+        if len(self._labels) >= _MOST_LABELS:
+            self._labels.clear()
+        self._labels.add(labels)
+        # Annotations are features that no schema of the source has, so each reference with some is checked in full.
+        self._payload = None if self._has_annotations else reference.payload
+        return None
+
+
+def _where(source: Source) -> str:
+    return f"{type(source).__module__}.{type(source).__qualname__}"
+
+
+def _checked_iterable(source: Source, method: str, found: Any) -> Iterable[Any]:
+    if not isinstance(found, Iterable) or isinstance(found, (str, bytes)):
+        raise UsageError(
+            f"{_where(source)}.{method}: no {method} (got {type(found).__name__}, expected an iterable). {_FIX}"
+        )
+    return found
+
+
+def _check_types(reference: Any, where: str) -> None:
+    """Raise UsageError if a reference is none, or a field of another type, which its pack would find without its name."""
+    if not isinstance(reference, Reference):
+        raise UsageError(
+            f"{where}: no reference (got {type(reference).__name__}, expected what make_reference returns). {_FIX}"
+        )
+    labels = reference.labels
+    if not isinstance(labels, tuple) or not all(isinstance(label, str) for label in labels):
+        raise UsageError(
+            f"{where}: the labels of {reference.key!r} are of another type (got {labels!r}, expected a tuple of str). {_FIX}"
+        )
+    for name, kind in _TYPES.items():
+        value = getattr(reference, name)
+        if not isinstance(value, kind):
+            expected = "int" if kind is numbers.Integral else kind.__name__
+            raise UsageError(
+                f"{where}: the {name} of {reference.key!r} is of another type (got {type(value).__name__}, expected {expected})."
+                f" {_FIX}"
+            )

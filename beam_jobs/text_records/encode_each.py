@@ -1,0 +1,44 @@
+"""The ids of several texts, by a tokenizer that may be of another package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tpudata.errors import UsageError
+from tpudata.tokenizers import Ids
+
+
+class Encoder(Protocol):
+    """What encodes texts: a tokenizer, or an encoder of chats."""
+
+    def encode_batch(self, texts: Sequence[str], /) -> list[Ids]:
+        """Return the ids of each text, int32 [tokens]; a ValueError if one cannot be encoded."""
+
+
+def encode_each(encoder: Encoder, texts: Sequence[str]) -> list[Ids]:
+    """Return the ids of each text, int32 [tokens]; UsageError if a tokenizer of another package returns something else."""
+    found: Any = encoder.encode_batch(texts)
+    where = f"{type(encoder).__qualname__}.encode_batch"
+    if not isinstance(found, (Sequence, np.ndarray)):
+        raise UsageError(
+            f"{where}: no ids (got {type(found).__name__}, expected a list of int32 arrays). Change its package."
+        )
+    if len(found) != len(texts):
+        raise UsageError(
+            f"{where}: other than one entry a text (got {len(found)} for {len(texts)}). Change its package."
+        )
+    return [_check_ids(ids, where) for ids in found]
+
+
+def _check_ids(ids: Any, where: str) -> Ids:
+    """Return the ids of a text; those in a list become an array."""
+    array: Ids = np.asarray(ids)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        got = f"{array.dtype} {list(array.shape)}" if isinstance(ids, np.ndarray) else type(ids).__name__
+        raise UsageError(
+            f"{where}: no ids of a text (got {got}, expected an int32 array [tokens]). Change its package."
+        )
+    return array if array.size else array.astype(np.int32)

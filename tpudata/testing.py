@@ -1,0 +1,325 @@
+"""Checks for the tests of packages that extend conversions: whether a source or a tokenizer keeps what the documentation promises.
+
+They convert as a user does, by the public functions, and raise an AssertionError at the first promise that is broken.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import importlib.metadata
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+import tpudata
+from tpudata.errors import BadRecordError, SourceError, TpudataError, UsageError
+from tpudata.format import Manifest, open_dataset, verify
+from tpudata.tokenizers import Ids, Tokenizer, TokenizerSpec, dataset_tokenizer
+from tpudata.tokenizers.open_tokenizer import open_tokenizer
+
+__all__ = ["check_source", "check_tokenizer"]
+
+_Path: TypeAlias = "str | os.PathLike[str]"
+_IMAGES, _DOCUMENTS = "tpudata.sources", "tpudata.text_sources"
+# A folder that code breaks on if it takes paths for URLs, patterns or words of a shell.
+_ODD_NAME = "a b é #1 %41 [0]"
+_LABELS = frozenset(("label", "image/class/label"))
+_SHARDS = 2
+
+
+def check_source(
+    source: str,
+    input: _Path,
+    folder: _Path,
+    *,
+    records: int | None = None,
+    grown: _Path | None = None,
+    damaged: _Path | None = None,
+    empty: _Path | None = None,
+    **options: Any,
+) -> Manifest:
+    """Convert an input with a source of an installed package in every way, and check what comes out.
+
+    The datasets of one worker and of two have the same bytes, and so have those of the same input in another folder, and of a run
+    that was killed and resumed. An append of the same input adds nothing, and one of a grown input adds the new records alone. A
+    record's split follows from its key.
+
+    Args:
+        source: value of `--source`.
+        input: a local input of the source with eight records or more, none of them damaged.
+        folder: where datasets are written: new or empty.
+        records: how many records the input has, if that is to be checked.
+        grown: the same input with further records; None skips the append of these.
+        damaged: an input with damaged records next to whole ones; None skips it.
+        empty: an input without records; None skips it.
+        **options: further keywords of `tpudata.convert_images` or `tpudata.convert_text`, such as `source_args`.
+
+    Returns:
+        The manifest of the input's dataset, which is in the folder `whole`, for checks of your own.
+
+    Raises:
+        AssertionError: a promise is broken; says which one.
+        TpudataError: the input cannot be converted at all.
+    """
+    check = _SourceCheck(source, Path(input), Path(folder), options)
+    manifest = check.convert("whole", num_shards=_SHARDS)
+    defects = list(verify(str(check.folder / "whole")))
+    _claim(not defects, f"{source}: its dataset is damaged: {defects[:1]}")
+    _claim(
+        records in (None, manifest.records),
+        f"{source}: another number of records (got {manifest.records}, expected {records}). Look for keys and files that the"
+        " listing skips, and for records in `manifest.rejected`.",
+    )
+    if damaged is not None:
+        check.check_damaged_input(Path(damaged))
+    if empty is not None:
+        check.check_empty_input(Path(empty))
+    check.check_resumed_run()
+    check.check_moved_input()
+    check.check_splits()
+    check.check_append(grown)
+    # Last, since starting workers takes seconds.
+    check.check_workers()
+    return manifest
+
+
+@dataclasses.dataclass(frozen=True)
+class _SourceCheck:
+    """The checks of a source, each of a dataset with the name of the check.
+
+    Attributes:
+        source: its name.
+        input: the input.
+        folder: where datasets are written.
+        options: keywords of the conversion.
+    """
+
+    source: str
+    input: Path
+    folder: Path
+    options: dict[str, Any]
+
+    def convert(self, output: str, input: Path | None = None, **more: Any) -> Manifest:
+        """Convert the input or another one into a dataset; `more` are further keywords."""
+        texts = {point.name for point in importlib.metadata.entry_points(group=_DOCUMENTS)}
+        images = {point.name for point in importlib.metadata.entry_points(group=_IMAGES)}
+        convert = tpudata.convert_text if self.source in texts - images else tpudata.convert_images
+        manifest = convert(input or self.input, self.folder / output, source=self.source, **{**self.options, **more})
+        assert isinstance(manifest, Manifest)
+        return manifest
+
+    def check_workers(self) -> None:
+        """Check that two processes write what one thread does."""
+        self.convert("ordered", num_shards=_SHARDS, shuffle=False)
+        self.convert("workers", num_shards=_SHARDS, shuffle=False, workers=2)
+        self._claim_equal(
+            "workers",
+            "ordered",
+            "two workers with shuffle=False",
+            "parts and units come in the same order each time",
+        )
+
+    def check_moved_input(self) -> None:
+        """Check that the same input in a folder of an odd name gives the same bytes: keys are below the input."""
+        moved = self.folder / _ODD_NAME / self.input.name
+        moved.parent.mkdir()
+        (shutil.copytree if self.input.is_dir() else shutil.copyfile)(self.input, moved)
+        self.convert("moved", moved, num_shards=_SHARDS)
+        self._claim_equal(
+            "moved",
+            "whole",
+            f"the input in a folder {_ODD_NAME!r}",
+            "keys and records do not have the path of the input",
+        )
+
+    def check_resumed_run(self) -> None:
+        """Check that a run that was killed and is resumed ends with the same bytes."""
+        self.convert("resumed", num_shards=_SHARDS)
+        (self.folder / "resumed" / "manifest.json").unlink()
+        min((self.folder / "resumed").glob("*.tfrecord")).unlink()
+        self.convert("resumed", num_shards=_SHARDS, resume=True)
+        self._claim_equal("resumed", "whole", "a resumed run", "keys are the same in each listing")
+
+    def check_splits(self) -> None:
+        """Check that a record's split follows from its key, whatever the order of the records is."""
+        try:
+            self.convert("splits", split="train=0.5,test=0.5")
+        except (SourceError, UsageError):
+            # A few records may all be in one split, and a source may have splits of its input.
+            return
+        self.convert("splits-again", split="train=0.5,test=0.5", seed=1)
+        first, again = (self._contents(name, "train") for name in ("splits", "splits-again"))
+        _claim(
+            first == again, f"{self.source}: a record changes its split with the seed. Keys must be the same each time."
+        )
+
+    def check_append(self, grown: _Path | None) -> None:
+        """Check that an append takes new records alone."""
+        self.convert("appended")
+        before = self._files("appended")
+        self.convert("appended", append=True)
+        self._claim_same(
+            self._files("appended"), before, "an append of the same input", "keys are the same in each listing"
+        )
+        if grown is None:
+            return
+        self.convert("grown", Path(grown))
+        self.convert("appended", Path(grown), append=True)
+        kept = {name: data for name, data in self._files("appended").items() if name in before}
+        old = {name: data for name, data in before.items() if name.endswith((".tfrecord", ".index"))}
+        _claim(
+            old.items() <= kept.items(), f"{self.source}: an append changes shards. Report this as a bug of tpudata."
+        )
+        whole, appended = self._contents("grown"), self._contents("appended")
+        _claim(
+            whole == appended,
+            f"{self.source}: an append of the grown input gives other records than its conversion (got {appended.total()},"
+            f" expected {whole.total()}). Keys and bytes of old records must stay as they are, and keys of new ones must be new.",
+        )
+
+    def check_damaged_input(self, damaged: Path) -> None:
+        """Check that a damaged record ends the run with its place, or is skipped and counted."""
+        try:
+            self.convert("damaged", damaged)
+        except BadRecordError as error:
+            _claim(
+                str(damaged) in error.source,
+                f"{self.source}: the error of a damaged record does not name its file (got {error.source!r}, expected a path in"
+                f" {damaged}). Pass `reject` a BadRecordError of that path.",
+            )
+        else:
+            raise AssertionError(
+                f"{self.source}: converts {damaged} without an error (expected a BadRecordError). Call `reject` for a record that"
+                " cannot be referred to, and raise a ValueError in `fetch` or `read`."
+            )
+        _claim(
+            not (self.folder / "damaged" / "manifest.json").exists(), f"{self.source}: a failed run leaves a manifest."
+        )
+        manifest = self.convert("damaged", damaged, on_bad_record="skip", max_bad_records="100%", resume=True)
+        _claim(
+            manifest.records > 0 and sum(manifest.rejected.values()) > 0,
+            f"{self.source}: a run that skips bad records has {manifest.records} records and {sum(manifest.rejected.values())}"
+            " rejects (expected some of both). Go on with the next record after `reject`.",
+        )
+
+    def check_empty_input(self, empty: Path) -> None:
+        """Check that an input without records is an error in one line, which names it."""
+        try:
+            self.convert("empty", empty)
+        except TpudataError as error:
+            message = str(error)
+            _claim(
+                str(empty) in message and "\n" not in message,
+                f"{self.source}: the error of an empty input is not one line that names it (got {message!r}).",
+            )
+        else:
+            raise AssertionError(f"{self.source}: converts {empty}, which is to have no records, without an error.")
+
+    def _claim_equal(self, output: str, expected: str, what: str, hint: str) -> None:
+        self._claim_same(self._files(output), self._files(expected), what, hint)
+
+    def _claim_same(self, files: dict[str, bytes], expected: dict[str, bytes], what: str, hint: str) -> None:
+        other = sorted(name for name in files.keys() | expected.keys() if files.get(name) != expected.get(name))
+        _claim(
+            not other,
+            f"{self.source}: {what} gives other bytes than a plain run (in {', '.join(other[:3])}). Make sure that {hint}.",
+        )
+
+    def _files(self, output: str) -> dict[str, bytes]:
+        """Return the shards and indexes of a dataset, and its class names; the manifest has the path of the input."""
+        folder = self.folder / output
+        names = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".json")
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in names}
+
+    def _contents(self, output: str, *splits: str) -> collections.Counter[str]:
+        """Return the records of a dataset by their values; numbers of classes are those of the dataset alone."""
+        dataset = open_dataset(str(self.folder / output))
+        return collections.Counter(
+            repr(sorted((name, list(values)) for name, values in example.items() if name not in _LABELS))
+            for split in splits or dataset.manifest.splits
+            for example in dataset.examples(split)
+        )
+
+
+def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: _Path) -> Tokenizer:
+    """Convert texts with a tokenizer of an installed package, and check its ids.
+
+    Args:
+        tokenizer: value of `--tokenizer`, such as `"words:FILE"`.
+        texts: two texts or more, of one line each, which it can encode; empty ones are not stored.
+        folder: where files are written: new or empty.
+
+    Returns:
+        The tokenizer, as the dataset opens it, for checks of your own.
+
+    Raises:
+        AssertionError: a promise is broken; says which one.
+        TpudataError: the texts cannot be converted at all.
+    """
+    opened, folder = open_tokenizer(TokenizerSpec.parse(tokenizer)), Path(folder)
+    together = opened.encode_batch(list(texts))
+    for text, ids in zip(texts, together, strict=True):
+        _check_ids(tokenizer, opened, text, ids)
+    (folder / "texts.txt").parent.mkdir(parents=True, exist_ok=True)
+    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    for output, workers in (("one", 1), ("two", 2)):
+        options: dict[str, Any] = {"tokenizer": tokenizer, "shuffle": False, "num_shards": 2, "workers": workers}
+        tpudata.convert_text(folder / "texts.txt", folder / output, **options)
+    one, two = ([*open_dataset(str(folder / name)).examples("train")] for name in ("one", "two"))
+    _claim(
+        one == two,
+        f"{tokenizer}: two workers store other ids than one. Ids must follow from the text and the file alone.",
+    )
+    stored = [list(example["input_ids"]) for example in one]
+    expected = [ids.tolist() for text, ids in zip(texts, together, strict=True) if text]
+    _claim(
+        stored == expected,
+        f"{tokenizer}: a conversion stores other ids than `encode_batch` returns here, such as {stored[:1]}.",
+    )
+    again = dataset_tokenizer(str(folder / "one"))
+    _claim(
+        again.identity == opened.identity,
+        f"{tokenizer}: opened from the dataset it has another identity (got {again.identity}, expected {opened.identity}).",
+    )
+    _claim(
+        all(map(np.array_equal, again.encode_batch(list(texts)), together)),
+        f"{tokenizer}: opened from the dataset it returns other ids. `file_bytes` must be all that they follow from.",
+    )
+    return again
+
+
+def _check_ids(name: str, tokenizer: Tokenizer, text: str, ids: Ids) -> None:
+    identity = tokenizer.identity
+    array: Any = ids
+    _claim(
+        isinstance(array, np.ndarray) and array.dtype == np.int32 and array.ndim == 1,
+        f"{name}: the ids of {text!r} are of another kind (got {array!r}, expected an int32 array [tokens]).",
+    )
+    _claim(
+        not ids.size or (int(ids.min()) >= 0 and int(ids.max()) < identity.vocab_size),
+        f"{name}: an id of {text!r} is not in the vocabulary of {identity.vocab_size:,} (got {ids.tolist()}).",
+    )
+    _claim(
+        identity.eos_id is None or identity.eos_id not in ids,
+        f"{name}: the ids of {text!r} have the end of a document (got {ids.tolist()}), which the conversion adds.",
+    )
+    (alone,) = tokenizer.encode_batch([text])
+    _claim(
+        np.array_equal(ids, alone),
+        f"{name}: {text!r} has other ids alone (got {alone.tolist()}) than with other texts (expected {ids.tolist()}).",
+    )
+    _claim(
+        isinstance(tokenizer.decode(ids), str),
+        f"{name}: `decode` returns no text (got {type(tokenizer.decode(ids)).__name__}).",
+    )
+
+
+def _claim(is_kept: bool, broken: str) -> None:
+    """Raise AssertionError with what is broken, also in a Python without assertions."""
+    if not is_kept:
+        raise AssertionError(broken)
