@@ -183,7 +183,7 @@ def test_an_offset_that_the_labels_do_not_have_is_rejected(
             "RunConfig(master=...): programs run on the machine of their TPU (got 'grpc://127.0.0.1:9'",
         ),
         (["--master=grpc://127.0.0.1:9"], 2, "--master requires --use-tpu"),
-        (["--learning-rate=-1"], 2, "--learning-rate must be a number above 0, got -1.0"),
+        (["--learning-rate=-1"], 2, "argument --learning-rate: '-1' is not a number above 0"),
         (["--model=./own.py"], 2, "or package.module:function). Pass yours as own:model_fn."),
         (["--model=pkg/own.py:f"], 2, "names a file (expected package.module:function). Name the module: pkg.own:f."),
         (["--model=own.f"], 2, "Pass yours as own:f."),
