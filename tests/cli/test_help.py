@@ -37,7 +37,7 @@ def test_lists_all_pages_with_their_titles(shown: Callable[..., str]) -> None:
             assert shown("help", name).startswith(f"# {title}\n")
 
 
-@pytest.mark.parametrize("name", ["convert/sources", "sources", "docs/convert/sources.md"])
+@pytest.mark.parametrize("name", ["reference/sources", "sources", "docs/reference/sources.md"])
 def test_prints_a_page_by_each_of_its_names(name: str, shown: Callable[..., str]) -> None:
     text = shown("help", name)
     assert text.startswith("# What can be converted\n")
