@@ -35,6 +35,7 @@ ELSEWHERE = (
     "docs/tutorials/boxes.md",
     "docs/tutorials/language_model.md",
     "docs/tutorials/porting.md",
+    "docs/tutorials/text_classes.md",
 )
 
 

@@ -6,6 +6,8 @@ and hold nothing else.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import shlex
@@ -32,11 +34,19 @@ def _server() -> None:
     run("-c", "")
 
 
-def run_line(line: str) -> str:
-    """Run a command; returns what another process prints. It must end with 0, but for what `migrate` leaves to do."""
+def run_line(line: str, code: int = 0) -> str:
+    """Run a command; returns what another process prints. `migrate` ends with 1 for what it leaves to do.
+
+    Args:
+        line: the command.
+        code: the exit code that a command of tpudata must end with.
+    """
     words = shlex.split(line)
     if words[0] == "tpudata":
-        assert main(words[1:]) == int(words[1] == "migrate")
+        assert main(words[1:]) == (code or int(words[1] == "migrate"))
+        return ""
+    if words[0] == "cat":
+        print("".join(path.read_text() for path in sorted(Path.cwd().glob(words[1]))), end="")
         return ""
     environment = {}
     while "=" in words[0]:
@@ -74,6 +84,43 @@ def run_page(name: str, folder: Path, smaller: dict[str, str]) -> list[str]:
         else:
             assert kind == "text"
     return printed
+
+
+def run_and_compare(name: str, folder: Path, smaller: dict[str, str]) -> str:
+    """Run the blocks of a tutorial in order, compare what its commands print with the block that follows, and return the rest.
+
+    What follows from training or from the clock is not compared. A command whose output begins with an error must end with 1.
+
+    Args:
+        name: the page.
+        folder: the working directory.
+        smaller: what is replaced, so that it takes less time; each must be there.
+    """
+    text = (TUTORIALS / name).read_text(encoding="utf-8")
+    assert all(old in text for old in smaller)
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    rest = ""
+    for number, (kind, block) in enumerate(blocks):
+        for old, new in smaller.items():
+            block = block.replace(old, new)
+        if kind == "python":
+            rest += run_python(block, folder)
+        elif kind == "sh":
+            follows, shown = blocks[number + 1] if number + 1 < len(blocks) else ("", "")
+            shown = shown if follows == "text" else ""
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                for line in block.splitlines():
+                    run_line(line, code=int(shown.startswith("tpudata: error:")))
+            if shown and "accuracy" not in shown:
+                assert _without_clock(output.getvalue()) == _without_clock(shown)
+    return rest
+
+
+def _without_clock(text: str) -> list[str]:
+    """Return lines without times, and without the sizes of pages, which follow from versions of packages."""
+    text = re.sub(r"in [\d.]+ s \(.*\)", "in TIME", text)
+    return re.sub(r"html: .*, opens", "html: SIZE, opens", text).strip().splitlines()
 
 
 def write_imagenet(folder: Path) -> None:
@@ -126,6 +173,24 @@ def test_language_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     texts = [json.loads(line) for line in (tmp_path / "model" / "predictions.jsonl").read_text().splitlines()]
     assert [text["prompt"] for text in texts] == ["Return "] * 3
     assert json.loads((tmp_path / "model" / "evaluation.json").read_text())["bits_per_character"] < 6.6  # log2(99)
+
+
+def test_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = run_and_compare("boxes.md", tmp_path, {"max_steps=500": "max_steps=60"})
+    found = re.match(r"\{'box_error': np\.float32\(([\d.]+)\), 'accuracy'", printed)
+    assert found is not None
+    # 0.026 after all 500 steps.
+    assert float(found[1]) < 0.12
+
+
+def test_text_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_and_compare("text_classes.md", tmp_path, {"--train-steps 200": "--train-steps 60"})
+    assert json.loads((tmp_path / "model" / "evaluation.json").read_text())["accuracy"] > 0.8
+    lines = (tmp_path / "predictions.csv").read_text().splitlines()
+    assert len(lines) == 189
+    assert lines[0] == "index,label,label_name,class_name,classes,probabilities"
 
 
 def test_porting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

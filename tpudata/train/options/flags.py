@@ -74,7 +74,7 @@ def _settle_rate(flags: dict[str, Any], given: dict[str, Any], params: dict[str,
 def new_parser(prog: str = "tpudata train") -> FlagParser:
     """Return the parser of the command's flags."""
     what = "Train a model on a dataset, evaluate it exactly, or predict with it."
-    parser = FlagParser(prog, what, topics=("train/command", "models", "long_runs", "tpu"))
+    parser = FlagParser(prog, what, topics=("train/command", "reference/train", "models", "long_runs", "tpu"))
     with parser.group("the run"):
         parser.add_argument(
             "--config", metavar="FILE", help="YAML with any of these flags, and the model's parameters under params"
