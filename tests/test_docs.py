@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from scripts._error_index import main as error_index
 from tests.helpers.datasets import encode_image, write_dataset, write_images
 from tests.helpers.digits import write_digits
 from tests.helpers.markdown import ROOT, python_blocks, run_python
@@ -178,6 +179,12 @@ def test_pages_that_programs_name_are_there() -> None:
     }
     assert len(named) > 20
     assert [(path, page) for path, page in sorted(named) if not (ROOT / page).is_file()] == []
+
+
+def test_the_index_of_errors_is_up_to_date() -> None:
+    assert error_index(["--check"]) == 0, "run .venv/bin/python scripts/_error_index.py"
+    entries = re.findall(r"^- ", (ROOT / "docs/reference/errors.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(entries) > 1000
 
 
 @pytest.mark.parametrize("document", DATA)
