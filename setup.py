@@ -126,6 +126,9 @@ TEST = [
     "twine>=6,<8",
 ]
 
+# Drives a Chromium of the machine, which opens the site and a report in tests/test_browser.py.
+BROWSER = ["playwright>=1.49,<2"]
+
 setup(
     name="tpudata",
     version=version(),
@@ -168,7 +171,7 @@ setup(
         # Without HEIC, for its licence.
         "all": sorted({*TENSORFLOW, *GCP, *TEXT, *FSSPEC, *ANNOTATIONS}),
         # For work on tpudata itself: 3.3 GB.
-        "dev": sorted({*TENSORFLOW, *GCP, *DOCS, *TEST}),
+        "dev": sorted({*TENSORFLOW, *GCP, *DOCS, *TEST, *BROWSER}),
     },
     cmdclass={"build_py": BuildWithPages},
     entry_points={"console_scripts": ["tpudata = tpudata.cli:main"]},

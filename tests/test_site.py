@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
@@ -16,6 +13,7 @@ import yaml
 import beam_jobs
 import tpudata
 from tests.helpers.markdown import ROOT
+from tests.helpers.site import build_site
 from tpudata.cli import COMMANDS
 
 # Attributes that a browser loads at once, by tag. A link that a reader follows is none of them.
@@ -48,13 +46,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", f"--site-dir={folder}"]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    )
-    assert done.returncode == 0, done.stderr
-    return folder
+    return build_site(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
