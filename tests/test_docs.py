@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import html
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -179,6 +180,18 @@ def test_pages_that_programs_name_are_there() -> None:
     }
     assert len(named) > 20
     assert [(path, page) for path, page in sorted(named) if not (ROOT / page).is_file()] == []
+
+
+def test_the_table_of_commands_has_each_common_dataset_with_its_command() -> None:
+    table = html.unescape((ROOT / "docs/convert/which_command.md").read_text(encoding="utf-8"))
+    found = re.findall(r"^\| \[(.*?)\]\(.*?\) \| .*? \| (?:`|<code>)(.*)(?:`|</code>) \|$", table, re.MULTILINE)
+    expected = []
+    for page, kind in (("datasets", "images"), ("text_datasets", "text")):
+        text = (ROOT / f"docs/convert/{page}.md").read_text(encoding="utf-8")
+        for name, section in re.findall(r"^### (.*?)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL):
+            (command,) = re.findall(rf"^    tpudata convert {kind} (.*)", section, re.MULTILINE)
+            expected.append((name, command.replace(" --output out", "")))
+    assert found == expected
 
 
 def test_the_index_of_errors_is_up_to_date() -> None:

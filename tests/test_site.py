@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import re
+import typing
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
@@ -108,6 +110,41 @@ def test_the_api_reference_has_all_public_names(pages: dict[str, Page]) -> None:
     names |= {f"beam_jobs.{name}" for name in beam_jobs.__all__}
     anchors = {anchor for address, page in pages.items() if "/api/" in address for anchor in page.anchors}
     assert sorted(names - anchors) == []
+
+
+def test_types_of_signatures_are_linked_or_explained(site: Path) -> None:
+    explained = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/reference/api/types.md").read_text(), re.MULTILINE))
+    # Of Python's typing and of other packages, and constants that defaults name.
+    known = {
+        *dir(typing),
+        "Unpack",
+        "NDArray",
+        "PathLike",
+        "Pipeline",
+        "PipelineOptions",
+        "PCollection",
+        "Mesh",
+        "None",
+    }
+    known |= {
+        "NamedSharding",
+        "DType",
+        "TensorSpec",
+        "AbstractContextManager",
+        "False",
+        "True",
+        "SupportsIndex",
+        "Generic",
+    }
+    unknown = set()
+    for page in (site / "reference" / "api").rglob("index.html"):
+        for signature in re.findall(r'<div class="doc-signature highlight">(.*?)</div>', page.read_text(), re.DOTALL):
+            plain = html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"<a .*?</a>", "", signature, flags=re.DOTALL)))
+            # What follows a colon or an arrow, without defaults, which may hold texts.
+            for annotation in re.findall(r"(?::|->) ([^=\n]+)", plain):
+                words = set(re.findall(r"(?<![\w.'\"])_?[A-Z][A-Za-z]\w*", re.sub(r"Literal\[.*?\]", "", annotation)))
+                unknown |= {(page.parent.name, word) for word in words - known - explained}
+    assert sorted(unknown) == []
 
 
 def test_the_reference_of_commands_has_each_command_and_its_flags(site: Path, pages: dict[str, Page]) -> None:
