@@ -72,8 +72,9 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     contexts = []
 
     def open_address(address: str, width: int = DESK, dark: bool = False) -> Page:
-        scheme = "dark" if dark else "light"
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda line: problems.append(line.text) if line.type in ("error", "warning") else None)
