@@ -26,14 +26,16 @@ PARTS = {
     "docs/feed/jax.md": (2, 3),
     "docs/feed/many_hosts.md": (0, 1, 2),
     "docs/feed/pytorch.md": (0, 1, 2, 3),
-    "docs/dataset/other_readers.md": (0, 1),
+    "docs/dataset/other_readers.md": (0, 1, 2, 3, 4),
     "docs/train/rehearsal.md": (0,),
     "docs/train/command.md": (0,),
 }
-# Run by tests/beam_jobs/examples/test_write_examples.py, tests/beam_jobs/test_extending.py and tests/test_tutorials.py.
+# Run by tests/beam_jobs/examples/test_write_examples.py, tests/beam_jobs/test_extending.py,
+# tests/test_tutorials.py and tests/test_ecosystem.py.
 ELSEWHERE = (
     "docs/convert/write_tfrecord_shards.md",
     "docs/convert/extending.md",
+    "docs/feed/ecosystem.md",
     "docs/tutorials/boxes.md",
     "docs/tutorials/language_model.md",
     "docs/tutorials/porting.md",
