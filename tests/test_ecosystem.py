@@ -72,7 +72,7 @@ def test_datasets_of_hugging_face_have_the_records(folder: Path) -> None:
     program = f"import tpudata\n{block}\nprint(len(table), table[0]['input_ids'])"
     lines = run(program, folder).splitlines()
     source = RecordSource(str(folder / "tokens"), "train")
-    assert lines[0] == "['input_ids', 'positions', 'segment_ids']"
+    assert lines[0] == "['input_ids', 'segment_ids', 'positions']"
     assert lines[1] == f"{len(source)} {source[0]['input_ids'].tolist()}"
 
 
