@@ -113,6 +113,8 @@ TEST = [
     f"jax[tpu]{_JAX}; sys_platform == 'linux' and platform_machine == 'x86_64'",
     "moto[server]>=5,<6",
     "mypy>=1.15,<3",
+    # Drives a Chromium of the machine, which opens the site and a report.
+    "playwright>=1.49,<2",
     "pytest>=8.2,<10",
     "pytest-xdist>=3.6,<4",
     # The formatter's style changes between minor versions, and scripts/lint checks it.
@@ -125,9 +127,6 @@ TEST = [
     "tfrecord>=1.14.6,<2",
     "twine>=6,<8",
 ]
-
-# Drives a Chromium of the machine, which opens the site and a report in tests/test_browser.py.
-BROWSER = ["playwright>=1.49,<2"]
 
 setup(
     name="tpudata",
@@ -171,7 +170,7 @@ setup(
         # Without HEIC, for its licence.
         "all": sorted({*TENSORFLOW, *GCP, *TEXT, *FSSPEC, *ANNOTATIONS}),
         # For work on tpudata itself: 3.3 GB.
-        "dev": sorted({*TENSORFLOW, *GCP, *DOCS, *TEST, *BROWSER}),
+        "dev": sorted({*TENSORFLOW, *GCP, *DOCS, *TEST}),
     },
     cmdclass={"build_py": BuildWithPages},
     entry_points={"console_scripts": ["tpudata = tpudata.cli:main"]},

@@ -18,7 +18,7 @@ from tests.helpers.site import build_site
 from tpudata.cli import main
 from tpudata.format import Feature
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is in the extra dev alone")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
