@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +254,9 @@ print(len(model.predict(batches, verbose=0)), sorted(model.evaluate(batches, ver
 
 
 def test_keras_takes_the_batches_on_the_backend_of_jax(many: Written) -> None:
-    done = run("-c", ON_JAX, many.path, environment={"KERAS_BACKEND": "jax"})
+    # A new interpreter, since Keras takes its backend as it is imported.
+    command = [sys.executable, "-c", ON_JAX, many.path]
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"{RECORDS} ['accuracy', 'loss']"
