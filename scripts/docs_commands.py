@@ -54,6 +54,7 @@ SKIPPED = {
     r"tensorflow_datasets/": "needs a dataset of TensorFlow Datasets",
     r"--tpu v|--num-processes|jax_processes": "takes minutes",
 }
+_LIMIT = 600  # Seconds of a command.
 # Shorter trainings and measurements.
 SMALLER = (
     (r"--train-steps \d+", "--train-steps 2"),
@@ -68,7 +69,8 @@ SMALLER = (
 ADDED = (
     (r"^tpudata train (?!.*(--train-steps|--mode|--rehearse))", " --train-steps 2"),
     (r"^tpudata train (?!.*(--batch-size|--rehearse))", " --batch-size 8"),
-    (r"^tpudata (bench|doctor .*--batch-size)", ""),
+    (r"--model resnet ", " --param depth=18"),
+    (r"^tpudata bench", " --seconds 0.2"),
 )
 
 
@@ -108,14 +110,13 @@ def run_page(page: str, data: Path, work: Path) -> Iterator[tuple[str, str, str]
         if why is not None:
             yield "skipped", command, why
             continue
-        done = subprocess.run(
-            ["bash", "-c", shorter(command, work)],
-            cwd=work,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-        )
+        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        words = ["bash", "-c", shorter(command, work)]
+        try:
+            done = subprocess.run(words, cwd=work, capture_output=True, text=True, timeout=_LIMIT, env=environment)
+        except subprocess.TimeoutExpired:
+            yield "failed", command, f"it takes more than {_LIMIT} s"
+            continue
         # `migrate` ends with 1 for what it leaves to do, `doctor` for a problem of this machine.
         is_well = done.returncode == 0 or (done.returncode == 1 and re.match(r"tpudata (migrate|doctor)", command))
         last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
@@ -151,8 +152,6 @@ def shorter(command: str, work: Path) -> str:
     for pattern, flags in ADDED:
         if re.search(pattern, command):
             command += flags
-    if command.startswith("tpudata bench"):
-        command += " --seconds 0.2"
     command = re.sub(r"\bconfigs/", f"{ROOT}/configs/", command)
     command = re.sub(r"^python (scripts|examples)/", rf"python {ROOT}/\1/", command)
     output = re.search(r"--output (\S+)", command)

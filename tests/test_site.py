@@ -84,12 +84,14 @@ def test_nothing_is_loaded_from_other_servers(site: Path, pages: dict[str, Page]
     ] == []
 
 
-def test_every_page_of_docs_is_in_the_navigation(pages: dict[str, Page]) -> None:
-    def entries(part: object) -> list[str]:
-        if isinstance(part, str):
-            return [part]
-        return [page for below in (part.values() if isinstance(part, dict) else part) for page in entries(below)]  # type: ignore[attr-defined]
+def entries(part: object) -> list[str]:
+    """Return the pages of a part of the navigation."""
+    if isinstance(part, str):
+        return [part]
+    return [page for below in (part.values() if isinstance(part, dict) else part) for page in entries(below)]  # type: ignore[attr-defined]
 
+
+def test_every_page_of_docs_is_in_the_navigation(pages: dict[str, Page]) -> None:
     nav = entries(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
     written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     made = {"reference/commands.md", "reference/changelog.md", "reference/contributing.md"}
@@ -97,6 +99,20 @@ def test_every_page_of_docs_is_in_the_navigation(pages: dict[str, Page]) -> None
     assert {re.sub(r"(index)?\.md$", "", page).rstrip("/") for page in nav} == {
         address.rstrip("/") for address in pages
     }
+
+
+def test_each_part_of_the_navigation_is_of_one_kind_of_page() -> None:
+    kinds = {
+        "Tutorials": ("tutorials/",),
+        "How to": ("convert/", "dataset/", "feed/", "train/"),
+        "Reference": ("reference/",),
+        "Explanation": ("concepts/", "reference/contributing.md"),
+    }
+    start, *parts = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    assert start == {"Start": "index.md"}
+    found = {title: entries(below) for part in parts for title, below in part.items()}
+    assert found.keys() == kinds.keys()
+    assert [page for title, pages in found.items() for page in pages if not page.startswith(kinds[title])] == []
 
 
 def test_the_api_reference_has_all_public_names(pages: dict[str, Page]) -> None:
