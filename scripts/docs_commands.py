@@ -67,7 +67,7 @@ SMALLER = (
 )
 # Flags that a command gets in addition, so that it takes seconds.
 ADDED = (
-    (r"^tpudata train (?!.*(--train-steps|--mode|--rehearse))", " --train-steps 2"),
+    (r"^tpudata train (?!.*(--train-steps|--mode\b|--rehearse))", " --train-steps 2"),
     (r"^tpudata train (?!.*(--batch-size|--rehearse))", " --batch-size 8"),
     (r"--model resnet ", " --param depth=18"),
     (r"^tpudata bench", " --seconds 0.2"),
@@ -161,7 +161,7 @@ def shorter(command: str, work: Path) -> str:
         shutil.rmtree(work / output[1])
     if re.match(r"tpudata train ", command):
         model = re.search(r"--model-dir (\S+)", command)
-        if model and "--mode" not in command and "--warm-start" not in command:
+        if model and "--mode " not in command and "--warm-start" not in command:
             shutil.rmtree(work / model[1], ignore_errors=True)
     return command
 
@@ -174,7 +174,7 @@ def write_data(folder: Path) -> None:
     write_pictures(folder / "A", 4, random)
     write_pictures(folder / "B", 4, random)
     write_pictures(folder / "facades", 4, random)
-    write_pictures(folder / "images", 6, random)
+    write_pictures(folder / "images", 40, random)
     for path in sorted((folder / "images").iterdir()):
         save(folder / "masks" / f"{path.stem}.png", random.integers(0, 3, (40, 48), dtype=np.uint8))
     listed = [f"pictures/cat/{number}.jpg,cat" for number in range(12)]

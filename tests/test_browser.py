@@ -168,6 +168,7 @@ def test_a_report_fits_the_window(report: Path, open_page: Callable[..., Page], 
 
 def test_a_report_of_100_classes_is_a_grid(report: Path, open_page: Callable[..., Page]) -> None:
     page = open_page(report.as_uri())
+    assert page.inner_text(".grid").split()[:12] == [str(number) for number in range(12)]
     pictures = page.eval_on_selector_all("main img, body img", "images => images.map(image => image.offsetTop)")
     assert len(pictures) >= 100
     # Several pictures stand in a row, and 100 classes take no more than some screens.

@@ -28,6 +28,7 @@ section { background: var(--paper); border: 1px solid var(--line); border-radius
 p.note, figcaption { color: var(--soft); font-size: 13px; margin: 4px 0 10px; }
 table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--soft); font-weight: 600; font-size: 13px; }
 th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
+th { white-space: nowrap; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 svg { width: 100%; max-width: 720px; height: auto; font-size: 12px; } svg rect { fill: var(--bar); } svg text { fill: var(--ink); }
 svg line { stroke: var(--line); }
@@ -202,11 +203,16 @@ def _pictures(sample: SplitSample) -> Iterator[str]:
     is_grid = len(sample.pictures) > _MOST_ROWS
     if is_grid:
         yield '<div class="grid">'
-    for name, pictures in sorted(sample.pictures.items()):
+    for name, pictures in sorted(sample.pictures.items(), key=lambda item: _number_and_name(item[0])):
         images = f'<div class="pictures">{"".join(map(picture_html, pictures))}</div>'
         yield f'<div class="class"><b>{html.escape(name)}</b>{images}</div>' if name else images
     if is_grid:
         yield "</div>"
+
+
+def _number_and_name(name: str) -> tuple[int, str]:
+    """Return a key that sorts classes that are numbers by their value."""
+    return (int(name) if name.isdecimal() else 0, name)
 
 
 def _rejects(dataset: Dataset) -> Iterator[str]:
