@@ -28,6 +28,8 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from PIL import Image
 
 from tpudata.format import encode_example
@@ -51,6 +53,8 @@ SKIPPED = {
     r"scripts/(bench|conformance|oracle|test|docs|quickstart)|_wrap\.py|oracle_tf215": "a script that takes minutes",
     r"worker_pool_main|--runner": "needs another engine",
     r"hf:MODEL|sentencepiece:|spm\.model|tokenizer\.json": "needs a tokenizer's file",
+    r"cifar-10-batches-py": "run by tests/beam_jobs/test_common_datasets.py",
+    r"imagenet_to_gcs": "run by tests/beam_jobs/sources/folders/test_imagenet.py",
     r"tensorflow_datasets/": "needs a dataset of TensorFlow Datasets",
     r"--tpu v|--num-processes|jax_processes": "takes minutes",
 }
@@ -177,6 +181,15 @@ def write_data(folder: Path) -> None:
     write_pictures(folder / "images", 40, random)
     for path in sorted((folder / "images").iterdir()):
         save(folder / "masks" / f"{path.stem}.png", random.integers(0, 3, (40, 48), dtype=np.uint8))
+    for number in range(6):
+        save(
+            folder / "photos" / f"{'cat' if number % 2 else 'dog'}.{number}.jpg", np.full((40, 48, 3), number, np.uint8)
+        )
+    images = [{"bytes": path.read_bytes(), "path": path.name} for path in sorted((folder / "photos").iterdir())]
+    table = pa.table({"image": images, "label": [number % 2 for number in range(6)]})
+    for name in ("cifar10/train-00000-of-00001.parquet", "downloaded/a/train-00000-of-00001.parquet"):
+        (folder / name).parent.mkdir(parents=True)
+        pq.write_table(table, folder / name)
     listed = [f"pictures/cat/{number}.jpg,cat" for number in range(12)]
     write(folder / "list.csv", "\n".join(["path,label", *listed]))
     with zipfile.ZipFile(folder / "animals.zip", "w") as archive:
@@ -211,13 +224,16 @@ def write_data(folder: Path) -> None:
     write(folder / "model.py", "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n")
     parts = ["--split", "train=0.5,validation=0.5"]
     digits = ["convert", "images", "--input", "mnist", "--layout", "raw"]
-    images = ["convert", "images", "--input", "pictures"]
+    convert = ["convert", "images", "--input", "pictures"]
+    lines = ["convert", "text", "--input", "corpus", "--tokenizer", "chars", "--sequence-length", "16"]
     run_all(
         folder,
         [*digits, "--output", "quickstart/dataset"],
-        [*images, *parts, "--output", "dataset"],
-        [*images, "--output", "a"],
-        [*images, "--output", "b", "--seed", "1"],
+        [*convert, *parts, "--output", "dataset"],
+        [*convert, *parts, "--output", "more_pictures", "--seed", "1"],
+        [*lines, *parts, "--output", "TOKENS"],
+        [*convert, "--output", "a"],
+        [*convert, "--output", "b", "--seed", "1"],
     )
     (folder / "old").mkdir()
     for shard in (folder / "dataset").glob("*.tfrecord"):
