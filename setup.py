@@ -113,6 +113,8 @@ TEST = [
     f"jax[tpu]{_JAX}; sys_platform == 'linux' and platform_machine == 'x86_64'",
     "moto[server]>=5,<6",
     "mypy>=1.15,<3",
+    # Drives a Chromium of the machine, which opens the site and a report.
+    "playwright>=1.49,<2",
     "pytest>=8.2,<10",
     "pytest-xdist>=3.6,<4",
     # The formatter's style changes between minor versions, and scripts/lint checks it.

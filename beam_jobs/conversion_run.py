@@ -48,14 +48,19 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 # Those that an input itself may have: train, validation and test.
 _NAMED_SPLITS = 3
+_PLAN_DELAY_SECONDS = 2.0
 # Of an input that has more units, all workers of this machine list some.
 _COUNTED_UNITS = 1024
 
 
-def plan_conversion(conversion: Conversion) -> Plan:
+def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
     """Return the plan of a conversion, made in this process; write nothing.
 
     For an append, it covers what would be added, which may be nothing.
+
+    Args:
+        conversion: the conversion.
+        draws_bar: whether to draw a bar on stderr if it takes more than two seconds.
 
     Raises:
         BadRecordError: as in a run that does not skip bad records.
@@ -68,10 +73,13 @@ def plan_conversion(conversion: Conversion) -> Plan:
         with tempfile.TemporaryDirectory(prefix="tpudata-known-") as folder:
             path = f"{folder}/known"
             write_known(base.dataset, path)
-            return plan_conversion(conversion.of_new(base, path))
-    known = conversion.scanned_here()
-    overhead = known.converter.record_overhead
-    plan = plan_here(known.source, options, known.text_bytes, known.estimate, overhead, known.base, known.facts)
+            return plan_conversion(conversion.of_new(base, path), draws_bar)
+    with progress_bar(draws_bar, _PLAN_DELAY_SECONDS) as progress:
+        known = conversion.scanned_here()
+        overhead = known.converter.record_overhead
+        plan = plan_here(
+            known.source, options, known.text_bytes, known.estimate, overhead, known.base, known.facts, progress
+        )
     _check_output(known, found, plan)
     return plan
 
@@ -109,7 +117,7 @@ def _convert(
     check_unclaimed(options.output, has_ended)
     found = _look_at_output(conversion)
     if found is Found.DATASET and options.resume and not options.append:
-        plan_conversion(conversion)
+        plan_conversion(conversion, launch.draws_bar)
         remove_dead_claim(options.output, has_ended)
         return None
     claim = Claim.new(PROCESS if ends_with_process(beam_options) else JOB)
@@ -128,7 +136,7 @@ def _convert_claimed(
         return _append(conversion, pipeline, job, beam_options)
     if found is Found.DATASET:
         # Errors in the input or the options must show before the old dataset is removed.
-        plan_conversion(conversion)
+        plan_conversion(conversion, job.launch.draws_bar)
         if options.resume:
             return None
         remove_dataset(options.output)

@@ -57,7 +57,7 @@ _FORMS = (
     " and labels, tar files (WebDataset and ImageNet's tar of tars too), zip archives, Parquet files, IDX pairs such as MNIST's,"
     " files of arrays (CIFAR, SVHN, .npz), or a pattern."
 )
-_TOPICS = ("datasets", "sources", "annotations", "image_rules", "runs", "append")
+_TOPICS = ("which_command", "datasets", "sources", "annotations", "annotation_forms", "image_rules", "runs", "append")
 _OPTIONS = (RunOptions, PrintOptions, SourceOptions, ConvertOptions, ReaderOption, ImageOptions)
 
 

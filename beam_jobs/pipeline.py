@@ -46,7 +46,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     Args:
         conversion: what to do.
         pipeline: an empty one.
-        progress: gets the bytes of each input.
+        progress: gets the inputs that are listed, and the bytes of each.
     """
     options, limits = conversion.options, conversion.options.request_limits
     # Steps that run once begin here and take sums as side inputs, with defaults: a combine that makes its own default adds four
@@ -58,7 +58,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
         | "SpreadUnits" >> Spread()
         | "List"
         >> beam.ParDo(
-            ListReferences(conversion.source, options, conversion.text_bytes), *_as_argument(units.source)
+            ListReferences(conversion.source, options, conversion.text_bytes, progress), *_as_argument(units.source)
         ).with_outputs(TALLY, NAMES, SAMPLE, COUNTS, main="packs")
     )
     # The last sum is on one worker: of 10,000 parts it takes minutes.

@@ -60,7 +60,7 @@ _FORMS = (
     "SRC is a file of text, a folder of such, or a pattern: lines, paragraphs or whole files, JSONL, CSV, TSV or Parquet, also"
     " packed as .gz, .bz2 or .zst."
 )
-_TOPICS = ("text_datasets", "convert/text", "runs", "append")
+_TOPICS = ("which_command", "text_datasets", "convert/text", "text_sources", "runs", "append")
 _OPTIONS = (
     RunOptions,
     PrintOptions,

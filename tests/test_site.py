@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import html
 import re
-import subprocess
-import sys
+import typing
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
@@ -16,6 +15,7 @@ import yaml
 import beam_jobs
 import tpudata
 from tests.helpers.markdown import ROOT
+from tests.helpers.site import build_site
 from tpudata.cli import COMMANDS
 
 # Attributes that a browser loads at once, by tag. A link that a reader follows is none of them.
@@ -48,13 +48,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", f"--site-dir={folder}"]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    )
-    assert done.returncode == 0, done.stderr
-    return folder
+    return build_site(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +84,14 @@ def test_nothing_is_loaded_from_other_servers(site: Path, pages: dict[str, Page]
     ] == []
 
 
-def test_every_page_of_docs_is_in_the_navigation(pages: dict[str, Page]) -> None:
-    def entries(part: object) -> list[str]:
-        if isinstance(part, str):
-            return [part]
-        return [page for below in (part.values() if isinstance(part, dict) else part) for page in entries(below)]  # type: ignore[attr-defined]
+def entries(part: object) -> list[str]:
+    """Return the pages of a part of the navigation."""
+    if isinstance(part, str):
+        return [part]
+    return [page for below in (part.values() if isinstance(part, dict) else part) for page in entries(below)]  # type: ignore[attr-defined]
 
+
+def test_every_page_of_docs_is_in_the_navigation(pages: dict[str, Page]) -> None:
     nav = entries(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
     written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     made = {"reference/commands.md", "reference/changelog.md", "reference/contributing.md"}
@@ -103,6 +99,20 @@ def test_every_page_of_docs_is_in_the_navigation(pages: dict[str, Page]) -> None
     assert {re.sub(r"(index)?\.md$", "", page).rstrip("/") for page in nav} == {
         address.rstrip("/") for address in pages
     }
+
+
+def test_each_part_of_the_navigation_is_of_one_kind_of_page() -> None:
+    kinds = {
+        "Tutorials": ("tutorials/",),
+        "How to": ("convert/", "dataset/", "feed/", "train/"),
+        "Reference": ("reference/",),
+        "Explanation": ("concepts/", "reference/contributing.md"),
+    }
+    start, *parts = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    assert start == {"Start": "index.md"}
+    found = {title: entries(below) for part in parts for title, below in part.items()}
+    assert found.keys() == kinds.keys()
+    assert [page for title, pages in found.items() for page in pages if not page.startswith(kinds[title])] == []
 
 
 def test_the_api_reference_has_all_public_names(pages: dict[str, Page]) -> None:
@@ -116,6 +126,41 @@ def test_the_api_reference_has_all_public_names(pages: dict[str, Page]) -> None:
     names |= {f"beam_jobs.{name}" for name in beam_jobs.__all__}
     anchors = {anchor for address, page in pages.items() if "/api/" in address for anchor in page.anchors}
     assert sorted(names - anchors) == []
+
+
+def test_types_of_signatures_are_linked_or_explained(site: Path) -> None:
+    explained = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/reference/api/types.md").read_text(), re.MULTILINE))
+    # Of Python's typing and of other packages, and constants that defaults name.
+    known = {
+        *dir(typing),
+        "Unpack",
+        "NDArray",
+        "PathLike",
+        "Pipeline",
+        "PipelineOptions",
+        "PCollection",
+        "Mesh",
+        "None",
+    }
+    known |= {
+        "NamedSharding",
+        "DType",
+        "TensorSpec",
+        "AbstractContextManager",
+        "False",
+        "True",
+        "SupportsIndex",
+        "Generic",
+    }
+    unknown = set()
+    for page in (site / "reference" / "api").rglob("index.html"):
+        for signature in re.findall(r'<div class="doc-signature highlight">(.*?)</div>', page.read_text(), re.DOTALL):
+            plain = html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"<a .*?</a>", "", signature, flags=re.DOTALL)))
+            # What follows a colon or an arrow, without defaults, which may hold texts.
+            for annotation in re.findall(r"(?::|->) ([^=\n]+)", plain):
+                words = set(re.findall(r"(?<![\w.'\"])_?[A-Z][A-Za-z]\w*", re.sub(r"Literal\[.*?\]", "", annotation)))
+                unknown |= {(page.parent.name, word) for word in words - known - explained}
+    assert sorted(unknown) == []
 
 
 def test_the_reference_of_commands_has_each_command_and_its_flags(site: Path, pages: dict[str, Page]) -> None:

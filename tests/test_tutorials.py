@@ -6,6 +6,8 @@ and hold nothing else.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import shlex
@@ -32,11 +34,19 @@ def _server() -> None:
     run("-c", "")
 
 
-def run_line(line: str) -> str:
-    """Run a command; returns what another process prints. It must end with 0, but for what `migrate` leaves to do."""
+def run_line(line: str, code: int = 0) -> str:
+    """Run a command; returns what another process prints. `migrate` ends with 1 for what it leaves to do.
+
+    Args:
+        line: the command.
+        code: the exit code that a command of tpudata must end with.
+    """
     words = shlex.split(line)
     if words[0] == "tpudata":
-        assert main(words[1:]) == int(words[1] == "migrate")
+        assert main(words[1:]) == (code or int(words[1] == "migrate"))
+        return ""
+    if words[0] == "cat":
+        print("".join(path.read_text() for path in sorted(Path.cwd().glob(words[1]))), end="")
         return ""
     environment = {}
     while "=" in words[0]:
@@ -74,6 +84,43 @@ def run_page(name: str, folder: Path, smaller: dict[str, str]) -> list[str]:
         else:
             assert kind == "text"
     return printed
+
+
+def run_and_compare(name: str, folder: Path, smaller: dict[str, str]) -> str:
+    """Run the blocks of a tutorial in order, compare what its commands print with the block that follows, and return the rest.
+
+    What follows from training or from the clock is not compared. A command whose output begins with an error must end with 1.
+
+    Args:
+        name: the page.
+        folder: the working directory.
+        smaller: what is replaced, so that it takes less time; each must be there.
+    """
+    text = (TUTORIALS / name).read_text(encoding="utf-8")
+    assert all(old in text for old in smaller)
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    rest = ""
+    for number, (kind, block) in enumerate(blocks):
+        for old, new in smaller.items():
+            block = block.replace(old, new)
+        if kind == "python":
+            rest += run_python(block, folder)
+        elif kind == "sh":
+            follows, shown = blocks[number + 1] if number + 1 < len(blocks) else ("", "")
+            shown = shown if follows == "text" else ""
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                for line in block.splitlines():
+                    run_line(line, code=int(shown.startswith("tpudata: error:")))
+            if shown and "accuracy" not in shown:
+                assert _without_clock(output.getvalue()) == _without_clock(shown)
+    return rest
+
+
+def _without_clock(text: str) -> list[str]:
+    """Return lines without times, and without the sizes of pages, which follow from versions of packages."""
+    text = re.sub(r"in [\d.]+ s \(.*\)", "in TIME", text)
+    return re.sub(r"html: .*, opens", "html: SIZE, opens", text).strip().splitlines()
 
 
 def write_imagenet(folder: Path) -> None:
@@ -128,6 +175,24 @@ def test_language_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert json.loads((tmp_path / "model" / "evaluation.json").read_text())["bits_per_character"] < 6.6  # log2(99)
 
 
+def test_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = run_and_compare("boxes.md", tmp_path, {"max_steps=500": "max_steps=60"})
+    found = re.match(r"\{'box_error': np\.float32\(([\d.]+)\), 'accuracy'", printed)
+    assert found is not None
+    # 0.026 after all 500 steps.
+    assert float(found[1]) < 0.12
+
+
+def test_text_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_and_compare("text_classes.md", tmp_path, {"--train-steps 200": "--train-steps 60"})
+    assert json.loads((tmp_path / "model" / "evaluation.json").read_text())["accuracy"] > 0.8
+    lines = (tmp_path / "predictions.csv").read_text().splitlines()
+    assert len(lines) == 189
+    assert lines[0] == "index,label,label_name,class_name,classes,probabilities"
+
+
 def test_porting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_digits(tmp_path / "quickstart" / "dataset", {"train": 200, "validation": 102})
@@ -140,22 +205,53 @@ def test_porting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert float(ported[1]) > 0.3
 
 
+def run_notebook(name: str, replaced: dict[str, str]) -> None:
+    """Run the cells of a notebook in order, in this process.
+
+    Args:
+        name: the notebook's file.
+        replaced: what is replaced, so that it takes less time; each must be there.
+    """
+    notebook = json.loads((TUTORIALS / name).read_text(encoding="utf-8"))
+    names: dict[str, Any] = {"run_line": run_line}
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(cell.get("outputs", []) == [] for cell in notebook["cells"])
+    assert all(any(old in code for code in cells) for old in replaced)
+    for code in cells:
+        for old, new in replaced.items():
+            code = code.replace(old, new)
+        # IPython's shell commands, with expressions in braces; a magic installs, which is not for here.
+        code = re.sub(r"^!(.*)$", lambda found: f"run_line(f{found[1]!r})", code, flags=re.MULTILINE)
+        code = re.sub(r"^(\s+)%.*$", r"\1raise AssertionError", code, flags=re.MULTILINE)
+        exec(compile(code, name, "exec"), names)
+
+
 def test_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    notebook = json.loads((TUTORIALS / "tpudata.ipynb").read_text(encoding="utf-8"))
-    names: dict[str, Any] = {"run_line": run_line}
-    for cell in notebook["cells"]:
-        if cell["cell_type"] != "code":
-            continue
-        assert cell["outputs"] == []
-        code = "".join(cell["source"]).replace("--train-steps 300", "--train-steps 50")
-        # IPython's shell commands; a magic installs, which is not for here.
-        code = re.sub(r"^!(.*)$", lambda found: f"run_line({found[1]!r})", code, flags=re.MULTILINE)
-        code = re.sub(r"^(\s+)%.*$", r"\1raise AssertionError", code, flags=re.MULTILINE)
-        exec(compile(code, "notebook", "exec"), names)
+    run_notebook("tpudata.ipynb", {"--train-steps 300": "--train-steps 50"})
     out = capsys.readouterr().out
     assert "1797 records of 10 classes in ['train', 'validation']" in out
     assert "(128, 8, 8, 1) <dtype: 'uint8'> <dtype: 'int32'>" in out
     assert "[128, 128, 118]" in out
     assert (tmp_path / "report.html").is_file()
     assert json.loads((tmp_path / "model" / "evaluation.json").read_text())["accuracy"] > 0.5
+
+
+def test_notebook_of_text_in_jax(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_notebook("text_jax.ipynb", {"range(300)": "range(60)"})
+    (bits,) = re.findall(r"([\d.]+) bits per byte", capsys.readouterr().out)
+    # 8 without any knowledge of the text, and about 4.5 by the frequencies of bytes.
+    assert float(bits) < 5
+
+
+def test_notebook_of_images_in_pytorch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    run_notebook("images_pytorch.ipynb", {})
+    (share,) = re.findall(r"([\d.]+)% of 374 held-out digits", capsys.readouterr().out)
+    assert float(share) > 90

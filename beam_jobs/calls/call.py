@@ -72,9 +72,9 @@ def call_job(
         if run.detach:
             check_detachable(beam_options)
         with job.prepare(flags, beam_options) as conversion:
-            if run.dry_run:
-                return _plan(conversion)
             draws_bar = bool(options.get("progress"))
+            if run.dry_run:
+                return _plan(conversion, draws_bar)
             runner = getattr(options.get("pipeline"), "runner", None)
             launch = Launch(_log.info, draws_bar=draws_bar, detach=run.detach, runner=runner)
             added = convert(conversion, beam_options, launch)
@@ -99,8 +99,8 @@ def _beam_options(options: Mapping[str, Any], workers: int) -> PipelineOptions:
     return options_of_pipeline(pipeline)
 
 
-def _plan(conversion: Conversion) -> ConversionPlan:
-    plan = plan_conversion(conversion)
+def _plan(conversion: Conversion, draws_bar: bool) -> ConversionPlan:
+    plan = plan_conversion(conversion, draws_bar)
     splits = {
         name: PlannedSplit(split.records, split.count, split.estimated_bytes) for name, split in plan.splits.items()
     }

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
     from tpudata.format import Manifest
 
-_Path: TypeAlias = "str | os.PathLike[str]"
-_Outcome: TypeAlias = "Manifest | ConversionPlan | None"
+# Names that signatures show; docs/reference/api/types.md explains them.
+AnyPath: TypeAlias = "str | os.PathLike[str]"
+Outcome: TypeAlias = "Manifest | ConversionPlan | None"
 
 
 @overload
 def convert_images(
-    input: _Path,
-    output: _Path,
+    input: AnyPath,
+    output: AnyPath,
     *,
     dry_run: Literal[False] = False,
     detach: Literal[False] = False,
@@ -32,15 +33,15 @@ def convert_images(
 ) -> Manifest: ...
 @overload
 def convert_images(
-    input: _Path, output: _Path, *, dry_run: Literal[True], detach: bool = False, **options: Unpack[ImageKeywords]
+    input: AnyPath, output: AnyPath, *, dry_run: Literal[True], detach: bool = False, **options: Unpack[ImageKeywords]
 ) -> ConversionPlan: ...
 @overload
 def convert_images(
-    input: _Path, output: _Path, *, dry_run: bool = False, detach: bool = False, **options: Unpack[ImageKeywords]
-) -> _Outcome: ...
+    input: AnyPath, output: AnyPath, *, dry_run: bool = False, detach: bool = False, **options: Unpack[ImageKeywords]
+) -> Outcome: ...
 def convert_images(
-    input: _Path, output: _Path, *, dry_run: bool = False, detach: bool = False, **options: Unpack[ImageKeywords]
-) -> _Outcome:
+    input: AnyPath, output: AnyPath, *, dry_run: bool = False, detach: bool = False, **options: Unpack[ImageKeywords]
+) -> Outcome:
     """Convert images into a dataset, as `tpudata convert images` does; return its manifest.
 
     The dataset has the bytes that the command writes. Nothing is printed, and nothing of the process is changed: signals, loggers,
@@ -70,8 +71,8 @@ def convert_images(
 
 @overload
 def convert_text(
-    input: _Path,
-    output: _Path,
+    input: AnyPath,
+    output: AnyPath,
     *,
     dry_run: Literal[False] = False,
     detach: Literal[False] = False,
@@ -79,15 +80,15 @@ def convert_text(
 ) -> Manifest: ...
 @overload
 def convert_text(
-    input: _Path, output: _Path, *, dry_run: Literal[True], detach: bool = False, **options: Unpack[TextKeywords]
+    input: AnyPath, output: AnyPath, *, dry_run: Literal[True], detach: bool = False, **options: Unpack[TextKeywords]
 ) -> ConversionPlan: ...
 @overload
 def convert_text(
-    input: _Path, output: _Path, *, dry_run: bool = False, detach: bool = False, **options: Unpack[TextKeywords]
-) -> _Outcome: ...
+    input: AnyPath, output: AnyPath, *, dry_run: bool = False, detach: bool = False, **options: Unpack[TextKeywords]
+) -> Outcome: ...
 def convert_text(
-    input: _Path, output: _Path, *, dry_run: bool = False, detach: bool = False, **options: Unpack[TextKeywords]
-) -> _Outcome:
+    input: AnyPath, output: AnyPath, *, dry_run: bool = False, detach: bool = False, **options: Unpack[TextKeywords]
+) -> Outcome:
     """Convert text into a dataset, as `tpudata convert text` does; return its manifest. See `convert_images`.
 
     Args:
@@ -111,8 +112,8 @@ def convert_text(
 
 @overload
 def reshard(
-    input: _Path | Sequence[_Path],
-    output: _Path,
+    input: AnyPath | Sequence[AnyPath],
+    output: AnyPath,
     *,
     dry_run: Literal[False] = False,
     detach: Literal[False] = False,
@@ -120,8 +121,8 @@ def reshard(
 ) -> Manifest: ...
 @overload
 def reshard(
-    input: _Path | Sequence[_Path],
-    output: _Path,
+    input: AnyPath | Sequence[AnyPath],
+    output: AnyPath,
     *,
     dry_run: Literal[True],
     detach: bool = False,
@@ -129,21 +130,21 @@ def reshard(
 ) -> ConversionPlan: ...
 @overload
 def reshard(
-    input: _Path | Sequence[_Path],
-    output: _Path,
+    input: AnyPath | Sequence[AnyPath],
+    output: AnyPath,
     *,
     dry_run: bool = False,
     detach: bool = False,
     **options: Unpack[ReshardKeywords],
-) -> _Outcome: ...
+) -> Outcome: ...
 def reshard(
-    input: _Path | Sequence[_Path],
-    output: _Path,
+    input: AnyPath | Sequence[AnyPath],
+    output: AnyPath,
     *,
     dry_run: bool = False,
     detach: bool = False,
     **options: Unpack[ReshardKeywords],
-) -> _Outcome:
+) -> Outcome:
     """Write datasets or TFRecord files as one dataset, as `tpudata reshard` does; return its manifest. See `convert_images`.
 
     Args:
@@ -169,7 +170,7 @@ def reshard(
 
 def _call(
     name: str, kind: str, paths: Sequence[str], keywords: type, options: Mapping[str, Any], dry_run: bool, detach: bool
-) -> _Outcome:
+) -> Outcome:
     known = (*keywords.__annotations__, "dry_run", "detach")
     with without_beam_handler:
         try:
@@ -179,17 +180,17 @@ def _call(
             if str(error.name).partition(".")[0] != "apache_beam":
                 raise
             raise MissingExtraError(f"tpudata.{name}", "") from error
-        outcome: _Outcome = call.call_job(
+        outcome: Outcome = call.call_job(
             f"tpudata.{name}", job, paths, known, {**options, "dry_run": dry_run, "detach": detach}
         )
     return outcome
 
 
-def _in_and_out(input: _Path, output: _Path) -> list[str]:
+def _in_and_out(input: AnyPath, output: AnyPath) -> list[str]:
     return [f"--input={os.fspath(input)}", f"--output={os.fspath(output)}"]
 
 
-def _path_word(path: _Path) -> str:
+def _path_word(path: AnyPath) -> str:
     """Return a path as a word that is not taken for a flag."""
     text = os.fspath(path)
     return f"./{text}" if text.startswith("-") else text

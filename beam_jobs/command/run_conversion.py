@@ -161,7 +161,8 @@ def run_conversion(
         The exit code 0.
     """
     if run.dry_run:
-        plan, has_duplicates = plan_conversion(conversion), conversion.leave_out is not None
+        draws_bar = sys.stderr.isatty() and not printing.quiet
+        plan, has_duplicates = plan_conversion(conversion, draws_bar), conversion.leave_out is not None
         _print(
             printing,
             plan.warnings,

@@ -19,7 +19,7 @@ DEFAULT_QUALITY = 95
 
 @dataclasses.dataclass(frozen=True)
 class ImageOptions:
-    """Rules for checking and storing images; docs/convert/image_rules.md lists each kind of image.
+    """Rules for checking and storing images; docs/reference/image_rules.md lists each kind of image.
 
     Raises:
         UsageError: a value is invalid, or two do not fit each other.

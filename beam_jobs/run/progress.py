@@ -5,8 +5,8 @@ Each worker keeps a small file in a temporary folder, which it rewrites a few ti
     8   records done, int64 little-endian
     8   bytes read, int64 little-endian
 
-and the plan leaves the totals there in a file of the same form. The process that started the run adds the files up. Jobs of other
-runners show Beam's counters instead: records, bytes_read, shards_written.
+and another one of what it has listed. The plan leaves the totals there in a file of the same form. The process that started the run
+adds the files up. Jobs of other runners show Beam's counters instead: records, bytes_read, shards_written.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from apache_beam.runners.runner import PipelineResult
 from tqdm import tqdm
@@ -27,7 +28,7 @@ from beam_jobs.run.job import job_counts
 from tpudata.console.tables import bytes_text, counted
 
 _COUNTS = struct.Struct("<qq")
-_TOTAL = "total"
+_TOTAL, _LISTED = "total", "listed"
 _EVERY_SECONDS = 0.2
 # An engine is asked for its counters so often: for a bar, and for lines of a log.
 _BAR_SECONDS, _LINE_SECONDS = 2.0, 60.0
@@ -43,11 +44,25 @@ class ProgressReport:
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
         self._records = self._bytes = 0
-        self._written = 0.0
+        self._listed = self._listed_bytes = 0
+        self._written = self._listing_written = 0.0
 
     def total(self, records: int, size: int) -> None:
         """Report how many records and bytes there will be."""
         self._write(_TOTAL, records, size)
+
+    def list(self, inputs: int, size: int) -> None:
+        """Report that more inputs of `size` bytes in all are listed."""
+        self._listed += inputs
+        self._listed_bytes += size
+        if self._folder is not None and time.monotonic() - self._listing_written > _EVERY_SECONDS:
+            self.flush_list()
+
+    def flush_list(self) -> None:
+        """Report what is listed now."""
+        if self._listed:
+            self._write(f"{_LISTED}-{os.getpid()}-{id(self)}", self._listed, self._listed_bytes)
+        self._listing_written = time.monotonic()
 
     def add(self, size: int) -> None:
         """Report one more record of `size` bytes."""
@@ -70,33 +85,37 @@ class ProgressReport:
 
 
 @contextlib.contextmanager
-def progress_bar(shown: bool) -> Iterator[ProgressReport]:
-    """Show a bar with records, MB/s and the time left on stderr while the context lasts.
+def progress_bar(shown: bool, delay: float = 0) -> Iterator[ProgressReport]:
+    """Show a bar on stderr while the context lasts: with the inputs that are listed, then with records, MB/s and the time left.
 
     Args:
         shown: whether to show one; without it, reports go nowhere.
+        delay: seconds before it is shown.
     """
     if not shown:
         yield ProgressReport(None)
         return
     with tempfile.TemporaryDirectory(prefix="tpudata-progress-") as folder:
         stop = threading.Event()
-        thread = threading.Thread(target=_watch, args=(Path(folder), stop), daemon=True)
+        thread = threading.Thread(target=_watch, args=(Path(folder), stop, delay), daemon=True)
         thread.start()
+        report = ProgressReport(folder)
         try:
-            yield ProgressReport(folder)
+            yield report
         finally:
+            report.flush_list()
             stop.set()
             thread.join()
 
 
-def _watch(folder: Path, stop: threading.Event) -> None:
+def _watch(folder: Path, stop: threading.Event, delay: float) -> None:
     # This loop sets the pace, so tqdm draws at every call, including the last counts.
-    with tqdm(total=None, unit="B", unit_scale=True, desc="planning", leave=False, mininterval=0, miniters=0) as bar:
+    options: dict[str, Any] = {"unit": "B", "unit_scale": True, "leave": False, "mininterval": 0, "miniters": 0}
+    with tqdm(total=None, desc="planning", delay=delay, **options) as bar:
         done = False
         while not done:
             done = stop.wait(_EVERY_SECONDS)
-            records = size = 0
+            records = size = inputs = listed = 0
             for path in folder.iterdir():
                 data = path.read_bytes()
                 if len(data) < _COUNTS.size:
@@ -105,10 +124,13 @@ def _watch(folder: Path, stop: threading.Event) -> None:
                 if path.name == _TOTAL:
                     bar.total = counts[1]
                     bar.desc = "converting"
+                elif path.name.startswith(_LISTED):
+                    inputs, listed = inputs + counts[0], listed + counts[1]
                 else:
                     records, size = records + counts[0], size + counts[1]
-            bar.set_postfix_str(counted(records, "record"), refresh=False)
-            bar.update(size - bar.n)
+            is_planned = bar.total is not None
+            bar.set_postfix_str(counted(records, "record") if is_planned else counted(inputs, "input"), refresh=False)
+            bar.update((size if is_planned else listed) - bar.n)
 
 
 @contextlib.contextmanager

@@ -38,6 +38,7 @@ def plan_here(
     overhead: int,
     base: Base | None,
     facts: InputFacts,
+    progress: ProgressReport,
 ) -> Plan:
     """List a source in this process, and return the plan for it.
 
@@ -49,6 +50,7 @@ def plan_here(
         overhead: bytes that a record takes in a shard besides its content and its texts.
         base: the dataset that is added to, or None.
         facts: what is known of the input before that.
+        progress: gets the inputs that are listed.
 
     Raises:
         BadRecordError: as in a run that does not skip bad records.
@@ -72,6 +74,7 @@ def plan_here(
         for pack, digests in packs(listed, options.order, number):
             tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
             counts.add(InputCounts(classes=pack.classes()))
+            progress.list(len(pack.keys), int(pack.sizes.sum()))
     return _plan(tally, estimated(sample, estimate), options, overhead, base, counts, facts)
 
 

@@ -35,7 +35,7 @@ class Known(NamedTuple):
     Attributes:
         program: pattern of the names of programs.
         field: pattern of the names of fields.
-        reason: the reason, which docs/train/porting.md contains, too.
+        reason: the reason, which docs/reference/original_estimator.md contains, too.
     """
 
     program: str

@@ -30,17 +30,17 @@ def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 def test_lists_all_pages_with_their_titles(shown: Callable[..., str]) -> None:
     listed = re.findall(r"(?m)^  (\S+)  +(\S.*)$", shown("help"))
     assert len(listed) == len(PAGES)
-    assert ("sources", "What can be converted") in listed
+    assert ("sources", "Sources of images") in listed
     # By the names that are listed, each is printed.
     for name, title in listed[:: len(listed) // 8]:
         if name not in COMMANDS:
             assert shown("help", name).startswith(f"# {title}\n")
 
 
-@pytest.mark.parametrize("name", ["convert/sources", "sources", "docs/convert/sources.md"])
+@pytest.mark.parametrize("name", ["reference/sources", "sources", "docs/reference/sources.md"])
 def test_prints_a_page_by_each_of_its_names(name: str, shown: Callable[..., str]) -> None:
     text = shown("help", name)
-    assert text.startswith("# What can be converted\n")
+    assert text.startswith("# Sources of images\n")
     assert "converting text (tpudata help convert/text)" in text
 
 

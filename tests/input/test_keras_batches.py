@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +234,29 @@ def test_rejects_what_it_cannot_feed(digits: Written) -> None:
     input_fn = make_input_fn(digits.path, "test", training=False, images=tpudata.Images(transpose="HWCN"))
     with pytest.raises(UsageError, match=r"the first axis of .*'image'.* is not the batch"):
         as_keras(input_fn, 32)
+
+
+ON_JAX = """
+import sys
+import keras
+import tpudata
+
+assert keras.backend.backend() == "jax"
+input_fn = tpudata.make_input_fn(sys.argv[1], "test", training=False, images=tpudata.Images(dtype="float32"))
+image = keras.Input((2, 2, 1), name="image")
+model = keras.Model({"image": image}, keras.layers.Dense(10)(keras.layers.Flatten()(image)))
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile("sgd", loss, weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")])
+batches = tpudata.as_keras(input_fn, 128)
+model.fit(batches, epochs=1, verbose=0)
+print(len(model.predict(batches, verbose=0)), sorted(model.evaluate(batches, verbose=0, return_dict=True)))
+"""
+
+
+def test_keras_takes_the_batches_on_the_backend_of_jax(many: Written) -> None:
+    # A new interpreter, since Keras takes its backend as it is imported.
+    command = [sys.executable, "-c", ON_JAX, many.path]
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"{RECORDS} ['accuracy', 'loss']"

@@ -87,7 +87,7 @@ def test_the_names_load_no_tensorflow() -> None:
     ],
 )
 def test_the_documentation_has_every_parameter_with_its_default(name: str, params_class: str) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "train" / "models.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "models.md").read_text(encoding="utf-8")
     common, own = _documented(text, "Params of training"), _documented(text, name)
     fields = dataclasses.fields(getattr(importlib.import_module(f"tpudata.models.{name}"), params_class))
     assert {**common, **own} == {field.name: _default_text(field.default) for field in fields}

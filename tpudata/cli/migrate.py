@@ -47,7 +47,7 @@ def new_parser() -> FlagParser:
         "Rewrites programs for the original TPUEstimator: imports and names of TensorFlow 1 become those of today. What it cannot "
         "rewrite, it lists with its line. Pass all files of a program together: what one of them shows of TensorFlow's release "
         "counts for all. Exit code 1: something is left to do.",
-        topics=("train/porting", "tutorials/porting"),
+        topics=("porting", "original_estimator"),
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="a Python file; it is rewritten in place")
     parser.add_switch("--diff", default=False, help="print what would change, and write nothing")

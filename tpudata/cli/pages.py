@@ -18,7 +18,7 @@ class Page:
     """A page.
 
     Attributes:
-        name: its path without a suffix, such as `convert/sources`.
+        name: its path without a suffix, such as `reference/sources`.
         file: where it is.
     """
 

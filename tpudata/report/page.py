@@ -16,6 +16,8 @@ from tpudata.report.split_sample import SplitSample
 from tpudata.storage import storage_for
 
 _SHOWN_CLASSES, _SHOWN_REJECTS, _SHOWN_TOKENS = 30, 5, 20
+# Pictures of more classes are shown as a grid of classes.
+_MOST_ROWS = 20
 _STYLE = """
 :root { --ink: #1c2733; --soft: #5b6b7b; --line: #dde4ea; --bar: #2f7ed8; --paper: #fff; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: #f4f7f9; margin: 0; }
@@ -26,6 +28,7 @@ section { background: var(--paper); border: 1px solid var(--line); border-radius
 p.note, figcaption { color: var(--soft); font-size: 13px; margin: 4px 0 10px; }
 table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--soft); font-weight: 600; font-size: 13px; }
 th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
+th { white-space: nowrap; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 svg { width: 100%; max-width: 720px; height: auto; font-size: 12px; } svg rect { fill: var(--bar); } svg text { fill: var(--ink); }
 svg line { stroke: var(--line); }
@@ -33,8 +36,19 @@ svg line { stroke: var(--line); }
 .pictures { display: flex; flex-wrap: wrap; gap: 6px; align-items: center; } .pictures img { border-radius: 4px; }
 .class { display: grid; grid-template-columns: 160px 1fr; gap: 10px; padding: 6px 0; border-bottom: 1px solid var(--line); }
 .class b { font-weight: 600; overflow-wrap: anywhere; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(112px, 1fr)); gap: 10px; }
+.grid .class { display: block; padding: 0; border: 0; font-size: 13px; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f4f7f9; border-radius: 6px; padding: 10px 12px; margin: 8px 0;
       font: 13px/1.45 ui-monospace, monospace; }
+section { overflow-x: auto; }
+@media (max-width: 640px) {
+  main { padding: 10px; } section { padding: 14px; } .charts, .class { grid-template-columns: 1fr; }
+}
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e3e9ef; --soft: #9fb0c0; --line: #35424f; --paper: #1b242d; color-scheme: dark; }
+  body, pre { background: #11181f; }
+  mark { background: #2f5130; }
+}
 """
 
 
@@ -186,9 +200,19 @@ def _length_columns(sample: SplitSample) -> Iterator[tuple[str, Sequence[int], s
 
 
 def _pictures(sample: SplitSample) -> Iterator[str]:
-    for name, pictures in sorted(sample.pictures.items()):
+    is_grid = len(sample.pictures) > _MOST_ROWS
+    if is_grid:
+        yield '<div class="grid">'
+    for name, pictures in sorted(sample.pictures.items(), key=lambda item: _number_and_name(item[0])):
         images = f'<div class="pictures">{"".join(map(picture_html, pictures))}</div>'
         yield f'<div class="class"><b>{html.escape(name)}</b>{images}</div>' if name else images
+    if is_grid:
+        yield "</div>"
+
+
+def _number_and_name(name: str) -> tuple[int, str]:
+    """Return a key that sorts classes that are numbers by their value."""
+    return (int(name) if name.isdecimal() else 0, name)
 
 
 def _rejects(dataset: Dataset) -> Iterator[str]:

@@ -44,6 +44,7 @@ class RecordReader:
         self._label = next((f for f in features.values() if f.num_classes is not None and f not in columns), None)
         # A list of labels has no number of classes.
         self._label = self._label or features.get("image/class/label") or features.get("label")
+        self._num_classes = (self._label.num_classes if self._label is not None else None) or len(self._names) or 1
         self._captions = caption_feature(manifest.features)
         self._image = next((f for f in features.values() if f.encoding == "image"), None)
         self._maps = [feature for feature in features.values() if feature.is_label_map]
@@ -107,8 +108,8 @@ class RecordReader:
         maps = [] if feature.is_label_map else self._maps
         is_annotated = bool(maps) or self._table is not None or self._captions is not None
         name = classes[0] if classes else ""
-        wanted = _PICTURES_A_CLASS if classes else _PICTURES // 4
         most = _ANNOTATED_PICTURES if is_annotated else _PICTURES
+        wanted = min(_PICTURES_A_CLASS, most // self._num_classes or 1) if classes else _PICTURES // 4
         side = _ANNOTATED_SIDE if is_annotated else _SIDE
         try:
             picture = open_picture(content, feature)

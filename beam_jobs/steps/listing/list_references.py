@@ -23,6 +23,7 @@ from beam_jobs.references.notes import Notes
 from beam_jobs.references.packs.pack import Pack, full_packs, packs
 from beam_jobs.references.reference import Digests, Reference
 from beam_jobs.references.rejection import Reject
+from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_references
 from beam_jobs.sources.source import PackSource
@@ -49,13 +50,17 @@ class ListReferences(LimitedStep):
         source: lists the units.
         options: of the conversion.
         text_bytes: of a pack, the bytes of the texts that each record will hold besides its content: int64 [n].
+        progress: gets the inputs that are listed.
     """
 
-    def __init__(self, source: Source, options: ConvertOptions, text_bytes: TextBytes) -> None:
+    def __init__(
+        self, source: Source, options: ConvertOptions, text_bytes: TextBytes, progress: ProgressReport | None = None
+    ) -> None:
         super().__init__(options.request_limits)
         self._source = source
         self._options = options
         self._text_bytes = text_bytes
+        self._progress = progress or ProgressReport(None)
 
     @holds_limits
     def process(self, units: Sequence[tuple[int, Any]], source: Source | None = None) -> Iterator[Any]:
@@ -87,6 +92,8 @@ class ListReferences(LimitedStep):
             classes = pack.classes()
             yield TaggedOutput(NAMES, set[str]().union(*classes.values()))
             counts.append(InputCounts(classes=classes))
+            self._progress.list(len(pack.keys), int(pack.sizes.sum()))
+        self._progress.flush_list()
         yield TaggedOutput(COUNTS, InputCounts.sum(counts))
 
     def _packs(self, number: int, units: Sequence[Any], counts: list[InputCounts]) -> Iterator[tuple[Pack, Digests]]:

@@ -404,7 +404,7 @@ def test_equal_images_give_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_every_rule_is_in_the_table() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "convert" / "image_rules.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "image_rules.md").read_text()
     cases = re.findall(r"^\| ([^|]+?) +\| (\w+)", text, re.MULTILINE)
     table = {case: outcome for case, outcome in cases if case not in ("Image", "---")}
     wanted = {row.case: row.outcome if row.outcome in (KEPT, "JPEG", "PNG") else "rejected" for row in ROWS}

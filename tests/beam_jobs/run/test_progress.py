@@ -11,12 +11,17 @@ import struct
 import sys
 import termios
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from beam_jobs.images import run
+from beam_jobs.references.reference import Reference
+from beam_jobs.run.progress import progress_bar
+from beam_jobs.sources.folders.class_folders import ClassFolders
 from tests.helpers.pictures import make_pictures
 
 
@@ -71,6 +76,38 @@ def test_the_bar_counts_what_all_workers_have_done(
     # Two class folders are listed, then two shards are written.
     started = ["--workers 1000: 2 are started, as many as the work has parts."]
     assert caplog.messages == (started if workers > 1 else [])
+
+
+def test_the_bar_of_a_plan_counts_the_inputs_that_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan() -> None:
+        with progress_bar(True) as progress:
+            progress.list(3, 500)
+            progress.list(4, 700)
+
+    shown = on_a_terminal(plan, monkeypatch)
+    assert re.search(r"planning: 1\.20kB .* 7 inputs", shown)
+
+
+def test_a_dry_run_of_less_than_two_seconds_shows_no_bar(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argv = ["--input", str(source), "--output", str(tmp_path / "out"), "--dry-run"]
+    assert on_a_terminal(lambda: run(argv), monkeypatch) == ""
+
+
+def test_a_dry_run_of_more_than_two_seconds_shows_a_bar(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_folder = ClassFolders.references
+
+    def list_slowly(source: ClassFolders, *unit: Any) -> Iterator[Reference]:
+        yield from list_folder(source, *unit)
+        time.sleep(1.5)
+
+    # Two class folders.
+    monkeypatch.setattr(ClassFolders, "references", list_slowly)
+    argv = ["--input", str(source), "--output", str(tmp_path / "out"), "--dry-run"]
+    assert re.search(r"planning: .* 60 inputs", on_a_terminal(lambda: run(argv), monkeypatch))
 
 
 def test_there_is_no_bar_without_a_terminal(

@@ -81,6 +81,37 @@ def test_packed_rows_for_t5x(tmp_path: Path) -> None:
     assert not found["decoder_loss_weights"][len(rows) :].any()
 
 
+def test_packed_rows_for_transformers_have_the_tokens_themselves_as_labels(tmp_path: Path) -> None:
+    path, columns = write_rows(tmp_path, "packed", "bytes")
+    rows = split_rows(columns)
+    found = batches(path, 7, tokens=tpudata.Tokens(names="transformers"))
+    assert sorted(found) == ["attention_mask", "input_ids", "labels", "position_ids"]
+    assert {array.dtype for array in found.values()} == {np.dtype(np.int32)}
+    for number, docs in enumerate(rows):
+        row = [label for document in docs for label in [-100, *document[1:]]]
+        assert found["labels"][number].tolist() == row + [-100] * (LENGTH - len(row))
+        assert found["input_ids"][number].tolist() == padded(docs)
+        assert found["attention_mask"][number].tolist() == padded([[1] * len(d) for d in docs])
+        assert found["position_ids"][number].tolist() == padded([[*range(len(d))] for d in docs])
+    assert (found["labels"][len(rows) :] == -100).all()
+
+
+def test_padded_tokens_for_transformers(tmp_path: Path) -> None:
+    texts = [text for text in documents(9, LENGTH) if len(text)]
+    # The loss counts the tokens from the third on.
+    records = [{"input_ids": text, "loss_weights": [0, 0, *[1] * len(text)][: len(text)]} for text in texts]
+    features = [IDS, Feature("loss_weights", "int64", "int64", (None,))]
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="tokens", shards=1)
+    tokens = tpudata.Tokens(sequence_length=LENGTH, pad_id=9, targets=True, names="transformers")
+    found = batches(path, len(texts), tokens=tokens)
+    assert sorted(found) == ["attention_mask", "input_ids", "labels"]
+    for number, text in enumerate(texts):
+        assert found["input_ids"][number].tolist() == [*text, *[9] * (LENGTH - len(text))]
+        assert found["attention_mask"][number].tolist() == padded([[1] * len(text)])
+        counted = [-100, -100, *text[2:].tolist()][: len(text)]
+        assert found["labels"][number].tolist() == counted + [-100] * (LENGTH - len(text))
+
+
 def test_rows_of_a_stream_and_padded_tokens_are_one_segment(tmp_path: Path) -> None:
     path, columns = write_rows(tmp_path / "rows", "sequences", "bytes")
     ids = columns["input_ids"]

@@ -51,7 +51,7 @@ def new_parser() -> FlagParser:
     parser = FlagParser(
         "tpudata doctor",
         "Checks everything before a run: versions, devices, a TPU, storage, a dataset, memory, speed, a model.",
-        topics=("train/command", "tpu"),
+        topics=("train/doctor", "tpu"),
     )
     parser.add_switch("--use-tpu", default=False, help="report a problem if this machine has no TPU to use")
     parser.add_argument("--data", metavar="DIR", help="a dataset to check, local or gs://")

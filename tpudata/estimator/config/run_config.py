@@ -18,7 +18,7 @@ from tpudata.estimator.config.tpu_config import TPUConfig
 _DEFAULT_CHECKPOINT_SECS = 600
 
 
-class _Default(enum.Enum):
+class Default(enum.Enum):
     """Marker of an omitted argument, as opposed to None."""
 
     DEFAULT = "default"
@@ -27,7 +27,7 @@ class _Default(enum.Enum):
         return "DEFAULT"
 
 
-DEFAULT = _Default.DEFAULT
+DEFAULT = Default.DEFAULT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ class RunConfig:
     tf_random_seed: int | None = None
     save_summary_steps: int | None = 100
     save_checkpoints_steps: int | None = None
-    save_checkpoints_secs: int | float | _Default | None = DEFAULT
+    save_checkpoints_secs: int | float | Default | None = DEFAULT
     session_config: Any = None
     keep_checkpoint_max: int | None = 5
     keep_checkpoint_every_n_hours: int | float = 10000

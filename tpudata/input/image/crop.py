@@ -19,7 +19,7 @@ from tpudata.errors import UsageError
 Method = Literal["bilinear", "bicubic"]
 
 # The middle, if no window is found: 224 of 256 pixels, as in resnet_preprocessing's evaluation crop.
-_CENTRE = 0.875
+CENTRE_FRACTION = 0.875
 _PIXELS_MAX = 1 << 14
 
 
@@ -83,7 +83,7 @@ class CentreCrop:
     """
 
     size: int
-    fraction: float = _CENTRE
+    fraction: float = CENTRE_FRACTION
     method: Method = "bilinear"
     shrink: bool = False
 
@@ -124,7 +124,7 @@ def crop_window(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tens
     )
     whole = tf.reduce_all(tf.equal(size[:2], shape[:2]))
     drawn = tf.concat([begin[:2], size[:2]], axis=0)
-    return tf.where(whole, _centre(shape, _CENTRE), drawn)
+    return tf.where(whole, _centre(shape, CENTRE_FRACTION), drawn)
 
 
 def crop_flips(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Tensor:

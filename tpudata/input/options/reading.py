@@ -8,7 +8,7 @@ from typing import Any
 
 from tpudata.errors import UsageError
 
-_MEBIBYTE = 1 << 20
+MEBIBYTE = 1 << 20
 # Pieces that are being read take a quarter of the free memory at most.
 _FREE_SHARE = 4
 
@@ -38,7 +38,7 @@ class Reading:
     streams: int = 32
     memory: int | None = None
     pieces: bool | None = None
-    piece_bytes: int = 64 * _MEBIBYTE
+    piece_bytes: int = 64 * MEBIBYTE
     lanes: int = 32
 
     def __post_init__(self) -> None:

@@ -32,8 +32,8 @@ class Tokens:
         targets: labels are the token after each one of `input_ids`, int32 [B, L], and `features["token_weights"]`, float32
             [B, L], is 1 if there is one; 0 at the end of a row, a packed document or the text, in padding, and in
             evaluation's padded rows. None: for the layouts sequences and packed, unless one feature is asked for.
-        names: "maxtext" or "t5x" yields one dict without labels, under the names and conventions of that project's trainer,
-            such as `inputs`, `inputs_segmentation` and `targets`: docs/feed/text.md has them all.
+        names: "maxtext", "t5x" or "transformers" yields one dict without labels, under the names and conventions of that
+            project's trainer, such as `inputs`, `inputs_segmentation` and `targets`: docs/feed/text.md has them all.
 
     Raises:
         UsageError: an option is out of range or of another type, or does not fit another one.

@@ -11,7 +11,9 @@ from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.text.sequence import INPUT_IDS, LOSS_WEIGHTS, SEGMENT_IDS, TOKEN_WEIGHTS, Sequences, mask_name
 
-TokenNames = Literal["maxtext", "t5x"]
+TokenNames = Literal["maxtext", "t5x", "transformers"]
+# The label of tokens that the loss of Hugging Face's models ignores.
+_IGNORED = -100
 _POSITIONS, _ROW_WEIGHTS = "positions", "weights"
 # The features of layout packed_pairs.
 _PAIR_PACK = frozenset(f"{side}{end}" for side in ("inputs", "targets") for end in ("", "_segment_ids", "_positions"))
@@ -143,4 +145,22 @@ def _t5x(
     }
 
 
-_RENAMED: dict[str, Callable[..., dict[str, tf.Tensor]]] = {"maxtext": _maxtext, "t5x": _t5x}
+def _transformers(
+    features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    # The models compare the prediction of each place with the label of the next one.
+    is_counted = features[TOKEN_WEIGHTS][:, :-1] > 0
+    labels = tf.where(is_counted, targets[:, :-1], _IGNORED)
+    batch = {
+        INPUT_IDS: features[INPUT_IDS],
+        mask_name(INPUT_IDS): tf.cast(segments > 0, tf.int32),
+        "labels": tf.concat([tf.fill(tf.shape(labels[:, :1]), _IGNORED), labels], axis=1),
+    }
+    return {**batch, "position_ids": positions} if _POSITIONS in features else batch
+
+
+_RENAMED: dict[str, Callable[..., dict[str, tf.Tensor]]] = {
+    "maxtext": _maxtext,
+    "t5x": _t5x,
+    "transformers": _transformers,
+}

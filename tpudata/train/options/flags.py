@@ -69,7 +69,7 @@ def _without_overridden(listed: dict[str, Any], passed: dict[str, Any]) -> dict[
 def new_parser(prog: str = "tpudata train") -> FlagParser:
     """Return the parser of the command's flags."""
     what = "Train a model on a dataset, evaluate it exactly, or predict with it."
-    parser = FlagParser(prog, what, topics=("train/command", "models", "long_runs", "tpu"))
+    parser = FlagParser(prog, what, topics=("train/command", "reference/train", "models", "long_runs", "tpu"))
     for group in Group:
         with parser.group(group.value):
             for option in _OPTIONS.values():

@@ -1,0 +1,313 @@
+"""Runs the commands of the docs on small data, and prints which ran, which were skipped and why, and which failed.
+
+    .venv/bin/python scripts/docs_commands.py [PAGE ...]
+
+A page is a path such as docs/convert/text.md; without one, all pages. Each page has a separate copy of the data, in which its
+commands run in order. Tests run the tutorials and the pages of common datasets, so these are only named. The exit code is 1 if a
+command failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from PIL import Image
+
+from tpudata.format import encode_example
+
+ROOT = Path(__file__).resolve().parent.parent
+# Run by tests, as they stand on the page.
+TESTED = {
+    "docs/convert/datasets.md": "tests/beam_jobs/test_common_datasets.py",
+    "docs/convert/text_datasets.md": "tests/beam_jobs/test_common_texts.py",
+    "docs/convert/which_command.md": "tests/beam_jobs/test_common_datasets.py and test_common_texts.py",
+    "docs/convert/extending.md": "tests/beam_jobs/test_extending.py",
+    "docs/tutorials/": "tests/test_tutorials.py",
+}
+# Commands that are not for this machine, by what they contain.
+SKIPPED = {
+    r"gs://|gcloud|BUCKET": "needs Google Cloud",
+    r"^(pip|python3 -m pip|docker|\.venv/bin/pip)|setup\.sh": "installs packages",
+    r"\.\.\.|\[--|FOLDER|\bFILE\b|PYTHON|DATASET256|DIR2|PROGRAM": "is a pattern, not a command",
+    r"^(tensorboard|srun|export|scripts/gcs_emulator|jupyter|\.venv/bin/jupyter)": "starts a server, or needs a cluster",
+    r"--use-tpu": "needs a TPU",
+    r"scripts/(bench|conformance|oracle|test|docs|quickstart)|_wrap\.py|oracle_tf215": "a script that takes minutes",
+    r"worker_pool_main|--runner": "needs another engine",
+    r"hf:MODEL|sentencepiece:|spm\.model|tokenizer\.json": "needs a tokenizer's file",
+    r"cifar-10-batches-py": "run by tests/beam_jobs/test_common_datasets.py",
+    r"imagenet_to_gcs": "run by tests/beam_jobs/sources/folders/test_imagenet.py",
+    r"tensorflow_datasets/": "needs a dataset of TensorFlow Datasets",
+    r"--tpu v|--num-processes|jax_processes": "takes minutes",
+}
+_LIMIT = 600  # Seconds of a command.
+# Shorter trainings and measurements.
+SMALLER = (
+    (r"--train-steps \d+", "--train-steps 2"),
+    (r"--batch-size \d+", "--batch-size 8"),
+    (r"--image-size \d+x\d+", "--image-size 32x32"),
+    (r"--crop \d+", "--crop 32"),
+    (r"--profile 100:105", "--profile 1:2"),
+    (r"\bDATASET\b|\bDIR\b", "dataset"),
+    (r"\bMODEL\b", "model"),
+)
+# Flags that a command gets in addition, so that it takes seconds.
+ADDED = (
+    (r"^tpudata train (?!.*(--train-steps|--mode\b|--rehearse))", " --train-steps 2"),
+    (r"^tpudata train (?!.*(--batch-size|--rehearse))", " --batch-size 8"),
+    (r"--model resnet ", " --param depth=18"),
+    (r"^tpudata bench", " --seconds 0.2"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the commands of the pages, and return 1 if one failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="*", metavar="PAGE")
+    names = parser.parse_args(argv).pages or [
+        "README.md",
+        *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))),
+    ]
+    counts = {"ran": 0, "skipped": 0, "failed": 0}
+    with tempfile.TemporaryDirectory(prefix="tpudata-docs-") as name:
+        data = Path(name, "data")
+        write_data(data)
+        for page in names:
+            for outcome, command, why in run_page(page, data, Path(name, "work")):
+                counts[outcome] += 1
+                print(f"{outcome:8} {page}: {command}{f'  ({why})' if why else ''}", flush=True)
+    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    return int(counts["failed"] > 0)
+
+
+def run_page(page: str, data: Path, work: Path) -> Iterator[tuple[str, str, str]]:
+    """Run the commands of a page in order, and yield of each what became of it, the command, and why."""
+    commands = list(commands_of((ROOT / page).read_text(encoding="utf-8")))
+    test = next((test for name, test in TESTED.items() if page.startswith(name)), None)
+    if test is not None:
+        yield from (("skipped", command, f"run by {test}") for command in commands)
+        return
+    if not commands:
+        return
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(data, work)
+    for command in commands:
+        why = next((why for pattern, why in SKIPPED.items() if re.search(pattern, command)), None)
+        if why is not None:
+            yield "skipped", command, why
+            continue
+        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        words = ["bash", "-c", shorter(command, work)]
+        try:
+            done = subprocess.run(words, cwd=work, capture_output=True, text=True, timeout=_LIMIT, env=environment)
+        except subprocess.TimeoutExpired:
+            yield "failed", command, f"it takes more than {_LIMIT} s"
+            continue
+        # `migrate` ends with 1 for what it leaves to do, `doctor` for a problem of this machine.
+        is_well = done.returncode == 0 or (done.returncode == 1 and re.match(r"tpudata (migrate|doctor)", command))
+        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
+        yield ("ran", command, "") if is_well else ("failed", command, (last or [f"exit code {done.returncode}"])[0])
+
+
+def commands_of(text: str) -> Iterator[str]:
+    """Yield the commands of a page: lines of code that begin with a program."""
+    lines, fence = iter(text.splitlines()), ""
+    for line in lines:
+        if line.startswith("```"):
+            fence = "" if fence else line[3:] or "text"
+            continue
+        if fence and fence not in ("sh", "console"):
+            continue
+        found = re.match(r"(?:\$ )?(\S.*)" if fence else r"    +(?:\$ )?(\S.*)", line)
+        command = found[1] if found else ""
+        if not re.match(
+            r"(\w+=\S+ )*(tpudata|python3?|scripts/|\.venv/|gcloud|pip|docker|export|srun|tensorboard) ?", command
+        ):
+            continue
+        if re.match(r"tpudata(:|$)", command):
+            continue
+        while command.endswith("\\"):
+            command = command[:-1].rstrip() + " " + next(lines).strip()
+        yield re.sub(r"\s+# .*|\s+&$", "", command)
+
+
+def shorter(command: str, work: Path) -> str:
+    """Return a command that takes seconds, and replaces what a command above it has written."""
+    for pattern, replacement in SMALLER:
+        command = re.sub(pattern, replacement, command)
+    for pattern, flags in ADDED:
+        if re.search(pattern, command):
+            command += flags
+    command = re.sub(r"\bconfigs/", f"{ROOT}/configs/", command)
+    command = re.sub(r"^python (scripts|examples)/", rf"python {ROOT}/\1/", command)
+    output = re.search(r"--output (\S+)", command)
+    writes = re.match(r"tpudata (convert|reshard|import) ", command)
+    if writes and output and (work / output[1]).exists() and "--append" not in command and "--resume" not in command:
+        # A dataset may be its own input on the page.
+        shutil.rmtree(work / output[1])
+    if re.match(r"tpudata train ", command):
+        model = re.search(r"--model-dir (\S+)", command)
+        if model and "--mode " not in command and "--warm-start" not in command:
+            shutil.rmtree(work / model[1], ignore_errors=True)
+    return command
+
+
+def write_data(folder: Path) -> None:
+    """Write small data under the names that the pages use."""
+    random = np.random.default_rng(1)
+    for below in ("pictures/cat", "pictures/dog", "animals/cat", "animals/dog"):
+        write_pictures(folder / below, 40, random)
+    write_pictures(folder / "A", 4, random)
+    write_pictures(folder / "B", 4, random)
+    write_pictures(folder / "facades", 4, random)
+    write_pictures(folder / "images", 40, random)
+    for path in sorted((folder / "images").iterdir()):
+        save(folder / "masks" / f"{path.stem}.png", random.integers(0, 3, (40, 48), dtype=np.uint8))
+    for number in range(6):
+        save(
+            folder / "photos" / f"{'cat' if number % 2 else 'dog'}.{number}.jpg", np.full((40, 48, 3), number, np.uint8)
+        )
+    images = [{"bytes": path.read_bytes(), "path": path.name} for path in sorted((folder / "photos").iterdir())]
+    table = pa.table({"image": images, "label": [number % 2 for number in range(6)]})
+    for name in ("cifar10/train-00000-of-00001.parquet", "downloaded/a/train-00000-of-00001.parquet"):
+        (folder / name).parent.mkdir(parents=True)
+        pq.write_table(table, folder / name)
+    listed = [f"pictures/cat/{number}.jpg,cat" for number in range(12)]
+    write(folder / "list.csv", "\n".join(["path,label", *listed]))
+    with zipfile.ZipFile(folder / "animals.zip", "w") as archive:
+        for path in sorted((folder / "animals").rglob("*.jpg")):
+            archive.write(path, path.relative_to(folder / "animals"))
+    with tarfile.open(folder / "animals.tar", "w") as tar:
+        tar.add(folder / "animals", ".")
+    write_coco(folder)
+    write_voc(folder)
+    for split, count in (("train", 40), ("t10k", 20)):
+        for kind, values in (
+            ("images-idx3", random.integers(0, 256, (count, 28, 28), dtype=np.uint8)),
+            ("labels-idx1", np.arange(count, dtype=np.uint8) % 10),
+        ):
+            head = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
+            path = folder / "mnist" / f"{split}-{kind}-ubyte.gz"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(gzip.compress(head + values.tobytes()))
+    speech = "FIRST:\nBefore we proceed any further, hear me speak.\n\nALL:\nSpeak, speak.\n\n" * 200
+    for name in ("plays.txt", "shakespeare.txt", "corpus/a.txt", "text/a.txt", "notes/a.txt"):
+        write(folder / name, speech)
+    write(folder / "corpus.en", "one\ntwo\n")
+    write(folder / "corpus.de", "eins\nzwei\n")
+    write(folder / "wmt" / "a.en", "one\ntwo\n")
+    write(folder / "wmt" / "a.de", "eins\nzwei\n")
+    rows = [json.dumps({"text": f"review {number}", "stars": number % 5}) for number in range(20)]
+    (folder / "reviews").mkdir(parents=True)
+    (folder / "reviews" / "a.jsonl.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    news = [f"news number {number},{'ab'[number % 2]}" for number in range(80)]
+    write(folder / "news.csv", "\n".join(["text,label", *news]))
+    write(folder / "main.py", "import tensorflow as tf\nprint(tf.contrib.tpu.RunConfig)\n")
+    write(folder / "model.py", "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n")
+    parts = ["--split", "train=0.5,validation=0.5"]
+    digits = ["convert", "images", "--input", "mnist", "--layout", "raw"]
+    convert = ["convert", "images", "--input", "pictures"]
+    lines = ["convert", "text", "--input", "corpus", "--tokenizer", "chars", "--sequence-length", "16"]
+    run_all(
+        folder,
+        [*digits, "--output", "quickstart/dataset"],
+        [*convert, *parts, "--output", "dataset"],
+        [*convert, *parts, "--output", "more_pictures", "--seed", "1"],
+        [*lines, *parts, "--output", "TOKENS"],
+        [*convert, "--output", "a"],
+        [*convert, "--output", "b", "--seed", "1"],
+    )
+    (folder / "old").mkdir()
+    for shard in (folder / "dataset").glob("*.tfrecord"):
+        shutil.copy(shard, folder / "old")
+    write(folder / "labels.txt", "cat\ndog\n")
+    write_examples(folder / "boxes" / "a.tfrecord")
+    write(folder / "resnet50.yaml", "model: resnet\ncrop: 32\nparams: {depth: 18}\n")
+
+
+def write_examples(path: Path) -> None:
+    """Write a TFRecord file as another program may."""
+    path.parent.mkdir()
+    data = encode_example({"boxes": [0.0, 0.0, 0.5, 0.5], "names": ["cat"], "age": 3})
+    length = struct.pack("<Q", len(data))
+    path.write_bytes(length + masked_crc32c(length) + data + masked_crc32c(data))
+
+
+def masked_crc32c(data: bytes) -> bytes:
+    """Return the checksum of a TFRecord file."""
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def run_all(folder: Path, *commands: Sequence[str]) -> None:
+    """Run commands of tpudata in a folder."""
+    program = Path(sys.executable).parent / "tpudata"
+    for command in commands:
+        subprocess.run([str(program), *command], cwd=folder, check=True, capture_output=True)
+
+
+def write_pictures(folder: Path, count: int, random: np.random.Generator) -> None:
+    """Write noisy JPEGs of 48 x 40 pixels."""
+    for number in range(count):
+        save(folder / f"{number}.jpg", random.integers(0, 256, (40, 48, 3), dtype=np.uint8))
+
+
+def write_coco(folder: Path) -> None:
+    """Write pictures with boxes as COCO has them."""
+    random = np.random.default_rng(2)
+    write_pictures(folder / "train2017", 4, random)
+    images = [{"id": number, "file_name": f"{number}.jpg", "width": 48, "height": 40} for number in range(4)]
+    boxes = [
+        {"id": number, "image_id": number, "category_id": 1, "bbox": [2, 3, 10, 12], "area": 120, "iscrowd": 0}
+        for number in range(4)
+    ]
+    categories = [{"id": 1, "name": "cat"}]
+    content: dict[str, Any] = {"images": images, "annotations": boxes, "categories": categories}
+    write(folder / "annotations" / "instances_train2017.json", json.dumps(content))
+
+
+def write_voc(folder: Path) -> None:
+    """Write pictures with boxes as Pascal VOC has them."""
+    write_pictures(folder / "JPEGImages", 3, np.random.default_rng(3))
+    box = "<bndbox><xmin>3</xmin><ymin>4</ymin><xmax>20</xmax><ymax>30</ymax></bndbox>"
+    for number in range(3):
+        size = "<size><width>48</width><height>40</height><depth>3</depth></size>"
+        item = f"<object><name>cat</name><difficult>0</difficult>{box}</object>"
+        text = f"<annotation><filename>{number}.jpg</filename>{size}{item}</annotation>"
+        write(folder / "Annotations" / f"{number}.xml", text)
+
+
+def save(path: Path, pixels: np.ndarray[Any, Any]) -> None:
+    """Save pixels as a picture."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main())
+    sys.exit(130)
