@@ -127,6 +127,20 @@ def test_several_labels_are_lists(options: ImageOptions) -> None:
             assert parsed["image/class/text"].tolist() == [name.encode() for name in names]
 
 
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        (ImageOptions(), {"image/class/label": "int64_list", "image/class/text": "bytes_list"}),
+        (RAW, {"label": "int64_list"}),
+    ],
+)
+def test_no_class_of_several_is_an_empty_list_of_their_kind(options: ImageOptions, kinds: dict[str, str]) -> None:
+    converter = ImageConverter(options=options, several_labels=True)
+    record = b"".join(converter.convert(reference(), CLASSES, JPEG, converter.new_summary()))
+    features = tf.train.Example.FromString(record).features.feature
+    assert {name: features[name].WhichOneof("kind") for name in kinds} == kinds
+
+
 @pytest.mark.parametrize("options", [ImageOptions(), RAW])
 def test_without_classes_there_are_no_labels(options: ImageOptions) -> None:
     parsed = convert(ImageConverter(options=options), reference(), labels=Labels(()))
