@@ -239,7 +239,7 @@ def _weight_field(feature: Feature, label: Feature | None) -> Field:
 
 
 def _with_classes(feature: Feature, manifest: Manifest) -> Feature:
-    """Return the label with the number of classes; conversions leave it out of lists, as TFDS knows no list of classes."""
+    """Return the label with the number of classes, which lists of a conversion lack: TFDS has no list of classes."""
     if feature.shape != (None,) or manifest.labels is None or feature is not label_feature(manifest):
         return feature
     offset = manifest.options.get("label_offset", 0)
