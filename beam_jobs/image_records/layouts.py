@@ -22,6 +22,7 @@ from __future__ import annotations
 import abc
 from typing import Any, TypeAlias
 
+from beam_jobs.feature_values.values import empty_list
 from beam_jobs.image_records.options import IMAGENET, RAW, RIGHT, ImageOptions
 from beam_jobs.image_records.rules import StoredImage, image_pixels, stored_halves, stored_image
 from beam_jobs.image_records.summary import ImageSummary
@@ -32,6 +33,9 @@ from tpudata.format import Feature
 
 # The second image of a pair. Decoders are asked for colours, also of a grey one.
 TARGET = Feature("image/target/encoded", "bytes", "uint8", (None, None, 3), encoding="image")
+# Empty lists of a kind.
+_NO_LABELS = empty_list(Feature("label", "int64", "int64", (None,)))
+_NO_TEXTS = empty_list(Feature("text", "bytes", "string", (None,)))
 # The label of a record: one, several, or None in a dataset without classes.
 Label: TypeAlias = int | tuple[int, ...] | None
 
@@ -127,8 +131,8 @@ class ImagenetLayout(ImageLayout):
             values[TARGET.name] = target.data
         if label is not None:
             texts = [key_bytes(text) for text in reference.labels]
-            values["image/class/label"] = label
-            values["image/class/text"] = texts if isinstance(label, tuple) else texts[0]
+            values["image/class/label"] = _NO_LABELS if label == () else label
+            values["image/class/text"] = (texts or _NO_TEXTS) if isinstance(label, tuple) else texts[0]
         return values
 
     def features(self, summary: ImageSummary, classes: tuple[Feature, ...]) -> tuple[Feature, ...]:
@@ -164,7 +168,9 @@ class RawLayout(ImageLayout):
         pixels, shape = image_pixels(data, reference.payload, options)
         summary.add(shape, reference.key)
         _check_one_size(summary)
-        return {"image_raw": pixels} if label is None else {"image_raw": pixels, "label": label}
+        if label is None:
+            return {"image_raw": pixels}
+        return {"image_raw": pixels, "label": _NO_LABELS if label == () else label}
 
     def features(self, summary: ImageSummary, classes: tuple[Feature, ...]) -> tuple[Feature, ...]:
         """Return the schema."""

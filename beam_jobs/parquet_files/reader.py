@@ -43,7 +43,7 @@ class ParquetReader:
 
         Args:
             group: number of the row group.
-            names: the columns.
+            names: the columns, or `COLUMN.FIELD` for a field of a struct.
             most_rows: rows of a batch.
 
         Raises:
@@ -68,8 +68,9 @@ class ParquetReader:
 
     def _batch_rows(self, group: int, names: Sequence[str], most_rows: int) -> int:
         total = 0
+        structs = {name.partition(".")[0] for name in names}
         for chunk in self.footer.groups[group].chunks:
-            if chunk.column in names:
+            if chunk.column in names or chunk.column in structs:
                 if chunk.is_encrypted:
                     raise encryption_error(self._path, chunk.column)
                 total += value_bytes(self._path, chunk)

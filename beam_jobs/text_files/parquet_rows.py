@@ -6,8 +6,10 @@ A row has no contiguous bytes in the file, so its fields travel as a JSON object
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
+
+from pyarrow import compute, types  # type: ignore[import-untyped]
 
 from beam_jobs.parquet_files.reader import ParquetReader, open_parquet
 from beam_jobs.parquet_files.values import NOT_UTF8, UNREADABLE, Unreadable, column_values, is_list, is_read
@@ -81,7 +83,9 @@ def group_rows(path: str, size: int, group: int, first: int, options: TextOption
         for batch in file.batches(group, names, _BATCH_ROWS):
             columns = [
                 column_values(
-                    batch.column(field.name), as_text=field.kind in TEXT_KINDS, replace_invalid=options.replace_invalid
+                    _column(batch, field.name),
+                    as_text=field.kind in TEXT_KINDS,
+                    replace_invalid=options.replace_invalid,
                 )
                 for field in options.columns
             ]
@@ -102,20 +106,44 @@ def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
 def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
     names = file.schema.names
     for field in options.columns:
-        if field.name not in names:
+        kind = _type_of(file.schema, field.name)
+        if kind is None:
+            known = [*names, *(f"{one.name}.{inner.name}" for one in file.schema for inner in _fields_of(one.type))]
             raise UsageError(
-                f"{path} has no column {field.name!r}; it has {', '.join(map(repr, names))}."
-                f"{did_you_mean(field.name, names)} Name columns with --field."
+                f"{path} has no column {field.name!r}; it has {', '.join(map(repr, known))}."
+                f"{did_you_mean(field.name, known)} Name columns with --field."
             )
         if names.count(field.name) > 1:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
-        kind = file.schema.field(field.name).type
         takes_lists = field.kind in LIST_KINDS or field.name == options.labels.label_field
         if not is_read(kind) and field.name not in options.chat and not (takes_lists and is_list(kind)):
             raise SourceError(
                 f"{path}: column {field.name!r} has an unsupported type (got {kind}, expected text, numbers, dates or times)."
                 " Store it as a string."
             )
+
+
+def _type_of(schema: Any, name: str) -> Any:
+    """Return the type of a column, or of the field of a struct that a name with dots stands for; None if there is none."""
+    if name in schema.names:
+        return schema.field(schema.names.index(name)).type
+    column, *inner = name.split(".")
+    kind = schema.field(column).type if schema.names.count(column) == 1 else None
+    for one in inner:
+        kind = next((field.type for field in _fields_of(kind) if field.name == one), None)
+    return kind
+
+
+def _fields_of(kind: Any) -> Iterable[Any]:
+    return kind if kind is not None and types.is_struct(kind) else ()
+
+
+def _column(batch: Any, name: str) -> Any:
+    """Return the column of a name as of `_type_of`; a null struct has null fields."""
+    if name in batch.schema.names:
+        return batch.column(name)
+    column, *inner = name.split(".")
+    return compute.struct_field(batch.column(column), inner)
 
 
 def _problem(names: list[str], values: tuple[Any, ...]) -> str:

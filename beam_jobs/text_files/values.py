@@ -104,7 +104,7 @@ def row_values(data: bytes, form: RowForm, options: TextOptions) -> dict[str, An
     text = _document_text(data, form, options)
     if form.kind in (CONLL_ROW, CONLLU_ROW):
         return _sentence_values(text, form, options)
-    return _json_values(text) if form.kind == JSON_ROW else _cell_values(text, form)
+    return _with_nested(_json_values(text), options) if form.kind == JSON_ROW else _cell_values(text, form)
 
 
 def _document_text(data: bytes, form: RowForm, options: TextOptions) -> str:
@@ -170,6 +170,18 @@ def _json_values(text: str) -> dict[str, Any]:
         raise DocumentError(f"not JSON: {error}") from None
     if not isinstance(values, dict):
         raise DocumentError(f'not a JSON object (got {type(values).__name__}, expected a row such as {{"text": ...}})')
+    return values
+
+
+def _with_nested(values: dict[str, Any], options: TextOptions) -> dict[str, Any]:
+    """Return a row with the values of objects that names with dots stand for: `translation.en`."""
+    for field in options.columns:
+        if "." in field.name and field.name not in values:
+            value: Any = values
+            for name in field.name.split("."):
+                value = value.get(name) if isinstance(value, dict) else None
+            if value is not None:
+                values[field.name] = value
     return values
 
 

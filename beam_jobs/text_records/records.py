@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from beam_jobs.feature_values.values import empty_list
 from beam_jobs.options.labels import LABEL
 from beam_jobs.references.input_values import stored_value
 from beam_jobs.references.labels import NO_LABELS, Labels
@@ -38,7 +40,7 @@ from beam_jobs.text_records.chat_tokens import ChatEncoder
 from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.pair_packing import PairRows, pack_pairs
-from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, side_names
+from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, side_names, text_features
 from beam_jobs.text_records.sequences import Documents, Rows, pack_rows, stream_rows, windows
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.text_records.weights import join_sides, split_weights
@@ -148,6 +150,7 @@ class TextRecords:
             rows, columns = self._read(block, summary, reject)
             added = self._added(block[0], rows)
             names, columns = [*fields, *added], [*columns, *added.values()]
+            columns = list(map(self._with_kinds, names, columns))
             for values in zip(*columns, strict=True):
                 # The encoder is faster for bytes.
                 stored = [value.encode() if isinstance(value, str) else value for value in values]
@@ -155,6 +158,16 @@ class TextRecords:
                 summary.documents += 1
                 summary.decoded_bytes += len(record)
                 yield record
+
+    def _with_kinds(self, name: str, column: list[Any]) -> list[Any]:
+        """Return a column in which empty lists have the kind of the others."""
+        empty = self._empty_lists.get(name)
+        return column if empty is None else [value if len(value) else empty for value in column]
+
+    @functools.cached_property
+    def _empty_lists(self) -> dict[str, npt.NDArray[Any]]:
+        features = text_features(self.options, several_labels=self.several_labels)
+        return {feature.name: empty_list(feature) for feature in features if feature.is_list}
 
     def _read(self, block: Block, summary: TextSummary, reject: RejectInput) -> tuple[list[int], list[list[Value]]]:
         """Return the rows of the readable documents, and their values by field and by extra feature; count negative labels."""
@@ -298,7 +311,7 @@ class TextRecords:
                 elif LIST_KINDS.get(field.kind, field.kind) == INT:
                     lists[field.name] = _int_lists(column)
                 else:
-                    others[field.name] = column
+                    others[field.name] = self._with_kinds(field.name, column)
             total = sum(len(documents.tokens) for documents in tokens)
             summary.documents += count
             summary.tokens += total

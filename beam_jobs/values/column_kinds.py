@@ -23,6 +23,10 @@ _FLOAT64_WHOLE = 2**53
 # The largest float32.
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 _INT = re.compile(r"[+-]?[0-9]+")
+# What a text has to look like to be a number: `007` is none.
+_PLAIN_INT = re.compile(r"0|-?[1-9][0-9]*")
+_PLAIN_FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_MOST_INT64_DIGITS = 20
 
 
 class ColumnKind(NamedTuple):
@@ -55,6 +59,16 @@ class ColumnKind(NamedTuple):
 
     def __str__(self) -> str:
         return self.kind if self.missing is None else f"{self.kind}={self.missing}"
+
+
+def kind_of_text(text: str) -> str:
+    """Return the narrowest of `int`, `float` and `str` that a text fits.
+
+    A whole number with leading zeros is `str`, and so is one beyond int64: as a float it would lose its last digits.
+    """
+    if _PLAIN_INT.fullmatch(text):
+        return INT if len(text) <= _MOST_INT64_DIGITS and fits_int64(int(text)) else STR
+    return FLOAT if _PLAIN_FLOAT.fullmatch(text) else STR
 
 
 def fits_int64(number: int) -> bool:

@@ -118,6 +118,36 @@ def test_boxes_are_fractions_of_the_sides(tmp_path: Path, form: str) -> None:
     assert not list(verify(str(tmp_path / "out"), example_check=image_problems))
 
 
+@pytest.mark.parametrize("below", ["", "images/"])
+def test_folders_inside_of_images_are_splits(tmp_path: Path, below: str) -> None:
+    for split, name in (("train", "a"), ("val", "b")):
+        write_pictures(tmp_path / "in" / "images" / split, [name])
+        (tmp_path / "in" / "labels" / split).mkdir(parents=True)
+        (tmp_path / "in" / "labels" / split / f"{name}.txt").write_text(yolo_text())
+    (tmp_path / "in" / "data.yaml").write_text("names: [dog, cat]\n")
+    annotations = ["--annotations", str(tmp_path / "in" / "labels")]
+    folder = str(tmp_path / "in" / below)
+    assert run(["--input", folder, *annotations, "--output", str(tmp_path / "out")]) == 0
+    before = "" if below else "images/"
+    assert keys_by_split(tmp_path / "out") == {"train": [f"{before}train/a.jpg"], "validation": [f"{before}val/b.jpg"]}
+
+
+def test_a_table_without_rows_is_an_error(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", ["a"])
+    (tmp_path / "boxes.csv").write_text("filename,class,xmin,ymin,xmax,ymax\n")
+    with pytest.raises(SourceError, match="no annotation of a picture"):
+        run(
+            [
+                "--input",
+                str(tmp_path / "in"),
+                "--annotations",
+                str(tmp_path / "boxes.csv"),
+                "--output",
+                str(tmp_path / "o"),
+            ]
+        )
+
+
 def write_lists(root: Path, **lists: list[str]) -> None:
     folder = root / "ImageSets" / "Main"
     folder.mkdir(parents=True, exist_ok=True)

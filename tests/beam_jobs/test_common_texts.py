@@ -126,8 +126,11 @@ MINIATURES = {
         {"inputs": [b"Good day"], "targets": [b"Guten Tag"]},
     ),
     "WMT of Hugging Face": Miniature(
-        {"wmt16/train.jsonl": json.dumps({"en": "Yes", "de": "Ja"}) + "\n"},
-        {"train": 1},
+        {
+            "wmt16/train-00000-of-00001.parquet": parquet(translation=[{"de": "Ja", "en": "Yes"}]),
+            "wmt16/validation-00000-of-00001.parquet": parquet(translation=[{"de": "Nein", "en": "No"}]),
+        },
+        {"train": 1, "validation": 1},
         {"inputs": [b"Yes"], "targets": [b"Ja"]},
     ),
     "SQuAD": Miniature(
@@ -164,7 +167,11 @@ MINIATURES = {
         {"0": [b"EU", b"rejects"], "3": [b"B-ORG", b"O"]},
     ),
     "Universal Dependencies": Miniature(
-        {"UD_English-EWT/en_ewt-ud-train.conllu": UD, "UD_English-EWT/en_ewt-ud-dev.conllu": UD},
+        {
+            "UD_English-EWT/en_ewt-ud-train.conllu": UD,
+            "UD_English-EWT/en_ewt-ud-dev.conllu": UD,
+            "UD_English-EWT/LICENSE.txt": "CC BY-SA",
+        },
         {"train": 1, "validation": 1},
         {"1": [b"From", b"it"], "3": [b"ADP", b"PRON"]},
     ),

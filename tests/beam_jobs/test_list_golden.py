@@ -20,8 +20,8 @@ from tpudata.errors import TpudataError
 GOLDEN = {
     "quoted": "7d53045de3acc0cd",
     "rejects": "072165a8c2559f1e",
-    "jsonl": "331710ff17ad5afa",
-    "array": "3d34b1afc742fc63",
+    "jsonl": "34af7e897c049614",
+    "array": "7e3171b4a37e8805",
     "several": "03cf9566a1d4e923",
     "in order": "3006cc5d3a6a2a8b",
     "integers": "09868211523407d2",

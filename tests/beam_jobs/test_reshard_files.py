@@ -116,6 +116,17 @@ def test_label_maps_of_foreign_records_are_declared(tmp_path: Path) -> None:
         reshard(palette, "--output", tmp_path / "none", "--label-map=map")
 
 
+def test_masks_of_several_objects_are_a_list(tmp_path: Path) -> None:
+    mask, photo = png_of([[0, 1]]), png_of([[5, 6]])
+    examples = [{"image": [photo], "image/object/mask": [mask] * count} for count in (1, 2, 0)]
+    assert reshard(write_files(tmp_path / "in", {"a": examples}), "--output", tmp_path / "out") == 0
+    assert manifest(tmp_path / "out").features == (
+        Feature("image", "bytes", "uint8", (1, 2, 1), "image"),
+        Feature("image/object/mask", "bytes", "string", (None,)),
+    )
+    assert_whole(tmp_path / "out")
+
+
 def test_rejects_foreign_records_that_do_not_fit(tmp_path: Path) -> None:
     write_files(tmp_path / "in", {"a": [{"x": [1]}, {"x": [b"one"]}]})
     with pytest.raises(FeatureError, match="Feature 'x': record a:1 has text, record a:0 has integers"):

@@ -10,7 +10,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from tests.beam_jobs.texts import convert, records
+from tests.beam_jobs.texts import convert, list_kinds, records
+from tpudata import as_numpy, make_input_fn
 from tpudata.errors import BadRecordError, OutputError, SourceError, UsageError
 from tpudata.format import open_dataset
 
@@ -127,6 +128,10 @@ def test_stores_several_classes_of_a_document(tmp_path: Path, form: str) -> None
     assert convert(tmp_path / f"a.{form}", tmp_path / "out", "--label-field=label", *flags) == 0
     found = {record["text"][0]: list(record["label"]) for record in records(tmp_path / "out")}
     assert found == {b"x": [1, 0], b"y": [], b"z": [1]}
+    assert list_kinds(tmp_path / "out", "label") == {"int64_list"}
+    (batch,) = as_numpy(make_input_fn(str(tmp_path / "out"), "train", training=False), 3)
+    fed = {bytes(text): label.tolist() for text, label in zip(batch[0]["text"], batch[1], strict=True)}
+    assert fed == {b"x": [1, 1], b"y": [0, 0], b"z": [0, 1]}
     ids = tmp_path / "ids"
     assert convert(tmp_path / f"a.{form}", ids, "--label-field=label", *flags, "--tokenizer=bytes") == 0
     assert {bytes(record["input_ids"]): list(record["label"]) for record in records(ids)} == found

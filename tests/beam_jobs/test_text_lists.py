@@ -10,7 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from tests.beam_jobs.texts import convert, records
+from tests.beam_jobs.texts import convert, list_kinds, records
 from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import open_dataset
 
@@ -52,6 +52,13 @@ def test_lists_are_next_to_tokens(tmp_path: Path) -> None:
     assert convert(write_rows(tmp_path, "jsonl"), tmp_path / "out", *flags) == 0
     found = [{name: list(row[name]) for name in row} for row in records(tmp_path / "out")]
     assert found == [{"input_ids": [120], **EXPECTED[0]}, {"input_ids": [121], **EXPECTED[1]}]
+
+
+@pytest.mark.parametrize("flags", [[], ["--field=text", "--tokenizer=bytes"]])
+def test_empty_lists_have_the_kind_of_the_others(tmp_path: Path, flags: list[str]) -> None:
+    assert convert(write_rows(tmp_path, "jsonl"), tmp_path / "out", *FIELDS, *flags) == 0
+    found = {name: list_kinds(tmp_path / "out", name) for name in ("ids", "v", "words")}
+    assert found == {"ids": {"int64_list"}, "v": {"float_list"}, "words": {"bytes_list"}}
 
 
 def test_ids_that_are_there_already_are_tokens(tmp_path: Path) -> None:

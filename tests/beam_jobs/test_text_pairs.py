@@ -375,3 +375,41 @@ def test_pairs_are_the_same_bytes_on_two_workers_and_appended(wmt: Path, tmp_pat
     found = [pair for row in records(tmp_path / "out1") for pair in packed_pairs(row)]
     assert sorted(found) == sorted([*WMT, ("new", "neu")])
     assert np.sum([row["loss_weights"] for row in records(tmp_path / "out1")]) > 0
+
+
+NESTED: list[dict[str, Any]] = [{"translation": {"de": de, "en": en}, "id": 1} for en, de in WMT[:5]]
+NESTED_SIDES = ("--inputs=translation.en", "--targets=translation.de")
+
+
+def write_nested(path: Path, rows: list[dict[str, Any]]) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+        return path
+    return write_rows(path, rows)
+
+
+@pytest.mark.parametrize("name", ["train.parquet", "train.jsonl"])
+def test_names_with_dots_are_fields_of_objects(tmp_path: Path, name: str) -> None:
+    path = write_nested(tmp_path / name, NESTED)
+    assert convert(path, tmp_path / "out", *NESTED_SIDES, "--field=id:int", "--no-shuffle") == 0
+    found = [(row["inputs"][0].decode(), row["targets"][0].decode()) for row in records(tmp_path / "out")]
+    assert found == WMT[:5]
+    assert not open_dataset(str(tmp_path / "out")).manifest.options.get("notes")
+
+
+@pytest.mark.parametrize("name", ["train.parquet", "train.jsonl"])
+def test_rejects_an_object_without_a_field(tmp_path: Path, name: str) -> None:
+    path = write_nested(tmp_path / name, [*NESTED, {"translation": None, "id": 1}])
+    with pytest.raises(BadRecordError, match=r"translation\.en"):
+        convert(path, tmp_path / "out", *NESTED_SIDES)
+    with pytest.raises((BadRecordError, UsageError), match=r"translation\.fr"):
+        convert(path, tmp_path / "out", "--inputs=translation.en", "--targets=translation.fr")
+
+
+def test_a_column_with_a_dot_in_its_name_comes_first(tmp_path: Path) -> None:
+    rows = [{"a.b": "column", "a": {"b": "field"}, "c": "target"}]
+    for name in ("train.parquet", "train.jsonl"):
+        path, out = write_nested(tmp_path / name, rows), tmp_path / f"{name}.out"
+        assert convert(path, out, "--inputs=a.b", "--targets=c") == 0
+        (row,) = records(out)
+        assert row["inputs"] == [b"column"]

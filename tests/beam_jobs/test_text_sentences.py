@@ -10,6 +10,7 @@ import pytest
 from beam_jobs import text
 from tests.beam_jobs.pipelines import run_with_limits
 from tests.beam_jobs.texts import convert, records
+from tpudata import as_numpy, make_input_fn
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import open_dataset
 
@@ -96,3 +97,12 @@ def test_without_fields_the_columns_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_text(CONLL)
     with pytest.raises((BadRecordError, UsageError), match=r"no field 'text': the row has '0', '1', '2', '3'"):
         convert(tmp_path / "a.conll", tmp_path / "out")
+
+
+def test_feeds_words_and_tags_padded_to_the_longest_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text(CONLL)
+    convert(tmp_path / "a.conll", tmp_path / "out", *WORDS, "--no-shuffle")
+    (features,) = as_numpy(make_input_fn(str(tmp_path / "out"), "train", training=False), 3)
+    assert features["0"].tolist()[1:] == [[b"#", b"1", b"", b""], [b"Peter", b"Blackburn", b"", b""]]
+    assert features["3"].shape == (3, 4)
+    assert features["0/count"].tolist() == features["3/count"].tolist() == [4, 2, 2]

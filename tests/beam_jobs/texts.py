@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import sentencepiece
+import tensorflow as tf
 import tokenizers as hugging_face
 
 from beam_jobs.text import run
-from tpudata.format import open_dataset, verify
+from tpudata.format import open_dataset, read_records, verify
 
 PLAY = "\n\n".join(f"Citizen {n % 7}:\nSpeak, {'speak ' * (n * n % 13)}{'é三'[n % 2]} {n}!" for n in range(400)) + "\n"
 SPEECHES = PLAY.rstrip("\n").split("\n\n")
@@ -70,3 +71,9 @@ def byte_pairs(lines: list[str]) -> bytes:
     trainer = hugging_face.trainers.BpeTrainer(vocab_size=300, special_tokens=["<eos>"], show_progress=False)
     tokenizer.train_from_iterator(lines, trainer)
     return tokenizer.to_str().encode()
+
+
+def list_kinds(output: Path, name: str) -> set[str | None]:
+    """The kinds of the lists in which the records of a dataset have a feature; None for a feature without a list."""
+    data = (record for shard in output.glob("*.tfrecord") for _, record in read_records(str(shard)))
+    return {tf.train.Example.FromString(record).features.feature[name].WhichOneof("kind") for record in data}

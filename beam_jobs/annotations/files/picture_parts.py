@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import itertools
 import pickle
 import tempfile
 from collections.abc import Hashable, Iterable, Iterator
@@ -56,7 +57,7 @@ class PictureParts:
         pictures = np.frombuffer(self._pictures, np.int32)
         order = np.argsort(pictures, kind="stable").astype(np.int32)
         begins = np.flatnonzero(np.diff(pictures[order], prepend=-1)).tolist()
-        for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
+        for begin, end in itertools.pairwise([*begins, len(order)]):
             rows = order[begin:end].tolist()
             yield int(pictures[rows[0]]), [self._part(row) for row in rows]
 

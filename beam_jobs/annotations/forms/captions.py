@@ -3,6 +3,7 @@
     1000268201_693b08cb0e.jpg#0\\tA child in a pink dress .         Flickr8k.token.txt, results_20130124.token
     image_name| comment_number| comment                             Flickr30k: results.csv
     1000092795.jpg| 0| Two young guys look at their hands .
+    2199200615.jpg| 4   A dog runs across the grass .           the one row of it without the second |
     image,caption                                                   captions.txt, and other CSV files
     1000268201_693b08cb0e.jpg,A child in a pink dress .
 
@@ -12,16 +13,19 @@ Sources: https://hockenmaier.cs.illinois.edu/8k-pictures.html and https://shanno
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation
 from beam_jobs.annotations.files.picture_parts import group_parts
-from beam_jobs.annotations.files.rows import table_columns, table_rows, text_lines
+from beam_jobs.annotations.files.rows import Line, table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.errors import BadRecordError
 
 _TOKEN = re.compile(r"(?P<picture>[^\t]+)#\d+\t(?P<caption>.*\S)")
+_NUMBERED = re.compile(r"(?P<picture>[^|]*[^|\s])\s*\|\s*\d+(?:\s*\||\s)\s*(?P<caption>.*\S)")
+_NUMBERED_COLUMNS = ("image_name", "comment_number", "comment")
 _TOKEN_HEAD = re.compile(rb"(?:\xef\xbb\xbf)?[^\t\r\n]+#\d+\t[^\r\n]*\S")
 _PICTURES = ("image", "image_name", "filename", "image_path")
 _CAPTIONS = ("caption", "comment", "captions")
@@ -34,15 +38,17 @@ class CaptionsForm(AnnotationForm):
 
     Attributes:
         path: the file.
-        delimiter: between two cells; empty for rows of NAME#NUMBER.
+        delimiter: between two cells; empty for rows of NAME#NUMBER, and for those of Flickr30k's results.csv.
         picture: column of the picture's name.
         caption: column of the caption.
+        is_numbered: whether rows are those of Flickr30k's results.csv.
     """
 
     path: str
     delimiter: str = ""
     picture: str = ""
     caption: str = ""
+    is_numbered: bool = False
     title = "captions (Flickr8k, Flickr30k, CSV with image and caption)"
 
     @classmethod
@@ -52,6 +58,8 @@ class CaptionsForm(AnnotationForm):
             return cls(path)
         for delimiter in _DELIMITERS:
             columns = table_columns(head, delimiter)
+            if delimiter == "|" and columns == _NUMBERED_COLUMNS:
+                return cls(path, is_numbered=True)
             picture = next((name for name in _PICTURES if name in columns), "")
             caption = next((name for name in _CAPTIONS if name in columns), "")
             if picture and caption:
@@ -65,7 +73,9 @@ class CaptionsForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the captions of each picture, in the order in which the pictures come first."""
         del names
-        return group_parts(self._table_parts(part) if self.delimiter else _token_parts(part))
+        if self.delimiter:
+            return group_parts(self._table_parts(part))
+        return group_parts(_numbered_parts(part) if self.is_numbered else _token_parts(part))
 
     def _table_parts(self, path: str) -> Iterator[tuple[str, Annotated]]:
         for row in table_rows(path, self.delimiter, has_quotes=self.delimiter == ","):
@@ -80,9 +90,18 @@ class CaptionsForm(AnnotationForm):
 
 
 def _token_parts(path: str) -> Iterator[tuple[str, Annotated]]:
-    for place, text in text_lines(path):
-        row = _TOKEN.fullmatch(text)
+    return _line_parts(text_lines(path), _TOKEN, "NAME#NUMBER, a tab and a caption")
+
+
+def _numbered_parts(path: str) -> Iterator[tuple[str, Annotated]]:
+    after_the_columns = itertools.islice(text_lines(path), 1, None)
+    return _line_parts(after_the_columns, _NUMBERED, "NAME| NUMBER| CAPTION")
+
+
+def _line_parts(lines: Iterable[Line], pattern: re.Pattern[str], expected: str) -> Iterator[tuple[str, Annotated]]:
+    for place, text in lines:
+        row = pattern.fullmatch(text)
         if row is None:
-            yield str(place), place.error(f"no row of NAME#NUMBER, a tab and a caption: {text[:80]!r}")
+            yield str(place), place.error(f"no row of {expected}: {text[:80]!r}")
         else:
             yield row["picture"], ImageAnnotation(row["picture"], place, captions=(row["caption"],))

@@ -5,19 +5,21 @@
 
 `text` is a caption or a list of them, `label` the class of the picture, or a list of classes. Boxes of `objects` are in pixels; its
 `category` or `categories` are names or numbers, and `area` may be there, too. Other columns are values of the record. A CSV has no
-objects, and its values are texts. Source: https://huggingface.co/docs/datasets/image_dataset.
+objects; a column of numbers alone is one of numbers. Source: https://huggingface.co/docs/datasets/image_dataset.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectAnnotation, Place, box_of
 from beam_jobs.annotations.files.folders import pick_file
-from beam_jobs.annotations.files.rows import table_columns, table_rows, text_lines
+from beam_jobs.annotations.files.rows import TableRow, table_columns, table_rows, text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
+from beam_jobs.values.column_kinds import FLOAT, INT, STR, float32_problem, kind_of_text, parse_float
 from tpudata.errors import BadRecordError
 from tpudata.json_values import json_number, parse_json, shown_json
 from tpudata.storage import Entry
@@ -25,6 +27,9 @@ from tpudata.storage import Entry
 _PICTURE, _OBJECTS, _LABEL = "file_name", "objects", "label"
 _CAPTIONS = ("text", "caption", "captions")
 _CATEGORIES = ("category", "categories", "label", "labels")
+_USED_COLUMNS = {_PICTURE, _OBJECTS, _LABEL, *_CAPTIONS}
+# Kinds of cells, next to INT, FLOAT and STR; float32 would change a wide one.
+_EMPTY, _WIDE_INT = "empty", "wide int"
 _NAMES = ("metadata.jsonl", "metadata.csv")
 
 
@@ -84,11 +89,47 @@ class ImageFolderForm(AnnotationForm):
 
 
 def _csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
+    kinds = _column_kinds(path)
     for row in table_rows(path):
         if isinstance(row, BadRecordError):
             yield Place(path), row
         else:
-            yield row.place, row.cells
+            yield row.place, {name: _cell_value(cell, kinds.get(name, STR)) for name, cell in row.cells.items()}
+
+
+def _column_kinds(path: str) -> dict[str, str]:
+    """Return the kind of each column of a CSV, as of `beam_jobs.sources.lists.columns`."""
+    kinds: dict[str, set[str]] = {}
+    for row in table_rows(path):
+        if isinstance(row, TableRow):
+            for name in row.cells.keys() - _USED_COLUMNS:
+                kinds.setdefault(name, set()).add(_cell_kind(row.cells[name]))
+    return {name: _column_kind(found) for name, found in kinds.items()}
+
+
+def _column_kind(cells: set[str]) -> str:
+    if STR in cells or {FLOAT, _WIDE_INT} <= cells:
+        return STR
+    if FLOAT in cells:
+        return FLOAT
+    # An empty cell is NaN among fractions; there is no such whole number.
+    return STR if _EMPTY in cells else INT
+
+
+def _cell_kind(cell: str) -> str:
+    if not cell:
+        return _EMPTY
+    kind = kind_of_text(cell)
+    if kind == INT and float32_problem(int(cell)):
+        return _WIDE_INT
+    number = parse_float(cell) if kind == FLOAT else 0.0
+    return STR if number is None or float32_problem(number) else kind
+
+
+def _cell_value(cell: str, kind: str) -> Any:
+    if kind == INT:
+        return int(cell)
+    return float(cell or math.nan) if kind == FLOAT else cell
 
 
 def _json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
@@ -110,14 +151,13 @@ def _annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
         if row.get(key) is not None:
             captions += _texts(row[key], key)
     label = row.get(_LABEL)
-    used = {_PICTURE, _LABEL, _OBJECTS, *_CAPTIONS}
     return ImageAnnotation(
         name,
         place,
         objects=_objects(row[_OBJECTS]) if isinstance(row.get(_OBJECTS), dict) else (),
         captions=captions,
         classes=() if label is None else tuple(map(_class, label if isinstance(label, list) else [label])),
-        values=tuple((key, value) for key, value in row.items() if key not in used),
+        values=tuple((key, value) for key, value in row.items() if key not in _USED_COLUMNS),
     )
 
 

@@ -24,7 +24,7 @@ from tpudata.images.pixels import exif_turn
 
 # Orientations that exchange rows and columns.
 _SIDEWAYS = (5, 6, 7, 8)
-_NO_AREA_FIX = "remove or correct it, or pass --on-bad-record=skip to omit its picture"
+_BOX_FIX = "remove or correct it, or pass --on-bad-record=skip to omit its picture"
 # Of a point in fractions of the sides, by orientation; as PIL.ImageOps.exif_transpose does with pixels.
 _TURNED_POINTS: dict[int, Callable[[float, float], tuple[float, float]]] = {
     1: lambda x, y: (x, y),
@@ -106,18 +106,20 @@ class View(NamedTuple):
         scale_x, scale_y = (1, 1) if is_normalised else (self.width, self.height)
         ymin, xmin, ymax, xmax = box
         if not (xmin < xmax and ymin < ymax):  # NaN, too.
-            raise ValueError(f"a box without area: {_show(box)}; {_NO_AREA_FIX}")
+            raise ValueError(f"a box without area: {_show(box)}; {_BOX_FIX}")
         corners = [(xmin / scale_x, ymin / scale_y), (xmax / scale_x, ymax / scale_y)]
         margin_x, margin_y = MOST_OUTSIDE / self.width, MOST_OUTSIDE / self.height
         if not all(-margin_x <= x <= 1 + margin_x and -margin_y <= y <= 1 + margin_y for x, y in corners):
-            raise ValueError(f"a box outside of its picture of {self.width} x {self.height} pixels: {_show(box)}")
+            raise ValueError(
+                f"a box outside of its picture of {self.width} x {self.height} pixels: {_show(box)}; {_BOX_FIX}"
+            )
         turn = _TURNED_POINTS[self.orientation]
         xs, ys = zip(*(turn(_clip(x), _clip(y)) for x, y in corners), strict=True)
         # As records store them.
         edges = np.array([min(ys), min(xs), max(ys), max(xs)], np.float32)
         if not (edges[0] < edges[2] and edges[1] < edges[3]):
             raise ValueError(
-                f"a box without area in its picture of {self.width} x {self.height} pixels: {_show(box)}; {_NO_AREA_FIX}"
+                f"a box without area in its picture of {self.width} x {self.height} pixels: {_show(box)}; {_BOX_FIX}"
             )
         ymin, xmin, ymax, xmax = edges.tolist()
         return ymin, xmin, ymax, xmax

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -213,7 +213,7 @@ class AnnotatedImages(ScannedSource):
 
     def _reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
         split = self.form.split_lists.split_of(picture.key) or ""
-        if not split and "/" in picture.key and (split := folder_split(picture.key.split("/")[0])):
+        if not split and (split := _split_of_folders(picture.key.split("/")[:-1])):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
         return make_reference(
             self.options,
@@ -251,3 +251,8 @@ class AnnotatedImages(ScannedSource):
                 return pictures[0].key
             number += 1
         return ""
+
+
+def _split_of_folders(folders: Sequence[str]) -> str:
+    """Return the split that the outermost folder of a picture is named after, or the one inside of `images`; or nothing."""
+    return next(filter(None, map(folder_split, folders[1:2] if folders[:1] == ["images"] else folders[:1])), "")

@@ -28,14 +28,13 @@ from beam_jobs.values.column_kinds import (
     ColumnKind,
     fits_int64,
     float32_problem,
+    kind_of_text,
     parse_float,
 )
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.json_values import shown_json
 
-_INT = re.compile(r"0|-?[1-9][0-9]*")
-_FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # What is declared is taken with leading zeros too.
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 _DECLARED_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|-?inf", re.IGNORECASE)
@@ -246,10 +245,7 @@ def _kind(value: Any, typed: bool, place: Place, name: str) -> int | None:
     if isinstance(value, str):
         if typed:
             return _KINDS.index("str")
-        if _INT.fullmatch(value):
-            # A longer number is an identifier: as a float it would lose its last digits.
-            return _KINDS.index("int" if _fits_int64(value) else "str")
-        return _KINDS.index("float" if _FLOAT.fullmatch(value) else "str")
+        return _KINDS.index(kind_of_text(value))
     if isinstance(value, float):
         return _KINDS.index("float")
     if isinstance(value, int):
@@ -272,7 +268,7 @@ def _inexact(value: Any, place: Place, name: str) -> tuple[Place, str] | None:
 def _as_number(value: Any) -> int | float | None:
     if not isinstance(value, str):
         return value if isinstance(value, float) else int(value)
-    return int(value) if _INT.fullmatch(value) else parse_float(value)
+    return int(value) if kind_of_text(value) == INT else parse_float(value)
 
 
 def _check_declared(value: Any, declared: ColumnKind, name: str, place: Place) -> None:

@@ -58,7 +58,9 @@ class FirstRecords(NamedTuple):
                     for name, values in example.items()
                     if isinstance(values[:1], list) and holds_image(values)
                 }
-                return cls(file.path, names, frozenset(images))
+                # Masks of objects: of one object in some record, and of several in another.
+                lists = {name for example in examples for name, values in example.items() if len(values) > 1}
+                return cls(file.path, names, frozenset(images - lists))
         if damage:
             raise SourceError(f"{damage[0]}. No record of the first files can be read.")
         raise SourceError(

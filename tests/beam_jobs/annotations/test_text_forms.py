@@ -260,6 +260,13 @@ class TestCaptions:
             "a.jpg": ("A dog",),
         }
 
+    def test_reads_the_row_of_flickr30k_that_lacks_a_delimiter(self, tmp_path: Path) -> None:
+        text = (
+            "image_name| comment_number| comment\na.jpg| 3| A dog | runs .\na.jpg| 4   A dog runs across the grass .\n"
+        )
+        found = read(write_text(tmp_path / "results.csv", text))
+        assert found.pictures["a.jpg"].captions == ("A dog | runs .", "A dog runs across the grass .")
+
     def test_rows_of_a_picture_may_be_apart(self, tmp_path: Path) -> None:
         found = read(write_text(tmp_path / "a.csv", "image,caption\nb,1\na,2\nb,3\n"))
         assert [picture.captions for picture in found.pictures.values()] == [("1", "3"), ("2",)]
@@ -267,7 +274,7 @@ class TestCaptions:
     @pytest.mark.parametrize(
         "text",
         [
-            "image_name| comment_number| comment\na.jpg| 0| one\na.jpg| 4   A dog runs across the grass .\n",
+            "image_name| comment_number| comment\na.jpg| 0| one\na.jpg| A dog runs across the grass .\n",
             "a.jpg#0\tone\na.jpg#1\n",
             "image,caption\na.jpg,one\na.jpg,\n",
         ],
@@ -319,6 +326,37 @@ class TestImageFolder:
         found = read(write_files(tmp_path, {"metadata.csv": 'file_name,text,label\n0.png,"a, b",7\n1.png,c,10\n'}))
         assert found.pictures["0.png"].captions == ("a, b",)
         assert found.contents.class_names == tuple(map(str, range(11)))
+
+    def test_columns_of_a_csv_are_numbers_if_all_their_cells_are(self, tmp_path: Path) -> None:
+        rows = (
+            "file_name,text,count,code,score,gap,id,wide,big,mixed",
+            "a.png,1,7,007,1,,9,1,16777217,16777217",
+            "b.png,2,-8,8,0.5,3.5,,99999999999999999999,1,0.5",
+        )
+        found = read(write_text(tmp_path / "metadata.csv", "\n".join(rows)))
+        values = dict(found.pictures["a.png"].values)
+        gap = values.pop("gap")
+        assert gap != gap
+        assert values == {
+            "count": 7,
+            "code": "007",
+            "score": 1.0,
+            "id": "9",
+            "wide": "1",
+            "big": 16777217,
+            "mixed": "16777217",
+        }
+        assert {item.name: item.kind for item in found.contents.value_features} == {
+            "count": "int64",
+            "code": "bytes",
+            "score": "float",
+            "gap": "float",
+            "id": "bytes",
+            "wide": "bytes",
+            "big": "int64",
+            "mixed": "bytes",
+        }
+        assert found.pictures["a.png"].captions == ("1",)
 
     def test_values_of_other_kinds_are_named(self, tmp_path: Path) -> None:
         rows: list[dict[str, Any]] = [

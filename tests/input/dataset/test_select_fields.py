@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -63,6 +64,19 @@ def test_the_label_is_set_apart() -> None:
 def test_a_label_that_is_none_is_rejected(label: Feature, fix: str) -> None:
     with pytest.raises(FeatureError, match=f"'label': a label is int64 or float32 of a static shape.*{fix}"):
         select_fields(manifest(TOKENS, label, layout="tokens"))
+
+
+def test_several_classes_are_those_of_the_dataset() -> None:
+    label = Feature("image/class/label", "int64", "int64", (None,))
+    several = dataclasses.replace(manifest(IMAGE, label), labels=7, options={"label_offset": 1})
+    found = select_fields(several, image_size=(4, 6)).label
+    assert found is not None
+    assert found.is_multi_hot
+    assert (found.shape, found.feature.label_offset) == ((7,), 1)
+    # Its names are no names of other numbers.
+    ids = Feature("ids", "int64", "int64", (None,))
+    with pytest.raises(FeatureError, match="give it num_classes in its schema"):
+        select_fields(dataclasses.replace(several, features=(IMAGE, ids)), Columns(label="ids"), image_size=(4, 6))
 
 
 def test_sizes_that_vary_are_rejected_with_the_fix() -> None:

@@ -59,7 +59,11 @@ def _text_names(manifest: Manifest) -> Collection[str]:
     if options.get("chat"):
         return _CHAT
     kinds = options.get("fields")
-    return [name for name, kind in kinds.items() if _is_text(kind)] if isinstance(kinds, dict) else ()
+    if not isinstance(kinds, dict):
+        return ()
+    texts = [name for name, kind in kinds.items() if _is_text(kind)]
+    # Words and tags of sentences.
+    return texts or [name for name, kind in kinds.items() if kind == "strings"]
 
 
 def _is_text(kind: object) -> bool:

@@ -95,7 +95,7 @@ def select_fields(
         )
     fields = Fields(
         inputs,
-        None if label is None else _label_field(label, lists.get(label.name), hint),
+        None if label is None else _label_field(_with_classes(label, manifest), lists.get(label.name), hint),
         None if weight is None else _weight_field(weight, label),
     )
     return with_defaults(fields, columns.defaults or {})
@@ -236,6 +236,14 @@ def _weight_field(feature: Feature, label: Feature | None) -> Field:
             " another feature."
         )
     return field
+
+
+def _with_classes(feature: Feature, manifest: Manifest) -> Feature:
+    """Return the label with the number of classes, which lists of a conversion lack: TFDS has no list of classes."""
+    if feature.shape != (None,) or manifest.labels is None or feature is not label_feature(manifest):
+        return feature
+    offset = manifest.options.get("label_offset", 0)
+    return dataclasses.replace(feature, num_classes=manifest.labels, label_offset=offset)
 
 
 def _label_field(feature: Feature, padded: Field | None, hint: str) -> Field:
