@@ -18,7 +18,7 @@ from tests.input.test_reading import BATCH, READING, RECORDS, host_rows, numbers
 from tests.input.text.test_sequence import IDS, LABEL
 from tpudata import FixedLengthRecordFiles, Mixture, Reading, TextLineFiles, TFRecordFiles, Tokens, make_input_fn
 from tpudata.format import Feature, open_dataset
-from tpudata.input.dataset.plain_dataset import SPLIT, open_files
+from tpudata.input.files.plain_dataset import SPLIT, open_files
 from tpudata.input.graph.reading.piece_plan import PiecePlan, plan_reading
 from tpudata.input.input_fn import InputFn
 from tpudata.input.order.draws import BLOCK_DRAWS, EPOCH_DRAWS, draw

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.dataset.first_record import check_first_record
-from tpudata.input.dataset.open_data import Data, check_plain, check_scheme, fields_of, open_data
-from tpudata.input.dataset.plain_dataset import PlainDataset
-from tpudata.input.dataset.record_files import TFRecordFiles
+from tpudata.input.files.first_record import check_first_record
+from tpudata.input.files.open_data import Data, check_plain, check_scheme, fields_of, open_data
+from tpudata.input.files.plain_dataset import PlainDataset
+from tpudata.input.files.record_files import TFRecordFiles
 from tpudata.input.graph.pipelines.bucket_pipeline import BucketPipeline
 from tpudata.input.graph.pipelines.filtered_pipeline import FilteredPipeline
 from tpudata.input.graph.pipelines.pipeline import Pipeline, SplitPipeline

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tpudata.error_text import reader_error
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset
-from tpudata.input.dataset.open_data import fields_of
+from tpudata.input.files.open_data import fields_of
 from tpudata.input.graph.reading.records import Records
 from tpudata.input.input_fn import InputFn
 from tpudata.input.options.columns import Columns

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tests.helpers.datasets import write_dataset
 from tpudata import FixedLengthRecordFiles, TextLineFiles, TFRecordFiles, TpudataError, as_numpy, make_input_fn
 from tpudata.format import Dataset, Feature, ShardIndex, index_name, open_dataset, read_records
-from tpudata.input.dataset.plain_dataset import SPLIT, open_files
+from tpudata.input.files.plain_dataset import SPLIT, open_files
 from tpudata.input.graph.reading.read import RecordReader, file_kind
 from tpudata.input.graph.reading.segments import Segments, segments_of
 

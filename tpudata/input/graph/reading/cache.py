@@ -29,7 +29,7 @@ from tpudata.format import (
 )
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.input.dataset.fields import Field, Fields
-from tpudata.input.dataset.shards import check_shards
+from tpudata.input.files.shards import check_shards
 from tpudata.storage import storage_for
 
 # Share of free memory that "auto" may use for the cache, and the limit for True: while records are concatenated, they are in

@@ -14,9 +14,9 @@ from tpudata.format.layout import INDEX_FOLDER, index_name
 from tpudata.format.read_errors import OTHER_RECORDS
 from tpudata.format.shards.index import HEAD_BYTES, OFFSET_BYTES
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES
-from tpudata.input.dataset.plain_dataset import PlainDataset
-from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TextLineFiles
 from tpudata.input.dataset_ops import checked, count_up_to
+from tpudata.input.files.plain_dataset import PlainDataset
+from tpudata.input.files.record_files import FixedLengthRecordFiles, TextLineFiles
 from tpudata.input.graph.reading.segments import Segments
 from tpudata.storage import storage_for
 

@@ -14,12 +14,12 @@ from tpudata.format import Dataset, decode_example
 from tpudata.format.read_errors import name_of_files, name_of_split
 from tpudata.format.shards.indexed_records import read_indexed
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Field, Fields
-from tpudata.input.dataset.plain_dataset import PlainDataset
-from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TFRecordFiles
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.fixed_examples import FixedExamples
 from tpudata.input.decode.fixed_records import parse_all, parse_fixed
 from tpudata.input.decode.parse import default_value, parse_batch, parse_stored
+from tpudata.input.files.plain_dataset import PlainDataset
+from tpudata.input.files.record_files import FixedLengthRecordFiles, TFRecordFiles
 from tpudata.input.graph.reading.piece_cache import PieceCache
 from tpudata.input.graph.reading.read import ReadRange, RecordReader, file_kind
 from tpudata.input.graph.reading.segments import Segments, segments_of

@@ -13,8 +13,8 @@ from tpudata.errors import DatasetError
 from tpudata.format import Dataset, Manifest, Shard, ShardIndex, Source, Split, shard_name
 from tpudata.format.shards.index import BLOCK_RECORDS
 from tpudata.format.tfrecord.frame_scan import Offsets, frame_offsets
-from tpudata.input.dataset.record_files import RecordFiles, TextLineFiles, TFRecordFiles, find_files
-from tpudata.input.dataset.scan import fixed_offsets, line_offsets
+from tpudata.input.files.record_files import RecordFiles, TextLineFiles, TFRecordFiles, find_files
+from tpudata.input.files.scan import fixed_offsets, line_offsets
 from tpudata.storage import Entry
 
 SPLIT = "records"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpudata import CorruptionError
-from tpudata.input.dataset import scan
+from tpudata.input.files import scan
 from tpudata.storage import Entry, storage_for
 
 

@@ -10,10 +10,10 @@ import tensorflow as tf
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Dataset, open_dataset
 from tpudata.input.dataset.fields import PARSE, Fields
-from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset, open_files
-from tpudata.input.dataset.record_files import FixedLengthRecordFiles, RecordFiles, TextLineFiles, TFRecordFiles
 from tpudata.input.dataset.select_fields import select_fields
-from tpudata.input.dataset.shards import check_shards
+from tpudata.input.files.plain_dataset import SPLIT, PlainDataset, open_files
+from tpudata.input.files.record_files import FixedLengthRecordFiles, RecordFiles, TextLineFiles, TFRecordFiles
+from tpudata.input.files.shards import check_shards
 from tpudata.input.options.columns import Columns
 from tpudata.input.options.tokens import Tokens
 from tpudata.storage import is_pattern, storage_for

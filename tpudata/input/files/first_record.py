@@ -19,7 +19,7 @@ from tpudata.format.example.wire import Value
 from tpudata.format.label_map import label_map_problem
 from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
 from tpudata.input.dataset.fields import Field, Fields
-from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset
+from tpudata.input.files.plain_dataset import SPLIT, PlainDataset
 from tpudata.storage import storage_for
 
 # Number of the record's features that a message names.

@@ -1,6 +1,6 @@
 """Descriptions of record files without a manifest: TFRecords, records of one length, lines of text.
 
-A description names the files and defines their records. `tpudata.input.dataset.plain_dataset` opens them.
+A description names the files and defines their records. `tpudata.input.files.plain_dataset` opens them.
 """
 
 from __future__ import annotations
