@@ -9,7 +9,9 @@ from tpudata._tensorflow import require_tensorflow
 
 require_tensorflow("tpudata.input (make_input_fn)")
 
-from tpudata.input.files.record_files import FixedLengthRecordFiles, TextLineFiles, TFRecordFiles  # noqa: E402
+from tpudata.input.files.fixed_length_record_files import FixedLengthRecordFiles  # noqa: E402
+from tpudata.input.files.text_line_files import TextLineFiles  # noqa: E402
+from tpudata.input.files.tfrecord_files import TFRecordFiles  # noqa: E402
 from tpudata.input.image.augment import RandAugment  # noqa: E402
 from tpudata.input.image.crop import CentreCrop, TrainCrop  # noqa: E402
 from tpudata.input.image.mix import CutMix, MixUp  # noqa: E402

@@ -10,10 +10,7 @@ from typing import Any, Literal
 
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.files.first_record import check_first_record
-from tpudata.input.files.open_data import Data, check_plain, check_scheme, fields_of, open_data
-from tpudata.input.files.plain_dataset import PlainDataset
-from tpudata.input.files.record_files import TFRecordFiles
+from tpudata.input.files.open_data import Data, check_scheme, fields_of, open_data
 from tpudata.input.graph.pipelines.bucket_pipeline import BucketPipeline
 from tpudata.input.graph.pipelines.filtered_pipeline import FilteredPipeline
 from tpudata.input.graph.pipelines.pipeline import Pipeline, SplitPipeline
@@ -175,12 +172,12 @@ def make_input_fn(
     columns = Columns(
         features=features, extra_features=extra_features, pad=pad, label=label, defaults=defaults, weight=weight
     )
-    dataset, split = open_data(data, split)
+    files = open_data(data, split)
+    dataset, split = files.dataset, files.split
     check_scheme(dataset.path)
-    if isinstance(dataset, PlainDataset):
-        check_plain(cache)
+    files.check_cache(cache)
     fields = fields_of(
-        dataset,
+        files,
         columns,
         is_parsed_by_user=parse is not None,
         image_size=images.size,
@@ -206,9 +203,7 @@ def make_input_fn(
         fields,
         is_read_in_pieces=is_read_in_pieces(dataset, split, reading),
     )
-    if isinstance(dataset, PlainDataset) and isinstance(dataset.files, TFRecordFiles) and parse is None:
-        check_first_record(dataset, fields)
-    whole = Pipeline.open(dataset, split, fields, options, plan)
+    whole = Pipeline.open(files, fields, options, plan)
     chosen: SplitPipeline = whole
     if filter is not None:
         chosen = FilteredPipeline(whole, fields, options, f"{dataset.path}: split {split!r}")

@@ -92,6 +92,7 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     """
     _tensorflow()
     from tpudata.input.dataset.select_fields import select_fields
+    from tpudata.input.files.shards import shards_of
     from tpudata.input.graph.reading.cache import free_memory, plan_cache
     from tpudata.input.graph.reading.records import Records
     from tpudata.input.options.images import Images
@@ -104,7 +105,8 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     fields = select_fields(
         dataset.manifest, image_size=size, sequence_length=int(sequence_length) if sequence_length else None
     )
-    records = Records.open(dataset, split, fields, Options(True, Images(), False, None, None, 0, "feature"), None)
+    files = shards_of(dataset, split)
+    records = Records.open(files, fields, Options(True, Images(), False, None, None, 0, "feature"), None)
     free = free_memory()
     kept = dataset.kept(split)
     decoded = kept.records * fields.record_bytes(kept)

@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 import os
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import tensorflow as tf
 
-from tpudata.errors import DatasetError, FeatureError, UsageError
+from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, open_dataset
-from tpudata.input.dataset.fields import PARSE, Fields
-from tpudata.input.dataset.select_fields import select_fields
-from tpudata.input.files.plain_dataset import SPLIT, PlainDataset, open_files
-from tpudata.input.files.record_files import FixedLengthRecordFiles, RecordFiles, TextLineFiles, TFRecordFiles
-from tpudata.input.files.shards import check_shards
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.files.plain_dataset import open_files
+from tpudata.input.files.record_files import RecordFiles
+from tpudata.input.files.shards import check_shards, shards_of
+from tpudata.input.files.split_files import SplitFiles
 from tpudata.input.options.columns import Columns
 from tpudata.input.options.tokens import Tokens
 from tpudata.storage import is_pattern, storage_for
 
 Data: TypeAlias = "str | os.PathLike[str] | RecordFiles"
 
-_FILES = (TFRecordFiles, FixedLengthRecordFiles, TextLineFiles)
 # No folder has such a name.
 _ENDINGS = (".tfrecord", ".tfrecords", ".gz")
 
 
-def open_data(data: Data, split: str | None) -> tuple[Dataset, str]:
-    """Open a dataset or files, and return the name of the split.
+def open_data(data: Data, split: str | None) -> SplitFiles:
+    """Open a split of a dataset, or files without a manifest.
 
     Raises:
         UsageError: a split of files, none of a dataset, or data of another type.
         DatasetError: no complete dataset, no such split, no records, or a file missing or damaged.
     """
-    if isinstance(data, _FILES):
+    if isinstance(data, RecordFiles):
         if split is not None:
             raise UsageError(
                 f"split={split!r}: files without a manifest have no splits. Omit it, and pass the files of one split."
             )
-        return open_files(data), SPLIT
+        return open_files(data)
     folder = os.fspath(data) if isinstance(data, (str, os.PathLike)) else None
     if not isinstance(folder, str) or not folder:
         raise UsageError(
@@ -48,7 +47,7 @@ def open_data(data: Data, split: str | None) -> tuple[Dataset, str]:
     if not isinstance(split, str):
         raise UsageError(f"split={split!r}: pass the name of one split, such as 'train'.")
     check_shards(dataset, split)
-    return dataset, split
+    return shards_of(dataset, split)
 
 
 def _opened(folder: str) -> Dataset:
@@ -83,21 +82,8 @@ def check_scheme(path: str) -> None:
         )
 
 
-def check_plain(cache: Any) -> None:
-    """Reject options that need a manifest.
-
-    Raises:
-        UsageError: a cache in files.
-    """
-    if isinstance(cache, (str, os.PathLike)) and cache not in ("auto", ""):
-        raise UsageError(
-            f"cache={os.fspath(cache)!r}: without a manifest, changes of the files after caching cannot be found. Pass"
-            ' cache=True or "auto", which keep records in memory.'
-        )
-
-
 def fields_of(
-    dataset: Dataset,
+    files: SplitFiles,
     columns: Columns,
     *,
     is_parsed_by_user: bool,
@@ -105,45 +91,15 @@ def fields_of(
     keep_encoded: bool,
     sequences: Tokens,
 ) -> Fields:
-    """Return the fields of each record; the arguments are those of `select_fields`, and the options of sequences.
+    """Return the fields of each record; the arguments are those of `SplitFiles.fields`.
 
     Raises:
         FeatureError: a feature is missing, or has no static shape.
         UsageError: features of records that are taken whole, or no features of Examples.
     """
-    files = dataset.files if isinstance(dataset, PlainDataset) else None
-    asked = {**columns.asked, "size": image_size, **sequences.asked}
-    if is_parsed_by_user:
-        given = files.features if isinstance(files, TFRecordFiles) else ()
-        for name, value in {"features": given, **asked}.items():
-            if value:
-                raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")
-        return Fields.of_whole_records("serialized")
-    if isinstance(files, TFRecordFiles) and not files.features:
-        raise UsageError(
-            "TFRecordFiles: the features of the records are unknown. Pass features=[tpudata.format.Feature(...), ...] with it, or"
-            " parse= to make_input_fn."
-        )
-    if isinstance(files, TextLineFiles):
-        (line,) = files.features
-        if columns.features not in (None, line.name):
-            raise FeatureError(
-                f"features={columns.features!r}: a line is the feature {line.name}. Name it, or omit features."
-            )
-        for name, value in asked.items():
-            if value and name != "features":
-                raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Omit it.")
-        return Fields.of_whole_records(line.name)
-    if isinstance(files, FixedLengthRecordFiles) and columns.defaults:
-        raise UsageError(f"defaults={columns.defaults!r}: records of one length have all their parts. Omit it.")
-    return select_fields(
-        dataset.manifest,
-        columns,
-        image_size=image_size,
-        keep_encoded=keep_encoded,
-        sequence_length=sequences.length,
-        truncate=sequences.truncate,
-        buckets=sequences.buckets,
-        label_name=None if files is None else files.label,
-        hint=dataset.hint if isinstance(dataset, PlainDataset) else PARSE,
-    )
+    if not is_parsed_by_user:
+        return files.fields(columns, image_size=image_size, keep_encoded=keep_encoded, sequences=sequences)
+    for name, value in {"features": files.declared, **columns.asked, "size": image_size, **sequences.asked}.items():
+        if value:
+            raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")
+    return Fields.of_whole_records("serialized")

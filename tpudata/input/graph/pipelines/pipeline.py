@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
-from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import PARALLEL, as_written
+from tpudata.input.files.split_files import SplitFiles
 from tpudata.input.graph.batch import with_rows
 from tpudata.input.graph.batch_steps import BatchSteps
 from tpudata.input.graph.pipelines.service.streams import served
@@ -62,9 +62,9 @@ class Pipeline:
         self._batch_steps = BatchSteps(fields, options)
 
     @classmethod
-    def open(cls, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> Pipeline:
+    def open(cls, files: SplitFiles, fields: Fields, options: Options, cache: CachePlan | None) -> Pipeline:
         """Return the pipeline of a whole split; the arguments and errors are those of `Records.open`."""
-        return cls(Records.open(dataset, split, fields, options, cache), fields, options, cache)
+        return cls(Records.open(files, fields, options, cache), fields, options, cache)
 
     def lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, which reads all records."""

@@ -13,9 +13,10 @@ import tensorflow as tf
 
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
-from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import PARALLEL, as_written, numpy_elements
+from tpudata.input.files.shards import shards_of
+from tpudata.input.files.split_files import SplitFiles
 from tpudata.input.graph.reading.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
 from tpudata.input.graph.reading.ordered_records import OrderedRecords
 from tpudata.input.graph.reading.piece_cache import PieceCache
@@ -79,12 +80,11 @@ class Records:
         self._filled: Records | None = None
 
     @classmethod
-    def open(cls, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> Records:
+    def open(cls, files: SplitFiles, fields: Fields, options: Options, cache: CachePlan | None) -> Records:
         """Return all records of a split.
 
         Args:
-            dataset: the dataset.
-            split: name of the split.
+            files: the files of the split.
             fields: fields that are read of each record.
             options: options of feeding.
             cache: place of decoded records or of pieces, or None.
@@ -92,8 +92,9 @@ class Records:
         Raises:
             UsageError: a shuffle of all records, which do not fit the memory.
         """
-        plan = plan_reading(dataset, split, options.reading)
-        records = cls(StoredRecords(dataset, split, fields), plan, (dataset.path, split), fields, options, cache)
+        plan = plan_reading(files.dataset, files.split, options.reading)
+        source = files.dataset.path, files.split
+        records = cls(StoredRecords(files, fields), plan, source, fields, options, cache)
         records._check_window()
         return records
 
@@ -226,7 +227,7 @@ class Records:
                 # Also for a dataset of a graph of TensorFlow 1.
                 with tf.init_scope():
                     files = self._cache.load() or self._cache.fill(self._all_decoded(), self._plan.split, self._fields)
-                stored = StoredRecords(files, CACHE_SPLIT, self._cache.stored(self._fields))
+                stored = StoredRecords(shards_of(files, CACHE_SPLIT), self._cache.stored(self._fields))
             self._filled = Records(stored, self._plan, self._source, self._fields, self._options, None, self._all)
         return self._filled
 
