@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
-# Functions without Python control flow over tensors; AutoGraph would take a second to convert those of the first dataset.
-as_written = tf.autograph.experimental.do_not_convert
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
+
+
+def as_written(function: _Function) -> _Function:
+    """Return a function without Python control flow over tensors, which AutoGraph then does not convert.
+
+    It would take a second to convert those of the first dataset.
+    """
+    unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
+    return unconverted
 
 
 def checked(value: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -14,12 +13,13 @@ from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import PARALLEL, as_written
 from tpudata.input.files.split_files import SplitFiles
-from tpudata.input.graph.batch import with_rows
-from tpudata.input.graph.batch_steps import BatchSteps
-from tpudata.input.graph.pipelines.service.streams import served
+from tpudata.input.graph.pipelines.service.streams import divided, join_parts, receive, take_turns
+from tpudata.input.graph.pipelines.service.workers import wait_for_workers
 from tpudata.input.graph.pipelines.whole_pass import chosen_records, record_lengths
 from tpudata.input.graph.reading.cache import CachePlan
 from tpudata.input.graph.reading.records import Order, Records
+from tpudata.input.graph.steps.step import elements, fold
+from tpudata.input.graph.steps.step_plan import StepPlan, set_rows
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Integers
@@ -59,7 +59,7 @@ class Pipeline:
         self._records = records
         self._options = options
         self._cache = cache
-        self._batch_steps = BatchSteps(fields, options)
+        self._steps = StepPlan(fields, options)
 
     @classmethod
     def open(cls, files: SplitFiles, fields: Fields, options: Options, cache: CachePlan | None) -> Pipeline:
@@ -94,37 +94,49 @@ class Pipeline:
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return what `input_fn` returns."""
         order = self._records.order(rows.total)
-        finish = functools.partial(self._finished, total=rows.total)
+        return self._counted(self._served(order, rows, start_step), order, rows, start_step)
+
+    def _served(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return a dataset of batches, which the workers of a tf.data service make if there is one.
+
+        Raises:
+            ServiceError: the workers were not there in time.
+        """
         service = self._options.service
         if service is None:
-            dataset = self._made(order, rows, start_step, finish)
-        else:
-            dataset = served(service, rows, lambda part: self._made(order, part, start_step, with_rows), finish)
-        return self._counted(dataset, order, rows, start_step)
+            return self._whole(order, rows, start_step)
+        wait_for_workers(service)
+        groups = divided(rows, operator.index(service.workers))
+        per_turn = rows.count // rows.batch_size // len(groups)
+        if len(groups[0]) == 1:
+            streams = [self._whole(order, part, start_step) for (part,) in groups]
+            return take_turns(receive(service, streams), per_turn)
+        parts = [self._part(order, part, start_step) for group in groups for part in group]
+        # Images are mixed with others of the whole batch, so this process mixes them.
+        of_batch = elements(self._steps.of_batch(rows, self._records.count))
+        joined = join_parts(receive(service, parts), len(groups[0]))
+        return take_turns([dataset.map(of_batch, **PARALLEL) for dataset in joined], per_turn)
 
-    def _made(self, order: Order, rows: Rows, start_step: int, finish: Callable[..., Any]) -> tf.data.Dataset:
-        """Return a dataset of `finish((element, extras), rows.batch_size)`."""
-        records, elements, batch_size = self._records, self._batch_steps, rows.batch_size
-        dataset = records.batches(order, rows, start_step)
-        if self._options.parse is not None:
-            # AutoGraph converts the user's function, which may branch on tensors.
-            dataset = dataset.map(elements.user_parsed, **PARALLEL)
-        if self._options.one_by_one:
-            dataset = dataset.unbatch().map(elements.row, **PARALLEL)
-            elements.check_row(dataset.element_spec[0])
-            dataset = dataset.batch(batch_size, drop_remainder=True, **PARALLEL)
+    def _whole(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return a dataset of whole batches."""
+        steps = [*self._steps.of_rows, *self._steps.of_batch(rows, self._records.count)]
+        return self._records_of(order, rows, start_step).map(elements(steps), **PARALLEL)
 
-        def finished(parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
-            prepare = elements.move_places if self._options.one_by_one else elements.rows
-            return finish(prepare(parsed, extras), batch_size)
+    def _part(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return a dataset of (element, extras) of parts of batches."""
+        steps = [*self._steps.of_rows, set_rows(rows.batch_size)]
+        return self._records_of(order, rows, start_step).map(as_written(fold(steps)), **PARALLEL)
 
-        return dataset.map(as_written(finished), **PARALLEL)
-
-    def _finished(self, made: tuple[Any, dict[str, tf.Tensor]], batch_size: int, *, total: int) -> Any:
-        element, extras = self._batch_steps.batch(*made, batch_size)
-        if not self._options.training:
-            self._batch_steps.check_room(element, self._records.count, total)
-        return self._batch_steps.weighted(element, extras)
+    def _records_of(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return a dataset of (records, extras) of some rows of each batch, after the steps of single records."""
+        steps, dataset = self._steps, self._records.batches(order, rows, start_step)
+        if steps.of_stored:
+            dataset = dataset.map(fold(steps.of_stored), **PARALLEL)
+        if steps.of_record:
+            dataset = dataset.unbatch().map(fold(steps.of_record), **PARALLEL)
+            steps.check_record(dataset.element_spec[0])
+            dataset = dataset.batch(rows.batch_size, drop_remainder=True, **PARALLEL)
+        return dataset
 
     def _counted(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the batches with a known number of them, and prefetch some."""
