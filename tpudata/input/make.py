@@ -11,11 +11,11 @@ from typing import Any, Literal
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.files.open_data import Data, check_scheme, fields_of, open_data
+from tpudata.input.graph.caches.choose_cache import choose_cache
 from tpudata.input.graph.pipelines.bucket_pipeline import BucketPipeline
 from tpudata.input.graph.pipelines.filtered_pipeline import FilteredPipeline
 from tpudata.input.graph.pipelines.pipeline import Pipeline, SplitPipeline
-from tpudata.input.graph.reading.cache import plan_cache
-from tpudata.input.graph.reading.piece_plan import is_read_in_pieces
+from tpudata.input.graph.reading.piece_plan import plan_reading
 from tpudata.input.input_fn import Batches, InputFn
 from tpudata.input.options.columns import Columns
 from tpudata.input.options.images import Images
@@ -196,14 +196,16 @@ def make_input_fn(
         raise UsageError(
             f"cache={cache!r}: with buckets, only the records of the shuffle window are cached. Omit one of them."
         )
-    plan = plan_cache(
+    plan = plan_reading(dataset, split, reading)
+    kept = choose_cache(
         cache if tokens.buckets is None else False,
         dataset,
         split,
         fields,
-        is_read_in_pieces=is_read_in_pieces(dataset, split, reading),
+        plan,
+        is_elsewhere=service is not None,
     )
-    whole = Pipeline.open(files, fields, options, plan)
+    whole = Pipeline.open(files, fields, options, plan, kept)
     chosen: SplitPipeline = whole
     if filter is not None:
         chosen = FilteredPipeline(whole, fields, options, f"{dataset.path}: split {split!r}")

@@ -17,7 +17,7 @@ from tpudata.errors import DatasetError
 from tpudata.format import Dataset
 from tpudata.input.files.open_data import fields_of
 from tpudata.input.files.shards import shards_of
-from tpudata.input.graph.reading.records import Records
+from tpudata.input.graph.records import Records
 from tpudata.input.input_fn import InputFn
 from tpudata.input.options.columns import Columns
 from tpudata.input.options.hosts import Rows
@@ -118,10 +118,10 @@ class Stages:
             sequences=sequences,
         )
         options = Options(training, Images(), False, None, None, 0, "feature", reading=reading or Reading())
-        self._records = Records.open(files, fields, options, None)
-        self.reads, self.piece_memory = self._records.reads, self._records.piece_memory
+        self._records = Records.open(files, fields, options)
+        self.reads, self.piece_memory = self._records.plan.reads, self._records.plan.piece_memory
         self._per_pass = None if training else self._records.count
-        self.is_held = self._records.is_held
+        self.is_held = self._records.window.has_all
 
     def measure(self, input_fns: Mapping[str, InputFn], seconds: float) -> Iterator[Stage]:
         """Yield the stages, one after the other.

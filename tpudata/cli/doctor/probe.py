@@ -93,8 +93,9 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     _tensorflow()
     from tpudata.input.dataset.select_fields import select_fields
     from tpudata.input.files.shards import shards_of
-    from tpudata.input.graph.reading.cache import free_memory, plan_cache
-    from tpudata.input.graph.reading.records import Records
+    from tpudata.input.graph.caches.choose_cache import choose_cache
+    from tpudata.input.graph.reading.free_memory import free_memory
+    from tpudata.input.graph.records import Records
     from tpudata.input.options.images import Images
     from tpudata.input.options.options import Options
 
@@ -106,12 +107,12 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
         dataset.manifest, image_size=size, sequence_length=int(sequence_length) if sequence_length else None
     )
     files = shards_of(dataset, split)
-    records = Records.open(files, fields, Options(True, Images(), False, None, None, 0, "feature"), None)
+    records = Records.open(files, fields, Options(True, Images(), False, None, None, 0, "feature"))
     free = free_memory()
     kept = dataset.kept(split)
     decoded = kept.records * fields.record_bytes(kept)
-    is_cached = not crop and plan_cache("auto", dataset, split, fields) is not None
-    window = records.window_bytes
+    is_cached = not crop and choose_cache("auto", dataset, split, fields, records.plan).is_in_memory
+    window = records.window.bytes
     text = f"shuffle window {bytes_text(window)}, decoded records {bytes_text(decoded)}"
     text += " (kept by cache=auto)" if is_cached else " (not kept by cache=auto)"
     if free is None:

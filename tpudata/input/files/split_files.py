@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -177,7 +178,7 @@ class SplitFiles(abc.ABC):
 
     def decoder(self, fields: Sequence[Field]) -> Decode:
         """Return a function that decodes stored records, of which it reads no more than fields."""
-        return lambda stored: {field.feature.name: stored for field in fields}
+        return functools.partial(keep_whole, fields)
 
     def features(self, stored: tf.Tensor, fields: Sequence[Field]) -> dict[str, Any]:
         """Parse records without decoding: each feature by its full name, as it is stored, a row for each record.
@@ -189,3 +190,8 @@ class SplitFiles(abc.ABC):
             fields: fields that are read of each record.
         """
         return dict(self.decoder(fields)(stored))
+
+
+def keep_whole(fields: Sequence[Field], stored: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return stored records as they are, by feature name."""
+    return {field.feature.name: stored for field in fields}

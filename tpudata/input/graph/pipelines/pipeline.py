@@ -13,17 +13,18 @@ from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import PARALLEL, as_written
 from tpudata.input.files.split_files import SplitFiles
+from tpudata.input.graph.caches.cache import Cache
 from tpudata.input.graph.pipelines.service.streams import divided, join_parts, receive, take_turns
 from tpudata.input.graph.pipelines.service.workers import wait_for_workers
 from tpudata.input.graph.pipelines.whole_pass import chosen_records, record_lengths
-from tpudata.input.graph.reading.cache import CachePlan
-from tpudata.input.graph.reading.records import Order, Records
+from tpudata.input.graph.reading.read_plan import ReadPlan
+from tpudata.input.graph.records import Records
 from tpudata.input.graph.steps.step import elements, fold
 from tpudata.input.graph.steps.step_plan import StepPlan, set_rows
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Integers
-from tpudata.input.order.evaluation import EvaluationOrder
+from tpudata.input.order.order import Order
 
 # Length of the prefetch buffer. AUTOTUNE doubles it after every pause of the consumer, such as a checkpoint: with batches of 6 MB
 # it held 200 MB after four pauses. A short buffer also stays in the CPU's cache, which makes a batch a fifth cheaper.
@@ -52,19 +53,17 @@ class Pipeline:
         records: the records.
         fields: fields that are read of each record.
         options: options of feeding.
-        cache: place of decoded records, or None.
     """
 
-    def __init__(self, records: Records, fields: Fields, options: Options, cache: CachePlan | None) -> None:
+    def __init__(self, records: Records, fields: Fields, options: Options) -> None:
         self._records = records
         self._options = options
-        self._cache = cache
         self._steps = StepPlan(fields, options)
 
     @classmethod
-    def open(cls, files: SplitFiles, fields: Fields, options: Options, cache: CachePlan | None) -> Pipeline:
+    def open(cls, files: SplitFiles, fields: Fields, options: Options, plan: ReadPlan, cache: Cache) -> Pipeline:
         """Return the pipeline of a whole split; the arguments and errors are those of `Records.open`."""
-        return cls(Records.open(files, fields, options, cache), fields, options, cache)
+        return cls(Records.open(files, fields, options, plan, cache), fields, options)
 
     def lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, which reads all records."""
@@ -88,8 +87,7 @@ class Pipeline:
             options: options of feeding; seed and epochs may differ.
             is_cached: whether decoded records are kept, as those of this pipeline are.
         """
-        cache = self._cache if is_cached else None
-        return Pipeline(self._records.part(ids, fields, options, cache), fields, options, cache)
+        return Pipeline(self._records.part(ids, fields, options, is_cached=is_cached), fields, options)
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return what `input_fn` returns."""
@@ -142,7 +140,7 @@ class Pipeline:
         """Return the batches with a known number of them, and prefetch some."""
         count, epochs = tf.data.INFINITE_CARDINALITY, self._options.num_epochs
         per_step = rows.count // rows.batch_size
-        if isinstance(order, EvaluationOrder):
+        if order.steps is not None:
             count = max(0, order.steps - start_step) * per_step
         elif epochs is not None:
             steps = operator.index(epochs) * order.records // rows.total

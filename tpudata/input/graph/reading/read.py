@@ -15,6 +15,8 @@ from tpudata.input.graph.reading.segments import Segments
 
 # Returns the records [first, last) as stored: string [n].
 ReadRange: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], tf.Tensor]"
+# Makes of a function that reads ranges one that also keeps them.
+Keep: TypeAlias = "Callable[[ReadRange], ReadRange]"
 
 
 class RecordReader:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import as_written
-from tpudata.input.files.split_files import Decode, SplitFiles
-from tpudata.input.graph.reading.piece_cache import PieceCache
-from tpudata.input.graph.reading.read import ReadRange, RecordReader
+from tpudata.input.files.split_files import Decode, SplitFiles, keep_whole
+from tpudata.input.graph.reading.read import Keep, ReadRange, RecordReader
 from tpudata.input.graph.reading.segments import Segments, segments_of
 from tpudata.input.order.chunks import Integers
+from tpudata.input.order.order import Load
 
 # At 50 ms a read, as on object stores, 32 concurrent reads of 0.5 MB are 320 MB/s.
 _REMOTE_READS = 32
-
-# Returns tensors with a row for each of the records [first, last).
-Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Any]"
 
 
 class StoredRecords:
@@ -31,17 +27,25 @@ class StoredRecords:
         files: the files of the split.
         fields: fields that are read of each record.
         ids: numbers of some of the records, ascending; None for all. Records are then numbered among these.
+
+    Attributes:
+        ids: these numbers.
     """
 
     def __init__(self, files: SplitFiles, fields: Fields, ids: Integers | None = None) -> None:
         self._files = files
         self._fields = fields
-        self._ids = ids
+        self.ids = ids
         self._segments: tuple[bytes, Segments] | None = None
 
     def part(self, ids: Integers, fields: Fields | None = None) -> StoredRecords:
         """Return some of these records, with other fields if there are any."""
-        return StoredRecords(self._files, fields or self._fields, ids if self._ids is None else self._ids[ids])
+        return StoredRecords(self._files, fields or self._fields, ids if self.ids is None else self.ids[ids])
+
+    @property
+    def all(self) -> StoredRecords:
+        """All records of the split."""
+        return StoredRecords(self._files, self._fields)
 
     @property
     def name(self) -> str:
@@ -50,7 +54,7 @@ class StoredRecords:
 
     def place(self, record: int) -> str:
         """Return the file and the offset of a record, for messages."""
-        record = record if self._ids is None else int(self._ids[record])
+        record = record if self.ids is None else int(self.ids[record])
         segments = segments_of(self._files.dataset, self._files.split, [record])
         segment = int(np.searchsorted(segments.firsts, record, "right")) - 1
         return f"{segments.paths[segments.files[segment]]} at byte {segments.offsets[segment]}"
@@ -67,25 +71,24 @@ class StoredRecords:
             reads = _REMOTE_READS if self._files.is_remote else tf.data.AUTOTUNE
         return ranges.map(as_written(load), num_parallel_calls=reads, deterministic=True, name=self.name)
 
-    def load(self, cuts: Integers, *, is_decoded: bool, cache: PieceCache | None = None) -> Load:
+    def load(self, cuts: Integers, *, is_decoded: bool, keep: Keep | None = None) -> Load:
         """Return a function that reads ranges of records, most of which begin at one of `cuts`.
 
         Args:
             cuts: numbers of records, int64 [n].
             is_decoded: whether records are decoded, or returned as stored: string [n].
-            cache: pieces on a local disk, in one of which each range is; None to read the split's files alone.
+            keep: what keeps the records of ranges; None if nothing does.
         """
-        cuts = cuts if self._ids is None else self._ids[cuts]
+        cuts = cuts if self.ids is None else self.ids[cuts]
         if self._segments is None or self._segments[0] != cuts.tobytes():
             # Also for a dataset of a graph of TensorFlow 1.
             with tf.init_scope():
                 self._segments = cuts.tobytes(), segments_of(self._files.dataset, self._files.split, cuts)
         segments = self._segments[1]
-        reader = RecordReader(self._files, segments, has_gaps=segments.have_gaps)
-        read: ReadRange = reader.read
-        if cache is not None:
-            read = cache.reads(read)
-        ids = None if self._ids is None else tf.constant(self._ids)
+        read: ReadRange = RecordReader(self._files, segments, has_gaps=segments.have_gaps).read
+        if keep is not None:
+            read = keep(read)
+        ids = None if self.ids is None else tf.constant(self.ids)
 
         def load(first: tf.Tensor, last: tf.Tensor) -> Any:
             if ids is None:
@@ -109,5 +112,5 @@ class StoredRecords:
     def _decoder(self) -> Decode:
         fields = self._fields.all
         if all(field.is_whole for field in fields):
-            return lambda stored: {field.feature.name: stored for field in fields}
+            return functools.partial(keep_whole, fields)
         return self._files.decoder(fields)

@@ -21,7 +21,7 @@ import tensorflow as tf
 from tpudata.console.tables import bytes_text
 from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import as_written, count_up_to
-from tpudata.input.graph.reading.piece_plan import Pieces
+from tpudata.input.graph.reading.pieces import Pieces
 from tpudata.input.graph.reading.read import ReadRange
 from tpudata.input.graph.reading.record_sizes import RecordSizes
 from tpudata.input.order.chunks import Integers
@@ -35,7 +35,7 @@ _PATTERN = "*?[\\"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PieceCache:
+class PieceFiles:
     """Pieces of a split on a local disk.
 
     Attributes:
@@ -51,8 +51,8 @@ class PieceCache:
     kept: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, folder: str, name: str, pieces: Pieces, sizes: RecordSizes) -> PieceCache:
-        """Return the cache below a user's folder, which keeps no piece that is not there.
+    def of(cls, folder: str, name: str, pieces: Pieces, sizes: RecordSizes) -> PieceFiles:
+        """Return the pieces below a user's folder, which keeps none that is not there.
 
         Args:
             folder: the user's folder.
@@ -71,8 +71,8 @@ class PieceCache:
         digest = hashlib.sha256(name.encode() + bounds.tobytes()).hexdigest()[:16]
         return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, np.zeros(len(pieces.starts), bool))
 
-    def keep(self, numbers: Integers) -> PieceCache:
-        """Return the cache that keeps some pieces."""
+    def keep(self, numbers: Integers) -> PieceFiles:
+        """Return the files, of which some pieces are kept."""
         return dataclasses.replace(self, kept=np.isin(np.arange(len(self.kept)), numbers))
 
     def prepare(self) -> None:

@@ -1,0 +1,185 @@
+"""The records of a split in batches, in their order: read from files, or taken from a cache."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset_ops import PARALLEL, as_written
+from tpudata.input.files.split_files import SplitFiles
+from tpudata.input.graph.caches.cache import Cache
+from tpudata.input.graph.reading.piece_plan import plan_reading
+from tpudata.input.graph.reading.ranges import FileRanges, MemoryRanges
+from tpudata.input.graph.reading.read_plan import ReadPlan
+from tpudata.input.graph.reading.stored_records import StoredRecords
+from tpudata.input.graph.reading.window import Window
+from tpudata.input.options.hosts import Rows
+from tpudata.input.options.options import Options
+from tpudata.input.order.chunks import Chunks, Integers
+from tpudata.input.order.evaluation import EvaluationOrder
+from tpudata.input.order.order import Order, Part, Ranges
+from tpudata.input.order.sequential import SequentialOrder
+from tpudata.input.order.training import TrainingOrder
+
+
+class Records:
+    """The records of a split, from its files or from a cache.
+
+    Args:
+        stored: the records as stored.
+        plan: plan of reading them.
+        source: name of the split, for messages.
+        fields: fields that are read of each record.
+        options: options of feeding.
+        cache: place where they are kept.
+
+    Attributes:
+        stored: the records as stored.
+        plan: the plan.
+        window: the window of the shuffle.
+    """
+
+    def __init__(
+        self, stored: StoredRecords, plan: ReadPlan, source: str, fields: Fields, options: Options, cache: Cache
+    ) -> None:
+        self.stored = stored
+        self.plan = plan
+        self.window = Window(plan, fields, options)
+        self._source = source
+        self._fields = fields
+        self._options = options
+        self._cache = cache
+        self._held = _Held()
+
+    @classmethod
+    def open(
+        cls,
+        files: SplitFiles,
+        fields: Fields,
+        options: Options,
+        plan: ReadPlan | None = None,
+        cache: Cache | None = None,
+    ) -> Records:
+        """Return all records of a split.
+
+        Args:
+            files: the files of the split.
+            fields: fields that are read of each record.
+            options: options of feeding.
+            plan: plan of reading; None to make it here.
+            cache: place where they are kept; None for no cache.
+
+        Raises:
+            UsageError: a shuffle of all records, which do not fit the memory.
+        """
+        plan = plan or plan_reading(files.dataset, files.split, options.reading)
+        source = f"{files.dataset.path} ({files.split})"
+        records = cls(StoredRecords(files, fields), plan, source, fields, options, cache or Cache())
+        if not records._cache.is_decoded:
+            records.window.check_all()
+        return records
+
+    def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool) -> Records:
+        """Return some of these records, by their numbers among them, with fields that differ in length at most."""
+        stored, plan, cache = self.stored.part(ids, fields), self.plan.part(ids), self._cache if is_cached else Cache()
+        return Records(stored, plan, self._source, fields, options, cache)
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return self.plan.count
+
+    @property
+    def fields(self) -> Fields:
+        """Fields that are read of each record."""
+        return self._fields
+
+    def order(self, total: int) -> Order:
+        """Return their order in global batches of `total` rows."""
+        if not self._options.training:
+            return EvaluationOrder(self.plan.chunks, total)
+        if not self._options.shuffles:
+            return SequentialOrder(self.plan.chunks, total)
+        window, seed = self.window.records, operator.index(self._options.seed)
+        if self.window.has_all:
+            return TrainingOrder.of(Chunks.of([self.count], 1), total, window, seed)
+        return self.plan.shuffled_order(total, window, seed)
+
+    def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.
+
+        Columns are tensors [n, *field.shape] by the full names of features; `Order.batches` has the extras.
+        """
+        seed = operator.index(self._options.seed) if self._options.draws else None
+        dataset = order.batches(self._ranges(order, rows), Part(rows, start_step, seed))
+        if self._is_decoded:
+            return dataset
+        decode, name = self._opened.decode, self._opened.name
+        return dataset.map(as_written(lambda stored, extras: (decode(stored), extras)), **PARALLEL, name=name)
+
+    def one_pass(self, batch_size: int) -> tf.data.Dataset:
+        """Return all records as they are stored, string [batch_size], in order; the last batch is padded with the last record."""
+        order, rows = EvaluationOrder(self.plan.chunks, batch_size), Rows(batch_size, batch_size, 0, batch_size)
+        return order.one_pass(FileRanges(self.stored, self.plan, is_decoded=False), Part(rows, 0))
+
+    def read_counts(self, reads: int | None = None) -> tf.data.Dataset:
+        """Return an endless dataset that reads all records in order; its elements are the numbers of records of each read.
+
+        Args:
+            reads: number of reads at the same time; None for as many as feeding has.
+        """
+        chunks, ranges = self.plan.chunks, FileRanges(self.stored, self.plan, is_decoded=False)
+        read = ranges.load(chunks.starts)
+        bounds = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops)).repeat()
+        return ranges.read(bounds, lambda first, last: tf.size(read(first, last)), reads)
+
+    @property
+    def _is_decoded(self) -> bool:
+        """Whether records are decoded as they are read."""
+        return self._cache.is_in_memory or self.window.is_decoded
+
+    @functools.cached_property
+    def _opened(self) -> StoredRecords:
+        """The records in the files that are read: the split's, or those of the cache, which the first call writes."""
+        return self._cache.open(self.stored)
+
+    def _ranges(self, order: Order, rows: Rows) -> Ranges:
+        """Return what an order takes a host's records from."""
+        if self._cache.is_in_memory or self.window.has_all:
+            return MemoryRanges(self._held.get(self._read_all))
+        if self._options.shuffles:
+            self.window.check_streams(rows, self._source)
+        return FileRanges(self._opened, self.plan, self._is_decoded, self._cache.keep(self.plan, order, rows))
+
+    def _read_all(self) -> tf.data.Dataset:
+        """Return a dataset of one element, all records, which it keeps in memory."""
+        order, rows = EvaluationOrder(self.plan.chunks, self.count), Rows(self.count, self.count, 0, self.count)
+        keep = self._cache.keep(self.plan, order, rows)
+        return order.one_pass(FileRanges(self._opened, self.plan, self._is_decoded, keep), Part(rows, 0)).cache()
+
+
+class _Held:
+    """Records in memory, kept between calls, so that a trainer that makes its dataset in every round decodes once."""
+
+    def __init__(self) -> None:
+        # By device, which is that of another host under some strategies.
+        self._datasets: dict[str, tf.data.Dataset] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Omit the records: another process reads them again."""
+        return {"_datasets": {}}
+
+    def get(self, make: Callable[[], tf.data.Dataset]) -> tf.data.Dataset:
+        """Return the dataset of this device, which the first call makes."""
+        # Eager tensors cannot be used in a graph.
+        device = tf.zeros([]).device if tf.executing_eagerly() else None
+        if device is None:
+            return make()
+        if device not in self._datasets:
+            self._datasets[device] = make()
+        return self._datasets[device]
