@@ -64,10 +64,9 @@ class ServingFeatures:
             sequence_length=tokens.length,
             truncate=tokens.truncate,
         )
-        options = Options(False, images, False, None, None, 0, "feature")
-        options = dataclasses.replace(options, sequences=tokens.sequences(dataset.manifest, fields, False))
+        sequences = tokens.sequences(dataset.manifest, fields, False)
         self._fields = Fields(fields.inputs, None)
-        self._steps = StepPlan(self._fields, options)
+        self._steps = StepPlan(self._fields, Options(training=False, images=images), sequences)
 
     def build(self) -> ServingTensors:
         """Add the steps to the default graph, which must be one of TensorFlow 1."""

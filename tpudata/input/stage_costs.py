@@ -21,10 +21,10 @@ from tpudata.input.graph.records import Records
 from tpudata.input.input_fn import InputFn
 from tpudata.input.options.columns import Columns
 from tpudata.input.options.hosts import Rows
-from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.tokens import Tokens
+from tpudata.input.request import Request
 
 # A stage runs for this share of the time before it is measured, while TensorFlow tunes the number of threads.
 _WARM_UP = 0.2
@@ -117,8 +117,8 @@ class Stages:
             keep_encoded=True,
             sequences=sequences,
         )
-        options = Options(training, Images(), False, None, None, 0, "feature", reading=reading or Reading())
-        self._records = Records.open(files, fields, options)
+        options = Options(training, reading=reading or Reading())
+        self._records = Records.open(Request(files, fields, options))
         self.reads, self.piece_memory = self._records.plan.reads, self._records.plan.piece_memory
         self._per_pass = None if training else self._records.count
         self.is_held = self._records.window.has_all

@@ -11,31 +11,29 @@ import tensorflow as tf
 
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import PARALLEL, as_written
-from tpudata.input.files.split_files import SplitFiles
 from tpudata.input.graph.caches.cache import Cache
+from tpudata.input.graph.caches.choose_cache import choose_cache
 from tpudata.input.graph.reading.piece_plan import plan_reading
 from tpudata.input.graph.reading.ranges import FileRanges, MemoryRanges
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.graph.reading.stored_records import StoredRecords
 from tpudata.input.graph.reading.window import Window
 from tpudata.input.options.hosts import Rows
-from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Chunks, Integers
 from tpudata.input.order.evaluation import EvaluationOrder
 from tpudata.input.order.order import Order, Part, Ranges
 from tpudata.input.order.sequential import SequentialOrder
 from tpudata.input.order.training import TrainingOrder
+from tpudata.input.request import Request
 
 
 class Records:
     """The records of a split, from its files or from a cache.
 
     Args:
+        request: what is fed of them.
         stored: the records as stored.
         plan: plan of reading them.
-        source: name of the split, for messages.
-        fields: fields that are read of each record.
-        options: options of feeding.
         cache: place where they are kept.
 
     Attributes:
@@ -44,50 +42,43 @@ class Records:
         window: the window of the shuffle.
     """
 
-    def __init__(
-        self, stored: StoredRecords, plan: ReadPlan, source: str, fields: Fields, options: Options, cache: Cache
-    ) -> None:
+    def __init__(self, request: Request, stored: StoredRecords, plan: ReadPlan, cache: Cache) -> None:
         self.stored = stored
         self.plan = plan
-        self.window = Window(plan, fields, options)
-        self._source = source
-        self._fields = fields
-        self._options = options
+        self.window = Window(plan, request.fields, request.options)
+        self._request = request
+        self._options = request.options
         self._cache = cache
         self._held = _Held()
 
     @classmethod
-    def open(
-        cls,
-        files: SplitFiles,
-        fields: Fields,
-        options: Options,
-        plan: ReadPlan | None = None,
-        cache: Cache | None = None,
-    ) -> Records:
+    def open(cls, request: Request) -> Records:
         """Return all records of a split.
 
-        Args:
-            files: the files of the split.
-            fields: fields that are read of each record.
-            options: options of feeding.
-            plan: plan of reading; None to make it here.
-            cache: place where they are kept; None for no cache.
-
         Raises:
-            UsageError: a shuffle of all records, which do not fit the memory.
+            DatasetError: an index or a cache is damaged.
+            UsageError: the cache, or a shuffle of all records, does not fit.
         """
-        plan = plan or plan_reading(files.dataset, files.split, options.reading)
-        source = f"{files.dataset.path} ({files.split})"
-        records = cls(StoredRecords(files, fields), plan, source, fields, options, cache or Cache())
-        if not records._cache.is_decoded:
+        files, options = request.files, request.options
+        plan = plan_reading(files.dataset, files.split, options.reading)
+        # With buckets, "auto" is none.
+        place = options.cache if options.tokens.buckets is None else False
+        cache = choose_cache(place, request, plan)
+        records = cls(request, StoredRecords(files, request.fields), plan, cache)
+        if not cache.is_decoded:
             records.window.check_all()
         return records
 
-    def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool) -> Records:
-        """Return some of these records, by their numbers among them, with fields that differ in length at most."""
-        stored, plan, cache = self.stored.part(ids, fields), self.plan.part(ids), self._cache if is_cached else Cache()
-        return Records(stored, plan, self._source, fields, options, cache)
+    def part(self, request: Request, ids: Integers, *, is_cached: bool) -> Records:
+        """Return some of these records, by their numbers among them.
+
+        Args:
+            request: what is fed of them: fields may differ in length, and options in seed and epochs.
+            ids: int64 [records], ascending.
+            is_cached: whether they are kept where these records are.
+        """
+        stored, plan = self.stored.part(ids, request.fields), self.plan.part(ids)
+        return Records(request, stored, plan, self._cache if is_cached else Cache())
 
     @property
     def count(self) -> int:
@@ -97,7 +88,7 @@ class Records:
     @property
     def fields(self) -> Fields:
         """Fields that are read of each record."""
-        return self._fields
+        return self._request.fields
 
     def order(self, total: int) -> Order:
         """Return their order in global batches of `total` rows."""
@@ -153,7 +144,7 @@ class Records:
         if self._cache.is_in_memory or self.window.has_all:
             return MemoryRanges(self._held.get(self._read_all))
         if self._options.shuffles:
-            self.window.check_streams(rows, self._source)
+            self.window.check_streams(rows, self._request.name)
         return FileRanges(self._opened, self.plan, self._is_decoded, self._cache.keep(self.plan, order, rows))
 
     def _read_all(self) -> tf.data.Dataset:

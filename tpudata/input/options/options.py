@@ -6,41 +6,42 @@ import dataclasses
 import functools
 import inspect
 import operator
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from tpudata.errors import UsageError
+from tpudata.input.options.columns import Columns
 from tpudata.input.options.images import Images
 from tpudata.input.options.reading import Reading
 from tpudata.input.options.service import DataService
-from tpudata.input.text.sequence import Sequences
+from tpudata.input.options.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of feeding: the arguments of `make_input_fn`. `bare` is whether it names one feature, `weighs_records`
-    whether records have weights, and `sequences` is the result of its arguments for sequences.
+    """Options of feeding: the arguments of `make_input_fn`, which documents them, in groups.
 
     Raises:
-        UsageError: an option is out of range or of another type.
+        UsageError: an option is out of range or of another type, or does not fit another one.
     """
 
     training: bool
-    images: Images
-    bare: bool
-    parse: Callable[..., Any] | None
-    transform: Callable[..., Any] | None
-    seed: int
-    weights: Literal["feature", "sample_weight"]
-    weighs_records: bool = False
-    sequences: Sequences = dataclasses.field(default_factory=Sequences)
-    service: DataService | None = None
+    images: Images = dataclasses.field(default_factory=Images)
+    tokens: Tokens = dataclasses.field(default_factory=Tokens)
+    columns: Columns = dataclasses.field(default_factory=Columns)
+    parse: Callable[..., Any] | None = None
     filter: Callable[..., Any] | None = None
+    transform: Callable[..., Any] | None = None
     batch_transform: Callable[..., Any] | None = None
     shuffle: bool | int | None = None
     num_epochs: int | None = None
+    seed: int = 0
+    cache: bool | str | os.PathLike[str] = False
+    weights: Literal["feature", "sample_weight"] = "feature"
+    service: DataService | None = None
     reading: Reading = dataclasses.field(default_factory=Reading)
 
     def __post_init__(self) -> None:
@@ -55,9 +56,13 @@ class Options:
             raise UsageError(f"transform={self.transform!r}: pass a function of (features, labels), or None.")
         if self.weights not in ("feature", "sample_weight"):
             raise UsageError(f'weights: invalid value (got {self.weights!r}, expected "feature" or "sample_weight").')
+        if self.weighs_records and self.tokens.names is not None:
+            raise UsageError(
+                f"weight={self.columns.weight!r}: names={self.tokens.names!r} has its own weights of tokens. Omit one of them."
+            )
         if self.weighs_records and self.images.mix is not None:
             raise UsageError("weight: a mixed row is of two records, which have two weights. Omit it, or mix.")
-        if self.weighs_records and self.bare and self.weights == "feature":
+        if self.weighs_records and self.is_bare and self.weights == "feature":
             raise UsageError(
                 'weight: features= asks for a bare tensor, which has no place for weights. Pass weights="sample_weight" with it.'
             )
@@ -70,6 +75,10 @@ class Options:
         if not _is_integer(self.seed, 0, 2**32 - 1):
             raise UsageError(
                 f"seed: invalid value (got {self.seed!r}, expected None or an integer from 0 to 2**32 - 1)."
+            )
+        if self.tokens.buckets is not None and self.cache not in (False, "auto"):
+            raise UsageError(
+                f"cache={self.cache!r}: with buckets, only the records of the shuffle window are cached. Omit one of them."
             )
 
     def _check_order(self) -> None:
@@ -90,6 +99,21 @@ class Options:
             raise UsageError(
                 f"num_epochs={self.num_epochs!r}: pass None for an endless dataset, or an integer of 1 or more."
             )
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether features are one tensor instead of a dict."""
+        return self.columns.features is not None
+
+    @property
+    def weighs_records(self) -> bool:
+        """Whether records have weights."""
+        return self.columns.weight is not None
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the batches have no end."""
+        return self.training and self.num_epochs is None
 
     @property
     def shuffles(self) -> bool:

@@ -19,6 +19,7 @@ from tpudata import DatasetError, StorageError, UsageError, as_numpy, make_input
 from tpudata.cli import main
 from tpudata.format import Shard, Split
 from tpudata.input.dataset.select_fields import select_fields
+from tpudata.input.files.shards import shards_of
 from tpudata.input.graph.caches import choose_cache as choose_module
 from tpudata.input.graph.caches.cache import Cache
 from tpudata.input.graph.caches.choose_cache import choose_cache
@@ -26,6 +27,8 @@ from tpudata.input.graph.reading import free_memory as memory_module
 from tpudata.input.graph.reading.free_memory import free_memory
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.options.columns import Columns
+from tpudata.input.options.options import Options
+from tpudata.input.request import Request
 
 
 def labels(dataset: tf.data.Dataset) -> list[int]:
@@ -200,11 +203,12 @@ def test_what_does_not_fit_the_disk_is_rejected_with_numbers(
 
 def test_auto_takes_a_quarter_of_the_free_memory(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, size = open_dataset(digits.path), 300 * (64 + 4)
-    fields, plan = select_fields(dataset.manifest), ReadPlan.of(dataset, "train")
+    request = Request(shards_of(dataset, "train"), select_fields(dataset.manifest), Options(training=True))
+    plan = ReadPlan.of(dataset, "train")
 
     def chosen(cache: bool | str, free: int | None) -> Cache:
         monkeypatch.setattr(choose_module, "free_memory", lambda: free)
-        return choose_cache(cache, dataset, "train", fields, plan)
+        return choose_cache(cache, request, plan)
 
     assert chosen("auto", 4 * size).is_in_memory
     assert not chosen("auto", 4 * size - 4).is_in_memory

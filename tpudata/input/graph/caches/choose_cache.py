@@ -7,37 +7,25 @@ import shutil
 from pathlib import Path
 
 from tpudata.errors import UsageError
-from tpudata.format import Dataset
-from tpudata.input.dataset.fields import Fields
 from tpudata.input.graph.caches.cache import Cache, MemoryCache
 from tpudata.input.graph.caches.decoded_cache import DecodedCache, digest_records
 from tpudata.input.graph.caches.piece_cache import PieceCache
 from tpudata.input.graph.reading.free_memory import MEMORY_SHARE, free_memory
 from tpudata.input.graph.reading.read_plan import ReadPlan
+from tpudata.input.request import Request
 
 # Share of free memory that "auto" may use.
 _AUTO_SHARE = 0.25
 
 
-def choose_cache(
-    cache: bool | str | os.PathLike[str],
-    dataset: Dataset,
-    split: str,
-    fields: Fields,
-    plan: ReadPlan,
-    *,
-    is_elsewhere: bool = False,
-) -> Cache:
+def choose_cache(cache: bool | str | os.PathLike[str], request: Request, plan: ReadPlan) -> Cache:
     """Decide whether and where to keep the records of a split.
 
     Args:
         cache: False, True (memory), "auto" (memory if they take at most a quarter of free memory) or the path of a local
             folder, which keeps the records decoded; or in pieces, as they are stored, if they are read so.
-        dataset: the dataset.
-        split: the split's name.
-        fields: fields that are read of each record.
+        request: what is fed.
         plan: plan of reading the split.
-        is_elsewhere: whether other processes read the records, with separate disks, as the workers of a tf.data service.
 
     Raises:
         UsageError: the records do not fit, or `cache` is invalid.
@@ -49,6 +37,7 @@ def choose_cache(
         )
     if cache is False:
         return Cache()
+    fields, dataset, split = request.fields, request.files.dataset, request.files.split
     size = plan.split.records * fields.record_bytes(plan.split)
     if cache is True or cache == "auto":
         return _choose_memory(split, size, is_optional=cache == "auto")
@@ -59,6 +48,8 @@ def choose_cache(
     if not existing.is_dir():
         raise UsageError(f"cache={folder!r}: {existing} is not a folder. Pass a local folder.")
     if plan.pieces is not None:
+        # The workers of a tf.data service have separate disks.
+        is_elsewhere = request.options.service is not None
         return PieceCache(folder, f"{split}-{digest_records(dataset, plan.split)}", is_elsewhere=is_elsewhere)
     decoded = DecodedCache(folder, f"{split}-{digest_records(dataset, plan.split, fields)}", plan, fields)
     free = shutil.disk_usage(existing).free

@@ -10,21 +10,17 @@ import tensorflow as tf
 
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
-from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import PARALLEL, as_written
-from tpudata.input.files.split_files import SplitFiles
-from tpudata.input.graph.caches.cache import Cache
 from tpudata.input.graph.pipelines.service.streams import divided, join_parts, receive, take_turns
 from tpudata.input.graph.pipelines.service.workers import wait_for_workers
 from tpudata.input.graph.pipelines.whole_pass import chosen_records, record_lengths
-from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.graph.records import Records
 from tpudata.input.graph.steps.step import elements, fold
 from tpudata.input.graph.steps.step_plan import StepPlan, set_rows
 from tpudata.input.options.hosts import Rows
-from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.order import Order
+from tpudata.input.request import Request
 
 # Length of the prefetch buffer. AUTOTUNE doubles it after every pause of the consumer, such as a checkpoint: with batches of 6 MB
 # it held 200 MB after four pauses. A short buffer also stays in the CPU's cache, which makes a batch a fifth cheaper.
@@ -42,7 +38,7 @@ class SplitPipeline(Protocol):
     def lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, which reads all records."""
 
-    def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
+    def part(self, request: Request, ids: Integers, *, is_cached: bool = False) -> Pipeline:
         """Return the pipeline for some of the records."""
 
 
@@ -50,20 +46,19 @@ class Pipeline:
     """Pipeline from the records of a split to batches.
 
     Args:
+        request: what is fed.
         records: the records.
-        fields: fields that are read of each record.
-        options: options of feeding.
     """
 
-    def __init__(self, records: Records, fields: Fields, options: Options) -> None:
+    def __init__(self, request: Request, records: Records) -> None:
         self._records = records
-        self._options = options
-        self._steps = StepPlan(fields, options)
+        self._options = request.options
+        self._steps = StepPlan(request.fields, request.options, request.sequences)
 
     @classmethod
-    def open(cls, files: SplitFiles, fields: Fields, options: Options, plan: ReadPlan, cache: Cache) -> Pipeline:
-        """Return the pipeline of a whole split; the arguments and errors are those of `Records.open`."""
-        return cls(Records.open(files, fields, options, plan, cache), fields, options)
+    def open(cls, request: Request) -> Pipeline:
+        """Return the pipeline of a whole split; the errors are those of `Records.open`."""
+        return cls(request, Records.open(request))
 
     def lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, which reads all records."""
@@ -78,16 +73,9 @@ class Pipeline:
         """Number of records."""
         return self._records.count
 
-    def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
-        """Return the pipeline for some of the records.
-
-        Args:
-            ids: int64 [records], their numbers among these, ascending.
-            fields: fields to read; they may differ in length only.
-            options: options of feeding; seed and epochs may differ.
-            is_cached: whether decoded records are kept, as those of this pipeline are.
-        """
-        return Pipeline(self._records.part(ids, fields, options, is_cached=is_cached), fields, options)
+    def part(self, request: Request, ids: Integers, *, is_cached: bool = False) -> Pipeline:
+        """Return the pipeline for some of the records; the arguments are those of `Records.part`."""
+        return Pipeline(request, self._records.part(request, ids, is_cached=is_cached))
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return what `input_fn` returns."""

@@ -18,6 +18,7 @@ from tpudata.input.graph.steps.weights import add_weights, check_room, weigh_rec
 from tpudata.input.lists.tables import Table, find_tables
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
+from tpudata.input.text.sequence import Sequences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,15 +30,17 @@ class StepPlan:
     Attributes:
         fields: fields that are read of each record.
         options: options of feeding.
+        sequences: treatment of sequences of tokens.
     """
 
     fields: Fields
     options: Options
+    sequences: Sequences
 
     @property
     def has_labels(self) -> bool:
         """Whether elements are (features, labels), unless the user parses records."""
-        return self.fields.label is not None or self.options.sequences.targets is not None
+        return self.fields.label is not None or self.sequences.targets is not None
 
     @property
     def of_stored(self) -> list[Step]:
@@ -90,7 +93,7 @@ class StepPlan:
             ]
         if not options.training:
             steps += [check_room(options.weights, records, rows.total)]
-        has_targets = options.sequences.targets is not None
+        has_targets = self.sequences.targets is not None
         return [*steps, add_weights(options.weights, fields.weight, has_targets=has_targets)]
 
     def check_record(self, spec: Any) -> None:
@@ -103,7 +106,7 @@ class StepPlan:
 
     @property
     def _feed(self) -> Step:
-        return feed_columns(self.fields, self.options.sequences, is_bare=self.options.bare)
+        return feed_columns(self.fields, self.sequences, is_bare=self.options.is_bare)
 
     def _move(self, *, is_batch: bool) -> list[Step]:
         least_visible = self.options.images.least_visible
