@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from tpudata.errors import UsageError
+from tpudata.checks import check_passed
 from tpudata.input.files.open_data import Data, open_data
 from tpudata.input.graph.pipelines.bucket_pipeline import BucketPipeline
 from tpudata.input.graph.pipelines.filtered_pipeline import FilteredPipeline
@@ -205,6 +205,5 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
     """Return the option object, or the default one for None."""
     if value is None:
         return kind()
-    if not isinstance(value, kind):
-        raise UsageError(f"{name}={value!r}: pass tpudata.{kind.__name__}(...), or None.")
+    check_passed(name, value, isinstance(value, kind), f"tpudata.{kind.__name__}(...), or None")
     return value

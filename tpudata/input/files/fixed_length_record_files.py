@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.checks import check_integer
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, FeatureError, UsageError
 from tpudata.format import Feature
 from tpudata.format.tfrecord.frame_scan import Offsets
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.decode.fixed_records import parse_all, parse_fixed
-from tpudata.input.files.paths import Paths, check_count, check_label, check_paths
+from tpudata.input.files.paths import Paths, check_label, check_paths
 from tpudata.input.files.split_files import Decode, Run, SplitFiles
 from tpudata.input.options.columns import Columns
 from tpudata.storage import Entry
@@ -51,8 +52,8 @@ class FixedLengthRecordFiles:
 
     def __post_init__(self) -> None:
         check_paths(self.files)
-        check_count("header_bytes", self.header_bytes)
-        check_count("footer_bytes", self.footer_bytes)
+        check_integer("header_bytes", self.header_bytes, 0)
+        check_integer("footer_bytes", self.footer_bytes, 0)
         names = self.dtype.names or ()
         for name in names:
             part = self.dtype[name]

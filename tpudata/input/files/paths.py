@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from tpudata.checks import check_passed
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.storage import Entry, expand, is_pattern, storage_for
 
@@ -46,14 +46,10 @@ def check_paths(files: Any) -> None:
     """Check that an argument is a path or a sequence of them; UsageError if not."""
     several = isinstance(files, Sequence) and not isinstance(files, (str, bytes)) and len(files) > 0
     paths = list(files) if several else [files]
-    if not all(isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str) and path for path in paths):
-        raise UsageError(f"files={files!r}: pass a path, a pattern such as 'data/train-*', or a list of these.")
-
-
-def check_count(name: str, value: Any) -> None:
-    """Check that an argument is an integer of 0 or more; UsageError if not."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 0:
-        raise UsageError(f"{name}: invalid value (got {value!r}, expected an integer of 0 or more).")
+    are_paths = all(
+        isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str) and path for path in paths
+    )
+    check_passed("files", files, are_paths, "a path, a pattern such as 'data/train-*', or a list of these")
 
 
 def check_label(label: Any, names: Sequence[str]) -> None:

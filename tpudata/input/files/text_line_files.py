@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.checks import check_integer
 from tpudata.errors import CorruptionError, FeatureError, UsageError
 from tpudata.format import Feature
 from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, Offsets
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.files.paths import Paths, check_count, check_paths
+from tpudata.input.files.paths import Paths, check_paths
 from tpudata.input.files.split_files import Run, SplitFiles
 from tpudata.input.options.columns import Columns
 from tpudata.input.options.tokens import Tokens
@@ -39,7 +40,7 @@ class TextLineFiles:
 
     def __post_init__(self) -> None:
         check_paths(self.files)
-        check_count("skip_lines", self.skip_lines)
+        check_integer("skip_lines", self.skip_lines, 0)
 
     @property
     def features(self) -> tuple[Feature, ...]:
