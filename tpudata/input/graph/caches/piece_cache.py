@@ -1,17 +1,45 @@
-"""Cache of stored records in pieces in a folder: a host keeps those that it reads in every epoch."""
+"""Pieces of an object store on a local disk: the second level of reading, filled while records are read.
+
+A piece is a tensor bundle of TensorFlow, `NUMBER.index` and `NUMBER.data-00000-of-00001`, with one tensor, `records`: string [n],
+the records as stored, unpacked. TensorFlow writes a bundle next to its place and renames it, its index last, so that it is whole or
+absent, also for processes that read and write the same folder at the same time; and it has checksums.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import hashlib
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tpudata.console.tables import bytes_text
+from tpudata.errors import UsageError
+from tpudata.input.dataset_ops import as_written, count_up_to
 from tpudata.input.graph.caches.cache import Cache
-from tpudata.input.graph.caches.piece_files import PieceFiles
-from tpudata.input.graph.reading.read import Keep
+from tpudata.input.graph.reading.pieces import Pieces
+from tpudata.input.graph.reading.read import Keep, ReadRange
 from tpudata.input.graph.reading.read_plan import ReadPlan
+from tpudata.input.graph.reading.record_sizes import RecordSizes
 from tpudata.input.options.hosts import Rows
+from tpudata.input.order.chunks import Integers
 from tpudata.input.order.order import Order
+from tpudata.storage.local.errors import WRITTEN, named
+
+_TENSOR = "records"
+# What a process that was killed has left: no process writes a piece for so long.
+_LEFT_SECONDS = 600
+# Characters of patterns: TensorFlow looks for a bundle by its name as a pattern.
+_PATTERN = "*?[\\"
 
 
 class PieceCache(Cache):
-    """Cache of pieces.
+    """Cache of stored records in pieces in a folder: a host keeps those that it reads in every epoch.
 
     Args:
         folder: the user's folder of caches.
@@ -32,3 +60,114 @@ class PieceCache(Cache):
         if not self._is_elsewhere:
             files.prepare()
         return files.reads
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PieceFiles:
+    """Pieces of a split on a local disk.
+
+    Attributes:
+        folder: the folder of these pieces.
+        pieces: all pieces of the split.
+        sizes: sizes of the records.
+        kept: which pieces are kept once they are read, bool [pieces]; others are read from the store if they are not there.
+    """
+
+    folder: str
+    pieces: Pieces
+    sizes: RecordSizes
+    kept: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, folder: str, name: str, pieces: Pieces, sizes: RecordSizes) -> PieceFiles:
+        """Return the pieces below a user's folder, which keeps none that is not there.
+
+        Args:
+            folder: the user's folder.
+            name: name of the split and its records.
+            pieces: all pieces of the split.
+            sizes: sizes of the records.
+
+        Raises:
+            UsageError: the folder's name has characters of patterns.
+        """
+        if any(letter in _PATTERN for letter in folder):
+            raise UsageError(
+                f"cache={folder!r}: TensorFlow takes {' '.join(_PATTERN)} in a name as a pattern. Pass a folder without these."
+            )
+        bounds = np.stack([pieces.starts, pieces.stops])
+        digest = hashlib.sha256(name.encode() + bounds.tobytes()).hexdigest()[:16]
+        return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, np.zeros(len(pieces.starts), bool))
+
+    def keep(self, numbers: Integers) -> PieceFiles:
+        """Return the files, of which some pieces are kept."""
+        return dataclasses.replace(self, kept=np.isin(np.arange(len(self.kept)), numbers))
+
+    def prepare(self) -> None:
+        """Make the folder, remove what killed processes have left in it, and check the room for what is missing.
+
+        Raises:
+            StorageError: the folder cannot be made.
+            UsageError: the pieces do not fit the disk.
+        """
+        folder = Path(self.folder)
+        with named(WRITTEN, self.folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in folder.glob("*.tempstate*"):
+                # Another process may be done with it meanwhile.
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime < time.time() - _LEFT_SECONDS:
+                        path.unlink()
+            there = {path.stem for path in folder.glob("*.index")}
+        missing = [number for number in np.flatnonzero(self.kept).tolist() if str(number) not in there]
+        before = self.sizes.before
+        size = int((before(self.pieces.stops[missing]) - before(self.pieces.starts[missing])).sum())
+        free = shutil.disk_usage(folder).free
+        if size > free:
+            raise UsageError(
+                f"cache={str(folder.parent)!r}: the records that this host reads take {bytes_text(size)} more, and"
+                f" {bytes_text(free)} are free there. Pass a folder on a larger disk, or no cache."
+            )
+
+    def reads(self, read: ReadRange) -> ReadRange:
+        """Return a function that reads records from here, or from `read`, and then keeps their piece."""
+        bounds = tf.constant(np.stack([self.pieces.starts, self.pieces.stops], axis=1))
+        kept = tf.constant(self.kept)
+
+        def prefix(number: tf.Tensor) -> tf.Tensor:
+            return tf.strings.join([self.folder, tf.strings.as_string(number)], "/")
+
+        def is_there(number: tf.Tensor) -> tf.Tensor:
+            return tf.size(tf.io.matching_files(tf.strings.join([prefix(number), ".index"]))) > 0
+
+        def stored(number: tf.Tensor) -> tf.Tensor:
+            (records,) = tf.raw_ops.RestoreV2(
+                prefix=prefix(number), tensor_names=[_TENSOR], shape_and_slices=[""], dtypes=[tf.string]
+            )
+            return tf.ensure_shape(records, [None])
+
+        def fetched(number: tf.Tensor) -> tf.Tensor:
+            first, last = tf.unstack(tf.gather(bounds, number))
+            records = read(first, last)
+            save = tf.raw_ops.SaveV2(
+                prefix=prefix(number), tensor_names=[_TENSOR], shape_and_slices=[""], tensors=[records]
+            )
+            with tf.control_dependencies([save]):
+                return tf.identity(records)
+
+        def of_piece(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+            number = count_up_to(bounds[:, 0], first[tf.newaxis])[0] - 1
+            one = tf.data.Dataset.from_tensors(number)
+            begin = tf.gather(bounds, number)[0]
+
+            def part(records: tf.Tensor) -> tf.Tensor:
+                return records[first - begin : last - begin]
+
+            # A damaged file counts as missing: the store has its records.
+            here = one.filter(as_written(is_there)).map(as_written(stored)).ignore_errors(log_warning=True)
+            there = one.filter(as_written(lambda number: tf.gather(kept, number))).map(as_written(fetched))
+            other = one.map(as_written(lambda _: read(first, last)))
+            found = here.concatenate(there).map(as_written(part)).concatenate(other)
+            return found.take(1).get_single_element()
+
+        return of_piece

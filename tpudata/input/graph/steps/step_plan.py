@@ -6,10 +6,11 @@ import dataclasses
 import functools
 from typing import Any
 
+import tensorflow as tf
+
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import as_written
 from tpudata.input.elements import with_rows
-from tpudata.input.graph.steps.feed import feed_columns
 from tpudata.input.graph.steps.images import move_places, prepare_record, scale_batch
 from tpudata.input.graph.steps.mix import mix_batch, transpose_batch
 from tpudata.input.graph.steps.step import Extras, Step
@@ -106,7 +107,7 @@ class StepPlan:
 
     @property
     def _feed(self) -> Step:
-        return feed_columns(self.fields, self.sequences, is_bare=self.options.is_bare)
+        return _feed_columns(self.fields, self.sequences, is_bare=self.options.is_bare)
 
     def _move(self, *, is_batch: bool) -> list[Step]:
         least_visible = self.options.images.least_visible
@@ -127,3 +128,23 @@ def set_rows(batch_size: int) -> Step:
         return element, extras
 
     return set_batch_size
+
+
+def _feed_columns(fields: Fields, sequences: Sequences, *, is_bare: bool) -> Step:
+    """Return the step from columns, by the names of features, to (features, labels), or features.
+
+    Args:
+        fields: fields that are read of each record.
+        sequences: treatment of sequences of tokens.
+        is_bare: whether features are one tensor instead of a dict.
+    """
+
+    @as_written
+    def feed(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[Any, Extras]:
+        inputs = sequences.fed({field.name: columns[field.feature.name] for field in fields.inputs}, fields)
+        if sequences.targets is not None:
+            return sequences.with_targets(inputs), extras
+        features = inputs[fields.inputs[0].name] if is_bare else inputs
+        return (features if fields.label is None else (features, columns[fields.label.feature.name])), extras
+
+    return feed
