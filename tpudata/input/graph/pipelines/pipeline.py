@@ -80,9 +80,9 @@ class Pipeline:
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return what `input_fn` returns."""
         order = self._records.order(rows.total)
-        return self._counted(self._served(order, rows, start_step), order, rows, start_step)
+        return self._set_count(self._serve_batches(order, rows, start_step), order, rows, start_step)
 
-    def _served(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+    def _serve_batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of batches, which the workers of a tf.data service make if there is one.
 
         Raises:
@@ -90,30 +90,30 @@ class Pipeline:
         """
         service = self._options.service
         if service is None:
-            return self._whole(order, rows, start_step)
+            return self._make_batches(order, rows, start_step)
         wait_for_workers(service)
         groups = divided(rows, operator.index(service.workers))
         per_turn = rows.count // rows.batch_size // len(groups)
         if len(groups[0]) == 1:
-            streams = [self._whole(order, part, start_step) for (part,) in groups]
+            streams = [self._make_batches(order, part, start_step) for (part,) in groups]
             return take_turns(receive(service, streams), per_turn)
-        parts = [self._part(order, part, start_step) for group in groups for part in group]
+        parts = [self._make_parts(order, part, start_step) for group in groups for part in group]
         # Images are mixed with others of the whole batch, so this process mixes them.
         of_batch = elements(self._steps.of_batch(rows, self._records.count))
         joined = join_parts(receive(service, parts), len(groups[0]))
         return take_turns([dataset.map(of_batch, **PARALLEL) for dataset in joined], per_turn)
 
-    def _whole(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+    def _make_batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of whole batches."""
         steps = [*self._steps.of_rows, *self._steps.of_batch(rows, self._records.count)]
-        return self._records_of(order, rows, start_step).map(elements(steps), **PARALLEL)
+        return self._prepare_records(order, rows, start_step).map(elements(steps), **PARALLEL)
 
-    def _part(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+    def _make_parts(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of (element, extras) of parts of batches."""
         steps = [*self._steps.of_rows, set_rows(rows.batch_size)]
-        return self._records_of(order, rows, start_step).map(as_written(fold(steps)), **PARALLEL)
+        return self._prepare_records(order, rows, start_step).map(as_written(fold(steps)), **PARALLEL)
 
-    def _records_of(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+    def _prepare_records(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of some rows of each batch, after the steps of single records."""
         steps, dataset = self._steps, self._records.batches(order, rows, start_step)
         if steps.of_stored:
@@ -124,7 +124,7 @@ class Pipeline:
             dataset = dataset.batch(rows.batch_size, drop_remainder=True, **PARALLEL)
         return dataset
 
-    def _counted(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+    def _set_count(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the batches with a known number of them, and prefetch some."""
         count, epochs = tf.data.INFINITE_CARDINALITY, self._options.num_epochs
         per_step = rows.count // rows.batch_size
