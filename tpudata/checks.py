@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Collection
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from tpudata.errors import TpudataError, UsageError
@@ -73,6 +73,66 @@ def check_flag(where: str, value: Any, *, or_none: bool = False) -> None:
 def check_one_of(where: str, value: Any, choices: Collection[str]) -> None:
     """Check that an argument is one of some strings; UsageError if not."""
     check(where, value, isinstance(value, str) and value in choices, " or ".join(f'"{choice}"' for choice in choices))
+
+
+def require(
+    owner: str, name: str, value: Any, is_valid: bool, allowed: str, error: type[Exception] = TypeError
+) -> None:
+    """Check an argument of a class or function that raises what the original estimator raises.
+
+    Args:
+        owner: name of the class or function.
+        name: name of the argument.
+        value: its value.
+        is_valid: whether it is allowed.
+        allowed: values that are, in words.
+        error: class of the error.
+
+    Raises:
+        TypeError: it is not allowed; or an error of another class.
+    """
+    if not is_valid:
+        raise error(f"{owner}({name}=...) must be {allowed}, got {value!r} ({type(value).__name__}).")
+
+
+def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = False) -> None:
+    """Check a positive int.
+
+    Raises:
+        TypeError: the value is not an int.
+        ValueError: the value is not positive.
+    """
+    if value is None and or_none:
+        return
+    allowed = "a positive int" + (" or None" if or_none else "")
+    require(owner, name, value, isinstance(value, Integral) and not isinstance(value, bool), allowed)
+    require(owner, name, value, value >= 1, allowed, ValueError)
+
+
+def require_seconds(owner: str, name: str, value: Any, *, above: bool = False, or_none: bool = False) -> None:
+    """Check a number of seconds, or of another unit of time.
+
+    Args:
+        owner: name of the class.
+        name: name of the argument.
+        value: its value.
+        above: whether it has to be above 0, and not 0.
+        or_none: whether None is allowed, too.
+
+    Raises:
+        TypeError: the value is not a number.
+        ValueError: the value is negative.
+    """
+    if value is None and or_none:
+        return
+    allowed = f"a number {'above 0' if above else 'of 0 or more'}{' or None' if or_none else ''}"
+    require(owner, name, value, isinstance(value, int | float) and not isinstance(value, bool), allowed)
+    require(owner, name, value, value > 0 if above else value >= 0, allowed, ValueError)
+
+
+def require_flag(owner: str, name: str, value: Any) -> None:
+    """Check a bool; TypeError if it is none."""
+    require(owner, name, value, isinstance(value, bool), "a bool")
 
 
 def _in_words(number: int) -> str:
