@@ -19,6 +19,7 @@ ROOMS = (
     "json_values",
     "entry_points",
     "_tensorflow",
+    "tensorflow_internals",
     "_gcs_billing",
     "console",
     "storage",
