@@ -144,7 +144,8 @@ class Records:
         if self._cache.is_in_memory or self.window.has_all:
             return MemoryRanges(self._held.get(self._read_all))
         if self._options.shuffles:
-            self.window.check_streams(rows, self._request.name)
+            files = self._request.files
+            self.window.check_streams(rows, f"{files.dataset.path} ({files.split})")
         return FileRanges(self._opened, self.plan, self._is_decoded, self._cache.keep(self.plan, order, rows))
 
     def _read_all(self) -> tf.data.Dataset:
